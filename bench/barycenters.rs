@@ -4,13 +4,14 @@
 
 use std::time::Instant;
 
-use fednmf::algorithms::rows::fnmf::align::{Aligner, How};
-use fednmf::algorithms::rows::fnmf::barycenter::{Barycenter, Server};
-use fednmf::comm::{Communicator, Parties, PartyCommunicator};
 use ndarray::Array2;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+
+use fednmf_comm::{Communicator, Parties, PartyCommunicator};
+use fednmf_methods::federated::rows::fnmf::align::{Aligner, How};
+use fednmf_methods::federated::rows::fnmf::barycenter::{Barycenter, Server};
 
 const K: usize = 10;
 const N: usize = 100;

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use fednmf::linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
-use fednmf::nls::divergence::{DivergenceUpdate as _, Fixed, KlMultiply, column_sums};
-use fednmf::nls::{Penalty, Sweep, gradient_step, sweep};
 use ndarray::{Array2, Axis, ShapeBuilder};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
+
+use fednmf_linalg::nls::divergence::{DivergenceUpdate as _, Fixed, KlMultiply, column_sums};
+use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
+use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::from_f64(rng.random::<f64>()))

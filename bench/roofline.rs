@@ -8,13 +8,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use fednmf::algorithms::boolean::{Ones, proximal};
-use fednmf::linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
-use fednmf::nls::{Penalty, Sweep, sweep};
 use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
+
+use fednmf_linalg::nls::{Penalty, Sweep, sweep};
+use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf_methods::boolean::{Ones, proximal};
 
 /// Minimum duration of a comparison, per call.
 const TURN: Duration = Duration::from_millis(150);

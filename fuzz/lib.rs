@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use fednmf::comm::Communicator;
-use fednmf::data;
-use fednmf::data::{InputSpec, Layout, TableFormat};
+use fednmf_comm::Communicator;
+use fednmf_data::Layout;
+use fednmf_files as data;
+use fednmf_files::{InputSpec, TableFormat};
 
 /// Of a matrix with more rows or columns than this, only the header is read: the memory for so many would be legitimate,
 /// but would stop the fuzzer.
@@ -57,7 +58,7 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     });
 }
 
-fn check<T: fednmf::linalg::Real>(loaded: fednmf::error::Result<data::Loaded<T>>, rows: usize, cols: usize) {
+fn check<T: fednmf_linalg::Real>(loaded: fednmf_base::error::Result<data::Loaded<T>>, rows: usize, cols: usize) {
     let Ok(loaded) = loaded else { return };
     assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
     let statistics = loaded.statistics;

@@ -5,27 +5,28 @@ use std::sync::Arc;
 use clap::Command;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use crate::algorithms::description::Partition;
-use crate::algorithms::method::{ConfiguredMethod, MatrixShape};
-use crate::algorithms::parameters::Missing;
-use crate::algorithms::precision::Precision;
-use crate::algorithms::shared::grid;
-use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::algorithms::{Measures, Problem, registry};
-use crate::comm::{Communicator, Entry, MessageTag};
-use crate::data::{Loaded, Matrix, PartySplit, parties_in_memory};
-use crate::driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
-pub use crate::driver::{FactorScale, Limits, Observer};
-use crate::error::{Error, Result};
-pub use crate::linalg::with_threads;
-use crate::linalg::{ProductKernel, Real};
-use crate::model_selection::{self, Matched, SweepMissing, Trial, check_sizes, choose, point};
-pub use crate::model_selection::{Choice, Consensus, Point, Similarities, Stability, SweepMethod};
-use crate::nls;
-pub use crate::nls::Penalty;
-use crate::output::progress::Progress;
-use crate::output::trace::Trace;
-use crate::state::{Owner, ReadRows};
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, Entry, MessageTag};
+use fednmf_data::state::{Owner, ReadRows};
+use fednmf_data::{Loaded, Matrix, PartySplit, parties_in_memory};
+use fednmf_driver::model_selection;
+pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities, Stability, SweepMethod};
+use fednmf_driver::model_selection::{Matched, SweepMissing, Trial, check_sizes, choose, point};
+use fednmf_driver::progress::Progress;
+use fednmf_driver::trace::Trace;
+use fednmf_driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
+pub use fednmf_driver::{FactorScale, Limits, Observer};
+use fednmf_linalg::nls;
+pub use fednmf_linalg::nls::Penalty;
+pub use fednmf_linalg::with_threads;
+use fednmf_linalg::{ProductKernel, Real};
+use fednmf_methods::description::Partition;
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::precision::Precision;
+use fednmf_methods::shared::grid;
+use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::{Measures, Problem, registry};
 
 /// What is to be done with a matrix.
 pub struct Task<'a, T> {
@@ -343,10 +344,12 @@ pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::linalg::Block;
-    use crate::linalg::owned_rows;
     use ndarray::{CowArray, ShapeBuilder, array};
+
+    use fednmf_linalg::Block;
+    use fednmf_linalg::owned_rows;
+
+    use super::*;
 
     fn task<'a>(name: &str, k: usize, max_iters: usize) -> Task<'a, f64> {
         Task {

@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 use fednmf::cli;
-use fednmf::comm::watchdog::Watchdog;
-use fednmf::comm::{self, Communicator};
-use fednmf::error::{EXIT_DONE, Error};
-use fednmf::hdf5_probe::{self, Content};
-use fednmf::warning::say;
-use fednmf::{data, output};
+use fednmf_base::error::{EXIT_DONE, Error};
+use fednmf_base::warning::say;
+use fednmf_comm as comm;
+use fednmf_comm::Communicator;
+use fednmf_comm::watchdog::Watchdog;
+use fednmf_files as data;
+use fednmf_files::hdf5_probe;
+use fednmf_files::hdf5_probe::Content;
+use fednmf_files::output;
 
 fn main() {
     if let Some((content, path, dataset)) = hdf5_probe::requested() {
@@ -23,13 +26,14 @@ fn main() {
         }
         return;
     }
+    output::attributes::set_revision(fednmf::REVISION);
     hdf5_probe::enable();
     cli::begin(std::env::args_os());
     // Help, lists and the like need no MPI: they work on a login node too.
     let request = cli::parse(std::env::args_os());
     let request = request.and_then(|request| Ok((cli::answer(&request)?, request)));
     if let Ok((Some(text), _)) = &request {
-        let printed = if comm::launched_rank() == 0 { output::stdout::print(text) } else { Ok(()) };
+        let printed = if comm::launched_rank() == 0 { fednmf_base::stdout::print(text) } else { Ok(()) };
         std::process::exit(match printed {
             Ok(()) => EXIT_DONE,
             Err(e) => {

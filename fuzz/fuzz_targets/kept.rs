@@ -1,10 +1,10 @@
 //! What a run leaves: the end of a trace, the seal of a checkpoint, a trace of which a report is made.
 #![no_main]
 
-use fednmf::output::checkpoint::Checkpoint;
-use fednmf::output::trace::Trace;
-use fednmf::report;
-use fednmf::report::{Display, History, Run};
+use fednmf_driver::trace::Trace;
+use fednmf_files::output::checkpoint::Checkpoint;
+use fednmf_report as report;
+use fednmf_report::{Display, History, Run};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((&how, bytes)) = data.split_first() else { return };

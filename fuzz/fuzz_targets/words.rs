@@ -1,7 +1,8 @@
 //! The command line, and what it names: synthetic matrices, sizes, grids.
 #![no_main]
 
-use fednmf::cli::{self, Request};
+use fednmf::cli::Request;
+use fednmf::cli;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };

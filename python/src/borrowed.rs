@@ -1,13 +1,14 @@
 //! Matrices of Python without a copy: NumPy arrays as matrices of the library, for the time of a call.
 
-use fednmf::algorithms::precision::Precision;
-use fednmf::data::Matrix;
-use fednmf::linalg::{CowSlice, CsrMatrix};
 use ndarray::ArrayView2;
 use numpy::{Element, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+
+use fednmf_data::Matrix;
+use fednmf_linalg::{CowSlice, CsrMatrix};
+use fednmf_methods::precision::Precision;
 
 /// The parts of a CSR matrix: data, int32 indices that ascend in each row, int64 indptr, and shape.
 type Parts<'py, T> = (PyReadonlyArray1<'py, T>, PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, i64>, (usize, usize));

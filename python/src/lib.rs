@@ -4,19 +4,18 @@
 mod borrowed;
 
 use borrowed::with_matrices;
-use fednmf::algorithms::description::Partition;
-use fednmf::algorithms::precision::Precision;
-use fednmf::algorithms::{Measures, registry};
-use fednmf::error::{Error, ErrorKind};
-use fednmf::library::{
-    self, FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task,
-    with_threads,
-};
 use ndarray::Array2;
 use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+use fednmf::library::{FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task, with_threads};
+use fednmf::library;
+use fednmf_base::error::{Error, ErrorKind};
+use fednmf_methods::description::Partition;
+use fednmf_methods::precision::Precision;
+use fednmf_methods::{Measures, registry};
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {

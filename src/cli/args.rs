@@ -17,8 +17,11 @@ use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
 #[cfg(feature = "sites")]
-use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
-use crate::data::TableOptions;
+use fednmf_files::TableOptions;
+
+use crate::commands::join::JoinArgs;
+use crate::commands::keygen::KeygenArgs;
+use crate::commands::serve::ServeArgs;
 
 #[derive(Debug, Parser)]
 #[command(

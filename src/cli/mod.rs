@@ -16,22 +16,27 @@ use clap::{CommandFactory, FromArgMatches};
 pub use self::args::{Cli, Command};
 pub use self::reference::algorithms;
 pub use self::revealed::revealed;
-use crate::algorithms::description::DifferentialPrivacy;
-use crate::algorithms::method::{ConfiguredMethod, Entry};
-use crate::algorithms::registry;
-use crate::comm::{self, Communicator};
+use fednmf_comm as comm;
+use fednmf_comm::Communicator;
+use fednmf_methods::description::DifferentialPrivacy;
+use fednmf_methods::method::{ConfiguredMethod, Entry};
+use fednmf_methods::registry;
+
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
 use crate::commands::{
     audit, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
 };
 #[cfg(feature = "sites")]
-use crate::commands::{join, join::JoinArgs, keygen, serve};
-use crate::data::formats::detect;
-use crate::data::{InputSpec, Source};
-use crate::driver;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::hdf5_probe::{self, Content};
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_driver as driver;
+use fednmf_files::formats::detect;
+use fednmf_files::hdf5_probe;
+use fednmf_files::hdf5_probe::Content;
+use fednmf_files::{InputSpec, Source};
+
+use crate::commands::join::JoinArgs;
+use crate::commands::{join, keygen, serve};
 
 /// What was asked for.
 pub enum Request {
@@ -315,8 +320,9 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
 
 #[cfg(test)]
 mod tests {
+    use fednmf_driver::settings::{Every, Settings};
+
     use super::*;
-    use crate::driver::settings::{Every, Settings};
 
     fn words(line: &str) -> impl Iterator<Item = OsString> {
         line.split(' ').map(Into::into)

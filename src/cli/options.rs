@@ -4,7 +4,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction};
 
-use crate::algorithms::registry;
+use fednmf_methods::registry;
 
 /// An option of one or more methods.
 pub struct MethodOption {

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use clap::CommandFactory as _;
 
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, RANK_MESSAGES};
+use fednmf_methods::registry;
+
 use super::revealed::revealed;
 use super::{Cli, options};
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, RANK_MESSAGES};
-use crate::algorithms::registry;
 use crate::commands::list::owner;
 
 /// The table of all algorithms.

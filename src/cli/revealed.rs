@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec};
-use crate::algorithms::registry;
-use crate::comm::{LARGEST, Payload};
-use crate::data;
+use fednmf_comm::{LARGEST, Payload};
+use fednmf_data as data;
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec};
+use fednmf_methods::registry;
 
 /// Kinds of messages about the errors of a run.
 const EVALUATION: &str = "evaluation: ";

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::algorithms::parameters;
-use crate::data::{PARTY, highest_party};
-use crate::error::{Error, Result};
-use crate::privacy::dp::{at_least, at_most, delta_text};
-use crate::privacy::{BudgetFile, PrivacyLoss};
+use fednmf_base::error::{Error, Result};
+use fednmf_files::{PARTY, highest_party};
+use fednmf_methods::parameters;
+use fednmf_privacy::dp::{at_least, at_most, delta_text};
+use fednmf_privacy::{BudgetFile, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {

@@ -10,14 +10,16 @@ use clap::Args;
 use ndarray::Array2;
 use serde_json::json;
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_comm::Communicator;
+use fednmf_files::names;
+use fednmf_files::output::matrices::check_writable;
+use fednmf_files::output::targets::check_new;
+
 use super::factor_rows::{FactorRows, Scale, Side};
-use crate::comm::Communicator;
-use crate::data::names;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::matrices::check_writable;
-use crate::output::stdout::print;
-use crate::output::targets::check_new;
-use crate::unfinished::{self, Access};
 
 /// `fednmf clusters`.
 #[derive(Debug, Args)]
@@ -144,8 +146,9 @@ fn adjusted_rand<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(a: &[A], b: &
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ndarray::array;
+
+    use super::*;
 
     #[test]
     fn rows_belong_to_their_largest_component() {

@@ -7,25 +7,28 @@ use clap::Args;
 use ndarray::{Array2, s};
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::units::parse_bytes;
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::{Layout, Panels};
+use fednmf_driver::progress::Progress;
+use fednmf_driver::{metadata, missing, streaming};
+use fednmf_files as data;
+use fednmf_files::names::Names;
+use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
+use fednmf_files::{InputSpec, TableOptions};
+use fednmf_linalg::Block;
+use fednmf_methods::Measures;
+use fednmf_methods::boolean::{Components, Ones, agreement, rounded};
+use fednmf_methods::metrics;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters;
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_places};
+use fednmf_methods::shared::regularization::Penalties;
+
 use super::provenance::{Provenance, order};
-use crate::algorithms::Measures;
-use crate::algorithms::boolean::{Components, Ones, agreement, rounded};
-use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_places};
-use crate::algorithms::shared::regularization::Penalties;
-use crate::comm::{Communicator, MessageTag, Payload};
-use crate::data;
-use crate::data::names::Names;
-use crate::data::{InputSpec, Layout, Panels, TableOptions};
-use crate::driver::{metadata, missing, streaming};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::Block;
-use crate::metrics;
-use crate::metrics::Measure;
-use crate::output::matrices::{Factor, OwnParts, Stored};
-use crate::output::progress::Progress;
-use crate::output::stdout::print;
-use crate::units::parse_bytes;
 
 /// `fednmf evaluate`.
 #[derive(Debug, Args)]

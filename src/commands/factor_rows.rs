@@ -4,10 +4,11 @@ use std::path::Path;
 
 use ndarray::Array2;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_files::names;
+use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
+
 use super::provenance::Provenance;
-use crate::data::names;
-use crate::error::{Error, Result};
-use crate::output::matrices::{Factor, OwnParts, Stored};
 
 /// Rows of the matrix (those of U), or its columns (those of V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

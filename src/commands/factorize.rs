@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use clap::Args;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::units::parse_bytes;
+use fednmf_comm::watchdog::DEFAULT_LIMIT;
+use fednmf_driver::FactorScale;
+use fednmf_driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, suit};
+use fednmf_files as data;
+use fednmf_files::output::matrices::Format;
+use fednmf_files::{InputSpec, TableOptions, Threshold};
+use fednmf_linalg::ProductKernel;
+use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::parameters;
+use fednmf_methods::parameters::count;
+
 use super::report::DisplayArgs;
-use crate::algorithms::description::{Description, Partition};
-use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{self, count};
-use crate::comm::watchdog::DEFAULT_LIMIT;
-use crate::data::{self, InputSpec, TableOptions, Threshold};
-use crate::driver::FactorScale;
-use crate::driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, suit};
-use crate::error::{Error, Result};
-use crate::linalg::ProductKernel;
-use crate::output::matrices::Format;
-use crate::units::parse_bytes;
 
 /// Most parties of a run: what is kept for each of them fits in memory.
 const MOST_PARTIES: usize = 1 << 20;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::algorithms::description::Description;
-use crate::algorithms::method::Entry;
-use crate::algorithms::registry;
-use crate::error::{Error, Result};
+use fednmf_base::error::{Error, Result};
+use fednmf_methods::description::Description;
+use fednmf_methods::method::Entry;
+use fednmf_methods::registry;
 
 /// One method, or with `wire` its message table alone.
 ///

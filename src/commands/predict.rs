@@ -8,18 +8,19 @@ use std::path::PathBuf;
 use clap::Args;
 use ndarray::{Array2, Axis};
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_comm::Communicator;
+use fednmf_driver::progress::Progress;
+use fednmf_files::formats::fields::{FirstLines, fields, integer, next_line, number as number_of, text_of};
+use fednmf_files::formats::io::InputFile;
+use fednmf_files::formats::text::TextBlocks;
+use fednmf_files::output::matrices::{Factor, OwnParts, Stored, check_writable};
+use fednmf_files::output::targets::check_new;
+
 use super::provenance::Provenance;
-use crate::comm::Communicator;
-use crate::data::formats::fields::{FirstLines, fields, integer, next_line, number as number_of, text_of};
-use crate::data::formats::io::InputFile;
-use crate::data::formats::text::TextBlocks;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::matrices::{Factor, OwnParts, Stored, check_writable};
-use crate::output::progress::Progress;
-use crate::output::stdout::print;
-use crate::output::targets::check_new;
-use crate::unfinished;
-use crate::unfinished::Access;
 
 /// `fednmf predict`.
 #[derive(Debug, Args)]
@@ -206,8 +207,9 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ndarray::array;
+
+    use super::*;
 
     fn predicted(text: &str, names: Option<[&str; 2]>) -> Result<String> {
         let dir = tempfile::tempdir().unwrap();

@@ -7,30 +7,34 @@ use clap::Args;
 use ndarray::{Array2, Axis, s};
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
+use fednmf_base::units::parse_bytes;
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::state::Piece;
+use fednmf_data::{Layout, Panels};
+use fednmf_driver::metadata::Destination;
+use fednmf_driver::progress::Progress;
+use fednmf_driver::{metadata, missing, streaming};
+use fednmf_files as data;
+use fednmf_files::formats::options::TableFormat;
+use fednmf_files::names;
+use fednmf_files::names::Names;
+use fednmf_files::output::attributes;
+use fednmf_files::output::matrices;
+use fednmf_files::output::matrices::{Factor, Stored};
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
+use fednmf_files::{InputSpec, TableOptions};
+use fednmf_linalg::Block;
+use fednmf_linalg::nls;
+use fednmf_methods::metrics;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters;
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::shared::missing::Observed;
+
 use super::provenance::{METHOD_OF_V, Provenance, order};
-use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::shared::missing::Observed;
-use crate::comm::{CONTROL, Communicator};
-use crate::data;
-use crate::data::formats::options::TableFormat;
-use crate::data::names::{self, Names};
-use crate::data::{InputSpec, Layout, Panels, TableOptions};
-use crate::driver::metadata::Destination;
-use crate::driver::{metadata, missing, streaming};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::Block;
-use crate::metrics;
-use crate::metrics::Measure;
-use crate::nls;
-use crate::output::attributes;
-use crate::output::matrices;
-use crate::output::matrices::{Factor, Stored};
-use crate::output::progress::Progress;
-use crate::output::stdout::print_line;
-use crate::output::targets;
-use crate::output::targets::{Content, Target};
-use crate::state::Piece;
-use crate::units::parse_bytes;
 
 /// `fednmf project`.
 #[derive(Debug, Args)]
@@ -213,7 +217,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         (u, metrics::relative(sums[0], sums[1]))
     };
     if let Some(Destination { path, .. }) = destination {
-        let own_v = crate::comm::even_part(n, comm.size(), comm.rank());
+        let own_v = fednmf_comm::even_part(n, comm.size(), comm.rank());
         let pieces =
             [Piece::shared("U", m, own.start, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
         let about = attributes_of(args, &stored, &provenance, (m, n), k, error);

@@ -4,17 +4,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::algorithms::description::Description;
-use crate::algorithms::parameters::{self, Missing};
-use crate::algorithms::registry;
-use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::data::names::{Match, Names, compare, digest, repeated, unmatched};
-use crate::data::{InputSpec, Scale, Stack, Threshold};
-use crate::driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
-use crate::error::{Error, Result};
-use crate::metrics::Measure;
-use crate::output::matrices::Stored;
-use crate::warning::warn;
+use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::warn;
+use fednmf_data::Stack;
+use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
+use fednmf_files::names::{Match, Names, compare, digest, repeated, unmatched};
+use fednmf_files::output::matrices::Stored;
+use fednmf_files::{InputSpec, Scale, Threshold};
+use fednmf_methods::description::Description;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters;
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::registry;
+use fednmf_methods::shared::regularization::RegularizationArgs;
 
 /// The attribute of projected factors that names the method of the run that V is from.
 pub const METHOD_OF_V: &str = "method_of_v";

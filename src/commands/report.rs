@@ -5,24 +5,25 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::algorithms::description::Partition;
-use crate::algorithms::parameters;
-use crate::algorithms::registry;
-use crate::comm::{CONTROL, Communicator};
-use crate::data;
-use crate::data::formats::detect::is_table_name;
-use crate::data::{InputSpec, Layout, Source, Stack, TableOptions, Threshold, names};
-use crate::driver::missing::checksum_text;
-use crate::driver::report::{OWN_INPUT_OF, sample, with_names};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::Real;
-use crate::output::matrices::Stored;
-use crate::output::progress::Progress;
-use crate::output::stdout::print_line;
-use crate::output::targets;
-use crate::output::targets::{Content, Target};
-use crate::report;
-use crate::report::{Display, History, Lines, Run, Sample, image_size};
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::{Layout, Stack};
+use fednmf_driver::missing::checksum_text;
+use fednmf_driver::progress::Progress;
+use fednmf_driver::report::{OWN_INPUT_OF, sample, with_names};
+use fednmf_files as data;
+use fednmf_files::formats::detect::is_table_name;
+use fednmf_files::output::matrices::Stored;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
+use fednmf_files::{InputSpec, Source, TableOptions, Threshold, names};
+use fednmf_linalg::Real;
+use fednmf_methods::description::Partition;
+use fednmf_methods::parameters;
+use fednmf_methods::registry;
+use fednmf_report as report;
+use fednmf_report::{Display, History, Lines, Run, Sample, image_size};
 
 /// Options for what a report shows.
 #[derive(Debug, Args)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::comm::Communicator;
-use crate::comm::transport::sites::{Hub, HubConfig, valid_name};
-use crate::error::{Error, Result};
-use crate::output::attributes;
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_files::output::attributes;
+use fednmf_sites::{Hub, HubConfig, valid_name};
 
 /// Where to listen, and for whom.
 #[derive(Debug, Args)]

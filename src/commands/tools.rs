@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::comm::{Communicator, Signals};
-use crate::data;
-use crate::data::{InputSpec, Source, TableOptions};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::progress::Progress;
-use crate::output::stdout::print_line;
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
+use fednmf_comm::{Communicator, Signals};
+use fednmf_driver::progress::Progress;
+use fednmf_files as data;
+use fednmf_files::{InputSpec, Source, TableOptions};
 
 /// `fednmf generate`: rank 0 writes, the others wait.
 ///

@@ -8,13 +8,15 @@ use clap::Args;
 use ndarray::Array2;
 use serde_json::json;
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_comm::Communicator;
+use fednmf_files::output::matrices::check_writable;
+use fednmf_files::output::targets::check_new;
+
 use super::factor_rows::{FactorRows, Scale, Side};
-use crate::comm::Communicator;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::matrices::check_writable;
-use crate::output::stdout::print;
-use crate::output::targets::check_new;
-use crate::unfinished::{self, Access};
 
 /// How rows are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -146,8 +148,9 @@ fn json(lists: &[Vec<Top>], rows: &FactorRows) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ndarray::array;
+
+    use super::*;
 
     #[test]
     fn scores_are_one_for_one_component_and_zero_for_equal_weights() {

@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{data, fednmf, npy, write_npy};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, fednmf, npy, write_npy};
 
 /// Writes rows of bytes as a .npy file.
 fn bytes(path: &Path, rows: usize, cols: usize, entry: impl Fn(usize, usize) -> u8) -> PathBuf {

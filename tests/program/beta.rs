@@ -1,8 +1,9 @@
 //! β-divergences: the number that is told, by its definition; projections; zeros.
 
-use crate::common::{data, distance, factor, fednmf, number, save_npy};
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, factor, fednmf, number, save_npy};
 
 /// The β-divergence, entry by entry.
 fn divergence(beta: f64, m: &Array2<f64>, fit: &Array2<f64>) -> f64 {

@@ -1,9 +1,10 @@
 //! The Boolean family: reference values, the same bits on any number of ranks, and the definitions of its measures.
 
-use crate::common::{factor, fednmf, matrix};
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{factor, fednmf, matrix};
 
 const TILES: &str = "-k 10 --parties 10 --eval-every 0";
 

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::common::{Output, events, factor, fednmf, finish, matrix};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{Output, events, factor, fednmf, finish, matrix};
 
 const LINE: &str = "--input synthetic:planted,m=400,n=900,k=4 -k 4 --local-iters 4 --seed 5";
 
@@ -42,9 +43,9 @@ fn a_real_time_order_is_replayed_bit_for_bit() {
         assert!(traced.iter().map(|p| p.as_u64().unwrap() as usize).eq(parties.iter().copied()));
         assert!(real["rel_error"].as_f64().unwrap() < 0.4, "{real}");
         // The message table holds in real time too.
-        let method = fednmf::algorithms::registry::find(algo).unwrap().description();
+        let method = fednmf_methods::registry::find(algo).unwrap().description();
         for row in real["wire"].as_array().unwrap() {
-            let known = fednmf::algorithms::description::COMMON_MESSAGES
+            let known = fednmf_methods::description::COMMON_MESSAGES
                 .iter()
                 .chain(method.messages)
                 .any(|w| w.kind == row["purpose"]);

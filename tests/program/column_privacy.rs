@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{data, distance, fednmf, matrix, npy, number};
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, fednmf, matrix, npy, number};
 
 const LINE: &str = "--algo secure-hals --parties 3 --secure-sum --dp gaussian";
 

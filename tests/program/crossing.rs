@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
-use fednmf::algorithms::description::Description;
-use fednmf::algorithms::method::Entry;
-use fednmf::algorithms::registry;
 use tempfile::tempdir;
+
+use fednmf_methods::description::Description;
+use fednmf_methods::method::Entry;
+use fednmf_methods::registry;
 
 use crate::common::session::Session;
 use crate::common::{events, factor, input_for, needs};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{fednmf, write_circulant};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{fednmf, write_circulant};
 
 /// A file of rates, so that these tests measure none.
 fn rates(dir: &std::path::Path) -> String {

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, factor, fednmf, matrix, session};
-use fednmf::algorithms::description::Partition;
-use fednmf::algorithms::registry;
 use ndarray::{Array2, s};
 use tempfile::tempdir;
+
+use fednmf_methods::description::Partition;
+use fednmf_methods::registry;
+
+use crate::common::{data, distance, factor, fednmf, matrix, session};
 
 /// Writes the nonzeros of a matrix as MatrixMarket coordinates.
 fn write(path: &Path, m: &Array2<f64>) {

@@ -4,13 +4,15 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::tempdir;
+
+use fednmf_base::error::Error;
+use fednmf_comm as comm;
+use fednmf_comm::Communicator;
+use fednmf_linalg::random::{Purpose, Stream};
+
 use crate::common::processes::{ranks_of, send, signal, wait_for, wait_until_gone};
 use crate::common::{data, factor, fednmf, finish, input_for, launch, lines, matrix, session};
-use fednmf::comm;
-use fednmf::comm::Communicator;
-use fednmf::error::Error;
-use fednmf::random::{Purpose, Stream};
-use tempfile::tempdir;
 
 /// A run without an end.
 const ENDLESS: &str = "--input synthetic:planted,m=1500,n=400 -k 10 --eval-every 0 --max-iters 1000000000";

@@ -1,11 +1,13 @@
 //! The FNMF family: reference values of independent prototypes, traffic, the definitions of its measures, and parties
 //! that differ, do not participate, or have no data.
 
-use crate::common::{data, factor, fednmf, matrix, number, save_npy};
-use fednmf::random::{Cursor, Purpose, Stream};
 use ndarray::{Array2, s};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_linalg::random::{Cursor, Purpose, Stream};
+
+use crate::common::{data, factor, fednmf, matrix, number, save_npy};
 
 /// Clients, rows per client, columns, components.
 const SHAPE: (usize, usize, usize, usize) = (10, 100, 200, 10);

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use crate::common::{data, distance, events, fednmf, matrix, write_circulant};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, events, fednmf, matrix, write_circulant};
 
 const GRIDS: [(usize, usize); 6] = [(1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 3)];
 

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{finish, mpirun, oversubscribe};
-use fednmf::algorithms::registry;
 use tempfile::tempdir;
+
+use fednmf_methods::registry;
+
+use crate::common::{finish, mpirun, oversubscribe};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tempfile::tempdir;
+
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
 use crate::common::{data, distance, errors, events, factor, fednmf, finish, input_for, lines, session};
-use tempfile::tempdir;
 
 fn same_bits(a: &Path, b: &Path) {
     for name in ["U", "V"] {

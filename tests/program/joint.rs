@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, errors, events, factor, fednmf, matrix, number, save_npy};
-use crate::naive::least_squares;
-use fednmf::random::{Purpose, Stream};
 use ndarray::{Array2, Axis, concatenate, s};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_linalg::random::{Purpose, Stream};
+
+use crate::common::{data, distance, errors, events, factor, fednmf, matrix, number, save_npy};
+use crate::naive::least_squares;
 
 /// V or W of each party, n × k.
 fn own_parts(out: &Path, parties: usize) -> Vec<Array2<f64>> {

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::common::{Run, distance, factor, fednmf, number};
-use fednmf::algorithms::description::COMMON_MESSAGES;
-use fednmf::algorithms::registry;
 use tempfile::tempdir;
+
+use fednmf_methods::description::COMMON_MESSAGES;
+use fednmf_methods::registry;
+
+use crate::common::{Run, distance, factor, fednmf, number};
 
 /// The methods whose sums tolerate drop-outs, with their shared factor.
 const METHODS: [(&str, &str); 7] = [

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use crate::common::{distance, factor, fednmf, matrix, number, save_npy};
-use fednmf::linalg::Order;
-use fednmf::random::{Purpose, Stream, uniform_factor};
-use fednmf::sketch::{self, SketchKind};
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use fednmf_linalg::Order;
+use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
+use fednmf_linalg::sketch;
+use fednmf_linalg::sketch::SketchKind;
+
+use crate::common::{distance, factor, fednmf, matrix, number, save_npy};
 
 /// A product of random factors with a `share` of its entries replaced by NaN.
 fn data(m: usize, n: usize, share: f64) -> Array2<f64> {

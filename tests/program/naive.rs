@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use fednmf::random::{Purpose, Stream, uniform_factor};
 use ndarray::Array2;
+
+use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
 
 /// An iteration of HALS as in the paper.
 pub fn hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f64>) {

@@ -3,10 +3,11 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::common::{data, distance, fednmf, matrix};
 use hdf5::types::VarLenUnicode;
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, fednmf, matrix};
 
 /// A text attribute.
 fn label(of: &hdf5::Location, name: &str) -> String {

@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::common::processes::{ranks_of, signal, wait_for};
-use crate::common::{distance, events, factor, fednmf, finish, matrix};
 use ndarray::{Array2, s};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
+
+use crate::common::processes::{ranks_of, signal, wait_for};
+use crate::common::{distance, events, factor, fednmf, finish, matrix};
 
 /// Columns of the ten agents in the reference runs.
 const COLUMNS: [usize; 10] = [4, 8, 12, 16, 20, 20, 24, 28, 32, 36];

@@ -153,7 +153,7 @@ fn the_error_is_that_of_f64() {
         assert_eq!((narrow["precision"].as_str(), wide["precision"].as_str()), (Some("f32"), Some("f64")));
         let [narrow, wide] = [narrow, wide].map(|summary| number(&summary, "rel_error"));
         let apart = (narrow - wide).abs() / wide;
-        assert!(apart < fednmf::driver::precision::SAME_ERROR, "{algo} {input}: {narrow}, {wide} in f64");
+        assert!(apart < fednmf_driver::precision::SAME_ERROR, "{algo} {input}: {narrow}, {wide} in f64");
     }
 }
 

@@ -1,7 +1,8 @@
 //! `fednmf predict`: entries of U Vᵀ for pairs, by name, in the units of the input.
 
-use crate::common::{factor, fednmf};
 use tempfile::tempdir;
+
+use crate::common::{factor, fednmf};
 
 /// Values of the last column of a table.
 fn values(table: &str) -> Vec<f64> {

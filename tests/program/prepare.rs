@@ -1,9 +1,10 @@
 //! `fednmf prepare`: what it writes is what a run reads, and what it refuses.
 
-use crate::common::{fednmf, save_npy};
 use ndarray::array;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{fednmf, save_npy};
 
 #[test]
 fn a_prepared_matrix_is_read_with_its_names() {

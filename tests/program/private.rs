@@ -3,11 +3,13 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix};
-use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_methods::registry;
+
+use crate::common::{data, distance, events, factor, fednmf, matrix};
 
 /// A line for each way in which parties release data under noise.
 const NOISED: [&str; 12] = [

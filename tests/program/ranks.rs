@@ -1,25 +1,29 @@
 //! Tests inside the ranks: collectives, loading, and iterations without allocations. Each test below runs on 1, 2, 3
 //! and 4 ranks.
 
+#![allow(unsafe_code)] // the allocator that counts
+
 use std::alloc::{GlobalAlloc, System};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fednmf::algorithms::Problem;
-use fednmf::algorithms::description::{Partition, Unit};
-use fednmf::algorithms::method::{ConfiguredMethod, Entry};
-use fednmf::algorithms::precision::Precision;
-use fednmf::algorithms::registry;
-use fednmf::algorithms::shared::grid;
-use fednmf::comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
-use fednmf::data;
-use fednmf::data::{GridTraffic, InputSpec, Layout, Loaded, PartySplit, SideTraffic, Statistics, Threshold};
-use fednmf::error::Error;
-use fednmf::linalg::{Block, ProductKernel};
-use fednmf::privacy::Declared;
 use ndarray::Array2;
+
+use fednmf_base::error::Error;
+use fednmf_comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
+use fednmf_data::{GridTraffic, Layout, Loaded, PartySplit, SideTraffic, Statistics};
+use fednmf_files as data;
+use fednmf_files::{InputSpec, Threshold};
+use fednmf_linalg::{Block, ProductKernel};
+use fednmf_methods::Problem;
+use fednmf_methods::description::{Partition, Unit};
+use fednmf_methods::method::{ConfiguredMethod, Entry};
+use fednmf_methods::precision::Precision;
+use fednmf_methods::registry;
+use fednmf_methods::shared::grid;
+use fednmf_privacy::Declared;
 
 use crate::common::session::{on_ranks, perform};
 
@@ -456,11 +460,11 @@ fn sketched_work(comm: &Communicator) {
             comm: comm.clone(),
         };
         let mut algorithm = f64::build(&*configured, problem).expect("builds");
-        let before = fednmf::linalg::flops::total();
+        let before = fednmf_linalg::flops::total();
         algorithm.advance(3).expect("runs");
         let own = |total: usize| even_part(total, comm.size(), comm.rank()).len();
         let update = |rows: usize, d: usize| 2 * rows * d * k + 2 * rows * k * k + 2 * d * k * k;
         let expected = 3 * (update(own(m), d_u) + update(own(n), d_v));
-        assert_eq!(fednmf::linalg::flops::total() - before, expected as u64, "{m} x {n}");
+        assert_eq!(fednmf_linalg::flops::total() - before, expected as u64, "{m} x {n}");
     }
 }

@@ -1,7 +1,8 @@
 //! Wrong usage and wrong input: one message and exit code 2, on any number of ranks.
 
-use crate::common::{data, fednmf, session};
 use tempfile::tempdir;
+
+use crate::common::{data, fednmf, session};
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
@@ -110,7 +111,7 @@ fn a_damaged_hdf5_file_is_read_or_refused() {
     let dir = tempdir().unwrap();
     let mut state = 0xbad;
     let mut random = |below: usize| {
-        state = fednmf::random::mix(state);
+        state = fednmf_linalg::random::mix(state);
         (state % below as u64) as usize
     };
     let mut codes = [0, 0];

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix, needs, number};
-use crate::naive;
-use fednmf::algorithms::registry;
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use fednmf_methods::registry;
+
+use crate::common::{data, distance, events, factor, fednmf, matrix, needs, number};
+use crate::naive;
 
 const ALPHAS: &str = "--alpha-u 0.05 --alpha-v 0.02 --l1-ratio 0.3";
 

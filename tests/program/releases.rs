@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::common::{fednmf, npy};
-use fednmf::algorithms::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
-use fednmf::algorithms::registry;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_methods::registry;
+
+use crate::common::{fednmf, npy};
 
 /// A message of the ledger: kind, payload, protection.
 type Message = (String, String, String);

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::common::{data, fednmf, save_npy};
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use crate::common::{data, fednmf, save_npy};
 
 /// The text of a page; panics if it is not well formed or refers to something outside.
 fn page(path: &Path) -> String {

@@ -1,10 +1,12 @@
 //! Factorisations: the same result on any number of ranks, the correct result, and the files that it leaves.
 
+use tempfile::tempdir;
+
+use fednmf_methods::description::{COMMON_MESSAGES, Description};
+use fednmf_methods::registry;
+
 use crate::common::{data, distance, errors, events, factor, fednmf, input_for, lines, matrix, session};
 use crate::naive;
-use fednmf::algorithms::description::{COMMON_MESSAGES, Description};
-use fednmf::algorithms::registry;
-use tempfile::tempdir;
 
 /// Dense and sparse inputs that every algorithm for nonnegative data can take.
 fn inputs() -> [String; 2] {

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{data, distance, factor, fednmf, matrix, npy, number};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, factor, fednmf, matrix, npy, number};
 
 /// The first 1000 digits, one per row: with --transpose the 64 × 1000 matrix of the reference values.
 fn thousand_digits(dir: &Path) -> PathBuf {
@@ -410,7 +411,7 @@ fn a_run_without_evaluations_gives_the_same_factors() {
         for (every, name) in [("3", "a.h5"), ("0", "b.h5")] {
             let run = fednmf(2, &line).arg("--eval-every").arg(every).arg("--output").arg(file(name)).ok();
             let wire = run["wire"].as_array().unwrap();
-            let scalars = wire.iter().filter(|row| row["purpose"] == fednmf::metrics::RESIDUAL.kind).count();
+            let scalars = wire.iter().filter(|row| row["purpose"] == fednmf_methods::metrics::RESIDUAL.kind).count();
             assert_eq!(scalars, usize::from(every != "0"), "{run}");
         }
         assert_eq!(matrix(&file("a.h5"), "U"), matrix(&file("b.h5"), "U"), "{algo}");

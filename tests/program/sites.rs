@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use ed25519_dalek::SigningKey;
-use fednmf::comm::transport::sites::{Config, Sites};
-use fednmf::privacy::transcript::{Heading, Transcript, unhex};
+
+use fednmf_privacy::transcript::{Heading, Transcript, unhex};
+use fednmf_sites::{Config, Sites};
 #[cfg(feature = "mpi")]
 use serde_json::Value;
 use tempfile::tempdir;
@@ -260,7 +261,7 @@ fn kills_at_random_moments_change_no_bit() {
     let kills: usize = std::env::var("FEDNMF_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     let mut state = u64::from(std::process::id());
     let mut draw = |below: u64| {
-        state = fednmf::random::mix(state);
+        state = fednmf_linalg::random::mix(state);
         state % below
     };
     let mut stage = Stage::new();

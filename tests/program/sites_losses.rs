@@ -102,7 +102,7 @@ fn a_site_that_is_killed_at_any_moment_leaves_the_others_with_one_answer() {
         stage.start_sites(&format!("{LONG} -q --output {{site}}/f.h5 --trace {{site}}/t.jsonl"));
         let lost = (kill % 4) as usize;
         wait_for_events(&mut stage, "d", 3);
-        let moment = fednmf::random::mix(u64::from(std::process::id()) ^ kill) % 300;
+        let moment = fednmf_linalg::random::mix(u64::from(std::process::id()) ^ kill) % 300;
         std::thread::sleep(Duration::from_millis(moment));
         stage.sites[lost].kill().unwrap();
         let ends = stage.finish_sites();

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use fednmf::comm::even_part;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_comm::even_part;
 
 use crate::common::{fednmf, write_circulant};
 

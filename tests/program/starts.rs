@@ -1,9 +1,10 @@
 //! Starts of the factors, and projections onto given ones.
 
-use crate::common::{data, distance, errors, factor, fednmf, matrix};
 use ndarray::Array2;
 use ndarray_linalg::SVD;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, errors, factor, fednmf, matrix};
 
 /// NNDSVD as in the paper, from LAPACK's SVD: U (m × k) and V (n × k).
 fn nndsvd(m: &Array2<f64>, k: usize) -> (Array2<f64>, Array2<f64>) {

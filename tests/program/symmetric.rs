@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, factor, fednmf, matrix, number, save_npy, session};
-use crate::naive::least_squares;
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, factor, fednmf, matrix, number, save_npy, session};
+use crate::naive::least_squares;
 
 /// Iterations from U = V, with penalty α, each row solved exactly or by one sweep.
 fn anls(a: &Array2<f64>, start: &Array2<f64>, alpha: f64, iterations: usize, exact: bool) -> [Array2<f64>; 2] {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::common::{fednmf, matrix};
 use hdf5::types::VarLenUnicode;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{fednmf, matrix};
 
 /// A table with an index and a header that only count, as pandas writes it.
 fn counting(path: &Path) {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::common::{Output, fednmf, matrix};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{Output, fednmf, matrix};
 
 fn good(output: Output) -> String {
     assert_eq!(output.code, Some(0), "{}", output.stderr);

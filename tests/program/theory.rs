@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use crate::common::{data, distance, events, fednmf, matrix, npy, number};
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, distance, events, fednmf, matrix, npy, number};
 
 /// The norm of the projected gradient by its definition.
 fn projected_gradient(m: &Array2<f64>, u: &Array2<f64>, v: &Array2<f64>) -> f64 {
@@ -85,10 +86,11 @@ fn only_bounded_factors_are_within_the_bound() {
 /// Returns the largest error of an entry relative to the largest entry.
 fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
     use clap::ValueEnum as _;
-    use fednmf::linalg::Order;
-    use fednmf::sketch;
     use ndarray::s;
     use ndarray_linalg::LeastSquaresSvd;
+
+    use fednmf_linalg::Order;
+    use fednmf_linalg::sketch;
 
     let kind = sketch::SketchKind::from_str(sketch, false).expect("a kind of sketch");
     let (rows, n) = m.dim();

@@ -3,9 +3,10 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::common::{data, fednmf};
 use serde_json::Value;
 use tempfile::tempdir;
+
+use crate::common::{data, fednmf};
 
 fn verified(transcript: &Path, more: &[&Path]) -> Vec<Value> {
     let mut verify = fednmf(0, "audit verify --json").arg(transcript);

@@ -5,8 +5,8 @@ pub mod verify;
 
 use clap::{Args, Subcommand};
 
-use crate::comm::Communicator;
-use crate::error::Result;
+use fednmf_base::error::Result;
+use fednmf_comm::Communicator;
 
 /// What `fednmf audit` is told.
 #[derive(Debug, Args)]

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::algorithms::description::Description;
-use crate::algorithms::registry;
-use crate::comm::Communicator;
 #[cfg(feature = "sites")]
-use crate::comm::transport::sites::Authority;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::stdout::print;
-use crate::privacy::BudgetFile;
-use crate::privacy::dp::{at_least, delta_text};
-use crate::privacy::transcript::{self, Verified};
-use crate::units::bytes;
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::units::bytes;
+use fednmf_comm::Communicator;
+use fednmf_methods::description::Description;
+use fednmf_methods::registry;
+use fednmf_privacy::BudgetFile;
+use fednmf_privacy::dp::{at_least, delta_text};
+use fednmf_privacy::transcript;
+use fednmf_privacy::transcript::Verified;
+use fednmf_sites::Authority;
 
 /// What `fednmf audit verify` is told.
 #[derive(Debug, Args)]

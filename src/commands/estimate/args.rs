@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::host;
+use fednmf_driver::kernels;
+use fednmf_driver::settings::{Kernel, PrecisionChoice, suit};
+use fednmf_files::InputSpec;
+use fednmf_linalg::ProductKernel;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::parameters::{GridShape, any_number, whole_number};
+
 use super::{Matrix, Question};
-use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::parameters::{GridShape, any_number, whole_number};
-use crate::data::InputSpec;
-use crate::driver::kernels;
-use crate::driver::settings::{Kernel, PrecisionChoice, suit};
-use crate::error::{Error, Result};
-use crate::host;
-use crate::linalg::ProductKernel;
 
 /// The arguments of `fednmf estimate`.
 #[derive(Debug, Args)]

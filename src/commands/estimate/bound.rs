@@ -1,6 +1,6 @@
 //! The least that any algorithm must communicate in a product, to set what the grid communicates beside it.
 
-use crate::algorithms::cost::{Cost, Pattern, Workload};
+use fednmf_methods::cost::{Cost, Pattern, Workload};
 
 /// Words that the busiest of `ranks` ranks must receive or send in the product of a dense m × n matrix and an n × k factor,
 /// each of which, and the result, is spread over the ranks without copies: theorem 1 of Al Daas, Ballard, Grigori, Kumar
@@ -32,8 +32,9 @@ pub fn words_of_products(cost: &Cost, workload: &Workload, ranks: usize) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use fednmf_methods::registry;
+
     use super::*;
-    use crate::algorithms::registry;
 
     /// The words of `hals` on its own grid, over the bound.
     fn ratio(m: usize, n: usize, k: usize, ranks: usize) -> f64 {

@@ -9,13 +9,13 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 use sprs::CsMatI;
 
-use crate::algorithms::cost::{Cost, Kernel, Message, Pattern};
-use crate::comm::{Communicator, MessageTag, Payload};
-use crate::error::{Error, Result, why_not_json};
-use crate::linalg::{Block, Csr, Order, ProductKernel, Real, flops, gemm, gram};
-use crate::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
-use crate::random::{Purpose, Stream};
-use crate::sketch;
+use fednmf_base::error::{Error, Result, why_not_json};
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
+use fednmf_linalg::random::{Purpose, Stream};
+use fednmf_linalg::sketch;
+use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, flops, gemm, gram};
+use fednmf_methods::cost::{Cost, Kernel, Message, Pattern};
 
 const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
 

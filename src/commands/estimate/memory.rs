@@ -1,11 +1,11 @@
 //! Memory beside the formulas of the methods: what a way of splitting the data needs at least, where a method has no
 //! formula, and what is needed where rows are read from the file in each pass.
 
-use crate::algorithms::cost::{Cost, Workload};
-use crate::algorithms::description::Partition;
-use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::shared::grid;
-use crate::data::PANELS;
+use fednmf_files::PANELS;
+use fednmf_methods::cost::{Cost, Workload};
+use fednmf_methods::description::Partition;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::shared::grid;
 
 /// A cost of memory alone, on the rank that has most: its blocks, the rows of factors that it or its parties own, and the
 /// other factor whole where the method needs it.

@@ -17,24 +17,26 @@ use ndarray::Array2;
 use ndarray_linalg::{Eigh, UPLO};
 
 pub use self::args::EstimateArgs;
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
+use fednmf_driver::precision;
+use fednmf_driver::settings::Precision;
+use fednmf_files as data;
+use fednmf_files::{Input, InputSpec};
+use fednmf_linalg as linalg;
+use fednmf_linalg::{Block, ProductKernel, Real};
+use fednmf_methods::cost::{Cost, Workload};
+use fednmf_methods::method::{ConfiguredMethod, Entry, MatrixShape};
+use fednmf_methods::registry;
+use fednmf_methods::shared::grid;
+use fednmf_methods::shared::grid::GridChoice;
+use fednmf_methods::shared::row_exchange::Exchange;
+
 use self::machine::{MESSAGES, Rates, Stored};
 use self::recommend::recommend;
 use self::report::Report;
-use crate::algorithms::cost::{Cost, Workload};
-use crate::algorithms::method::{ConfiguredMethod, Entry, MatrixShape};
-use crate::algorithms::registry;
-use crate::algorithms::shared::grid;
-use crate::algorithms::shared::grid::GridChoice;
-use crate::algorithms::shared::row_exchange::Exchange;
-use crate::comm::{Communicator, Parties};
-use crate::data;
-use crate::data::{GridTraffic, Input, InputSpec, Loaded, PartySplit, Transfer};
-use crate::driver::precision;
-use crate::driver::settings::Precision;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg;
-use crate::linalg::{Block, ProductKernel, Real};
-use crate::output::stdout::print;
 
 /// What is asked, checked as far as can be without data.
 pub struct Question {

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use fednmf_base::units::bytes;
+use fednmf_methods::cost::Cost;
+
 use super::bound::words_of_products;
 use super::machine::Rates;
 use super::recommend::{Basis, Limit, Recommendation, Use, WELL};
 use super::{Job, MOST_RANKS, Point, Question, memory, with_formula};
-use crate::algorithms::cost::Cost;
-use crate::units::bytes;
 
 pub struct Report<'a> {
     pub question: &'a Question,

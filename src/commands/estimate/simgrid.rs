@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use crate::algorithms::cost::{Cost, Message, Pattern, Side};
-use crate::data::Transfer;
-use crate::error::{Error, Result};
+use fednmf_base::error::{Error, Result};
+use fednmf_data::Transfer;
+use fednmf_methods::cost::{Cost, Message, Pattern, Side};
 
 /// Units of computing in a second, "1Gf" in a platform file.
 const SPEED: f64 = 1e9;

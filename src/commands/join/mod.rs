@@ -10,19 +10,20 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::say;
+use fednmf_comm::{CONTROL, Communicator, watchdog};
+use fednmf_driver as driver;
+use fednmf_driver::own_files;
+use fednmf_driver::settings::{Every, Settings};
+use fednmf_files::Source;
+use fednmf_files::output::attributes;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_sites::{Address, Config, Sites};
+
 use self::policy::Policy;
 use super::factorize::RunArgs;
 use super::list;
-use crate::algorithms::method::ConfiguredMethod;
-use crate::comm::transport::sites::{Address, Config, Sites};
-use crate::comm::{CONTROL, Communicator, watchdog};
-use crate::data::Source;
-use crate::driver;
-use crate::driver::own_files;
-use crate::driver::settings::{Every, Settings};
-use crate::error::{Error, Result};
-use crate::output::attributes;
-use crate::warning::say;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
 #[derive(Debug, Args)]

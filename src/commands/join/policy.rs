@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::algorithms::registry;
-use crate::comm::{Consent, MessageTag, Payload};
-use crate::driver::settings::Settings;
-use crate::error::{Error, Result};
-use crate::privacy::Protection;
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Consent, MessageTag, Payload};
+use fednmf_driver::settings::Settings;
+use fednmf_methods::registry;
+use fednmf_privacy::Protection;
 
 /// A protection that a run must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

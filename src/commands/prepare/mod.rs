@@ -15,16 +15,18 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::{Layout, NanRemedy};
+use fednmf_driver::progress::Progress;
+use fednmf_files as data;
+use fednmf_files::output::targets::check_new;
+use fednmf_files::{InputSpec, Source, TableFormat, TableOptions, names};
+use fednmf_linalg::Block;
+use fednmf_methods::parameters;
+
 use self::matrix::Prepared;
 use self::rules::Rules;
-use crate::algorithms::parameters;
-use crate::comm::Communicator;
-use crate::data;
-use crate::data::{InputSpec, Layout, NanRemedy, Source, TableFormat, TableOptions, names};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::linalg::Block;
-use crate::output::progress::Progress;
-use crate::output::targets::check_new;
 
 /// `fednmf prepare`.
 #[derive(Debug, Args)]

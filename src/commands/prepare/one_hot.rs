@@ -3,22 +3,23 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_driver::progress::Progress;
+use fednmf_files::TableOptions;
+use fednmf_files::formats::detect;
+use fednmf_files::formats::detect::FileKind;
+use fednmf_files::formats::fields::{
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
+};
+use fednmf_files::formats::io::InputFile;
+use fednmf_files::formats::labels::Judgement;
+use fednmf_files::formats::options::Presence;
+use fednmf_files::formats::refusal::Refusal;
+use fednmf_files::formats::text::TextBlocks;
+
 use super::matrix::Prepared;
 use super::rules::{Column, Kind, Rules};
 use super::weights::quantile_of;
-use crate::data::TableOptions;
-use crate::data::formats::detect;
-use crate::data::formats::detect::FileKind;
-use crate::data::formats::fields::{
-    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
-};
-use crate::data::formats::io::InputFile;
-use crate::data::formats::labels::Judgement;
-use crate::data::formats::options::Presence;
-use crate::data::formats::refusal::Refusal;
-use crate::data::formats::text::TextBlocks;
-use crate::error::{Error, Result};
-use crate::output::progress::Progress;
 
 /// Whole numbers up to here are different floats.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;

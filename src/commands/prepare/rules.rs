@@ -5,13 +5,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use fednmf_base::error::{Error, Result, why_not_json};
+use fednmf_base::unfinished::{Access, replace};
+use fednmf_base::warning::warn;
+use fednmf_files::names;
+use fednmf_files::names::Match;
+
 use super::matrix::Prepared;
 use super::write::unwritable;
-use crate::data::names;
-use crate::data::names::Match;
-use crate::error::{Error, Result, why_not_json};
-use crate::unfinished::{Access, replace};
-use crate::warning::warn;
 
 /// What was found in data, and is applied to it or to other data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! Preparations of a numeric matrix: tf-idf weights, and ones above a quantile of each column.
 
+use fednmf_base::error::Result;
+
 use super::matrix::Prepared;
 use super::rules::{Rules, of_columns};
-use crate::error::Result;
 
 /// x_ij ← x_ij (ln((1 + m)/(1 + df_j)) + 1), df_j being the number of rows with column j, then every row divided by its norm, as
 /// scikit-learn's `TfidfTransformer` does.

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{BufWriter, Result as IoResult, Write};
 use std::path::Path;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_base::warning::warn;
+use fednmf_comm::Signals;
+use fednmf_files::formats::npy::write_header;
+
 use super::matrix::Prepared;
-use crate::comm::Signals;
-use crate::data::formats::npy::write_header;
-use crate::error::{Error, Result};
-use crate::unfinished;
-use crate::unfinished::Access;
-use crate::warning::warn;
 
 /// Writes to the file until a signal is caught.
 struct Stoppable<'a> {

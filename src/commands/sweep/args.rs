@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::algorithms::parameters;
-use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::data::{TableOptions, Threshold};
-use crate::driver::settings::Scale;
-use crate::error::{Error, Result};
-use crate::model_selection::{SweepMethod, SweepMissing};
+use fednmf_base::error::{Error, Result};
+use fednmf_driver::model_selection::{SweepMethod, SweepMissing};
+use fednmf_driver::settings::Scale;
+use fednmf_files::{TableOptions, Threshold};
+use fednmf_methods::parameters;
+use fednmf_methods::shared::regularization::RegularizationArgs;
 
 /// `fednmf sweep`.
 #[derive(Debug, Args)]

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde_json::Map;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished::Access;
+use fednmf_files::output::npz::{Archive, Matrices};
+use fednmf_files::{InputSpec, names};
+
 use super::runs::Task;
-use crate::data::{InputSpec, names};
-use crate::error::{Error, Result};
-use crate::output::npz::{Archive, Matrices};
-use crate::unfinished::Access;
 
 /// A directory that `cnmf prepare` made.
 pub struct CnmfDirectory {

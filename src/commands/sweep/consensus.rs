@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use ndarray::s;
 use serde_json::json;
 
+use fednmf_base::error::Result;
+use fednmf_comm::{Communicator, even_part};
+use fednmf_data::state::Piece;
+use fednmf_data::{Layout, Loaded};
+use fednmf_driver::model_selection;
+use fednmf_driver::model_selection::{Component, Matched};
+use fednmf_files::output::{attributes, matrices};
+
 use super::runs::Sweep;
-use crate::comm::{Communicator, even_part};
-use crate::data::{Layout, Loaded};
-use crate::error::Result;
-use crate::model_selection::{self, Component, Matched};
-use crate::output::{attributes, matrices};
-use crate::state::Piece;
 
 /// What was written, and what is told of it.
 #[derive(Debug, Clone, serde::Serialize)]

@@ -11,21 +11,22 @@ mod summary;
 use std::path::Path;
 
 pub use self::args::SweepArgs;
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::warning::warn;
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::{Layout, Loaded};
+use fednmf_driver::metadata;
+use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
+use fednmf_driver::model_selection::{Point, check_sizes, choose, layout};
+use fednmf_driver::progress::Progress;
+use fednmf_files as data;
+use fednmf_files::output::matrices::Stored;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
+
 use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
 use self::summary::Summary;
-use crate::comm::{CONTROL, Communicator};
-use crate::data;
-use crate::data::{Layout, Loaded};
-use crate::driver::metadata;
-use crate::driver::missing::{warning_of_stored_zeros, warning_without_nan};
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::model_selection::{Point, check_sizes, choose, layout};
-use crate::output::matrices::Stored;
-use crate::output::progress::Progress;
-use crate::output::targets;
-use crate::output::targets::{Content, Target};
-use crate::warning::warn;
 
 /// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {

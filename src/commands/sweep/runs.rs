@@ -7,22 +7,25 @@ use std::sync::Arc;
 use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::Loaded;
+use fednmf_data::state::OwnedPiece;
+use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
+use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
+use fednmf_driver::settings::Scale;
+use fednmf_files as data;
+use fednmf_files::InputSpec;
+use fednmf_files::names::Names;
+use fednmf_files::output::matrices;
+use fednmf_files::output::matrices::Annotations;
+use fednmf_files::output::matrices::Stored;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::shared::missing::MissingArgs;
+
 use super::args::{SweepArgs, numbers};
-use crate::algorithms::method::ConfiguredMethod;
-use crate::algorithms::shared::missing::MissingArgs;
-use crate::comm::Communicator;
-use crate::data::names::Names;
-use crate::data::{self, InputSpec, Loaded};
-use crate::driver::missing::HELD_OUT_OF_SPARSE;
-use crate::driver::settings::Scale;
-use crate::error::{Error, Result};
-use crate::model_selection::{Errors, Point, SweepMissing, Trial, point};
-use crate::output::matrices;
-use crate::output::matrices::Annotations;
-use crate::output::matrices::Stored;
-use crate::output::targets;
-use crate::output::targets::{Content, Target};
-use crate::state::OwnedPiece;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

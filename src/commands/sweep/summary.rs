@@ -6,15 +6,16 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use fednmf_base::error::{Error, Result};
+use fednmf_base::stdout::{print, print_line};
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
+use fednmf_driver::settings::Scale;
+use fednmf_report as report;
+
 use super::consensus::Consensus;
 use super::runs::Sweep;
-use crate::driver::settings::Scale;
-use crate::error::{Error, Result};
-use crate::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
-use crate::output::stdout::{print, print_line};
-use crate::report;
-use crate::unfinished;
-use crate::unfinished::Access;
 
 /// The results of a sweep.
 pub struct Summary<'a> {

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fednmf::algorithms::description::{Description, Partition};
-use fednmf::algorithms::registry;
 use ndarray::Array2;
 use serde_json::Value;
+
+use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::registry;
 
 /// The exit code and the output of a process.
 #[derive(Debug)]

@@ -13,10 +13,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fednmf::comm::{Communicator, MessageTag, Payload};
-use fednmf::error::{EXIT_DONE, Error};
-use fednmf::{cli, comm};
 use serde_json::{Value, json};
+
+use fednmf::cli;
+use fednmf_base::error::{EXIT_DONE, Error};
+use fednmf_comm as comm;
+use fednmf_comm::{Communicator, MessageTag, Payload};
 
 use super::{launch, quiet};
 
@@ -215,7 +217,7 @@ macro_rules! on_ranks {
             $crate::common::session::on_any_number_of_ranks(concat!(module_path!(), "::", stringify!($name)));
         })*
 
-        pub fn call(name: &str, comm: &fednmf::comm::Communicator) -> Option<serde_json::Value> {
+        pub fn call(name: &str, comm: &fednmf_comm::Communicator) -> Option<serde_json::Value> {
             $(if name == concat!(module_path!(), "::", stringify!($name)) {
                 return Some($function(comm).into());
             })*

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use fednmf::commands::keygen;
 use tempfile::{TempDir, tempdir};
+
+use fednmf_sites::certificates;
 
 use super::npy;
 #[cfg(feature = "mpi")]
@@ -26,7 +27,7 @@ pub struct Stage {
 
 pub fn certificates(dir: &Path, begin: SystemTime, end: SystemTime) {
     let names: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
-    keygen::make(dir, &names, &["localhost".into(), "127.0.0.1".into()], begin, end).unwrap();
+    certificates::make(dir, &names, &["localhost".into(), "127.0.0.1".into()], begin, end).unwrap();
 }
 
 pub fn text(path: &Path) -> String {

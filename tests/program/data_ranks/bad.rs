@@ -1,8 +1,9 @@
 //! Files that must be refused, with the same message on all ranks, and damaged files that must not cause a panic.
 
-use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Layout, open};
-use fednmf::error::ErrorKind;
+use fednmf_base::error::ErrorKind;
+use fednmf_comm::Communicator;
+use fednmf_data::Layout;
+use fednmf_files::{InputSpec, open};
 
 use super::TEST;
 use super::good::npy;
@@ -112,7 +113,7 @@ pub fn damaged_files(comm: &Communicator, dir: &str) {
     let formats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats");
     let mut state = 0x5eed + comm.rank() as u64;
     let mut random = |below: usize| {
-        state = fednmf::random::mix(state);
+        state = fednmf_linalg::random::mix(state);
         (state % below.max(1) as u64) as usize
     };
     let own = ["coordinate.mtx", "array.mtx", "symmetric.mtx", "pattern.mtx", "coordinate.mtx.gz", "images-idx3-ubyte"];

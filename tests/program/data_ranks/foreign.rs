@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Layout};
 use ndarray::Array2;
+
+use fednmf_comm::Communicator;
+use fednmf_data::Layout;
+use fednmf_files::InputSpec;
 
 use super::bad::refused;
 use super::good::gz;

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
-use fednmf::comm::{Communicator, Parties, Payload};
-use fednmf::data::{InputSpec, Layout, PartySplit, Scale, Source, Stack, Threshold, generate, inspect, open};
-use fednmf::error::ErrorKind;
 use ndarray::Array2;
+
+use fednmf_base::error::ErrorKind;
+use fednmf_comm::{Communicator, Parties, Payload};
+use fednmf_data::{Layout, PartySplit, Stack};
+use fednmf_files::{InputSpec, Scale, Source, Threshold, generate, inspect, open};
 
 use super::{check, load, plans};
 

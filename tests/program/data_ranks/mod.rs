@@ -8,11 +8,13 @@ mod tables;
 
 use std::path::Path;
 
-use fednmf::comm::{Communicator, MessageTag, Parties, Payload};
-use fednmf::data::{InputSpec, Layout, PartySplit, Statistics, open};
-use fednmf::linalg::{Block, Real};
 use ndarray::Array2;
 use tempfile::tempdir;
+
+use fednmf_comm::{Communicator, MessageTag, Parties, Payload};
+use fednmf_data::{Layout, PartySplit, Statistics};
+use fednmf_files::{InputSpec, open};
+use fednmf_linalg::{Block, Real};
 
 use crate::common::session::on_ranks;
 

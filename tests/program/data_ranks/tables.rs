@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use fednmf::comm::Communicator;
-use fednmf::data::{InputSpec, Layout, Presence, TableFormat, open};
 use ndarray::Array2;
+
+use fednmf_comm::Communicator;
+use fednmf_data::Layout;
+use fednmf_files::{InputSpec, Presence, TableFormat, open};
 
 use super::bad::refused_input;
 use super::good::{dense_matrix, gz, npy, sparse_matrix};

@@ -1,8 +1,9 @@
 //! What an attack may compare with.
 
+use fednmf_comm::Communicator;
+use fednmf_files::output::view::RecordedView;
+
 use super::truth::Truth;
-use crate::comm::Communicator;
-use crate::output::view::RecordedView;
 
 /// What the attacks are told beside the views.
 pub struct Asked<'a> {

@@ -3,13 +3,15 @@
 use clap::ValueEnum as _;
 use ndarray::{Array2, Axis, s};
 
+use fednmf_base::error::{Error, Result};
+use fednmf_linalg::sketch;
+use fednmf_linalg::sketch::SketchKind;
+use fednmf_linalg::{Order, Real};
+
 use super::asked::Asked;
 use super::finding::Finding;
 use super::secure_hals::on_equations;
 use super::seen::Seen;
-use crate::error::{Error, Result};
-use crate::linalg::{Order, Real};
-use crate::sketch::{self, SketchKind};
 
 const RELEASE: &str = "sketch of M";
 /// Most columns for which an attack keeps n × n numbers.

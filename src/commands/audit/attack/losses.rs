@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use ndarray::Array2;
 
+use fednmf_audit::differencing::{Sum, pairs};
+use fednmf_audit::linear::outside;
+use fednmf_base::error::Result;
+use fednmf_comm::Knowledge;
+
 use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
-use crate::comm::Knowledge;
-use crate::error::Result;
-use crate::privacy::adversary::differencing::{Sum, pairs};
-use crate::privacy::adversary::linear::outside;
 
 /// Searches the opened sums for two whose difference is a term.
 pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {

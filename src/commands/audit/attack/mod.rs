@@ -16,15 +16,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_comm::Communicator;
+use fednmf_files::output::view::RecordedView;
+
 use self::asked::Asked;
 use self::finding::Finding;
 use self::report::{as_json, table};
 use self::seen::Seen;
 use self::truth::Truth;
-use crate::comm::Communicator;
-use crate::error::{EXIT_DONE, Error, Result};
-use crate::output::stdout::print;
-use crate::output::view::RecordedView;
 
 /// What `fednmf audit attack` is told.
 #[derive(Debug, Args)]

@@ -2,16 +2,18 @@
 
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip};
 
+use fednmf_audit::dynamics::matched;
+use fednmf_audit::noised;
+use fednmf_audit::noised::{NoisedStep, Prior};
+use fednmf_base::error::Result;
+use fednmf_linalg::Order;
+use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::random::{Purpose, Stream};
+use fednmf_methods::federated::columns::noised_hals::{RELEASE, term_of, unpacked};
+
 use super::asked::Asked;
 use super::finding::{Finding, distance};
 use super::seen::Seen;
-use crate::algorithms::columns::noised_hals::{RELEASE, term_of, unpacked};
-use crate::error::Result;
-use crate::linalg::Order;
-use crate::nls::Pivoting;
-use crate::privacy::adversary::dynamics::matched;
-use crate::privacy::adversary::noised::{self, NoisedStep, Prior};
-use crate::random::{Purpose, Stream};
 
 /// Most hidden columns that are estimated together, and one by one.
 const MOST_TOGETHER: usize = 400;

@@ -3,15 +3,16 @@
 
 use ndarray::Array2;
 
+use fednmf_audit::neighbour::{State, Weights, column_error, copy, products};
+use fednmf_base::error::Result;
+use fednmf_comm::Knowledge;
+use fednmf_files::output::view::RecordedView;
+use fednmf_methods::federated::graph::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER, SUM_OF_ANSWERS};
+use fednmf_methods::shared::init;
+
 use super::asked::Asked;
 use super::finding::{Finding, distance};
 use super::seen::Seen;
-use crate::algorithms::network::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER, SUM_OF_ANSWERS};
-use crate::algorithms::shared::init;
-use crate::comm::Knowledge;
-use crate::error::Result;
-use crate::output::view::RecordedView;
-use crate::privacy::adversary::neighbour::{State, Weights, column_error, copy, products};
 
 /// What a party got from one neighbour, or from all together (`neighbour` is then the party itself), step by step.
 #[derive(Default)]

@@ -2,14 +2,15 @@
 
 use ndarray::Array2;
 
+use fednmf_audit::membership::{auc, misfits};
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Knowledge;
+use fednmf_comm::party_sum::SUMMED;
+
 use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
 use super::truth;
-use crate::comm::Knowledge;
-use crate::error::{Error, Result};
-use crate::party_sum::SUMMED;
-use crate::privacy::adversary::membership::{auc, misfits};
 
 /// The sum of the Boolean methods.
 const SUM_V: &str = "sum V_i";

@@ -2,19 +2,21 @@
 
 use ndarray::{Array2, ArrayView2};
 
+use fednmf_audit::dynamics;
+use fednmf_audit::dynamics::Step;
+use fednmf_audit::lattice::{Outcome, System};
+use fednmf_audit::linear::Recovery;
+use fednmf_audit::pursuit;
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::SUMMED;
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::{Pivoting, Sweep, sweep};
+use fednmf_methods::shared::init;
+use fednmf_methods::shared::regularization::RegularizationArgs;
+
 use super::asked::Asked;
 use super::finding::Finding;
 use super::seen::Seen;
-use crate::algorithms::shared::init;
-use crate::algorithms::shared::regularization::RegularizationArgs;
-use crate::error::Result;
-use crate::linalg::Real;
-use crate::nls::{Pivoting, Sweep, sweep};
-use crate::party_sum::SUMMED;
-use crate::privacy::adversary::dynamics::{self, Step};
-use crate::privacy::adversary::lattice::{Outcome, System};
-use crate::privacy::adversary::linear::Recovery;
-use crate::privacy::adversary::pursuit;
 
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use ndarray::{Array2, ShapeBuilder as _};
 use serde_json::Value;
 
+use fednmf_audit::lattice;
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Knowledge;
+use fednmf_driver::view::DATA;
+use fednmf_files::output::view::RecordedView;
+
 use super::finding::Finding;
-use crate::comm::Knowledge;
-use crate::driver::view::DATA;
-use crate::error::{Error, Result};
-use crate::output::view::RecordedView;
-use crate::privacy::adversary::lattice;
 
 /// What these ranks know together.
 pub struct Seen {

@@ -3,12 +3,14 @@
 use ndarray::Array2;
 use serde_json::Value;
 
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::{Layout, Stack};
+use fednmf_files as data;
+use fednmf_files::formats::detect::is_table_name;
+use fednmf_files::{InputSpec, Scale, TableOptions, Threshold};
+
 use super::seen::Seen;
-use crate::comm::Communicator;
-use crate::data;
-use crate::data::formats::detect::is_table_name;
-use crate::data::{InputSpec, Layout, Scale, Stack, TableOptions, Threshold};
-use crate::error::{Error, Result};
 
 /// Most entries that are loaded.
 const MOST: usize = 1 << 28;

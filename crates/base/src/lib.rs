@@ -1,0 +1,10 @@
+//! What every other crate of fednmf needs: the error type and its exit codes, warnings, units, and files that appear under
+//! their name only when they are complete.
+
+pub mod error;
+pub mod file_lock;
+pub mod host;
+pub mod stdout;
+pub mod unfinished;
+pub mod units;
+pub mod warning;

@@ -1,0 +1,145 @@
+//! Files that get their name when they are complete: until then they have a temporary one beside it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::host;
+
+/// What the name of an unfinished file ends with.
+const SUFFIX: &str = ".fednmf-part";
+
+/// The start of a digest of the machine's name: several machines may write to a directory.
+static MACHINE: LazyLock<String> = LazyLock::new(|| {
+    let digest = Sha256::digest(host::name().unwrap_or_default().as_bytes());
+    digest[..3].iter().map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// Directories in which this process has removed what killed ones left.
+static TIDIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// The temporary name beside `path`, which no other process has.
+pub fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}-{}{SUFFIX}", *MACHINE, std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Whether a process of this machine has not ended. One that waits for its parent to notice has.
+fn is_running(process: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name of the program, in parentheses, may have any characters; the state follows it.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
+/// Removes the unfinished files of processes of this machine that are gone, once for each directory.
+fn tidy(directory: &Path) {
+    let is_new = TIDIED.lock().is_ok_and(|mut tidied| tidied.insert(directory.to_path_buf()));
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten().take_while(|_| is_new) {
+        let name = entry.file_name();
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(SUFFIX)?.rsplit_once(&format!(".{}-", *MACHINE)))
+            .and_then(|(_, process)| process.parse::<u32>().ok());
+        if process.is_some_and(|process| !is_running(process)) {
+            let _ = fs::remove_file(entry.path()); // It may be another user's.
+        }
+    }
+}
+
+/// Who may read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// As the user's umask says.
+    Default,
+    /// The owner alone: a party's private rows, or keys.
+    OwnerOnly,
+}
+
+/// Creates the file under its temporary name. What killed runs left is removed; a link is never followed.
+///
+/// # Errors
+/// If it cannot be created.
+pub fn create_part(path: &Path, access: Access) -> io::Result<fs::File> {
+    let part = part_of(path);
+    tidy(directory(path));
+    if fs::symlink_metadata(&part).is_ok_and(|found| !found.is_dir()) {
+        fs::remove_file(&part)?;
+    }
+    let mode = if access == Access::OwnerOnly { 0o600 } else { 0o666 };
+    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
+}
+
+/// Creates or replaces a file by what `write` writes, in one step; after an error it is as before.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace(path: &Path, access: Access, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    let mut part = create_part(path, access)?;
+    let named = write(&mut part).and_then(|()| part.sync_all()).and_then(|()| fs::rename(part_of(path), path));
+    if named.is_err() {
+        let _ = fs::remove_file(part_of(path)); // The error matters more.
+    }
+    named?;
+    fs::File::open(directory(path))?.sync_all()
+}
+
+/// The directory of `path`.
+pub fn directory(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        replace(&path, Access::Default, |out| out.write_all(b"first")).unwrap();
+        let failed = replace(&path, Access::Default, |out| {
+            out.write_all(b"sec")?;
+            Err(io::Error::other("full"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "full");
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        // Ended, and not waited for.
+        let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
+        while is_running(child.id()) {
+            std::thread::yield_now();
+        }
+        let own = part_of(&path).to_string_lossy().into_owned();
+        let of =
+            |process: u32| own.replace(&format!("-{}{SUFFIX}", std::process::id()), &format!("-{process}{SUFFIX}"));
+        let dead = of(child.id());
+        // Process 1 is alive; another machine's cannot be asked.
+        let kept = [of(1), dead.replace(&*MACHINE, "000000"), dir.path().join("a.fednmf-part").display().to_string()];
+        for name in kept.iter().chain([&dead]) {
+            fs::write(name, "part").unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path().join("target"), &own).unwrap();
+        replace(&path, Access::OwnerOnly, |out| out.write_all(b"whole")).unwrap();
+        assert!(!Path::new(&dead).exists() && kept.iter().all(|name| Path::new(name).exists()));
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert!(!dir.path().join("target").exists(), "the link was followed");
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,171 @@
+//! The ledger: what was sent, by message kind, and where the time went. It is the performance profile and the privacy audit.
+
+use std::collections::BTreeMap;
+
+use fednmf_privacy::Protection;
+use fednmf_privacy::transcript::Transcript;
+
+/// What a message carries. Every method's message table assigns one to each message kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub enum Payload {
+    /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
+    Data,
+    /// A sketch of the data.
+    Sketch,
+    /// A factor that all parties share.
+    SharedFactor,
+    /// A sketched factor.
+    SketchedFactor,
+    /// A k × k Gram matrix of a factor.
+    Gram,
+    /// A product of data and factor, summed over its owners.
+    Product,
+    /// Single numbers: norms, errors, counts.
+    Scalar,
+    /// Encrypted numbers.
+    Ciphertext,
+    /// Numbers under masks that cancel in the sum over parties.
+    Masked,
+    /// Flags, seeds and shapes; nothing that depends on entries of the data.
+    Control,
+}
+
+/// The kind of a message, as profile and audit name it, what it carries and how it is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageTag {
+    pub kind: &'static str,
+    pub payload: Payload,
+    protection: Protection,
+}
+
+impl MessageTag {
+    /// For a message in the clear, unless the type of what is sent says more.
+    pub const fn new(kind: &'static str, payload: Payload) -> Self {
+        MessageTag { kind, payload, protection: Protection::Declared }
+    }
+
+    /// How the message is protected.
+    pub const fn protection(self) -> Protection {
+        self.protection
+    }
+
+    /// The tag of a message whose type protects it so.
+    ///
+    /// # Panics
+    /// If the payload claims another protection.
+    pub(super) fn under(self, protection: Protection) -> Self {
+        let masked = matches!(protection, Protection::Masked | Protection::MaskedNoised);
+        assert_eq!(self.payload == Payload::Masked, masked, "{}", self.kind);
+        assert_eq!(self.payload == Payload::Ciphertext, protection == Protection::Encrypted, "{}", self.kind);
+        MessageTag { protection, ..self }
+    }
+}
+
+/// Totals of one message kind or phase on one rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Entry {
+    /// Calls of the communicator, or executions of the phase.
+    pub calls: u64,
+    /// Wall time, waiting included.
+    pub seconds: f64,
+    /// Bytes that the hosted parties sent and received.
+    pub party_bytes: u64,
+    /// Bytes that the rank sent to and received from others: 0 if it is alone.
+    pub mpi_bytes: u64,
+    /// Calls of the transport; more than `calls` if messages were cut. 0 if the rank is alone.
+    pub messages: u64,
+    /// Floating-point operations of local work, as counted by the kernels.
+    pub flops: u64,
+}
+
+impl Entry {
+    fn add(&mut self, other: &Entry) {
+        self.calls += other.calls;
+        self.seconds += other.seconds;
+        self.party_bytes += other.party_bytes;
+        self.mpi_bytes += other.mpi_bytes;
+        self.messages += other.messages;
+        self.flops += other.flops;
+    }
+}
+
+/// Says of a message that is about to be sent why it may not be.
+pub type Consent = Box<dyn Fn(MessageTag) -> Result<(), String>>;
+
+/// All entries of one rank.
+///
+/// Messages and local work do not overlap; a span covers some of both. Edges repeat messages between parties, by sender and
+/// receiver.
+#[derive(Default)]
+pub struct Ledger {
+    /// With a policy, what may be sent.
+    pub(super) consent: Option<Consent>,
+    /// With `--transcript`, what was sent, in a hash chain.
+    pub(super) transcript: Option<Transcript>,
+    messages: BTreeMap<MessageTag, Entry>,
+    work: BTreeMap<&'static str, Entry>,
+    spans: BTreeMap<&'static str, Entry>,
+    edges: BTreeMap<(usize, usize), Entry>,
+    /// Processor time of local work.
+    cpu_seconds: f64,
+}
+
+impl Ledger {
+    /// Records a message.
+    pub fn sent(&mut self, tag: MessageTag, entry: &Entry) {
+        self.messages.entry(tag).or_default().add(entry);
+    }
+
+    /// Records local work, with its wall time and the processor time of all threads.
+    pub fn worked(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
+        self.cpu_seconds += cpu;
+        self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
+    }
+
+    /// Records a span of work and communication, whose parts are recorded separately too.
+    pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
+        self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
+    }
+
+    /// Processor time of local work: where there are more ranks than cores, less than its wall time.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.cpu_seconds
+    }
+
+    /// Spans by phase.
+    pub fn spans(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
+        self.spans.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    /// Records a message between two parties by its edge as well: with its bytes on the sender's rank, with the seconds alone
+    /// on the receiver's, if that is another one.
+    pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
+        self.edges.entry(edge).or_default().add(entry);
+    }
+
+    /// Messages by (sending party, receiving party), for methods whose parties have neighbours.
+    pub fn edges(&self) -> impl Iterator<Item = ((usize, usize), &Entry)> {
+        self.edges.iter().map(|(edge, entry)| (*edge, entry))
+    }
+
+    /// All messages by kind and payload.
+    pub fn messages(&self) -> impl Iterator<Item = (&MessageTag, &Entry)> {
+        self.messages.iter()
+    }
+
+    /// Local work by phase.
+    pub fn work(&self) -> impl Iterator<Item = (&'static str, &Entry)> {
+        self.work.iter().map(|(name, entry)| (*name, entry))
+    }
+
+    /// The sum over the method's messages: all but those of loading and control.
+    pub fn algorithm_total(&self) -> Entry {
+        let mut total = Entry::default();
+        for (tag, entry) in &self.messages {
+            if !matches!(tag.payload, Payload::Data | Payload::Control) {
+                total.add(entry);
+            }
+        }
+        total
+    }
+}

@@ -1,0 +1,329 @@
+//! Communication between ranks and parties. Everything that leaves a rank or a party passes a method of [`Communicator`],
+//! under a [`MessageTag`], and is recorded in the [`Ledger`].
+//!
+//! From the bottom up: [`transport`] moves bytes between ranks, through MPI or within one process; `collective`,
+//! `neighbours`, `point_to_point` and `party_sums` are the communicator's methods; `reproducible` makes sums over parties
+//! independent of their order. Beside them, [`watchdog`] ends a job that makes no progress and `exit` ends one that has
+//! failed.
+//!
+//! The ledger has two columns. *Party bytes* are what the hosted parties send and receive; they are equal on any number of
+//! ranks (for methods whose blocks are the ranks', a rank is a party). *MPI bytes* are what crosses the rank's border.
+
+mod collective;
+mod exit;
+mod ledger;
+mod neighbours;
+mod parties;
+mod party_communicator;
+mod party_reductions;
+pub mod party_sum;
+mod point_to_point;
+mod reproducible;
+#[cfg(test)]
+mod tests;
+pub mod transport;
+mod view;
+pub mod watchdog;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use fednmf_base::error::{EXIT_INPUT, Error, ErrorKind, Result};
+use fednmf_base::warning::say;
+use fednmf_linalg::{Element, flops};
+use fednmf_privacy::transcript::{SiteSignature, Transcript};
+
+pub use self::transport::Loss;
+pub use self::transport::launched_rank;
+use self::transport::{Local, Transport};
+pub use collective::Parts;
+pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
+pub use fednmf_linalg::even_part;
+pub use ledger::{Consent, Entry, Ledger, MessageTag, Payload};
+pub use neighbours::Route;
+pub use parties::Parties;
+pub use party_communicator::PartyCommunicator;
+pub use party_reductions::LARGEST;
+pub use point_to_point::Backoff;
+use view::SharedRecorder;
+pub use view::{Knowledge, Recorder, Sighting};
+
+/// Seeds, decisions and the like, from rank 0 to all.
+pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
+/// Whether any rank has an error, and its text.
+pub const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
+
+/// The processor time of this process, all threads together.
+fn cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(now).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Lowers [`CHUNK`], so that tests can cut messages.
+const CHUNK_VARIABLE: &str = "FEDNMF_CHUNK";
+/// Most elements in one call of the transport.
+const CHUNK: usize = 1 << 30;
+
+/// A group of ranks and the ledger of what they exchange. Clones are cheap; clones, splits and subgroups share the ledger.
+#[derive(Clone)]
+pub struct Communicator {
+    inner: Rc<Inner>,
+    ledger: Rc<RefCell<Ledger>>,
+    /// Where what this rank receives is recorded, if at all; clones, splits and subgroups share it.
+    view: Rc<RefCell<Option<SharedRecorder>>>,
+    /// Whether these ranks together play a server, so that what they exchange is no party's.
+    server: bool,
+}
+
+struct Inner {
+    transport: Rc<dyn Transport>,
+    rank: usize,
+    size: usize,
+    /// Most elements in one call of the transport.
+    chunk: usize,
+    /// The bins of [`Communicator::sum_parties`], as long as the longest sum so far.
+    bins: RefCell<Vec<f64>>,
+}
+
+/// What one communication adds to the ledger.
+#[derive(Debug, Clone, Copy)]
+struct Volume {
+    /// Bytes that the hosted parties send and receive.
+    party: usize,
+    /// Bytes that this rank sends and receives, if it is not alone.
+    rank: usize,
+    /// Calls of the transport, if the rank is not alone.
+    messages: usize,
+}
+
+impl Communicator {
+    /// All ranks of the job, see [`transport::start`]. MPI ends with the last communicator.
+    ///
+    /// # Errors
+    /// As [`transport::start`].
+    pub fn start() -> Result<Self> {
+        let chunk = std::env::var(CHUNK_VARIABLE).ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
+        Ok(Communicator::new(transport::start()?, chunk.unwrap_or(CHUNK), Rc::default()))
+    }
+
+    /// The ranks of a transport that was started elsewhere.
+    pub fn over(transport: Rc<dyn Transport>) -> Self {
+        Communicator::new(transport, CHUNK, Rc::default())
+    }
+
+    /// This process alone, without MPI.
+    pub fn local() -> Self {
+        Communicator::new(Rc::new(Local), CHUNK, Rc::default())
+    }
+
+    fn new(transport: Rc<dyn Transport>, chunk: usize, ledger: Rc<RefCell<Ledger>>) -> Self {
+        let (rank, size) = (transport.rank(), transport.size());
+        Communicator {
+            inner: Rc::new(Inner { transport, rank, size, chunk, bins: RefCell::default() }),
+            ledger,
+            view: Rc::default(),
+            server: false,
+        }
+    }
+
+    /// Another group of ranks, with the same ledger.
+    fn group(&self, transport: Rc<dyn Transport>) -> Self {
+        let group = Communicator::new(transport, self.inner.chunk, self.ledger.clone());
+        Communicator { view: self.view.clone(), ..group }
+    }
+
+    /// The same ranks with an empty ledger.
+    #[must_use]
+    pub fn with_new_ledger(&self) -> Self {
+        Communicator { ledger: Rc::default(), ..self.clone() }
+    }
+
+    /// The same ranks and ledger, with at most `chunk` elements in one call of the transport.
+    #[must_use]
+    pub fn chunked(&self, chunk: usize) -> Self {
+        let chunked = Communicator::new(self.inner.transport.clone(), chunk.max(1), self.ledger.clone());
+        Communicator { view: self.view.clone(), ..chunked }
+    }
+
+    /// The same ranks and ledger for ranks that together play a server: messages count as MPI bytes, but as no party's.
+    #[must_use]
+    pub fn server(&self) -> Self {
+        Communicator { server: true, ..self.clone() }
+    }
+
+    /// The ranks that pass the same `color`, in the same order. Collective.
+    #[must_use]
+    pub fn split(&self, color: usize) -> Self {
+        self.group(self.transport().split(color))
+    }
+
+    /// These of the ranks, ascending. Only they call this.
+    #[must_use]
+    pub fn subgroup(&self, ranks: &[usize]) -> Self {
+        self.group(self.transport().subgroup(ranks))
+    }
+
+    /// This process's number in the group, from 0.
+    pub fn rank(&self) -> usize {
+        self.inner.rank
+    }
+
+    /// The number of ranks in the group.
+    pub fn size(&self) -> usize {
+        self.inner.size
+    }
+
+    /// Whether this rank decides for all: rank 0, or the lowest that is left where the run goes on without lost ranks.
+    pub fn is_root(&self) -> bool {
+        self.inner.rank == self.transport().root()
+    }
+
+    /// As [`Transport::go_on_without_lost`].
+    pub fn go_on_without_lost(&self, least: usize) {
+        self.transport().go_on_without_lost(least);
+    }
+
+    /// As [`Transport::losses`].
+    pub fn losses(&self) -> Vec<Loss> {
+        self.transport().losses()
+    }
+
+    /// Whether each rank has an owner of its own, see [`Transport::owner`].
+    pub fn has_owners(&self) -> bool {
+        self.transport().owner(self.rank()).is_some()
+    }
+
+    /// Vouches for the key of this rank's transcript, as [`Transport::vouch_for`].
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    pub fn vouch_for(&self, key: &str) -> Result<Option<SiteSignature>> {
+        self.transport().vouch_for(key)
+    }
+
+    /// A rank in messages: `rank 3`, or `site NAME`.
+    pub fn name_of(&self, rank: usize) -> String {
+        self.transport().owner(rank).map_or_else(|| format!("rank {rank}"), |owner| format!("site {owner}"))
+    }
+
+    /// Whether this rank prints and writes shared files: rank 0, or each one that has its own owner.
+    pub fn reports(&self) -> bool {
+        self.is_root() || self.has_owners()
+    }
+
+    fn transport(&self) -> &dyn Transport {
+        &*self.inner.transport
+    }
+
+    /// Reads the ledger.
+    pub fn ledger(&self) -> std::cell::Ref<'_, Ledger> {
+        self.ledger.borrow()
+    }
+
+    /// Does local work and records its time and its flops under `phase`.
+    pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
+        let (start, cpu, before) = (Instant::now(), cpu_seconds(), flops::total());
+        let result = watchdog::working(phase, f);
+        let seconds = [start.elapsed().as_secs_f64(), cpu_seconds() - cpu];
+        self.ledger.borrow_mut().worked(phase, seconds, flops::total() - before);
+        result
+    }
+
+    /// Does work that includes communication and records its whole time under `phase`, separately from local work.
+    pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let result = watchdog::working(phase, f);
+        self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
+        result
+    }
+
+    /// Keeps a transcript of what this rank and its parties send from now on.
+    pub fn keep_transcript(&self, transcript: Transcript) {
+        self.ledger.borrow_mut().transcript = Some(transcript);
+    }
+
+    /// Ends and returns the transcript.
+    pub fn end_transcript(&self) -> Option<Transcript> {
+        self.ledger.borrow_mut().transcript.take()
+    }
+
+    /// From now on, ends the job before a message leaves that `consent` refuses.
+    pub fn ask_consent(&self, consent: Consent) {
+        self.ledger.borrow_mut().consent = Some(consent);
+    }
+
+    /// Notes in the transcript what is sent, if it may be.
+    fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
+        if let Some(consent) = &self.ledger.borrow().consent
+            && let Err(why) = consent(tag)
+        {
+            say(&format!("fednmf: {why}"));
+            end_job(EXIT_INPUT);
+        }
+        if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
+            let payload = format!("{:?}", tag.payload);
+            transcript.sent(tag.kind, &payload, tag.protection().name(), bytemuck::cast_slice(content));
+        }
+    }
+
+    /// Communicates by `f` and records its time and its volume.
+    fn timed<R>(&self, tag: MessageTag, volume: Volume, f: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let result = watchdog::waiting(tag.kind, f);
+        self.record(tag, volume, start.elapsed().as_secs_f64());
+        result
+    }
+
+    /// Records one communication. A server's messages are no party's, and nothing leaves a rank that is alone.
+    fn record(&self, tag: MessageTag, volume: Volume, seconds: f64) {
+        let alone = self.size() == 1;
+        let entry = Entry {
+            calls: 1,
+            seconds,
+            party_bytes: if self.server { 0 } else { volume.party as u64 },
+            mpi_bytes: if alone { 0 } else { volume.rank as u64 },
+            messages: if alone { 0 } else { volume.messages as u64 },
+            flops: 0,
+        };
+        self.ledger.borrow_mut().sent(tag, &entry);
+    }
+
+    /// The volume of `elements` of type T that are the hosted parties' and cross the rank's border alike.
+    fn volume<T>(&self, elements: usize, messages: usize) -> Volume {
+        let bytes = elements * size_of::<T>();
+        Volume { party: bytes, rank: bytes, messages }
+    }
+
+    /// The calls of the transport that a message of so many elements takes.
+    fn pieces(&self, elements: usize) -> usize {
+        elements.div_ceil(self.inner.chunk)
+    }
+
+    /// Turns each rank's result into the same result on all ranks: if any has an error, that of the lowest rank.
+    ///
+    /// # Errors
+    /// On all ranks, if any rank has an error.
+    pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
+        let mine: Option<(bool, String)> =
+            result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
+        let mut any = [u32::from(mine.is_some())];
+        self.max(AGREEMENT, &mut any);
+        if any[0] == 0 {
+            return result;
+        }
+        let errors = self.gather_present(AGREEMENT, &mine);
+        let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error.flatten()?)));
+        let Some((rank, (input, message))) = first else {
+            return Err(Error::failed("a site that is lost had an error, which it tells itself").on_all_ranks());
+        };
+        // Nobody sees the terminals of the others.
+        let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
+        Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
+    }
+
+    /// Waits for all ranks. Not recorded; for the end of a run, never inside an iteration.
+    pub fn barrier(&self) {
+        watchdog::waiting("barrier", || self.transport().barrier());
+    }
+}

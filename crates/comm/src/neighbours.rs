@@ -1,0 +1,47 @@
+//! Messages between each rank and the few others that it has something for, all at once.
+
+use fednmf_linalg::Element;
+
+use super::transport::{Buffer, BufferMut, RankPart};
+use super::{Communicator, MessageTag};
+
+/// Messages to other ranks, or from them, that lie one after another in a buffer; made once and used repeatedly.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The rank and the elements of each call of the transport; a long message takes several.
+    pieces: Vec<RankPart>,
+    elements: usize,
+}
+
+impl Communicator {
+    /// The route of messages of these lengths, in elements, by rank. Empty messages are not sent.
+    pub fn route(&self, lengths: impl IntoIterator<Item = (usize, usize)>) -> Route {
+        let (mut pieces, mut elements) = (Vec::new(), 0);
+        for (rank, length) in lengths {
+            let end = elements + length;
+            for start in (elements..end).step_by(self.inner.chunk) {
+                pieces.push((rank, start..end.min(start.saturating_add(self.inner.chunk))));
+            }
+            elements = end;
+        }
+        Route { pieces, elements }
+    }
+
+    /// Sends the messages in `send` along `to`, and receives those along `from` into `receive`. Both ends of a message
+    /// know its length. Ranks with nothing for each other do not communicate; all others of the group call this.
+    pub fn exchange_along<T: Element>(
+        &self,
+        tag: MessageTag,
+        (to, send): (&Route, &[T]),
+        (from, receive): (&Route, &mut [T]),
+    ) {
+        assert!(to.elements == send.len() && from.elements == receive.len(), "buffers as long as their routes");
+        self.sends(tag, send);
+        let volume = self.volume::<T>(send.len() + receive.len(), to.pieces.len() + from.pieces.len());
+        self.timed(tag, volume, || {
+            let (send, receive) = (Buffer::new(send), BufferMut::new(&mut *receive));
+            self.transport().exchange((send, &to.pieces), (receive, &from.pieces));
+        });
+        self.received(tag, receive);
+    }
+}

@@ -1,0 +1,220 @@
+//! The communicator of the methods whose blocks belong to parties. It has no raw messages: what leaves a party is a release
+//! ([`fednmf_privacy::released`]), and the ledger books it under the protection that made it.
+
+use fednmf_base::error::Result;
+use fednmf_linalg::{Element, Real};
+use fednmf_privacy::{
+    Declared, DeclaredMut, MaskedWords, Protection, PublicKeys, Release, SealedShares, Transfer, UnmaskShares,
+};
+
+use super::{Communicator, Interrupt, MessageTag, Parts};
+
+/// A [`Communicator`] that takes releases only.
+#[derive(Clone)]
+pub struct PartyCommunicator {
+    ranks: Communicator,
+}
+
+impl PartyCommunicator {
+    pub fn new(ranks: Communicator) -> Self {
+        PartyCommunicator { ranks }
+    }
+
+    /// The ranks, for the driver, which checkpoints and ends a run on those that are left.
+    pub fn ranks(&self) -> &Communicator {
+        &self.ranks
+    }
+
+    /// This process's number in the group, from 0.
+    pub fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    /// The number of ranks in the group.
+    pub fn size(&self) -> usize {
+        self.ranks.size()
+    }
+
+    /// Whether this is rank 0.
+    pub fn is_root(&self) -> bool {
+        self.ranks.is_root()
+    }
+
+    /// As [`Communicator::reports`].
+    pub fn reports(&self) -> bool {
+        self.ranks.reports()
+    }
+
+    /// As [`Communicator::work`].
+    pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
+        self.ranks.work(phase, f)
+    }
+
+    /// As [`Communicator::agree_on_error`]. The text of an error is without values of the data.
+    ///
+    /// # Errors
+    /// On all ranks, if any rank has an error.
+    pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
+        self.ranks.agree_on_error(result)
+    }
+
+    /// As [`Communicator::is_viewed`].
+    pub fn is_viewed(&self) -> bool {
+        self.ranks.is_viewed()
+    }
+
+    /// As [`Communicator::knows`].
+    pub fn knows<T: Element>(&self, kind: &'static str, party: Option<usize>, shape: (usize, usize), values: &[T]) {
+        self.ranks.knows(kind, party, shape, values);
+    }
+
+    /// As [`Communicator::opened`].
+    pub fn opened<T: Element>(&self, tag: MessageTag, edge: Option<(usize, usize)>, values: &[T]) {
+        self.ranks.opened(tag, edge, values);
+    }
+
+    /// Whether an interrupt is raised on any rank. Collective.
+    pub fn is_raised_anywhere(&self, interrupt: &Interrupt) -> bool {
+        interrupt.is_raised_anywhere(&self.ranks)
+    }
+
+    /// The ranks that together play a server: what they exchange they have received from the parties before.
+    pub fn server(&self) -> Communicator {
+        self.ranks.server()
+    }
+
+    /// The ranks that have not been lost; see [`Communicator::subgroup`].
+    #[must_use]
+    pub fn subgroup(&self, ranks: &[usize]) -> Self {
+        PartyCommunicator { ranks: self.ranks.subgroup(ranks) }
+    }
+
+    /// Sums one term of every party into `out` on every rank; each term is seen. See [`Communicator::sum_parties`].
+    ///
+    /// # Errors
+    /// On all ranks, if a value is not finite or too large to be summed.
+    pub fn sum_parties<T: Real, R: Release<T>>(
+        &self,
+        tag: MessageTag,
+        parties: usize,
+        terms: impl Iterator<Item = R> + Clone,
+        out: &mut [T],
+    ) -> Result<()> {
+        self.ranks.sum_parties(tag.under(R::PROTECTION), parties, terms, out)
+    }
+
+    /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of
+    /// them sends and receives as many words.
+    pub fn sum_masked(&self, (tag, protection): (MessageTag, Protection), hosted: usize, total: &mut MaskedWords) {
+        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut());
+    }
+
+    /// Gathers the public keys of all parties.
+    pub fn gather_keys(&self, tag: MessageTag, own: &PublicKeys<u8>, parts: &Parts, all: &mut [u8]) {
+        self.ranks.all_gather(tag.under(Protection::Public), own.as_slice(), parts, all);
+    }
+
+    /// Gathers the shares that unmask a sum.
+    pub fn gather_unmasking(&self, tag: MessageTag, own: &UnmaskShares, parts: &Parts, all: &mut [u64]) {
+        self.ranks.all_gather(tag.under(Protection::Public), own.words(), parts, all);
+    }
+
+    /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The
+    /// hosted parties send and receive `party_bytes`.
+    pub fn exchange_shares(
+        &self,
+        tag: MessageTag,
+        party_bytes: usize,
+        send: &SealedShares,
+        receive: &[usize],
+    ) -> Vec<u8> {
+        self.ranks.between_parties(tag.under(Protection::Encrypted), party_bytes, send.by_rank(), receive)
+    }
+
+    /// Gathers what parties show in the clear.
+    pub fn gather<T: Element>(&self, tag: MessageTag, own: Declared<'_, T>, parts: &Parts, all: &mut [T]) {
+        self.ranks.all_gather(tag, own.0, parts, all);
+    }
+
+    /// `values` become their maxima over the ranks, in the clear.
+    pub fn max<T: Element>(&self, tag: MessageTag, values: DeclaredMut<'_, T>) {
+        self.ranks.max(tag, values.0);
+    }
+
+    /// `values` become their sums over the ranks, in the clear.
+    pub fn sum<T: Element>(&self, tag: MessageTag, values: DeclaredMut<'_, T>) {
+        self.ranks.sum(tag, values.0);
+    }
+
+    /// The text of a file of settings, which rank 0 reads, on every rank.
+    pub fn broadcast_settings(
+        &self,
+        tag: MessageTag,
+        text: std::result::Result<String, String>,
+    ) -> std::result::Result<String, String> {
+        self.ranks.broadcast_value(tag.under(Protection::Public), text)
+    }
+
+    /// As [`Communicator::transfer`].
+    pub fn transfer<T: Element, R: Transfer<T>>(&self, tag: MessageTag, from: usize, to: usize, release: &mut R) {
+        self.ranks.transfer(tag.under(R::PROTECTION), from, to, release.elements());
+    }
+
+    /// As [`Communicator::transfer_on_edge`].
+    pub fn transfer_on_edge<T: Element, R: Transfer<T>>(
+        &self,
+        tag: MessageTag,
+        from: (usize, usize),
+        to: (usize, usize),
+        release: &mut R,
+    ) {
+        self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements());
+    }
+
+    /// Books what hosted parties hand to a server on their own rank, which takes no message. Returns how it is protected.
+    pub fn hand_over<T, R: Release<T>>(&self, tag: MessageTag, releases: impl Iterator<Item = R>) -> Protection {
+        let elements = releases.map(|release| release.values().len()).sum();
+        self.ranks.record_local::<T>(tag.under(R::PROTECTION), elements);
+        R::PROTECTION
+    }
+
+    /// Books what a server on their own rank hands to hosted parties: computed from what it was handed, so protected alike.
+    pub fn hand_back<T>(&self, tag: MessageTag, protection: Protection, elements: usize) {
+        self.ranks.record_local::<T>(tag.under(protection), elements);
+    }
+}
+
+/// Messages with a deadline and control messages, for parties that work at their own pace; what they send is declared.
+impl PartyCommunicator {
+    /// As [`Communicator::send_within`].
+    pub fn send_within<T: Element>(
+        &self,
+        tag: MessageTag,
+        rank: usize,
+        declared: &mut Vec<T>,
+        limit: std::time::Duration,
+    ) -> bool {
+        self.ranks.send_within(tag, rank, declared, limit)
+    }
+
+    /// As [`Communicator::receive_within`].
+    pub fn receive_within<T: Element>(
+        &self,
+        tag: MessageTag,
+        rank: usize,
+        elements: &mut Vec<T>,
+        limit: std::time::Duration,
+    ) -> bool {
+        self.ranks.receive_within(tag, rank, elements, limit)
+    }
+
+    /// As [`Communicator::send_control`]: a kind of message and the number of a party or rank.
+    pub fn send_control(&self, tag: MessageTag, rank: usize, message: [u64; 2]) {
+        self.ranks.send_control(tag.under(Protection::Public), rank, message);
+    }
+
+    /// As [`Communicator::try_recv_control`].
+    pub fn try_recv_control(&self, tag: MessageTag, rank: Option<usize>) -> Option<(usize, [u64; 2])> {
+        self.ranks.try_recv_control(tag.under(Protection::Public), rank)
+    }
+}

@@ -1,0 +1,329 @@
+//! Sums over parties, in the clear or masked, behind one interface: a method that sums through [`PartySum`] supports
+//! `--secure-sum` without further code. `resilient` has the sums that continue without parties that drop out.
+
+mod resilient;
+
+use std::ops::Range;
+
+use libm::ldexp;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_linalg::Real;
+use fednmf_linalg::random::secret_rng;
+use fednmf_privacy::fixed_point::FixedPoint;
+use fednmf_privacy::key_agreement::KEY;
+use fednmf_privacy::masking::{KeyPair, Masks, masks, public_keys};
+use fednmf_privacy::{Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Protection};
+
+use self::resilient::ResilientSum;
+pub use self::resilient::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
+use crate::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
+
+/// The message before the first masked sum.
+pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
+
+/// What a party contributes to a sum of factors, in a recorded view.
+pub const SUMMED: &str = "V as it was summed";
+
+/// The tag of a sum when it is masked.
+pub const fn masked(tag: MessageTag) -> MessageTag {
+    MessageTag::new(tag.kind, Payload::Masked)
+}
+
+/// Sums over all parties; plain and masked ones give the same bits on any number of ranks.
+pub struct PartySum {
+    parties: usize,
+    hosted: Range<usize>,
+    masked: Option<MaskedSum>,
+}
+
+/// One of several sums that belong together; see [`PartySum::sum_together`].
+pub struct Joint<'a, T> {
+    pub tag: MessageTag,
+    /// A public estimate of the largest entry.
+    pub expected: f64,
+    /// The term of a hosted party, given by its place among the hosted ones.
+    pub term: &'a dyn Fn(usize) -> &'a [T],
+    /// The sum, as long as each term.
+    pub out: &'a mut [T],
+}
+
+/// The masked sums of a run, modulo 2⁶⁴.
+struct MaskedSum {
+    protocol: Protocol,
+    /// Entries may be up to 2^headroom times as large as expected.
+    headroom: i32,
+    term: Vec<u64>,
+    total: MaskedWords,
+    /// The sum that parties that drop out leave.
+    left: Vec<u64>,
+}
+
+enum Protocol {
+    /// Pairwise masks from keys of the whole run.
+    Pairwise {
+        masks: Vec<Masks>,
+        /// Number of the next sum.
+        next: u64,
+    },
+    /// Sums that tolerate parties that drop out.
+    Resilient(ResilientSum),
+}
+
+impl MaskedSum {
+    /// Sums terms of `length` words; `fill` writes the term of a hosted party, given by its place among the hosted ones.
+    fn sum(
+        &mut self,
+        comm: &PartyCommunicator,
+        (tag, protection): (MessageTag, Protection),
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]) -> Result<()>,
+    ) -> Result<&[u64]> {
+        let MaskedSum { protocol, term, total, left, .. } = self;
+        term.clear();
+        term.resize(length, 0);
+        match protocol {
+            Protocol::Pairwise { masks, next } => {
+                total.clear(0, length);
+                for (hosted, masks) in masks.iter_mut().enumerate() {
+                    fill(hosted, term)?;
+                    masks.add(*next, term, total);
+                }
+                *next += 1;
+                comm.sum_masked((masked(tag), protection), masks.len(), total);
+                Ok(total.sum())
+            }
+            Protocol::Resilient(sum) => {
+                *left = sum.sum(comm, masked(tag), (term, total), fill)?;
+                Ok(left)
+            }
+        }
+    }
+}
+
+impl PartySum {
+    /// Sums in the clear.
+    pub fn plain(comm: &PartyCommunicator, parties: Parties) -> Self {
+        PartySum { parties: parties.count, hosted: parties.hosted(comm.rank()), masked: None }
+    }
+
+    /// Masked sums whose entries may be up to 2^`headroom` times as large as expected. Collective: exchanges keys.
+    ///
+    /// # Errors
+    /// On all ranks, if there are fewer than two parties or no secret randomness.
+    pub fn masked(comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Result<Self> {
+        if parties.count < 2 {
+            return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
+                .on_all_ranks());
+        }
+        let hosted = parties.hosted(comm.rank());
+        let own = hosted.clone().map(|p| Ok(KeyPair::new(&mut secret_rng(None, p as u64)?)));
+        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
+        let ranges: Vec<Range<usize>> = (0..parties.ranks).map(|r| parties.hosted(r)).collect();
+        let mut all = vec![0u8; KEY * parties.count];
+        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut all);
+        let masks = comm.agree_on_error(masks(hosted, &own, all.as_chunks::<KEY>().0))?;
+        Ok(PartySum::with(Protocol::Pairwise { masks, next: 0 }, comm, parties, headroom))
+    }
+
+    /// As [`PartySum::masked`], for sums that continue without parties that drop out as long as `threshold` are left.
+    ///
+    /// # Errors
+    /// On all ranks, if the threshold is not more than half of the parties, or above their number.
+    pub fn dropout_resilient(
+        comm: &PartyCommunicator,
+        parties: Parties,
+        headroom: usize,
+        threshold: usize,
+    ) -> Result<Self> {
+        let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
+        Ok(PartySum::with(protocol, comm, parties, headroom))
+    }
+
+    fn with(protocol: Protocol, comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Self {
+        let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
+        let (term, total, left) = (Vec::new(), MaskedWords::default(), Vec::new());
+        let masked = Some(MaskedSum { protocol, headroom, term, total, left });
+        PartySum { masked, ..PartySum::plain(comm, parties) }
+    }
+
+    fn resilient(&self) -> Option<&ResilientSum> {
+        match &self.masked {
+            Some(MaskedSum { protocol: Protocol::Resilient(sum), .. }) => Some(sum),
+            _ => None,
+        }
+    }
+
+    /// Number of parties that have dropped out, equal on all ranks.
+    pub fn lost(&self) -> usize {
+        self.resilient().map_or(0, |sum| self.parties - sum.left())
+    }
+
+    /// [`PartySum::lost`] as a measure of the run, if parties may drop out.
+    pub fn losses(&self) -> Option<(&'static str, f64)> {
+        self.resilient().map(|_| ("lost_parties", self.lost() as f64))
+    }
+
+    /// Whether the last sum includes the term of `party`.
+    pub fn includes(&self, party: usize) -> bool {
+        self.resilient().is_none_or(|sum| sum.includes(party))
+    }
+
+    /// Sum of the `weights` of the parties in the last sum; exactly 1 if all are in it. The weights of all sum to 1.
+    pub fn weight(&self, weights: impl ExactSizeIterator<Item = f64>) -> f64 {
+        let missing = (0..weights.len()).any(|party| !self.includes(party));
+        let present = || weights.enumerate().filter(|(party, _)| self.includes(*party)).map(|(_, w)| w).sum();
+        if missing { present() } else { 1.0 }
+    }
+
+    /// The share of the parties that are in the last sum.
+    pub fn share_left(&self) -> f64 {
+        let included = (0..self.parties).filter(|&party| self.includes(party)).count();
+        included as f64 / self.parties as f64
+    }
+
+    /// Whether sums are masked.
+    pub fn is_masked(&self) -> bool {
+        self.masked.is_some()
+    }
+
+    /// The expected size to give [`PartySum::sum`] for entries that are known to be at most `most`.
+    pub fn without_headroom(&self, most: f64) -> f64 {
+        self.masked.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
+    }
+
+    /// Sums the terms of all parties into `out` on every rank. Collective. `terms` are those of the hosted parties, in
+    /// order. `expected` is a public estimate of the largest entry; a masked sum refuses entries above 2^headroom times
+    /// that.
+    ///
+    /// # Errors
+    /// If an entry is not finite or too large: of a sum in the clear on all ranks, of a masked sum perhaps on this rank
+    /// alone.
+    pub fn sum<'a, T: Real>(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        expected: f64,
+        terms: impl Iterator<Item = &'a [T]> + Clone,
+        out: &mut [T],
+    ) -> Result<()> {
+        let term = |hosted| terms.clone().nth(hosted).unwrap_or_default();
+        self.sum_together(comm, &mut [Joint { tag, expected, term: &term, out }])
+    }
+
+    /// As [`PartySum::sum`], for several sums over the same parties: masked, they are one message, whose name is that of
+    /// the first. No values are ever summed again over fewer parties, which would reveal the terms of those that dropped
+    /// out.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn sum_together<T: Real>(&mut self, comm: &PartyCommunicator, sums: &mut [Joint<'_, T>]) -> Result<()> {
+        let hosted = self.hosted.len();
+        let Some(masked) = &mut self.masked else {
+            return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
+                comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| Declared(term(place))), out)
+            });
+        };
+        let Some(tag) = sums.first().map(|sum| sum.tag) else { return Ok(()) };
+        let (headroom, first, parties) = (masked.headroom, self.hosted.start, self.parties);
+        let unit = |expected: f64| {
+            let expected = if expected > 0.0 { expected } else { 1.0 };
+            FixedPoint::new(ldexp(expected, headroom), parties)
+        };
+        let length = sums.iter().map(|sum| sum.out.len()).sum();
+        let total = masked.sum(comm, (tag, Protection::Masked), length, |place, words| {
+            let mut words = words.iter_mut();
+            for sum in sums.iter() {
+                let (fixed, values) = (unit(sum.expected), (sum.term)(place));
+                assert_eq!(values.len(), sum.out.len(), "length of a term");
+                for (x, word) in values.iter().zip(&mut words) {
+                    *word = fixed.encode(x.as_f64()).ok_or_else(|| {
+                        Error::failed(format!(
+                            "party {}: its share of '{}' has an entry above what the fixed point of --secure-sum carries, \
+                             {:e}; try --scale max, or a --headroom of more than {headroom} bits",
+                            first + place,
+                            sum.tag.kind,
+                            fixed.limit()
+                        ))
+                    })?;
+                }
+            }
+            Ok(())
+        })?;
+        let mut total = total.iter();
+        for sum in sums {
+            let fixed = unit(sum.expected);
+            sum.out.iter_mut().zip(&mut total).for_each(|(x, t)| *x = T::from_f64(fixed.decode(*t)));
+            comm.opened(self::masked(sum.tag), None, sum.out);
+        }
+        Ok(())
+    }
+
+    /// Sums terms with noise of their own into `out`, in the clear or masked. Collective.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn sum_noised<T: Real>(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        expected: f64,
+        terms: &[Noised<'_, T>],
+        out: &mut [T],
+    ) -> Result<()> {
+        if self.is_masked() {
+            return self.sum(comm, tag, expected, terms.iter().map(Noised::slice), out);
+        }
+        comm.sum_parties(tag, self.parties, terms.iter(), out)
+    }
+
+    /// Sums terms of `length` words modulo 2⁶⁴. Collective. `fill` writes the term of a hosted party, given by its place among
+    /// the hosted ones, over what is there.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`], for sums that tolerate dropouts.
+    pub fn sum_words(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]),
+    ) -> Result<Vec<u64>> {
+        if let Some(masked) = &mut self.masked {
+            let filled = |hosted: usize, words: &mut [u64]| {
+                fill(hosted, words);
+                Ok(())
+            };
+            return Ok(masked.sum(comm, (tag, Protection::Masked), length, filled)?.to_vec());
+        }
+        let (mut total, mut term) = (vec![0u64; length], vec![0; length]);
+        for hosted in 0..self.hosted.len() {
+            fill(hosted, &mut term);
+            total.iter_mut().zip(&term).for_each(|(total, x)| *total = total.wrapping_add(*x));
+        }
+        comm.sum(tag, DeclaredMut(&mut total));
+        Ok(total)
+    }
+
+    /// Sums terms of `length` words with shares of noise modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
+    /// place among the hosted ones.
+    ///
+    /// # Panics
+    /// If sums are in the clear, where such words would be exposed, or tolerate dropouts, which would take their share of
+    /// the noise with them.
+    pub fn sum_noised_words(
+        &mut self,
+        comm: &PartyCommunicator,
+        tag: MessageTag,
+        length: usize,
+        mut fill: impl FnMut(usize, &mut [u64]) -> NoiseAdded,
+    ) -> &[u64] {
+        assert!(self.resilient().is_none(), "--dp with --secure-threshold is refused");
+        let masked = self.masked.as_mut().expect("words are summed masked only");
+        let filled = |hosted: usize, words: &mut [u64]| {
+            let NoiseAdded { .. } = fill(hosted, words);
+            Ok(())
+        };
+        masked.sum(comm, (tag, Protection::MaskedNoised), length, filled).expect("only `fill` can fail")
+    }
+}

@@ -1,0 +1,89 @@
+//! How messages travel between the ranks of a job.
+//!
+//! [`Transport`] is what a [`Communicator`](super::Communicator) needs of it: collectives, messages between two ranks and
+//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them here: [`Mpi`]
+//! between the processes that a launcher has started, [`Local`] for one process, which needs no MPI at all, between which
+//! [`start`] chooses. `fednmf-sites` has a third, between processes on the machines of different owners.
+
+mod interface;
+mod launch;
+mod local;
+#[cfg(feature = "mpi")]
+#[allow(unsafe_code)]
+mod mpi;
+
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+pub use self::interface::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, RankPart, Transport};
+use self::launch::Launch;
+pub use self::local::Local;
+#[cfg(feature = "mpi")]
+pub use self::mpi::Mpi;
+use fednmf_base::error::{Error, Result};
+
+/// Overrides the choice of the transport: `mpi` or `local`.
+const OVERRIDE: &str = "FEDNMF_TRANSPORT";
+
+/// Connects this process to the ranks of its job: through MPI if a launcher has started it, otherwise to nobody. The
+/// environment variable `FEDNMF_TRANSPORT` (`mpi` or `local`) overrides this.
+///
+/// # Errors
+/// Alike on all ranks: if the program is built without MPI but several processes were started, if the variable has another
+/// value, or if MPI was initialised before.
+pub fn start() -> Result<Rc<dyn Transport>> {
+    let wanted = std::env::var(OVERRIDE).ok();
+    let wants_mpi = match (wanted.as_deref(), Launch::detect()) {
+        (Some("mpi"), _) => true,
+        (Some("local"), _) | (None, None) => false,
+        (Some(other), _) => {
+            return Err(Error::input(format!("{OVERRIDE}={other}: must be mpi or local")).on_all_ranks());
+        }
+        // A single process does without an MPI that is not there.
+        (None, Some(launch)) => cfg!(feature = "mpi") || launch.size != Some(1),
+    };
+    if wants_mpi { start_mpi() } else { Ok(Rc::new(Local)) }
+}
+
+#[cfg(feature = "mpi")]
+fn start_mpi() -> Result<Rc<dyn Transport>> {
+    Ok(Rc::new(Mpi::start()?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn start_mpi() -> Result<Rc<dyn Transport>> {
+    let started = match Launch::detect().map(|launch| launch.size) {
+        Some(Some(size)) => format!("the launcher started {size} processes"),
+        Some(None) => "it was started by an MPI launcher".into(),
+        None => format!("{OVERRIDE}=mpi"),
+    };
+    Err(Error::input(format!(
+        "built without MPI; {started}. Run it without mpirun or srun, build it with MPI (cargo build --release), or set \
+         {OVERRIDE}=local to run every process on its own"
+    ))
+    .on_all_ranks())
+}
+
+/// This process's rank as its launcher tells it, before any transport is started; 0 without a launcher.
+pub fn launched_rank() -> usize {
+    Launch::detect().map_or(0, |launch| launch.rank)
+}
+
+/// Tells the other processes of the job that this one ends, for a transport outside this crate.
+static BEFORE_ABORT: OnceLock<fn(i32)> = OnceLock::new();
+
+/// Has `notify` called with the exit code before [`abort`] ends this process. The first call counts.
+pub fn before_abort(notify: fn(i32)) {
+    let _ = BEFORE_ABORT.set(notify);
+}
+
+/// Ends the whole job at once, from any thread and whatever the other ranks are doing.
+pub fn abort(code: i32) -> ! {
+    #[cfg(feature = "mpi")]
+    mpi::abort(code);
+    if let Some(notify) = BEFORE_ABORT.get() {
+        notify(code);
+    }
+    // No destructors: another thread may be inside a library.
+    signal_hook::low_level::exit(code)
+}

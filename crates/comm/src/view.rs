@@ -1,0 +1,116 @@
+//! What a rank receives, for `--record-view`: a hook that each receiving method calls, and a recorder behind it.
+//!
+//! Three kinds of values make up a view: those that arrive, what a party gets from them by its own secrets (a sum without its
+//! masks, a decrypted answer), and what it knows already (its data, its factors).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fednmf_linalg::{Element, ElementType};
+
+use super::{Communicator, MessageTag};
+
+/// How a rank came to know values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Knowledge {
+    /// As they arrived, perhaps masked or encrypted.
+    Received,
+    /// From what arrived, by the secrets of a party of this rank.
+    Opened,
+    /// Without any message: a party's own data and factors, and the shared ones.
+    Own,
+}
+
+/// Values that a rank knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Sighting<'a> {
+    pub knowledge: Knowledge,
+    /// The message kind, or the name of what is known.
+    pub kind: &'static str,
+    /// The tag of a message; `None` for what is known without one.
+    pub tag: Option<MessageTag>,
+    /// The sending party, where it is known.
+    pub from: Option<usize>,
+    /// The party that learns the values; `None` for all parties of the rank.
+    pub to: Option<usize>,
+    pub element: ElementType,
+    /// Rows and columns, in row order; a message is one row.
+    pub shape: (usize, usize),
+    pub bytes: &'a [u8],
+}
+
+/// The recorder of a rank and of whoever opened it.
+pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
+
+/// Keeps what a rank gets to know. Errors are kept as well, and told at the end.
+pub trait Recorder {
+    fn saw(&mut self, sighting: &Sighting<'_>);
+}
+
+impl Communicator {
+    /// Records what this rank receives from now on, here and in all clones, splits and subgroups.
+    pub fn record_view(&self, recorder: Rc<RefCell<dyn Recorder>>) {
+        *self.view.borrow_mut() = Some(recorder);
+    }
+
+    /// Ends the recording.
+    pub fn end_view(&self) {
+        *self.view.borrow_mut() = None;
+    }
+
+    /// Whether the view is recorded; what only a record needs may then be computed.
+    pub fn is_viewed(&self) -> bool {
+        self.view.borrow().is_some()
+    }
+
+    fn saw<T: Element>(&self, values: &[T], sighting: impl FnOnce() -> Sighting<'static>) {
+        let view = self.view.borrow().clone();
+        if let Some(recorder) = view
+            && !values.is_empty()
+        {
+            let sighting = sighting();
+            let shape = if sighting.shape == (0, 0) { (1, values.len()) } else { sighting.shape };
+            let (element, bytes) = (T::TYPE, bytemuck::cast_slice(values));
+            recorder.borrow_mut().saw(&Sighting { element, shape, bytes, ..sighting });
+        }
+    }
+
+    /// A message as it arrived, or the result of a collective.
+    pub(super) fn received<T: Element>(&self, tag: MessageTag, values: &[T]) {
+        self.saw(values, || message(Knowledge::Received, tag, None));
+    }
+
+    /// What the parties of this rank, or with an `edge` (from, to) one of them, get from a message by their own secrets.
+    pub fn opened<T: Element>(&self, tag: MessageTag, edge: Option<(usize, usize)>, values: &[T]) {
+        self.saw(values, || message(Knowledge::Opened, tag, edge));
+    }
+
+    /// What `party`, or each party of this rank, knows without a message: a matrix in row order.
+    pub fn knows<T: Element>(&self, kind: &'static str, party: Option<usize>, shape: (usize, usize), values: &[T]) {
+        self.saw(values, || Sighting {
+            knowledge: Knowledge::Own,
+            kind,
+            tag: None,
+            from: None,
+            to: party,
+            element: T::TYPE,
+            shape,
+            bytes: &[],
+        });
+    }
+}
+
+/// The shape and the values are filled in later.
+fn message(knowledge: Knowledge, tag: MessageTag, edge: Option<(usize, usize)>) -> Sighting<'static> {
+    Sighting {
+        knowledge,
+        kind: tag.kind,
+        tag: Some(tag),
+        from: edge.map(|(from, _)| from),
+        to: edge.map(|(_, to)| to),
+        element: u8::TYPE,
+        shape: (0, 0),
+        bytes: &[],
+    }
+}

@@ -1,0 +1,41 @@
+//! Shape and format of the input, known before its entries are read.
+
+use std::ops::Range;
+
+use crate::values::Values;
+
+/// Shape and format of the input, after `--transpose`.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Header {
+    pub rows: usize,
+    pub cols: usize,
+    /// Whether blocks of it are stored sparse.
+    pub sparse: bool,
+    /// Number of stored entries, if the header declares it.
+    pub stored: Option<u64>,
+    /// What the entries are; of several files what needs the most precision.
+    pub values: Values,
+    /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
+    pub format: String,
+    /// Number of `{party}` files, if the input consists of such files.
+    pub files: Option<usize>,
+    /// Whether a table in text has a header and an index column (of several files, the first).
+    pub labels: Option<Labels>,
+    /// What was concluded about tables in text that the user should know, with the name of the file.
+    pub notes: Vec<String>,
+    /// What may have been misread in them, likewise.
+    pub warnings: Vec<String>,
+    /// The items that are the columns (rows, where transposed), if these are transactions.
+    pub items: Option<Range<u64>>,
+    /// Height and width, if each row (column, where transposed) is an image in the file.
+    pub image: Option<(usize, usize)>,
+}
+
+/// What a table in text turned out to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Labels {
+    /// Whether the first line names the columns.
+    pub header: bool,
+    /// Whether the first column names the rows.
+    pub index_col: bool,
+}

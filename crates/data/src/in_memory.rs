@@ -1,0 +1,185 @@
+//! Blocks that the caller has in memory, in place of a file: for programs that use fednmf as a library, in one process.
+
+use ndarray::ArrayView1;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
+
+use crate::Loaded;
+use crate::assemble::LocalBlock;
+use crate::header::Header;
+use crate::layout::Layout;
+use crate::loaded::check_any;
+use crate::policy::{EntryPolicy, position};
+use crate::split::PartySplit;
+use crate::statistics::Statistics;
+use crate::tally::Tally;
+use crate::values::Values;
+
+/// A matrix in memory. One that is borrowed in order of rows is not copied, but methods that work on rows and columns
+/// alike make copies.
+pub enum Matrix<T: Real> {
+    Dense(Dense<T>),
+    /// Compressed sparse rows with ascending columns.
+    Sparse(CsrMatrix<T>),
+}
+
+impl<T: Real> Matrix<T> {
+    pub fn shape(&self) -> (usize, usize) {
+        match self {
+            Matrix::Dense(x) => x.dim(),
+            Matrix::Sparse(x) => x.shape(),
+        }
+    }
+
+    pub fn is_sparse(&self) -> bool {
+        matches!(self, Matrix::Sparse(_))
+    }
+
+    /// As a block, if its entries are accepted.
+    ///
+    /// # Errors
+    /// Naming an entry that is negative or not finite.
+    pub fn checked_block(self) -> Result<Block<T>> {
+        self.check(EntryPolicy::default())?;
+        Ok(self.into_block().finish())
+    }
+
+    fn into_block(self) -> LocalBlock<T> {
+        match self {
+            Matrix::Dense(x) => LocalBlock::Dense(by_rows(x)),
+            Matrix::Sparse(x) => LocalBlock::Sparse(x),
+        }
+    }
+
+    fn transposed(&self) -> Self {
+        match self {
+            // That of a borrowed matrix in order of columns is in order of rows, and needs no copy.
+            Matrix::Dense(x) if x.is_view() => Matrix::Dense(by_rows(x.clone().reversed_axes())),
+            Matrix::Dense(x) => Matrix::Dense(x.t().as_standard_layout().into_owned().into()),
+            Matrix::Sparse(x) => Matrix::Sparse(owned_rows(x.to_csc().transpose_into())),
+        }
+    }
+
+    fn check(&self, policy: EntryPolicy) -> Result<()> {
+        let refused = match self {
+            Matrix::Dense(x) => {
+                let (rows, columns) = x.dim();
+                let turned = x.t();
+                if let Some(all) = x.as_slice() {
+                    policy.first_refused(all).map(|(at, why)| (at / columns, at % columns, why))
+                } else if let Some(all) = turned.as_slice() {
+                    policy.first_refused(all).map(|(at, why)| (at % rows, at / rows, why))
+                } else {
+                    let in_row = |row: ArrayView1<'_, T>| policy.first_refused(&row.to_vec());
+                    x.outer_iter().enumerate().find_map(|(i, row)| in_row(row).map(|(j, why)| (i, j, why)))
+                }
+            }
+            Matrix::Sparse(x) => policy.first_refused(x.data()).map(|(at, why)| {
+                let row = x.indptr().raw_storage().partition_point(|&start| start <= at) - 1;
+                (row, x.indices()[at] as usize, why)
+            }),
+        };
+        refused.map_or(Ok(()), |(i, j, why)| Err(Error::input(format!("the entry in {} {why}", position(i, j)))))
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
+    ///
+    /// # Errors
+    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, or the blocks do not
+    /// fit together.
+    pub fn in_memory(
+        parts: Vec<Matrix<T>>,
+        layout: &Layout,
+        allow_negative: bool,
+        comm: &Communicator,
+    ) -> Result<Self> {
+        let policy = EntryPolicy { allow_negative, ..EntryPolicy::default() };
+        parts.iter().try_for_each(|part| part.check(policy))?;
+        let by_columns = matches!(layout, Layout::PartyColumns { .. });
+        let shapes = || parts.iter().map(Matrix::shape);
+        let lengths: Vec<usize> = shapes().map(|(m, n)| if by_columns { n } else { m }).collect();
+        let common = shapes().map(|(m, n)| if by_columns { m } else { n }).next().unwrap_or(0);
+        let differs = |(m, n): (usize, usize)| (if by_columns { m } else { n }) != common;
+        if let Some(party) = shapes().position(differs) {
+            let what = if by_columns { "rows" } else { "columns" };
+            return Err(Error::input(format!(
+                "party {party} has another number of {what} than party 0, which has {common}"
+            )));
+        }
+        let total = lengths.iter().sum();
+        let (rows, cols) = if by_columns { (common, total) } else { (total, common) };
+        if rows == 0 || cols == 0 {
+            return Err(Error::input(format!("the matrix is {rows} x {cols}: there is nothing to factorise")));
+        }
+        let sparse = parts.iter().any(Matrix::is_sparse);
+        let stored = parts.iter().map(|part| if let Matrix::Sparse(x) = part { x.nnz() as u64 } else { 0 }).sum();
+        let layout = match layout.clone() {
+            Layout::PartyRows { parties, .. } => Layout::PartyRows { parties, split: PartySplit::Counts(lengths) },
+            Layout::PartyColumns { parties, .. } => {
+                Layout::PartyColumns { parties, split: PartySplit::Counts(lengths) }
+            }
+            other => other,
+        };
+        let cuts = layout.cuts(rows, cols, None, None);
+        let mut parts = parts;
+        if matches!(layout, Layout::RowsAndColumns { .. }) {
+            let transposed: Vec<_> = parts.iter().map(Matrix::transposed).collect();
+            parts.splice(0..0, transposed);
+        }
+        let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
+        let blocks: Vec<_> = parts.into_iter().map(Matrix::into_block).collect();
+        let tallies = layout.tiles(&cuts, comm.rank())[..once].iter().map(Tally::new).collect();
+        let (once, shape) = (&blocks[..once], (rows, cols));
+        let (statistics, fingerprints) = match layout {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
+                Statistics::of_parties(comm, (parties, false), once, tallies, shape)?
+            }
+            _ => Statistics::compute(comm, once, tallies, shape)?,
+        };
+        check_any::<T>(&statistics)?;
+        let header = Header {
+            rows,
+            cols,
+            sparse,
+            stored: sparse.then_some(stored),
+            values: Values::Double,
+            format: "in memory".to_string(),
+            items: None,
+            files: None,
+            labels: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            image: None,
+        };
+        let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
+        Ok(Loaded {
+            header,
+            statistics,
+            duplicates: 0,
+            stored_zeros: 0,
+            layout,
+            grids: Vec::new(),
+            cuts,
+            blocks,
+            panels: None,
+            signal: None,
+            threshold: None,
+            divisor: None,
+            fingerprints,
+        })
+    }
+}
+
+/// The same matrix in order of rows; a copy if it is in another.
+fn by_rows<T: Real>(x: Dense<T>) -> Dense<T> {
+    if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned().into() }
+}
+
+/// Parties that are all in this process.
+pub fn parties_in_memory(count: usize) -> Parties {
+    Parties { count, ranks: 1 }
+}

@@ -1,0 +1,131 @@
+//! What a rank has once its matrix is loaded.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_linalg::{Block, Real};
+
+use crate::header::Header;
+use crate::layout::{Cuts, Layout};
+use crate::messages::COUNTS;
+use crate::panels::Panels;
+use crate::statistics::Statistics;
+use crate::synthetic::PlantedTiles;
+use crate::traffic::{EntryPattern, GridTraffic};
+
+/// One rank's part of a matrix.
+pub struct Loaded<T: Real> {
+    pub header: Header,
+    pub statistics: Statistics,
+    /// Entries that were added to another one in the same position; where each party has its file, those of this rank's.
+    pub duplicates: u64,
+    /// Zeros that the input stores; where each party has its file, those of this rank's.
+    pub stored_zeros: u64,
+    /// How the matrix is cut: as was asked for, but for a grid that was chosen by the entries.
+    pub layout: Layout,
+    /// What the ranks of each grid would exchange, where one was chosen.
+    pub grids: Vec<GridTraffic>,
+    pub cuts: Cuts,
+    /// This rank's blocks, in the order of its tiles; none where `panels` are read instead.
+    pub blocks: Vec<Block<T>>,
+    /// This rank's rows, where they are read from the file in each pass.
+    pub panels: Option<Panels<T>>,
+    /// The Boolean matrix behind synthetic data of kind `tiles`.
+    pub signal: Option<PlantedTiles>,
+    /// The value from which on entries became ones, with `--binarize`.
+    pub threshold: Option<f64>,
+    /// What the entries were divided by, with `--scale`.
+    pub divisor: Option<f64>,
+    /// A hash of each of this rank's blocks. Those of a party's data must not leave it.
+    pub fingerprints: Vec<u64>,
+}
+
+impl<T: Real> Loaded<T> {
+    /// A copy in another precision, of blocks alone. The statistics stay those of this one.
+    #[must_use]
+    pub fn converted<S: Real>(&self) -> Loaded<S> {
+        Loaded {
+            header: self.header.clone(),
+            statistics: self.statistics,
+            duplicates: self.duplicates,
+            stored_zeros: self.stored_zeros,
+            layout: self.layout.clone(),
+            grids: self.grids.clone(),
+            cuts: self.cuts.clone(),
+            blocks: self.blocks.iter().map(Block::converted).collect(),
+            panels: None,
+            signal: self.signal.clone(),
+            threshold: self.threshold,
+            divisor: self.divisor,
+            fingerprints: self.fingerprints.clone(),
+        }
+    }
+
+    /// A copy for another factorisation, without what the blocks prepared for their products. There are no copies of
+    /// panels.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Loaded {
+            header: self.header.clone(),
+            layout: self.layout.clone(),
+            grids: self.grids.clone(),
+            cuts: self.cuts.clone(),
+            blocks: self.blocks.iter().map(Block::copy).collect(),
+            panels: None,
+            signal: self.signal.clone(),
+            fingerprints: self.fingerprints.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<T: Real> Loaded<T> {
+    /// Where a sparse matrix that is cut into blocks of a grid has entries, for grids of `ranks` ranks. `None` for dense data
+    /// and other layouts. Collective.
+    pub fn entry_pattern(&self, ranks: usize, comm: &Communicator) -> Option<EntryPattern> {
+        let (Layout::Grid { .. }, Some(Block::Sparse(block))) = (&self.layout, self.blocks.first()) else {
+            return None;
+        };
+        let tile = &self.layout.tiles(&self.cuts, comm.rank())[0];
+        let places = |sink: &mut dyn FnMut(usize, usize)| {
+            for (row, entries) in block.matrix().outer_iterator().enumerate() {
+                entries.indices().iter().for_each(|&col| sink(tile.rows.start + row, tile.cols.start + col as usize));
+            }
+        };
+        let (mut rows, mut cols) = (vec![0u64; self.header.rows], vec![0u64; self.header.cols]);
+        places(&mut |i, j| {
+            rows[i] += 1;
+            cols[j] += 1;
+        });
+        comm.sum(COUNTS, &mut rows);
+        comm.sum(COUNTS, &mut cols);
+        Some(EntryPattern::collect(comm, ranks, (rows, cols), &places))
+    }
+}
+
+/// Refuses a matrix of zeros.
+///
+/// # Errors
+/// If it is one in the precision of the run.
+pub fn check_any<T: Real>(statistics: &Statistics) -> Result<()> {
+    if statistics.nonzeros > 0 {
+        return Ok(());
+    }
+    // Of entries that are too small nothing is left.
+    let (small, remedy) = match T::NAME {
+        f64::NAME => ("", ""),
+        _ => (", or too small for --precision f32", "; with --precision f64 small entries are kept"),
+    };
+    Err(Error::input(format!("all entries of the matrix are zero{small}: there is nothing to factorise{remedy}")))
+}
+
+/// What `--scale max` divides by.
+///
+/// # Errors
+/// If nothing can be divided by the largest entry.
+pub fn check_largest(largest: f64) -> Result<f64> {
+    if largest > 0.0 {
+        Ok(largest)
+    } else {
+        Err(Error::input("--scale max: the matrix has no positive entry to divide by"))
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether what a command has to hold fits into memory, checked before anything is allocated: the system would otherwise
+//! end the process long after its start, without a word.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::host;
+use fednmf_base::units::bytes;
+use fednmf_comm::Communicator;
+
+use crate::messages::MEMORY;
+
+/// Bytes that no node has.
+const UNLIMITED: f64 = 1e15;
+
+/// What the ranks of a node need, and what it has.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Node {
+    name: String,
+    pub ranks: usize,
+    /// Bytes that its ranks need together.
+    pub need: f64,
+    /// Bytes that they may use.
+    pub free: f64,
+    /// Whether that was limited by the user.
+    limited: bool,
+}
+
+impl Node {
+    /// Whether it lacks memory.
+    pub fn lacks(&self) -> bool {
+        self.need > self.free
+    }
+
+    /// What its ranks need and what they may use, as a clause.
+    pub fn lack(&self) -> String {
+        let Node { name, ranks, need, free, limited } = self;
+        let size = |x: f64| bytes(x as u64);
+        let free = match limited {
+            true => format!("--memory allows {}", size(*free)),
+            false => format!("{} are free", size(*free)),
+        };
+        let s = if *ranks == 1 { "" } else { "s" };
+        format!("at least {} of memory are needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
+    }
+
+    /// The error of work that does not fit.
+    pub fn refusal(&self) -> Error {
+        let raise = if self.limited { "or raise --memory" } else { "or set --memory if more can be used" };
+        Error::input(format!(
+            "{}; use more nodes, a smaller part of the matrix or --precision f32, {raise}",
+            self.lack()
+        ))
+        .on_all_ranks()
+    }
+}
+
+/// Refuses work that needs more memory than its nodes have, see [`nodes`]. Collective.
+///
+/// # Errors
+/// On all ranks, naming the node.
+pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
+    match nodes(need, limit, comm).iter().find(|node| node.lacks()) {
+        None => Ok(()),
+        Some(node) => Err(node.refusal()),
+    }
+}
+
+/// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much. The same on all ranks. Collective.
+pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
+    let rooms = nodes(0.0, limit, comm).into_iter().map(|node| node.free / node.ranks as f64);
+    rooms.fold(f64::INFINITY, f64::min)
+}
+
+/// The nodes of all ranks, the same on each of them. `need` is a lower bound of what this rank will hold, in bytes;
+/// `limit` replaces what is free on a node. Collective.
+pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
+    // Other owners need not know the machine.
+    let node = match comm.has_owners() {
+        true => (String::new(), comm.name_of(comm.rank())),
+        false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
+    };
+    // Whole and finite, so that all ranks read the same number from JSON.
+    let own = (node, need, limit.map_or_else(free, |limit| limit as f64).min(UNLIMITED).floor());
+    // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
+    let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
+    // Nodes may share a name, but not a start of the system.
+    let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
+    for (name, need, free) in all {
+        let node = nodes.entry(name).or_insert((0.0, UNLIMITED, 0));
+        *node = (node.0 + need, node.1.min(free), node.2 + 1);
+    }
+    let limited = limit.is_some();
+    let node = |((_, name), (need, free, ranks))| Node { name, ranks, need, free, limited };
+    let nodes: Vec<Node> = nodes.into_iter().map(node).collect();
+    if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
+}
+
+/// A number drawn when this node's system started.
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Memory in bytes that processes on this node can still allocate: what the system reports, within the limits of the
+/// control groups and of the process. Infinite if nothing is known.
+pub fn free() -> f64 {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let system =
+        field(&text(Path::new("/proc/meminfo")), "MemAvailable:").map_or(f64::INFINITY, |kilobytes| kilobytes * 1024.0);
+    let groups = text(Path::new("/proc/self/cgroup"));
+    let limits = text(Path::new("/proc/self/limits"));
+    let address_space = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
+    let address_space = address_space.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+    let groups = groups.lines().filter_map(group_of).map(|(root, path)| within(&root, &path));
+    groups.fold(system.min(address_space.unwrap_or(f64::INFINITY)), f64::min)
+}
+
+/// The number after a name in the text of a file in /proc.
+fn field(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+/// The hierarchy and the path of a line of /proc/self/cgroup, if that hierarchy limits memory.
+fn group_of(line: &str) -> Option<(PathBuf, String)> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let root = match controllers {
+        "" => "/sys/fs/cgroup",
+        list if list.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
+        _ => return None,
+    };
+    Some((PathBuf::from(root), path.trim_start_matches('/').to_string()))
+}
+
+/// What a group and the groups around it leave, in bytes.
+fn within(root: &Path, path: &str) -> f64 {
+    let mut group = root.join(path);
+    let mut least = f64::INFINITY;
+    loop {
+        for (limit, used) in [("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")] {
+            let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<f64>().ok();
+            // "max" is no number: no limit. Pages of files can be given back.
+            if let Some(limit) = number(limit) {
+                let statistics = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+                let cache = field(&statistics, "inactive_file ").unwrap_or(0.0);
+                least = least.min(limit - (number(used).unwrap_or(0.0) - cache).max(0.0));
+            }
+        }
+        if group == root || !group.pop() {
+            return least;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found() {
+        assert_eq!(group_of("0::/user/x"), Some((PathBuf::from("/sys/fs/cgroup"), "user/x".into())));
+        assert_eq!(group_of("5:memory:/a"), Some((PathBuf::from("/sys/fs/cgroup/memory"), "a".into())));
+        assert_eq!(group_of("4:cpu:/a"), None);
+        assert_eq!(field("MemTotal: 5 kB\nMemAvailable:   17 kB\n", "MemAvailable:"), Some(17.0));
+        assert!(free() > 0.0);
+    }
+
+    #[test]
+    fn a_limit_of_a_group_holds_for_all_below() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        let write = |path: &str, text: &str| std::fs::write(dir.path().join(path), text).unwrap();
+        assert_eq!(within(dir.path(), "a/b"), f64::INFINITY);
+        write("a/b/memory.max", "max\n");
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "900\n");
+        write("a/memory.stat", "anon 1\ninactive_file 300\n");
+        assert_eq!(within(dir.path(), "a/b"), 400.0);
+    }
+}

@@ -1,0 +1,184 @@
+//! What passes between a method and the files of a run: matrices by rows, and the state that a checkpoint keeps.
+//!
+//! Methods hand these over and `output` writes them and reads them back; neither knows the other.
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use fednmf_base::error::{Error, Result};
+
+/// A party's matrix (n × k) that is added to V.
+pub const OWN_PART: &str = "W";
+/// A party's matrix (n × k) whose components replace those of V; zero where V's hold.
+pub const OWN_COMPONENTS: &str = "V_own";
+
+/// Who may see a part of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Everybody: it goes to the shared file.
+    Shared,
+    /// One party: its host writes it to a file of that party's own.
+    Party(usize),
+}
+
+/// Rows of a named matrix that this rank contributes to an output or a checkpoint.
+pub struct Piece<'a, T> {
+    pub name: &'static str,
+    pub owner: Owner,
+    /// Rows of the whole named matrix (of this owner).
+    pub total_rows: usize,
+    /// The row of the whole matrix that `values` starts at.
+    pub first_row: usize,
+    pub values: ArrayView2<'a, T>,
+}
+
+impl<'a, T> Piece<'a, T> {
+    /// Rows `first_row ..` of a matrix that is part of the shared result.
+    pub fn shared(name: &'static str, total_rows: usize, first_row: usize, values: ArrayView2<'a, T>) -> Self {
+        Piece { name, owner: Owner::Shared, total_rows, first_row, values }
+    }
+
+    /// The whole of a matrix that only `party` may see.
+    pub fn private(name: &'static str, party: usize, values: ArrayView2<'a, T>) -> Self {
+        Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values }
+    }
+}
+
+/// A [`Piece`] with values of its own.
+pub struct OwnedPiece<T> {
+    pub name: &'static str,
+    pub owner: Owner,
+    pub total_rows: usize,
+    pub first_row: usize,
+    pub values: Array2<T>,
+}
+
+impl<T> OwnedPiece<T> {
+    pub fn view(&self) -> Piece<'_, T> {
+        let &OwnedPiece { name, owner, total_rows, first_row, ref values } = self;
+        Piece { name, owner, total_rows, first_row, values: values.view() }
+    }
+}
+
+/// All that a method needs to resume: matrices, and one serialisable struct for each owner that has one.
+pub struct State<'a, T> {
+    pub matrices: Vec<Piece<'a, T>>,
+    /// By owner. The shared entry is rank 0's; a party's is written by its host, to that party's file alone.
+    pub scalars: Vec<(Owner, Value)>,
+}
+
+impl<'a, T> From<Vec<Piece<'a, T>>> for State<'a, T> {
+    fn from(matrices: Vec<Piece<'a, T>>) -> Self {
+        State { matrices, scalars: Vec::new() }
+    }
+}
+
+impl<T> State<'_, T> {
+    /// Adds what `owner` keeps beside its matrices. Floats come back bit by bit if they are finite; use an `Option`
+    /// where they may not be.
+    #[must_use]
+    pub fn with(mut self, owner: Owner, scalars: &impl Serialize) -> Self {
+        let value = serde_json::to_value(scalars).expect("the state of a method has text keys only");
+        self.scalars.push((owner, value));
+        self
+    }
+
+    /// Adds one value to what `owner` keeps.
+    pub fn extend(&mut self, owner: Owner, name: &str, value: Value) {
+        match self.scalars.iter_mut().find(|(of, _)| *of == owner) {
+            Some((_, Value::Object(map))) => {
+                map.insert(name.to_string(), value);
+            }
+            _ => self.scalars.push((owner, serde_json::json!({ name: value }))),
+        }
+    }
+}
+
+/// A source of stored matrices: a checkpoint, or the factors of `--init`.
+pub trait ReadRows<T> {
+    /// Fills `out` with rows `first_row ..` of the named matrix.
+    ///
+    /// # Errors
+    /// If there is no such matrix, or it has another shape.
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()>;
+}
+
+/// A checkpoint as a method reads it: the counterpart of [`State`].
+pub trait SavedState<T>: ReadRows<T> {
+    /// What [`State::with`] stored for `owner`; null if nothing.
+    ///
+    /// # Errors
+    /// If the owner's file is missing or damaged.
+    fn scalars(&self, owner: Owner) -> Result<Value>;
+
+    /// Whether the parties' state is as old as the shared one. That of a party that was lost while the others went on
+    /// is older.
+    fn is_of_one_moment(&self) -> bool {
+        true
+    }
+}
+
+impl<T> dyn SavedState<T> + '_ {
+    /// The struct that was stored for `owner`.
+    ///
+    /// # Errors
+    /// If the checkpoint has none, or one with other fields.
+    pub fn read<S: DeserializeOwned>(&self, owner: Owner) -> Result<S> {
+        serde_json::from_value(self.scalars(owner)?).map_err(|e| {
+            Error::input(format!(
+                "the checkpoint does not hold the state of this method ({e}); start again without --resume"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    struct InMemory(Vec<(Owner, Value)>);
+
+    impl ReadRows<f64> for InMemory {
+        fn rows(&self, name: &str, _: Owner, _: usize, _: ArrayViewMut2<'_, f64>) -> Result<()> {
+            Err(Error::input(format!("no matrix {name}")))
+        }
+    }
+
+    impl SavedState<f64> for InMemory {
+        fn scalars(&self, owner: Owner) -> Result<Value> {
+            // As text, the way a file holds them.
+            let found = self.0.iter().find(|(o, _)| *o == owner).map_or(Value::Null, |(_, value)| value.clone());
+            Ok(serde_json::from_str(&found.to_string()).expect("JSON"))
+        }
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Example {
+        count: u64,
+        numbers: Vec<f64>,
+        key: [u8; 32],
+        objective: Option<f64>,
+    }
+
+    #[test]
+    fn every_bit_of_a_struct_comes_back_to_its_owner() {
+        // Values whose shortest decimal form is long, subnormal, huge, and a negative zero.
+        let mut numbers = vec![0.1 + 0.2, f64::MIN_POSITIVE / 3.0, f64::MAX, 5e-324, -0.0, 1.0 / 3.0];
+        numbers.extend((1..2000u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2)));
+        let example = Example { count: u64::MAX, numbers, key: [7; 32], objective: None };
+        let other = Example { count: 1, numbers: Vec::new(), key: [0; 32], objective: Some(1e-300) };
+        let state = State::<f64>::from(Vec::new()).with(Owner::Shared, &example).with(Owner::Party(3), &other);
+        let saved = InMemory(state.scalars);
+        let saved: &dyn SavedState<f64> = &saved;
+        let found: Example = saved.read(Owner::Shared).unwrap();
+        assert_eq!(found, example);
+        assert!(found.numbers.iter().zip(&example.numbers).all(|(a, b)| a.to_bits() == b.to_bits()));
+        assert_eq!(saved.read::<Example>(Owner::Party(3)).unwrap(), other);
+        let error = saved.read::<Example>(Owner::Party(2)).unwrap_err();
+        assert!(error.exit_code() == 2 && error.message.contains("without --resume"), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 61 bits below
+//! the largest entry, so their order does not matter. Of private data each party computes its own, and only their sums leave
+//! it, masked where sums are.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::PartySum;
+use fednmf_comm::{Communicator, Parties, PartyCommunicator};
+use fednmf_linalg::Real;
+use fednmf_privacy::wide;
+
+use crate::assemble::{Entries, LocalBlock};
+use crate::ends::{Ends, NO_ENDS, joined, largest_magnitude, widened};
+use crate::layout::Tile;
+use crate::messages::{LARGEST_ENTRY, STATISTICS};
+use crate::tally::Tally;
+use crate::totals::Totals;
+
+/// Statistics of the whole matrix, with the same bits on any number of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Statistics {
+    /// Number of nonzero entries.
+    pub nonzeros: u64,
+    /// Number of missing entries (NaN); 0 for data of parties.
+    pub missing: u64,
+    pub sum: f64,
+    /// ‖M‖_F²
+    pub norm2: f64,
+    /// The smallest and the largest entry that is not missing, NaN if there is none; of private data, of those that this rank hosts, which do not leave it.
+    pub min: f64,
+    pub max: f64,
+    /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
+    /// format, dense or sparse, in any order.
+    /// Of all entries; 0 for data of parties, whose fingerprints stay with them ([`Statistics::of_parties`]).
+    pub checksum: u64,
+}
+
+/// The largest stored value of all ranks' blocks.
+pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
+    let [most, _] = blocks.iter().fold(NO_ENDS, |ends, block| widened(ends, block.values()));
+    let mut most = [most];
+    comm.max(LARGEST_ENTRY, &mut most);
+    most[0]
+}
+
+/// The magnitude by which sums are scaled.
+///
+/// # Errors
+/// If its square, or that of rounding errors above it, cannot be computed; `what` names the number.
+fn magnitude(ends: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
+    let largest = largest_magnitude(ends);
+    if (largest * largest * 4.0).is_finite() {
+        return Ok(largest);
+    }
+    Err(Error::input(format!(
+        "{} is too large: its square cannot be computed; divide the data first (--scale max)",
+        what(largest)
+    )))
+}
+
+/// The magnitude by which sums over a public matrix are scaled.
+fn largest_of_all(ends: Ends) -> Result<f64> {
+    magnitude(ends, |largest| format!("the largest entry is {largest:e}"))
+}
+
+/// Completes the tallies of blocks, and returns the ends of all their values.
+fn completed<T: Real>(blocks: &[LocalBlock<T>], tallies: &mut [Tally]) -> Ends {
+    blocks.iter().zip(tallies).fold(NO_ENDS, |ends, (block, tally)| {
+        tally.complete(block.entries());
+        joined(ends, tally.ends())
+    })
+}
+
+impl Statistics {
+    /// The statistics of an m × n matrix from blocks that cover it once, of which the tallies may already have parts, and a
+    /// fingerprint of each block. Collective.
+    ///
+    /// # Errors
+    /// If its entries are too large to be squared and added up.
+    pub fn compute<T: Real>(
+        comm: &Communicator,
+        blocks: &[LocalBlock<T>],
+        mut tallies: Vec<Tally>,
+        shape: (usize, usize),
+    ) -> Result<(Statistics, Vec<u64>)> {
+        let mut ends = completed(blocks, &mut tallies);
+        comm.max(STATISTICS, &mut ends);
+        let largest = largest_of_all(ends)?;
+        let mut totals = Totals::new(largest);
+        let own = blocks.iter().zip(tallies).map(|(block, tally)| tally.finish(block.entries(), largest));
+        let fingerprints = own.map(|own| {
+            totals.merge(&own);
+            own.checksum
+        });
+        let fingerprints = fingerprints.collect();
+        Ok((Statistics::total::<T>(comm, &totals, ends, shape)?, fingerprints))
+    }
+
+    /// As [`Statistics::compute`], of a matrix of which each rank reads its rows twice: `pass` hands each of its panels and
+    /// their tiles to what it is given. Collective.
+    ///
+    /// # Errors
+    /// As [`Statistics::compute`], and of a pass.
+    pub fn of_passes<T: Real>(
+        comm: &Communicator,
+        shape: (usize, usize),
+        mut pass: impl FnMut(&mut dyn FnMut(Entries<'_, T>, &Tile)) -> Result<()>,
+    ) -> Result<Statistics> {
+        let mut ends = NO_ENDS;
+        pass(&mut |entries, _| ends = widened(ends, entries.values()))?;
+        comm.max(STATISTICS, &mut ends);
+        let mut totals = Totals::new(largest_of_all(ends)?);
+        pass(&mut |entries, tile| {
+            totals.add(entries, 0..entries.values().len(), tile);
+        })?;
+        Statistics::total::<T>(comm, &totals, ends, shape)
+    }
+
+    /// The statistics from the totals of all ranks, whose values have these ends. Collective.
+    fn total<T: Real>(comm: &Communicator, totals: &Totals, ends: Ends, shape: (usize, usize)) -> Result<Statistics> {
+        let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
+        // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
+        comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
+        let mut counts = [totals.nonzeros, totals.checksum, totals.missing];
+        comm.sum(STATISTICS, &mut counts);
+        let (sum, norm2) = (totals.sum.value(&limbs[..4]), totals.norm2.value(&limbs[4..]));
+        let [nonzeros, checksum, missing] = counts;
+        let figures = Statistics { nonzeros, missing, sum, norm2, min: 0.0, max: 0.0, checksum };
+        figures.with_range(ends, shape).checked::<T>()
+    }
+
+    /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and counts
+    /// alone, under masks if `masked`. No fingerprint leaves its rank: whoever knows all other entries could try values until
+    /// it fits. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, as [`Statistics::compute`]; if there is no secret randomness for the masks.
+    pub fn of_parties<T: Real>(
+        comm: &Communicator,
+        (parties, masked): (Parties, bool),
+        blocks: &[LocalBlock<T>],
+        mut tallies: Vec<Tally>,
+        shape: (usize, usize),
+    ) -> Result<(Statistics, Vec<u64>)> {
+        let ends = completed(blocks, &mut tallies);
+        let hosted = parties.hosted(comm.rank());
+        let own = hosted.zip(blocks).zip(tallies).map(|((party, block), tally)| {
+            let largest = magnitude(tally.ends(), |_| format!("the largest entry of party {party}"))?;
+            Ok(tally.finish(block.entries(), largest))
+        });
+        let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;
+        let parties_only = PartyCommunicator::new(comm.clone());
+        // A single party has nobody to hide its figures from.
+        let mut sums = if masked && parties.count > 1 {
+            PartySum::masked(&parties_only, parties, 0)?
+        } else {
+            PartySum::plain(&parties_only, parties)
+        };
+        // Each term is rounded to f64, so that the sum tells no more of it than that.
+        let total = sums.sum_words(&parties_only, STATISTICS, 2 * wide::WORDS + 1, |place, words| {
+            let Totals { sum, norm2, nonzeros, .. } = &own[place];
+            let (first, rest) = words.split_at_mut(wide::WORDS);
+            wide::encode(sum.value(&sum.limbs()), first);
+            wide::encode(norm2.value(&norm2.limbs()), &mut rest[..wide::WORDS]);
+            rest[wide::WORDS] = *nonzeros;
+        })?;
+        let [sum, norm2] = [0, wide::WORDS].map(|at| wide::decode(&total[at..at + wide::WORDS]));
+        let nonzeros = total[2 * wide::WORDS];
+        let figures = Statistics { nonzeros, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
+        let fingerprints = own.iter().map(|totals| totals.checksum).collect();
+        Ok((figures.with_range(ends, shape).checked::<T>()?, fingerprints))
+    }
+
+    /// With the range of the stored entries, and of the zeros that are not stored.
+    fn with_range(self, [max, least]: Ends, (m, n): (usize, usize)) -> Self {
+        let observed = (m as u128 * n as u128).saturating_sub(self.missing.into());
+        let (min, max) = match u128::from(self.nonzeros) {
+            _ if observed == 0 => (f64::NAN, f64::NAN),
+            nonzeros if nonzeros < observed => ((-least).min(0.0), max.max(0.0)),
+            _ => (-least, max),
+        };
+        Statistics { min, max, ..self }
+    }
+
+    /// Products of factors and data are about as large as the sum of the squared entries.
+    fn checked<T: Real>(self) -> Result<Self> {
+        if T::from_f64(self.norm2) < T::infinity() {
+            return Ok(self);
+        }
+        let precision = if T::NAME == f32::NAME { ", or use --precision f64" } else { "" };
+        Err(Error::input(format!(
+            "the sum of the squared entries exceeds the range of {}; divide the data first (--scale max){precision}",
+            T::NAME
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn squares_must_fit_the_precision() {
+        let with =
+            |norm2: f64| Statistics { nonzeros: 1, missing: 0, sum: 1.0, norm2, min: 0.0, max: 1.0, checksum: 0 };
+        assert!(with(1e38).checked::<f32>().is_ok() && with(1e39).checked::<f64>().is_ok());
+        assert!(with(1e39).checked::<f32>().unwrap_err().message.contains("--precision f64"));
+        assert!(with(f64::INFINITY).checked::<f64>().unwrap_err().message.contains("range of f64"));
+    }
+}

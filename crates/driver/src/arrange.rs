@@ -1,0 +1,167 @@
+//! The order and scale of components in the output.
+//!
+//! U D and V D⁻¹ are the same factorisation for any positive diagonal D, and so are the components in any order: the
+//! iterations leave both to chance. What is written follows one convention, so that runs can be compared by eye.
+//! Penalties on the factors determine D, which the output then keeps. Checkpoints keep what the iterations work with.
+
+use std::cmp::Reverse;
+
+use fednmf_comm::Communicator;
+use fednmf_data::messages::NORMS;
+use fednmf_data::state::{OwnedPiece, Owner, Piece};
+use fednmf_linalg::Real;
+
+/// `--factor-scale`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum FactorScale {
+    UnitV,
+    UnitU,
+    Balanced,
+    Sorted,
+    AsFound,
+}
+
+impl FactorScale {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            FactorScale::UnitV => "unit-v",
+            FactorScale::UnitU => "unit-u",
+            FactorScale::Balanced => "balanced",
+            FactorScale::Sorted => "sorted",
+            FactorScale::AsFound => "as-found",
+        }
+    }
+
+    /// By what a component with columns of these norms is multiplied: in U and in V.
+    fn factors(self, u: f64, v: f64) -> [f64; 2] {
+        if !(u > 0.0 && v > 0.0) {
+            return [1.0, 1.0];
+        }
+        match self {
+            FactorScale::UnitV => [v, 1.0 / v],
+            FactorScale::UnitU => [1.0 / u, u],
+            FactorScale::Balanced => [v.sqrt() / u.sqrt(), u.sqrt() / v.sqrt()],
+            FactorScale::Sorted | FactorScale::AsFound => [1.0, 1.0],
+        }
+    }
+
+    /// Whether components keep the scale that the iterations left them at.
+    pub fn keeps(self) -> bool {
+        matches!(self, FactorScale::Sorted | FactorScale::AsFound)
+    }
+}
+
+/// The factors U and V by descending weight ‖u_k‖‖v_k‖, and to the asked scale; `None` if they stay as they are. All pieces must
+/// be shared, each row the contribution of one rank. Collective.
+pub fn arrange<T: Real>(
+    comm: &Communicator,
+    scale: FactorScale,
+    pieces: &[Piece<'_, T>],
+) -> Option<Vec<OwnedPiece<T>>> {
+    if scale == FactorScale::AsFound {
+        return None;
+    }
+    let k = pieces.first()?.values.ncols();
+    let [u, v] = norms(comm, k, pieces);
+    let weights: Vec<f64> = u.iter().zip(&v).map(|(u, v)| u.ln() + v.ln()).collect();
+    let order = order(&weights, T::epsilon().as_f64().sqrt());
+    let arranged = |piece: &Piece<'_, T>| {
+        debug_assert!(piece.owner == Owner::Shared, "norms of private factors stay with their owners");
+        let side = side(piece.name);
+        let mut values = piece.values.to_owned();
+        for (mut to, &from) in values.columns_mut().into_iter().zip(&order) {
+            let factor = scale.factors(u[from], v[from])[side];
+            to.zip_mut_with(&piece.values.column(from), |to, x| *to = T::from_f64(x.as_f64() * factor));
+        }
+        let &Piece { name, owner, total_rows, first_row, .. } = piece;
+        OwnedPiece { name, owner, total_rows, first_row, values }
+    };
+    Some(pieces.iter().map(arranged).collect())
+}
+
+/// 0 for U and 1 for V.
+fn side(name: &str) -> usize {
+    usize::from(name == "V")
+}
+
+/// The norms of the columns of U and V, equal on all ranks.
+fn norms<T: Real>(comm: &Communicator, k: usize, pieces: &[Piece<'_, T>]) -> [Vec<f64>; 2] {
+    let mut largest = vec![0.0_f64; 2 * k];
+    let each = |act: &mut dyn FnMut(usize, f64)| {
+        for piece in pieces {
+            for (j, column) in piece.values.columns().into_iter().enumerate() {
+                column.iter().for_each(|x| act(side(piece.name) * k + j, x.as_f64()));
+            }
+        }
+    };
+    each(&mut |at, x| largest[at] = largest[at].max(x.abs()));
+    comm.max(NORMS, &mut largest);
+    // Relative to the largest entry, so that no square overflows or vanishes.
+    let mut sums = vec![0.0; 2 * k];
+    each(&mut |at, x| sums[at] += if largest[at] > 0.0 { (x / largest[at]).powi(2) } else { 0.0 });
+    comm.sum(NORMS, &mut sums);
+    let all: Vec<f64> = sums.iter().zip(&largest).map(|(sum, largest)| sum.sqrt() * largest).collect();
+    let (u, v) = all.split_at(k);
+    [u.to_vec(), v.to_vec()]
+}
+
+/// The components by descending weight; equal ones keep their order.
+pub fn by_weight(weights: &[f64]) -> Vec<usize> {
+    let logarithms: Vec<f64> = weights.iter().map(|x| x.ln()).collect();
+    order(&logarithms, f64::EPSILON.sqrt())
+}
+
+/// The components by descending logarithm of their weight. Weights that differ by less than a part `same` count as equal and
+/// keep their order, since another number of ranks rounds them differently.
+fn order(logarithms: &[f64], same: f64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..logarithms.len()).collect();
+    // The logarithm of zero becomes the least integer.
+    order.sort_by_key(|&j| Reverse((logarithms[j] / same).round() as i64));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, array};
+
+    use super::*;
+
+    fn pieces<'a>(u: &'a Array2<f64>, v: &'a Array2<f64>) -> [Piece<'a, f64>; 2] {
+        [Piece::shared("U", u.nrows(), 0, u.view()), Piece::shared("V", v.nrows(), 0, v.view())]
+    }
+
+    #[test]
+    fn the_product_stays_and_the_heaviest_component_comes_first() {
+        let comm = Communicator::local();
+        let u = array![[1.0, 0.0, 3e160, 3.0], [2.0, 0.0, 0.0, 4.0]];
+        let v = array![[1.0, 5.0, 2e-160, 6.0], [0.0, 5.0, 1e-160, 8.0]];
+        let product = u.dot(&v.t());
+        for scale in [FactorScale::UnitV, FactorScale::UnitU, FactorScale::Balanced] {
+            let found = arrange(&comm, scale, &pieces(&u, &v)).unwrap();
+            let (a, b) = (&found[0].values, &found[1].values);
+            assert!((&a.dot(&b.t()) - &product).iter().all(|x| x.abs() < 1e-12), "{scale:?}");
+            let norm = |x: &Array2<f64>, j: usize| x.column(j).dot(&x.column(j)).sqrt();
+            let weights: Vec<f64> = (0..4).map(|j| norm(a, j) * norm(b, j)).collect();
+            assert!(weights.is_sorted_by(|a, b| a >= b) && (weights[0] - 50.0).abs() < 1e-9, "{scale:?}: {weights:?}");
+            for j in 0..3 {
+                let (u, v) = (norm(a, j), norm(b, j));
+                let held = match scale {
+                    FactorScale::UnitV => v - 1.0,
+                    FactorScale::UnitU => u - 1.0,
+                    _ => u - v,
+                };
+                assert!(held.abs() < 1e-12, "{scale:?}: {u} {v}");
+            }
+            // A component that is zero in one factor has no weight, and stays.
+            assert_eq!((a.column(3).sum(), b.column(3).sum()), (0.0, 10.0));
+        }
+        assert!(arrange(&comm, FactorScale::AsFound, &pieces(&u, &v)).is_none());
+    }
+
+    #[test]
+    fn equal_weights_keep_their_order() {
+        let near = 1.0 + 1e-12;
+        assert_eq!(by_weight(&[1.0, near, 0.0, 2.0, 0.0]), [3, 0, 1, 2, 4]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Evaluation: measure the factors, record the values, and decide whether they end the run.
+
+use serde_json::json;
+
+use fednmf_base::error::Result;
+use fednmf_comm::Communicator;
+use fednmf_linalg::Real;
+
+use super::checks::diverged;
+use super::iterate::{Driver, Stop, Trajectory};
+
+impl<T: Real> Driver<T> {
+    /// Evaluates at the start, and then every `--eval-every` iterations.
+    pub(super) fn evaluate_if_due(&mut self) -> Result<Option<Stop>> {
+        let (every, trajectory) = (self.limits.eval_every, &self.trajectory);
+        let first = trajectory.evaluated_at.is_none();
+        // After an iteration that was broken off the factors are those of before.
+        let again = trajectory.evaluated_at == Some(trajectory.iteration);
+        if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {
+            return Ok(None);
+        }
+        self.evaluate()
+    }
+
+    /// Evaluates the present factors. Collective.
+    ///
+    /// # Errors
+    /// If the factors are no longer finite, or the trace cannot be written.
+    pub(super) fn evaluate(&mut self) -> Result<Option<Stop>> {
+        let leading = self.leading;
+        let loss = |trajectory: &Trajectory| trajectory.value(leading.key()).map(|value| leading.loss(value));
+        let before = loss(&self.trajectory);
+        let comm = self.comm().clone();
+        let trajectory = &mut self.trajectory;
+        trajectory.measures = comm.span("evaluation", || self.algorithm.measure())?;
+        trajectory.evaluated_at = Some(trajectory.iteration);
+        trajectory.evaluations += 1;
+        self.record(&comm)?;
+        let trajectory = &mut self.trajectory;
+        let error = trajectory.error().unwrap_or(f64::NAN);
+        if !error.is_finite() {
+            return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")));
+        }
+        let first = *trajectory.first_error.get_or_insert(error);
+        // A method whose measure is not defined here, such as a divergence that is infinite, is watched by its error.
+        let now = loss(trajectory).unwrap_or(error);
+        let first_loss = *trajectory.first_loss.get_or_insert(now);
+        trajectory.best_loss = Some(trajectory.best_loss.map_or(now, |best| best.min(now)));
+        // Factors worse than both zeros and the start are on their way to divergence.
+        if error <= first.max(1.0) {
+            self.checkpointer.remember(&*self.algorithm, trajectory.iteration, &trajectory.measures);
+        }
+        if self.limits.target_error.is_some_and(|target| error <= target) {
+            return Ok(Some(Stop::TargetError));
+        }
+        let stalled = |tol: f64| before.is_some_and(|before| before - now < tol * first_loss);
+        Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.is_settled()).then_some(Stop::Tolerance))
+    }
+
+    /// Writes the evaluation to trace and progress.
+    fn record(&mut self, comm: &Communicator) -> Result<()> {
+        let trajectory = &mut self.trajectory;
+        let mut event = json!({"event": "iter", "iter": trajectory.iteration, "seconds": trajectory.seconds});
+        for (name, value) in &trajectory.measures {
+            event[*name] = json!(value);
+        }
+        if let Some(releases) = self.algorithm.private_releases() {
+            event["epsilon_spent"] = releases.plan().epsilon(releases.done()).into();
+        }
+        let order = self.algorithm.asynchronous().map_or(&[][..], |method| method.order());
+        if order.len() > trajectory.merges_traced {
+            event["order"] = json!(order[trajectory.merges_traced..]);
+            trajectory.merges_traced = order.len();
+        }
+        event["bytes_sent"] = comm.ledger().algorithm_total().mpi_bytes.into();
+        // The first evaluation of a resumed run may be in the trace already.
+        let recorded = self.trace.evaluated_at() == Some(trajectory.iteration);
+        comm.agree_on_error(if recorded { Ok(()) } else { self.trace.write(&event) })?;
+        let shown = self.leading.leading(|key| trajectory.value(key));
+        self.progress.iteration(trajectory.iteration, trajectory.seconds, &shown);
+        Ok(())
+    }
+}

@@ -1,0 +1,330 @@
+//! After the last iteration: factors, records, the end of the trace, report, summary and exit code.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_base::warning::warn;
+use fednmf_comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
+use fednmf_data::state::{OwnedPiece, Piece};
+use fednmf_files::output::own_text;
+use fednmf_files::output::{attributes, matrices};
+use fednmf_linalg::Real;
+use fednmf_methods::description::{Description, MessageSpec, ProtectedUnit};
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::shared::dp;
+use fednmf_privacy::Protection;
+
+use super::arrange::arrange;
+use super::checks::all_finite;
+use super::iterate::{Driver, LostRank, Stop, Trajectory};
+use super::prepare::Run;
+use super::{budget, destinations, grid, metadata, report, transcript};
+use crate::summary;
+use crate::summary::Profile;
+
+/// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
+/// code. Collective.
+///
+/// # Errors
+/// If the run failed, or its results cannot be written.
+pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Stop>) -> Result<i32> {
+    driver.progress.finish();
+    let survivors = driver.survivors().cloned();
+    let comm = driver.comm().clone();
+    let finished = iterated.and_then(|stop| {
+        all_finite(&comm, &*driver.algorithm)?;
+        Ok(stop)
+    });
+    run.annotations.history = metadata::history(&run.settings, &driver.trace);
+    let stop = match finished {
+        Ok(stop) => stop,
+        Err(e) => {
+            let _ = transcript::end(&run.settings, &comm, driver.algorithm.private_releases());
+            return Err(rescue(e, &run, &driver, &comm));
+        }
+    };
+
+    watchdog::enter("writing the output");
+    let privacy = driver.algorithm.private_releases().map(|r| {
+        let description = run.settings.description();
+        r.json(&not_covered(description, &comm.ledger(), driver.trajectory.evaluations))
+    });
+    budget::settle(&run.settings, &comm, run.parties, driver.algorithm.private_releases())?;
+    driver.checkpointer.forget();
+    let moved = destinations::recheck(&mut run, &comm);
+    let found = driver.algorithm.factors();
+    let wanted = run.settings.output.is_some() || run.settings.report.is_some();
+    let arranged = wanted.then(|| arrange(&comm, run.settings.factor_scale, &found)).flatten();
+    let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
+    let profile = summary::profile(&comm);
+    let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
+    for (name, value) in driver.algorithm.outcome() {
+        end[name] = value;
+    }
+    comm.agree_on_error(driver.trace.write(&end))?;
+    report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
+    if comm.reports() {
+        warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
+        print_summary(&run, &end, &profile, driver.leading)?;
+    }
+    if let Some(e) = driver.checkpointer.unsaved {
+        let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
+        return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
+    }
+    comm.agree_on_error(transcript::end(&run.settings, &comm, driver.algorithm.private_releases()))?;
+    if let Some(moved) = moved {
+        return Err(moved);
+    }
+    let code = exit_code(stop, run.settings.checkpoint.is_some());
+    match survivors {
+        Some(survivors) => end_without_lost_ranks(&survivors, code),
+        None => Ok(code),
+    }
+}
+
+/// The exit code of a run that stopped without an error.
+fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
+    match (stop, has_checkpoint) {
+        (Stop::Signal(_) | Stop::TimeLimit, true) => EXIT_REQUEUE,
+        (Stop::Signal(_), false) => EXIT_FAILED,
+        _ => EXIT_DONE,
+    }
+}
+
+/// Writes the factors and what `--record-view` and `--record-order` ask for. Collective.
+fn write_results<T: Real>(
+    run: &Run,
+    driver: &Driver<T>,
+    comm: &Communicator,
+    factors: &[Piece<'_, T>],
+    stop: Stop,
+    privacy: Option<&Value>,
+) -> Result<()> {
+    let (settings, algorithm) = (&run.settings, &driver.algorithm);
+    let about = || {
+        let mut all = provenance(run, comm, &driver.trajectory, stop.name());
+        all.extend(algorithm.outcome().into_iter().map(|(name, value)| (name.to_string(), value)));
+        all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
+        all
+    };
+    if let Some(path) = &settings.output {
+        matrices::write_factors(comm, path, factors, &about(), &run.annotations)?;
+    }
+    if let Some(view) = &driver.view {
+        comm.agree_on_error(view.finish(about()))?;
+    }
+    if let (Some(path), Some(method)) = (settings.method.groups().record_order, algorithm.asynchronous()) {
+        comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
+    }
+    Ok(())
+}
+
+/// The order of merges, a party on each line.
+fn write_order(path: &Path, order: &[usize]) -> Result<()> {
+    let lines: String = order.iter().map(|party| format!("{party}\n")).collect();
+    unfinished::replace(path, Access::Default, |out| write!(out, "{}", own_text::order(&lines)))
+        .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
+}
+
+/// What has left a party without noise, from the ledger, in the words of the message table.
+fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -> Vec<String> {
+    let leaves = |spec: &&MessageSpec| {
+        let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
+        let plain = |tag: &MessageTag| matches!(tag.protection(), Protection::Declared | Protection::Masked);
+        spec.payload != Payload::Control && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
+    };
+    let words = |spec: &MessageSpec| match spec.kind.starts_with("evaluation") {
+        true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
+        false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
+    };
+    description.all_messages().filter(leaves).map(words).collect()
+}
+
+/// The trace's end event.
+fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Value {
+    let mut all = Map::new();
+    all.insert("event".into(), "end".into());
+    all.insert("iter".into(), trajectory.iteration.into());
+    all.insert("seconds".into(), trajectory.seconds.into());
+    all.insert("stopped_by".into(), stop.name().into());
+    all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    all.extend(profile.json());
+    all.extend(privacy.map(|table| ("privacy".to_string(), table)));
+    all.extend(lost(trajectory));
+    all.into()
+}
+
+/// Who was lost while the others went on, if anybody was.
+fn lost(trajectory: &Trajectory) -> Option<(String, Value)> {
+    let all: Vec<Value> = trajectory.losses.iter().map(LostRank::json).collect();
+    (!all.is_empty()).then(|| ("lost".to_string(), all.into()))
+}
+
+/// What a user should know about a result that looks like any other.
+fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
+    let mut all = Vec::new();
+    let value = |measure: Measure| end[measure.key()].as_f64();
+    if let (Measure::HeldoutRmse, Some(last), Some(best)) = (leading, value(leading), trajectory.best_loss)
+        && last > 1.01 * best
+    {
+        all.push(format!(
+            "the held-out RMSE rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
+             earlier (--tol 1e-3), or use fewer components than -k {}",
+            run.settings.k
+        ));
+    }
+    // UV' = 0 has error 1.
+    let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
+    if run.settings.method.groups().is_regularized() && nothing_left {
+        all.push(
+            "--alpha-u, --alpha-v: the penalties outweigh the data, so the factors are zeros or next to it; use smaller weights"
+                .into(),
+        );
+    }
+    let nothing = match leading {
+        Measure::F1 => !end["privacy"].is_null() && value(leading).is_some_and(|f1| f1 < 0.1),
+        _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
+    };
+    if nothing {
+        let columns = run.settings.description().protects() == Some(ProtectedUnit::Column);
+        let more = if columns { "columns" } else { "parties" };
+        all.push(format!(
+            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a \
+                 larger --epsilon, fewer releases (--dp-releases), fewer components or more {more}"
+        ));
+    }
+    all
+}
+
+/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. Where columns are
+/// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
+fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
+    if run.settings.description().protects() == Some(ProtectedUnit::Column) {
+        let [m, n, parties] = ["m", "n", "parties"].map(|name| run.start[name].as_f64());
+        let each = if privacy["noise_on"].as_str()?.contains("sum") { 1.0 } else { parties?.sqrt() };
+        let k = run.settings.k as f64;
+        let noise = privacy["noise"].as_f64()? * each * (m?.sqrt() + k.sqrt());
+        return Some(noise * k / (n? * privacy["sensitivity"].as_f64()?));
+    }
+    // Two releases are at most twice the largest norm apart.
+    let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
+    let (parties, length) = (run.start["parties"].as_f64()?, privacy["entries"].as_f64()?);
+    let averaged = if privacy["noise_on"].as_str()?.contains("sum") { parties } else { parties.sqrt() };
+    Some(noise * length.sqrt() / averaged / largest)
+}
+
+/// Prints the summary.
+fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
+    let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
+    print(&text)
+}
+
+fn json_summary(run: &Run, end: &Value) -> String {
+    let Run { settings, start, .. } = run;
+    let mut all = end.clone();
+    for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
+        all[key] = start[key].clone();
+    }
+    all["output"] = json!(settings.output);
+    all["report"] = json!(settings.report.as_ref().map(|(path, _)| path));
+    format!("{all}\n")
+}
+
+fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> String {
+    let Run { settings, start, .. } = run;
+    let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
+    let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
+    let beside = if of_parties { " and the parties' files beside it" } else { "" };
+    let output = settings.output.as_ref().map(|p| format!("{}{beside}", p.display()));
+    let facts = summary::Facts {
+        algo: settings.description().name,
+        shape: (count(&start["m"]), count(&start["n"])),
+        k: settings.k,
+        ranks: count(&start["ranks"]),
+        parties: count(&start["parties"]),
+        iterations: count(&end["iter"]),
+        seconds: end["seconds"].as_f64().unwrap_or(0.0),
+        measures: leading.leading(|key| end[key].as_f64()),
+        stopped_by: end["stopped_by"].as_str().unwrap_or(""),
+        output: output.as_deref(),
+        party_bytes: settings.description().partition.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
+    };
+    let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
+    let privacy = dp::lines(&end["privacy"]);
+    let ones = start["params"]["binarize_threshold"].as_f64();
+    let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
+    let paragraph = summary::paragraph(&facts, profile);
+    let lost = |one: &Value| {
+        let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
+        format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
+    };
+    let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
+    let table = match settings.verbose {
+        true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
+        false => String::new(),
+    };
+    format!("{table}{privacy}{losses}{ones}{paragraph}{}\n", report.unwrap_or_default())
+}
+
+/// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
+/// Collective if the error is known everywhere.
+fn rescue<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
+    let (true, Some(path), Some(good)) = (error.everywhere, &run.settings.output, driver.checkpointer.last_good())
+    else {
+        return error;
+    };
+    let mut all = provenance(run, comm, &driver.trajectory, "failure");
+    all.insert("iterations".into(), good.iteration.into());
+    all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    let found = good.pieces();
+    let arranged = arrange(comm, run.settings.factor_scale, &found);
+    let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    let message = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
+        Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
+        Err(e) => format!("nor can the last good factors be kept: {e}"),
+    };
+    Error { message: format!("{}; {message}", error.message), ..error }
+}
+
+/// The attributes of the output file.
+fn provenance(run: &Run, comm: &Communicator, trajectory: &Trajectory, stopped_by: &str) -> Map<String, Value> {
+    let mut all = Map::new();
+    for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
+        all.insert(key.into(), run.start[key].clone());
+    }
+    all.insert("input".into(), run.settings.input_text.clone().into());
+    all.insert("ranks".into(), comm.size().into());
+    all.insert("iterations".into(), trajectory.iteration.into());
+    all.insert("seconds".into(), trajectory.seconds.into());
+    all.insert("stopped_by".into(), stopped_by.into());
+    all.insert("date".into(), attributes::now().into());
+    let names = trajectory.losses.iter().map(|lost| format!("{} at iteration {}", lost.name, lost.iteration));
+    let names: Vec<String> = names.collect();
+    all.extend((!names.is_empty()).then(|| ("lost".to_string(), names.join(", ").into())));
+    all.extend(trajectory.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_stopped_early_asks_to_be_queued_again_if_it_can_resume() {
+        for (stop, codes) in [
+            (Stop::Signal(15), [EXIT_FAILED, EXIT_REQUEUE]),
+            (Stop::TimeLimit, [EXIT_DONE, EXIT_REQUEUE]),
+            (Stop::MaxIters, [EXIT_DONE, EXIT_DONE]),
+            (Stop::Budget, [EXIT_DONE, EXIT_DONE]),
+        ] {
+            assert_eq!([false, true].map(|checkpoint| exit_code(stop, checkpoint)), codes, "{stop:?}");
+        }
+    }
+}

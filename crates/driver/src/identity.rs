@@ -1,0 +1,146 @@
+//! What a run and its checkpoint must have in common for one to go on from the other.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::Loaded;
+use fednmf_data::state::{Owner, SavedState};
+use fednmf_files::names;
+use fednmf_files::output::checkpoint;
+use fednmf_files::output::checkpoint::Resumed;
+use fednmf_files::output::matrices::Annotations;
+use fednmf_linalg::Real;
+use fednmf_methods::Algorithm;
+use fednmf_methods::shared::missing::MissingArgs;
+
+use super::checkpoint::{FINGERPRINT, replaced};
+use super::iterate::Trajectory;
+use super::missing;
+use super::settings::{DP_RELEASES, Settings};
+use crate::progress::Progress;
+
+/// What a resumed run must have in common with the run that wrote the checkpoint.
+pub fn of<T: Real>(
+    settings: &Settings,
+    loaded: &Loaded<T>,
+    parties: Parties,
+    split: Option<&str>,
+) -> Map<String, Value> {
+    let mut identity = settings.deciding();
+    identity.insert("m".into(), loaded.header.rows.into());
+    identity.insert("n".into(), loaded.header.cols.into());
+    identity.insert("split".into(), split.into());
+    if settings.description().partition.is_private() {
+        // Without --parties or files of parties there is one for each rank.
+        identity.insert("parties".into(), parties.count.into());
+    }
+    identity.insert("checksum".into(), checksum(settings, loaded));
+    identity
+}
+
+/// What decides beside the options which entries a run leaves out.
+pub fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
+    if settings.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
+        all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
+    }
+    all
+}
+
+/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
+/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
+pub fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
+    // Private names could be guessed from a digest.
+    let private = settings.description().partition.is_private();
+    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
+        return Map::new();
+    }
+    let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
+    let digests = lists.into_iter().filter_map(|(name, list)| Some((name, names::digest(list.as_ref()?))));
+    digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
+}
+
+/// A hash of the data; null for private data, of which even a hash tells something.
+pub fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
+    if settings.description().partition.is_private() {
+        return Value::Null;
+    }
+    format!("{:016x}", loaded.statistics.checksum).into()
+}
+
+/// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
+pub fn fingerprints<T: Real>(
+    settings: &Settings,
+    loaded: &Loaded<T>,
+    parties: Parties,
+    rank: usize,
+) -> Vec<(usize, u64)> {
+    if !settings.description().partition.is_private() {
+        return Vec::new();
+    }
+    parties.hosted(rank).zip(loaded.fingerprints.iter().copied()).collect()
+}
+
+/// Restores the method from the checkpoint at `path`.
+pub fn resume<T: Real>(
+    path: &Path,
+    comm: &Communicator,
+    identity: &Map<String, Value>,
+    fingerprints: &[(usize, u64)],
+    algorithm: &mut dyn Algorithm<T>,
+) -> Result<Trajectory> {
+    let (stored, attributes) = Resumed::open(path, comm)?;
+    check_releases(&attributes, identity).map_err(|e| e.at(path.display()))?;
+    checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
+    for &(party, fingerprint) in fingerprints {
+        let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
+        if saved.get(FINGERPRINT).is_some_and(|saved| *saved != fingerprint) {
+            return Err(Error::input(format!(
+                "{}: party {party} resumes with other data than it had; give its matrix of then, or start without --resume",
+                path.display()
+            )));
+        }
+    }
+    let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
+    algorithm.restore(&stored, trajectory.iteration)?;
+    Ok(trajectory)
+}
+
+/// Refuses to go on where a budget is split over another number of releases than it was, which --max-iters alone may
+/// change.
+///
+/// # Errors
+/// With the option that keeps the split.
+fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> Result<()> {
+    let planned = |of: &Map<String, Value>| of.get(DP_RELEASES).and_then(Value::as_u64);
+    match (planned(found), planned(identity)) {
+        (Some(then), Some(now)) if then != now => Err(Error::input(format!(
+            "--dp-releases: the run split its --epsilon over {then} releases, and now it would be {now} (by default as many as \
+             --max-iters): what is released cannot be split again. Resume with --dp-releases {then}, with which the run ends \
+             after these, or start a new one with --dp-releases {now}, which spends a budget of its own"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.
+pub fn check_replaced(
+    settings: &Settings,
+    comm: &Communicator,
+    identity: &Map<String, Value>,
+    progress: &mut Progress,
+) -> Result<()> {
+    let Some(path) = settings.checkpoint.as_ref().filter(|_| comm.reports()) else { return Ok(()) };
+    let Some(found) = replaced(path, identity)? else { return Ok(()) };
+    if let Some(iteration) = found.get("iteration").and_then(Value::as_u64) {
+        progress.warn(&format!(
+            "--checkpoint {}: the checkpoint of this run at iteration {iteration} will be replaced; --resume continues it",
+            path.display()
+        ));
+    }
+    Ok(())
+}

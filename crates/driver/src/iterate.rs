@@ -1,0 +1,412 @@
+//! The loop: iterate to the next point at which something is due, evaluate, save, decide. Ranks meet only there.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{CONTROL, Communicator, Interrupt, Loss, PartyCommunicator, Signals, watchdog};
+use fednmf_files::output::checkpoint::LOST;
+use fednmf_linalg::Real;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::{Algorithm, Asynchronous, Measures};
+use fednmf_privacy::Releases;
+
+use crate::checkpoint::Checkpointer;
+use crate::progress::Progress;
+use crate::trace::Trace;
+use crate::view::Viewing;
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stop {
+    MaxIters,
+    Tolerance,
+    TargetError,
+    TimeLimit,
+    /// The algorithm has nothing left to do.
+    Done,
+    /// Another release would exceed `--epsilon`.
+    Budget,
+    Signal(usize),
+    /// An [`Observer`] ended it.
+    Observer,
+}
+
+/// Called after each block of iterations with their number and the last measures; `false` ends the run.
+pub type Observer<'a> = Box<dyn FnMut(usize, &Measures) -> bool + 'a>;
+
+impl Stop {
+    /// As in the trace's `stopped_by`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stop::MaxIters => "max_iters",
+            Stop::Tolerance => "tol",
+            Stop::TargetError => "target_error",
+            Stop::TimeLimit => "time_limit",
+            Stop::Done => "done",
+            Stop::Budget => "epsilon",
+            Stop::Signal(number) => Signals::name(number),
+            Stop::Observer => "observer",
+        }
+    }
+}
+
+/// When a run stops, and how often it is evaluated.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub max_iters: usize,
+    /// Stop once the relative error falls by less than this fraction of the first one between two evaluations.
+    pub tol: Option<f64>,
+    /// Stop at this relative error.
+    pub target_error: Option<f64>,
+    /// Stop after this many seconds in the algorithm.
+    pub time_limit: Option<f64>,
+    /// Iterations between two evaluations; 0: none.
+    pub eval_every: usize,
+}
+
+/// How far a run has come.
+#[derive(Debug, Default)]
+pub struct Trajectory {
+    pub iteration: usize,
+    /// Wall time in the algorithm, its start included, without loading and evaluation.
+    pub seconds: f64,
+    /// Those of them before a resume: a time limit is that of each process.
+    seconds_before: f64,
+    /// The last evaluation.
+    pub measures: Measures,
+    /// Number of evaluations in this process.
+    pub evaluations: usize,
+    pub(super) evaluated_at: Option<usize>,
+    pub(super) first_error: Option<f64>,
+    /// The first and the least value of what `--tol` watches.
+    pub(super) first_loss: Option<f64>,
+    pub(super) best_loss: Option<f64>,
+    saved_at: usize,
+    /// Merges whose order is already in the trace.
+    pub(super) merges_traced: usize,
+    /// The ranks that were lost while the others went on.
+    pub(super) losses: Vec<LostRank>,
+}
+
+/// A rank that was lost, and when that was noticed.
+#[derive(Debug, Clone)]
+pub struct LostRank {
+    pub loss: Loss,
+    /// As in messages: `site c`.
+    pub name: String,
+    pub iteration: usize,
+    pub seconds: f64,
+}
+
+impl LostRank {
+    /// For trace and summary; a rank that can be lost has one party.
+    pub fn json(&self) -> Value {
+        json!({"party": self.loss.rank, "name": self.name, "why": self.loss.why, "iter": self.iteration,
+               "seconds": self.seconds})
+    }
+}
+
+/// What a checkpoint keeps of a [`Trajectory`].
+#[derive(Serialize, Deserialize)]
+struct SavedTrajectory {
+    iteration: usize,
+    seconds: f64,
+    first_error: Option<f64>,
+    first_loss: Option<f64>,
+    best_loss: Option<f64>,
+    last_error: Option<f64>,
+}
+
+impl Trajectory {
+    /// Seconds in the algorithm since the start of this process.
+    fn seconds_here(&self) -> f64 {
+        self.seconds - self.seconds_before
+    }
+
+    /// Before the first iteration, after so many seconds of preparation.
+    pub fn after(seconds: f64) -> Self {
+        Trajectory { seconds, ..Trajectory::default() }
+    }
+
+    /// The relative error of the last evaluation.
+    pub fn error(&self) -> Option<f64> {
+        self.value(Measure::RelativeError.key())
+    }
+
+    /// A measure of the last evaluation by its key.
+    pub fn value(&self, key: &str) -> Option<f64> {
+        self.measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x)
+    }
+
+    /// The attributes that a checkpoint keeps.
+    pub fn saved(&self) -> Map<String, Value> {
+        let Trajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = *self;
+        let last_error = self.error();
+        let saved = SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, last_error };
+        match serde_json::to_value(saved) {
+            Ok(Value::Object(map)) => map,
+            _ => unreachable!("a struct is a JSON object"),
+        }
+    }
+
+    /// Continues from what [`Trajectory::saved`] returned.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks a part of it.
+    pub fn resume(attributes: &Map<String, Value>) -> Result<Self> {
+        let saved = serde_json::from_value(Value::Object(attributes.clone()));
+        let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved.map_err(|e| {
+            Error::input(format!("the checkpoint does not say how far the run was ({e}); start again without --resume"))
+        })?;
+        let (saved_at, merges_traced) = (iteration, iteration);
+        Ok(Trajectory {
+            iteration,
+            seconds,
+            seconds_before: seconds,
+            first_error,
+            first_loss,
+            best_loss,
+            saved_at,
+            merges_traced,
+            ..Trajectory::default()
+        })
+    }
+}
+
+/// A method and all that surrounds it while it runs.
+pub struct Driver<T: Real> {
+    pub comm: Communicator,
+    pub algorithm: Box<dyn Algorithm<T>>,
+    pub trajectory: Trajectory,
+    pub limits: Limits,
+    /// The measure that progress leads with.
+    pub leading: Measure,
+    /// `None`: signals keep their default action.
+    pub signals: Option<Signals>,
+    pub trace: Trace,
+    pub progress: Progress,
+    pub checkpointer: Checkpointer<T>,
+    /// The record of `--record-view`.
+    pub view: Option<Viewing>,
+}
+
+/// What rank 0's clock and everybody's signals say between two blocks of iterations; equal on all ranks.
+struct Verdict {
+    /// 0: none.
+    signal: usize,
+    time_is_up: bool,
+    save: bool,
+    /// Iterations until the next verdict at the latest.
+    block: usize,
+}
+
+/// About how often ranks agree on whether to stop, in seconds: how long a signal or a time limit may wait.
+const INTERVAL: f64 = 0.25;
+
+impl<T: Real> Driver<T> {
+    /// Iterates until a limit, a signal or the algorithm itself stops the run; evaluates and saves what is due.
+    /// Collective.
+    ///
+    /// # Errors
+    /// If the algorithm fails, the factors are no longer finite, or the trace cannot be written.
+    pub fn iterate(&mut self) -> Result<Stop> {
+        self.iterate_observed(None)
+    }
+
+    /// As [`Driver::iterate`]; the observer is called after each block of iterations, at least
+    /// about four times a second if one takes less, and may end the run. For one process.
+    ///
+    /// # Errors
+    /// As [`Driver::iterate`].
+    pub fn iterate_observed(&mut self, mut observer: Option<Observer<'_>>) -> Result<Stop> {
+        let interrupt = Interrupt::new(self.signals.clone());
+        self.algorithm.watch(&interrupt);
+        if let Some(view) = &self.view {
+            view.turn_to(self.trajectory.iteration, &*self.algorithm);
+        }
+        let mut stop = self.evaluate_if_due()?;
+        let mut block = 1;
+        while stop.is_none() && self.trajectory.iteration < self.limits.max_iters {
+            let left = self.limits.time_limit.map(|limit| (limit - self.trajectory.seconds_here()).clamp(0.0, 1e9));
+            let deadline = left.map(|left| Instant::now() + Duration::from_secs_f64(left));
+            // One clock decides.
+            interrupt.set_deadline(deadline.filter(|_| self.comm().is_root()));
+            let seconds_per_iteration = self.advance(block)?;
+            let verdict = self.agree(seconds_per_iteration);
+            block = verdict.block;
+            self.note_losses()?;
+            stop = self.evaluate_if_due()?;
+            if verdict.save {
+                self.save()?;
+            }
+            stop = self.stop_by(stop, &verdict);
+            if let Some(observe) = &mut observer
+                && !observe(self.trajectory.iteration, &self.trajectory.measures)
+            {
+                stop = Some(Stop::Observer);
+            }
+            if self.trajectory.evaluated_at != Some(self.trajectory.iteration) {
+                self.progress.iteration(self.trajectory.iteration, self.trajectory.seconds, &[]);
+            }
+        }
+        let stop = stop.unwrap_or(Stop::MaxIters);
+        self.conclude(stop)?;
+        self.note_losses()?;
+        if let Some(view) = &self.view {
+            view.turn_to(self.trajectory.iteration, &*self.algorithm);
+        }
+        Ok(stop)
+    }
+
+    /// The ranks that take part: those of the run, or the survivors once some were lost.
+    pub fn comm(&self) -> &Communicator {
+        self.survivors().unwrap_or(&self.comm)
+    }
+
+    /// The communicator of the surviving ranks, if some were lost.
+    pub fn survivors(&self) -> Option<&Communicator> {
+        self.algorithm.asynchronous().and_then(Asynchronous::survivors).map(PartyCommunicator::ranks)
+    }
+
+    /// Runs at most `block` iterations, none beyond the next point at which something is due; returns seconds per
+    /// iteration.
+    fn advance(&mut self, block: usize) -> Result<f64> {
+        let trajectory = &mut self.trajectory;
+        let gap = |every: usize| if every == 0 { usize::MAX } else { every - trajectory.iteration % every };
+        let n = (self.limits.max_iters - trajectory.iteration)
+            .min(gap(self.limits.eval_every))
+            .min(gap(self.checkpointer.iterations_between().unwrap_or(0)))
+            .min(block)
+            .min(if self.view.is_some() { 1 } else { usize::MAX });
+        let start = Instant::now();
+        self.algorithm.advance(n)?;
+        let elapsed = start.elapsed().as_secs_f64();
+        let done = self.algorithm.iteration() - trajectory.iteration;
+        trajectory.seconds += elapsed;
+        trajectory.iteration += done;
+        watchdog::iterations(trajectory.iteration);
+        if let Some(view) = &self.view {
+            view.turn_to(trajectory.iteration, &*self.algorithm);
+        }
+        Ok(elapsed / done.max(1) as f64)
+    }
+
+    /// One small all-reduce: rank 0's clock, and whether any rank has caught a signal.
+    fn agree(&self, seconds_per_iteration: f64) -> Verdict {
+        let comm = self.comm();
+        // The state in which the others go on must not be lost: who is lost may come back to it, and to no earlier one,
+        // whose sums would be repeated over more parties.
+        let newly_lost = comm.losses().len() > self.trajectory.losses.len();
+        let save = f64::from(u8::from(newly_lost && self.checkpointer.has_checkpoint()));
+        let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, save, 0.0];
+        if comm.is_root() {
+            let (iteration, seconds) = (self.trajectory.iteration, self.trajectory.seconds_here());
+            words[1] = f64::from(u8::from(self.limits.time_limit.is_some_and(|limit| seconds >= limit)));
+            words[2] = words[2].max(f64::from(u8::from(self.checkpointer.is_due(iteration))));
+            words[3] = (INTERVAL / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6).floor();
+        }
+        comm.max(CONTROL, &mut words);
+        let [signal, time_is_up, save, block] = words;
+        // Without rank 0, if it is lost just now, there is none.
+        let block = (block as usize).max(1);
+        Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block }
+    }
+
+    /// Writes to the trace who was lost.
+    fn note_losses(&mut self) -> Result<()> {
+        let trajectory = &mut self.trajectory;
+        for loss in self.comm.losses().into_iter().skip(trajectory.losses.len()) {
+            let name = self.comm.name_of(loss.rank);
+            let lost = LostRank { loss, name, iteration: trajectory.iteration, seconds: trajectory.seconds };
+            let mut event = lost.json();
+            event["event"] = "lost".into();
+            trajectory.losses.push(lost);
+            self.trace.write(&event)?;
+        }
+        Ok(())
+    }
+
+    /// Why the run stops now, if it does: a signal, else `evaluated`, the verdict of an evaluation, else the algorithm,
+    /// else the clock.
+    fn stop_by(&self, evaluated: Option<Stop>, verdict: &Verdict) -> Option<Stop> {
+        if verdict.signal > 0 {
+            return Some(Stop::Signal(verdict.signal));
+        }
+        let done = || {
+            let spent = self.algorithm.private_releases().is_some_and(Releases::is_spent);
+            let last = self.trajectory.iteration >= self.limits.max_iters;
+            match (spent, last) {
+                (false, _) => Some(Stop::Done),
+                (true, false) => Some(Stop::Budget),
+                (true, true) => None,
+            }
+        };
+        evaluated
+            .or_else(|| if self.algorithm.done() { done() } else { None })
+            .or(verdict.time_is_up.then_some(Stop::TimeLimit))
+    }
+
+    /// What follows the last iteration: the method's own end, the last evaluation, the last checkpoint.
+    fn conclude(&mut self, stop: Stop) -> Result<()> {
+        let released = |a: &dyn Algorithm<T>| a.private_releases().map(Releases::done);
+        let before = released(&*self.algorithm);
+        // A run that will be resumed must not spend the release that is made once, at the end.
+        let resumes = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.checkpointer.has_checkpoint();
+        if !(resumes && before.is_some()) {
+            self.algorithm.conclude()?;
+        }
+        let trajectory = &mut self.trajectory;
+        if before != released(&*self.algorithm) {
+            trajectory.evaluated_at = None;
+        }
+        if self.limits.eval_every > 0 && trajectory.evaluated_at != Some(trajectory.iteration) {
+            self.evaluate()?;
+        }
+        let Trajectory { iteration, saved_at, .. } = self.trajectory;
+        if saved_at != iteration || iteration == 0 || self.checkpointer.unsaved.is_some() {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, if checkpoints are asked for and no rank was lost: without the state of the lost ranks it
+    /// would replace a complete one.
+    fn save(&mut self) -> Result<()> {
+        if self.survivors().is_none() {
+            let mut saved = self.trajectory.saved();
+            let lost: Vec<usize> = self.comm.losses().iter().map(|loss| loss.rank).collect();
+            saved.insert(LOST.into(), lost.into());
+            self.checkpointer.save(&*self.algorithm, saved)?;
+            self.trajectory.saved_at = self.trajectory.iteration;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trajectory_continues_where_it_was_saved() {
+        let measures = vec![("rel_error", 0.1 + 0.2), ("f1", 0.9)];
+        let first =
+            Trajectory { iteration: 7, seconds: 1.0 / 3.0, measures, first_error: Some(1.0), ..Default::default() };
+        let mut saved = first.saved();
+        assert_eq!(saved["last_error"], 0.1 + 0.2);
+        saved.insert("seed".into(), 3.into());
+        let second = Trajectory::resume(&saved).unwrap();
+        assert_eq!((second.iteration, second.seconds, second.first_error), (7, 1.0 / 3.0, Some(1.0)));
+        assert!(second.seconds_here() == 0.0, "a time limit begins anew");
+        assert_eq!((second.saved_at, second.evaluations, second.error()), (7, 0, None));
+        // Never evaluated: the file has neither error, since null is not stored.
+        saved.retain(|name, _| !name.ends_with("error"));
+        assert_eq!(Trajectory::resume(&saved).unwrap().first_error, None);
+        saved.remove("seconds");
+        let error = Trajectory::resume(&saved).unwrap_err();
+        assert!(error.exit_code() == 2 && error.message.contains("seconds"), "{error}");
+    }
+}

@@ -1,0 +1,194 @@
+//! The methods that a sweep can run, and what they leave out of the fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_methods::distributed::auto::AutoArgs;
+use fednmf_methods::distributed::bpp::BppArgs;
+use fednmf_methods::distributed::divergence::KlArgs;
+use fednmf_methods::distributed::divergence::cd::KlCdArgs;
+use fednmf_methods::distributed::divergence::mu::KlMuArgs;
+use fednmf_methods::distributed::dsanls::DsanlsArgs;
+use fednmf_methods::distributed::hals::HalsArgs;
+use fednmf_methods::distributed::mu::MuArgs;
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape, defaults};
+use fednmf_methods::parameters::{Auto, Missing};
+use fednmf_methods::shared::alternating::ExactArgs;
+use fednmf_methods::shared::init::InitArgs;
+use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::regularization::RegularizationArgs;
+
+/// The methods that a sweep can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SweepMethod {
+    Hals,
+    Mu,
+    Auto,
+    #[value(aliases = ["anls-bpp", "anls"])]
+    Bpp,
+    #[value(alias = "mu-kl")]
+    KlMu,
+    #[value(alias = "cd-kl")]
+    KlCd,
+    #[value(alias = "sanls")]
+    Dsanls,
+}
+
+/// The entries that a sweep can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros, stored or not: only nonzeros count
+    ZeroUnobserved,
+}
+
+impl From<SweepMissing> for Missing {
+    fn from(missing: SweepMissing) -> Missing {
+        match missing {
+            SweepMissing::None => Missing::None,
+            SweepMissing::Nan => Missing::Nan,
+            SweepMissing::ZeroUnobserved => Missing::ZeroUnobserved,
+        }
+    }
+}
+
+/// The share that is held out where a method can and nothing else is asked for.
+const HELD_OUT: f64 = 0.05;
+
+impl SweepMethod {
+    /// The method of this name.
+    ///
+    /// # Errors
+    /// If there is none; the message has those that exist.
+    pub fn from_name(name: &str) -> Result<Self> {
+        SweepMethod::from_str(name, false).map_err(|_| {
+            let names: Vec<&str> = SweepMethod::value_variants().iter().map(|method| method.name()).collect();
+            Error::input(format!("{name:?} is no method of a sweep; they are {}", names.join(", ")))
+        })
+    }
+
+    /// As typed.
+    fn name(self) -> &'static str {
+        match self {
+            SweepMethod::Hals => "hals",
+            SweepMethod::Mu => "mu",
+            SweepMethod::Auto => "auto",
+            SweepMethod::Bpp => "bpp",
+            SweepMethod::KlMu => "kl-mu",
+            SweepMethod::KlCd => "kl-cd",
+            SweepMethod::Dsanls => "dsanls",
+        }
+    }
+
+    /// Whether entries are left out of the fit: not where the divergence is minimised, since the error on held-out entries
+    /// is the squared one.
+    pub fn leaves_out(self) -> bool {
+        !matches!(self, SweepMethod::KlMu | SweepMethod::KlCd)
+    }
+
+    /// The entries that do not count, by what was typed.
+    ///
+    /// # Errors
+    /// If a sweep with this method fits all entries and some are to be left out.
+    pub fn left_out(self, missing: Missing, holdout: Option<f64>) -> Result<MissingArgs> {
+        if self.leaves_out() {
+            return Ok(MissingArgs { missing, holdout: holdout.unwrap_or(HELD_OUT) });
+        }
+        if let Some(share) = holdout.filter(|&share| share > 0.0) {
+            return Err(Error::input(format!(
+                "--holdout {share}: a sweep with {} holds no entries out, since the error on them is the squared one and not \
+                 the divergence; leave --holdout out, and k is chosen by stability and divergence, or take --algo hals",
+                self.name()
+            )));
+        }
+        if missing != Missing::None {
+            return Err(Error::input(format!(
+                "--missing: a sweep with {} fits all entries and knows no missing ones; take --algo hals",
+                self.name()
+            )));
+        }
+        Ok(MissingArgs { missing, holdout: 0.0 })
+    }
+
+    /// The method of each k for an m × n matrix. All are of one kind, so that their errors can be compared: `auto` takes for
+    /// all what it chooses for the largest.
+    pub fn configure(
+        self,
+        ks: &[usize],
+        (m, n, sparse): (usize, usize, bool),
+        missing: &MissingArgs,
+        regularization: &RegularizationArgs,
+    ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
+        let (missing, regularization) = (missing.clone(), regularization.clone());
+        // Where entries are left out sweeps are cheap, as a row and what it is fitted to are at hand.
+        let inner_sweeps = Auto::Given(2);
+        // Runs that all start from the data's singular vectors would agree whatever k is.
+        let exact = ExactArgs {
+            init: InitArgs::RANDOM,
+            regularization: regularization.clone(),
+            ..defaults::<HalsArgs>().exact
+        };
+        let one: Arc<dyn ConfiguredMethod> = match self {
+            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, exact, ..defaults::<HalsArgs>() }),
+            SweepMethod::Mu => Arc::new(MuArgs { missing, exact }),
+            SweepMethod::Auto if missing.any() => {
+                Arc::new(AutoArgs { inner_sweeps, missing, exact, ..defaults::<AutoArgs>() })
+            }
+            SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
+            SweepMethod::Bpp => Arc::new(BppArgs { missing, exact, ..defaults::<BppArgs>() }),
+            SweepMethod::KlMu => Arc::new(KlMuArgs { kl: KlArgs { regularization, ..defaults::<KlMuArgs>().kl } }),
+            SweepMethod::KlCd => {
+                let defaults = defaults::<KlCdArgs>();
+                Arc::new(KlCdArgs { kl: KlArgs { regularization, ..defaults.kl }, ..defaults })
+            }
+            SweepMethod::Dsanls => Arc::new(DsanlsArgs { missing, regularization, ..defaults::<DsanlsArgs>() }),
+        };
+        let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
+            Some(choice) => choice.method,
+            None => one.clone(),
+        };
+        let largest = of(ks.iter().copied().max().unwrap_or(1));
+        let alike = |method: &Arc<dyn ConfiguredMethod>| method.description().name == largest.description().name;
+        ks.iter().map(|&k| (k, Some(of(k)).filter(alike).unwrap_or_else(|| largest.clone()))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_for_the_divergence_hold_no_entries_out() {
+        let share = |method: SweepMethod, holdout| method.left_out(Missing::None, holdout).map(|left| left.holdout);
+        for method in [SweepMethod::Hals, SweepMethod::Mu, SweepMethod::Auto, SweepMethod::Bpp, SweepMethod::Dsanls] {
+            assert_eq!((share(method, None), share(method, Some(0.2))), (Ok(HELD_OUT), Ok(0.2)));
+        }
+        for method in [SweepMethod::KlMu, SweepMethod::KlCd] {
+            assert_eq!((share(method, None), share(method, Some(0.0))), (Ok(0.0), Ok(0.0)));
+            let refused = share(method, Some(0.2)).unwrap_err();
+            assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");
+            assert!(method.left_out(Missing::Nan, None).is_err_and(|e| e.message.contains("--missing")));
+        }
+        let named = SweepMethod::value_variants().iter().map(|method| SweepMethod::from_name(method.name()).unwrap());
+        assert_eq!(named.collect::<Vec<_>>(), SweepMethod::value_variants());
+        assert!(SweepMethod::from_name("nmf").unwrap_err().message.contains("kl-mu"));
+    }
+
+    #[test]
+    fn all_k_have_one_method() {
+        let names = |ks: &[usize]| -> Vec<&str> {
+            let none = MissingArgs { missing: Missing::None, holdout: 0.0 };
+            let free = RegularizationArgs::NONE;
+            let all = SweepMethod::Auto.configure(ks, (2000, 2000, false), &none, &free);
+            all.values().map(|method| method.description().name).collect()
+        };
+        assert_eq!(names(&[2, 4]), ["dsanls", "dsanls"]);
+        assert_eq!(names(&[2, 4, 40]), ["hals", "hals", "hals"], "for the largest, sketches do not pay");
+    }
+}

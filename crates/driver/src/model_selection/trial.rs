@@ -1,0 +1,167 @@
+//! One factorisation of a sweep, and the scores of those with one k.
+
+use ndarray::Array2;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::state::OwnedPiece;
+use fednmf_data::{Layout, Loaded, PartySplit};
+use fednmf_linalg::ProductKernel;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::precision::Precision;
+use fednmf_methods::shared::grid;
+use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::{Measures, Problem};
+
+use super::choice::Point;
+use super::stability::stability;
+use crate::progress::Progress;
+use crate::trace::Trace;
+use crate::{Checkpointer, Driver, FactorScale, Limits, Observer, Stop, Trajectory, arrange};
+
+/// Iterations between two evaluations.
+const EVAL_EVERY: usize = 10;
+
+/// What a factorisation is given.
+#[derive(Clone, Copy)]
+pub struct Trial<'a> {
+    pub method: &'a dyn ConfiguredMethod,
+    pub k: usize,
+    pub seed: u64,
+    pub max_iters: usize,
+    pub tol: f64,
+}
+
+/// A factorisation that has ended.
+pub struct Finished {
+    pub iterations: usize,
+    pub stop: Stop,
+    pub measures: Measures,
+    /// This rank's rows of U and V, by descending weight, with V at norm 1 where no penalty determines the scale.
+    pub factors: Vec<OwnedPiece<f64>>,
+}
+
+/// The errors of one factorisation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Errors {
+    /// Root mean squared error on observed entries.
+    pub rmse: Option<f64>,
+    /// That on held-out entries.
+    pub heldout: Option<f64>,
+    pub divergence: Option<f64>,
+}
+
+impl Errors {
+    /// Those that `value` knows by their keys.
+    pub fn named(value: impl Fn(&str) -> Option<f64>) -> Self {
+        let [rmse, heldout, divergence] = ["rmse", "heldout_rmse", "kl_divergence"].map(value);
+        Errors { rmse, heldout, divergence }
+    }
+}
+
+/// Refuses numbers of components that an m × n matrix does not allow.
+///
+/// # Errors
+/// Naming the number.
+pub fn check_sizes(ks: &[usize], (m, n): (usize, usize)) -> Result<()> {
+    match ks.iter().find(|&&k| k > m.min(n)) {
+        Some(k) => Err(Error::input(format!("{k} components are more than the {m} x {n} matrix has rows or columns"))),
+        None => Ok(()),
+    }
+}
+
+/// The blocks that the factorisations of an m × n matrix need.
+pub fn layout(
+    method: &dyn ConfiguredMethod,
+    left_out: &MissingArgs,
+    shape: (usize, usize),
+    comm: &Communicator,
+) -> Layout {
+    if left_out.any() {
+        return Layout::RowsAndColumns { ranks: comm.size() };
+    }
+    let one = Parties { count: 1, ranks: 1 };
+    grid::plan(method.description().partition, shape, comm.size(), one, PartySplit::Even, None)
+}
+
+impl Trial<'_> {
+    /// Factorises. Collective.
+    ///
+    /// # Errors
+    /// If the iterations fail.
+    pub fn run(
+        &self,
+        loaded: &Loaded<f64>,
+        left_out: &MissingArgs,
+        observer: Option<Observer<'_>>,
+        comm: &Communicator,
+    ) -> Result<Finished> {
+        let problem = Problem {
+            data: loaded.copy(),
+            k: self.k,
+            seed: self.seed,
+            kernel: ProductKernel::Native.into(),
+            parties: Parties { count: comm.size(), ranks: comm.size() },
+            max_iters: self.max_iters,
+            initial: None,
+            missing: None,
+            resuming: false,
+            carry_on: false,
+            comm: comm.clone(),
+        };
+        let is_penalised = self.method.groups().regularization.is_some_and(RegularizationArgs::is_on);
+        let mut driver = Driver {
+            view: None,
+            comm: comm.clone(),
+            algorithm: comm.agree_on_error(f64::build(self.method, problem))?,
+            trajectory: Trajectory::default(),
+            limits: Limits {
+                max_iters: self.max_iters,
+                tol: Some(self.tol),
+                target_error: None,
+                time_limit: None,
+                eval_every: EVAL_EVERY,
+            },
+            leading: if is_penalised { Measure::Objective } else { Measure::RelativeError },
+            signals: None,
+            trace: Trace::default(),
+            progress: Progress::new(false, None),
+            checkpointer: Checkpointer::none(comm),
+        };
+        let stop = driver.iterate_observed(observer)?;
+        let Driver { algorithm, trajectory, .. } = driver;
+        let mut measures = trajectory.measures.clone();
+        if !left_out.any() {
+            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
+            let error = trajectory.error().unwrap_or(f64::NAN);
+            measures.push(("rmse", error * (loaded.statistics.norm2 / entries).sqrt()));
+        }
+        // Penalties determine the scale.
+        let scale = if is_penalised { FactorScale::Sorted } else { FactorScale::UnitV };
+        // A rank without rows has nothing to arrange.
+        let factors = arrange(comm, scale, &algorithm.factors()).unwrap_or_default();
+        Ok(Finished { iterations: trajectory.iteration, stop, measures, factors })
+    }
+}
+
+impl Finished {
+    pub fn errors(&self) -> Errors {
+        Errors::named(|key| self.measures.iter().find(|(name, _)| *name == key).map(|(_, x)| *x))
+    }
+}
+
+/// Error and stability of one k from the errors and the components V (n × k) of its runs.
+pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
+    let of = |error: fn(&Errors) -> Option<f64>| runs.iter().filter_map(error).collect::<Vec<f64>>();
+    let (seen, held, divergences) = (of(|e| e.rmse), of(|e| e.heldout), of(|e| e.divergence));
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
+    let heldout = (!held.is_empty()).then(|| {
+        let (mean, n) = (mean(&held), held.len() as f64);
+        let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
+        (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
+    });
+    let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
+    Point { k, runs: runs.len(), rmse: mean(&seen), divergence, heldout, stability: stability(components) }
+}

@@ -1,0 +1,56 @@
+//! The files of a run, which no other one on its machine may write at the same time: it would replace what this one has
+//! written, and their traces would be mixed.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::file_lock::{FileLock, lock_of};
+
+use super::settings::Settings;
+
+/// The longest that a run waits for its files. One that was killed holds its own until the system has released its memory,
+/// and the job that resumes it may start at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Locks the files that a run writes until the locks are dropped.
+///
+/// # Errors
+/// If another process does not release one within five seconds, or sooner if `--stall-timeout` is short.
+pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
+    let report = settings.report.as_ref().map(|(path, _)| path);
+    let files = [
+        // What is added to a file waits for its turn.
+        ("--output", settings.output.as_ref().filter(|_| !settings.add)),
+        ("--checkpoint", settings.checkpoint.as_ref()),
+        ("--trace", settings.trace.as_ref()),
+        ("--report", report),
+    ];
+    // The other ranks wait for this one, and are not to be warned of a stall.
+    let patience = settings.stall_timeout.map_or(PATIENCE, |limit| PATIENCE.min(limit / 3));
+    let start = Instant::now();
+    let mut locks: Vec<(PathBuf, FileLock)> = Vec::new();
+    for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        let lock = lock_of(&target, "run");
+        // A device may be written by many; a name that is given twice, and a directory that is not there, are told
+        // later.
+        let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let has_directory = lock.parent().is_some_and(|dir| dir.as_os_str().is_empty() || dir.is_dir());
+        if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {
+            continue;
+        }
+        match FileLock::acquire_within(&lock, patience.saturating_sub(start.elapsed())) {
+            Ok(Some(held)) => locks.push((lock, held)),
+            Ok(None) => {
+                return Err(Error::input(format!(
+                    "{option} {}: another run of fednmf writes this file; give each run a name of its own",
+                    path.display()
+                )));
+            }
+            // Some file systems have no locks, and whether the directory can be written to is found later.
+            Err(_) => {}
+        }
+    }
+    Ok(locks.into_iter().map(|(_, lock)| lock).collect())
+}

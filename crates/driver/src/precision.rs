@@ -1,0 +1,106 @@
+//! `--precision auto`: the precision that holds the data, as scikit-learn keeps the type of its input.
+//!
+//! Whole numbers and f32 data are factorised in f32, f64 data in f64. Sums over many terms, Gram matrices and errors
+//! are in f64 in either, so the error of the result is the same to [`SAME_ERROR`] of it. The choice depends on the
+//! header of the data and on the settings, which are the same on all ranks.
+
+use serde_json::Value;
+
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::{Header, Values};
+use fednmf_files::output::checkpoint::Checkpoint;
+use fednmf_methods::mixed_precision::RESOLUTION;
+
+use super::settings::{Precision, Settings};
+
+/// How far the error of a run in f32 is from that in f64, as a share of it, if both find the same factors. Tests hold
+/// runs to it.
+pub const SAME_ERROR: f64 = 1e-4;
+/// Below this relative error the rounding of factors in f32 shows in it.
+const LEAST_ERROR: f64 = 1e-4;
+
+/// A precision, and why it was chosen; `None` where it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    pub precision: Precision,
+    pub why: Option<String>,
+}
+
+/// The precision of this run: that asked for, on resume that of the checkpoint, else the one that suits data and
+/// tolerances. Collective.
+pub fn choose(settings: &Settings, header: &Header, resuming: bool, comm: &Communicator) -> Chosen {
+    if let Some(precision) = settings.precision {
+        return Chosen { precision, why: None };
+    }
+    let saved = if resuming { of_checkpoint(settings, comm) } else { None };
+    let (precision, why) = match saved {
+        Some(single) => (if single { Precision::F32 } else { Precision::F64 }, "as in the checkpoint".to_string()),
+        // Their data may differ, and what they are is nobody else's business.
+        None if settings.description().partition.is_private() || settings.input.by_party() => {
+            (Precision::F64, "the data of several parties, whatever their types".to_string())
+        }
+        None => of_values(header.values, beyond_single(settings)),
+    };
+    Chosen { precision, why: Some(why) }
+}
+
+/// The precision that holds such values.
+pub fn suited(values: Values) -> Precision {
+    of_values(values, None).0
+}
+
+fn of_values(values: Values, beyond: Option<String>) -> (Precision, String) {
+    match (values, beyond) {
+        (Values::Double, _) => (Precision::F64, "the data are in f64".to_string()),
+        (_, Some(beyond)) => (Precision::F64, format!("{beyond} is finer than f32 resolves")),
+        (Values::Whole, None) => (Precision::F32, "the data are whole numbers".to_string()),
+        (Values::Single, None) => (Precision::F32, "the data are in f32".to_string()),
+    }
+}
+
+/// Whether the checkpoint is of a run in f32. The resume itself reports one that cannot be read.
+fn of_checkpoint(settings: &Settings, comm: &Communicator) -> Option<bool> {
+    let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
+    let saved = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| {
+        let name = all.get("precision").and_then(Value::as_str)?;
+        [Precision::F64, Precision::F32].into_iter().find(|precision| precision.name() == name)
+    });
+    comm.broadcast_value(CONTROL, saved.map(|precision| precision == Precision::F32))
+}
+
+/// The option that asks for more than f32 resolves, if there is one.
+fn beyond_single(settings: &Settings) -> Option<String> {
+    let limits = [("--tol", settings.tol, RESOLUTION), ("--target-error", settings.target_error, LEAST_ERROR)];
+    // With --tol 0 a run stops at the first rise.
+    limits.into_iter().find_map(|(name, asked, least)| asked.filter(|x| *x < least).map(|x| format!("{name} {x}")))
+}
+
+/// What a user should know of a run in f32 that may stop by its rounding.
+pub fn warning(settings: &Settings, precision: Precision) -> Option<String> {
+    let option = beyond_single(settings).filter(|_| precision == Precision::F32)?;
+    Some(format!(
+        "{option} is finer than f32 resolves (changes of the error of {RESOLUTION:e} of its first value, errors of \
+         {LEAST_ERROR:e}): the run may stop too early or not at all; use --precision f64"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_the_data_is_kept_where_it_resolves_the_tolerance() {
+        let chosen = |values, beyond: Option<&str>| of_values(values, beyond.map(str::to_string)).0;
+        assert_eq!(chosen(Values::Whole, None), Precision::F32);
+        assert_eq!(chosen(Values::Single, None), Precision::F32);
+        assert_eq!(chosen(Values::Double, None), Precision::F64);
+        assert_eq!(chosen(Values::Whole, Some("--tol 1e-9")), Precision::F64);
+        assert!(of_values(Values::Single, Some("--tol 1e-9".into())).1.contains("--tol 1e-9"));
+    }
+
+    #[test]
+    fn of_several_files_the_widest_type_decides() {
+        assert_eq!([Values::Single, Values::Whole].into_iter().max(), Some(Values::Single));
+        assert_eq!([Values::Double, Values::Single].into_iter().max(), Some(Values::Double));
+    }
+}

@@ -1,0 +1,239 @@
+//! Progress on stderr: a bar on a terminal, sparse lines in a log.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use fednmf_base::warning;
+use fednmf_base::warning::say;
+use fednmf_methods::metrics::Measure;
+
+/// The shortest time between two lines of a log.
+const SPARSE: Duration = Duration::from_secs(2);
+/// Evaluations that are shown however fast they come, so that a short run shows its progress.
+const UNTHROTTLED: usize = 15;
+/// The time between two lines of a run that is not evaluated.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Shows how far loading and factorising have come. For rank 0.
+#[derive(Debug)]
+pub struct Progress {
+    to: To,
+    total: Option<usize>,
+    /// The first iteration that was shown, and its seconds. Rates count from there, also after a resume.
+    first: Option<(usize, f64)>,
+    /// The last evaluation.
+    measures: Vec<(Measure, f64)>,
+    /// Whether warnings are printed: on rank 0.
+    warns: bool,
+}
+
+#[derive(Debug)]
+enum To {
+    Nothing,
+    Terminal(ProgressBar),
+    Log { start: Instant, pace: Pace },
+}
+
+impl Progress {
+    /// Shows nothing unless `enabled`. `total_iterations`: the limit, for the remaining time.
+    ///
+    /// [`Progress::warn`] prints where `enabled`, and after [`Progress::quiet`].
+    pub fn new(enabled: bool, total_iterations: Option<usize>) -> Self {
+        let to = if !enabled {
+            To::Nothing
+        } else if std::io::stderr().is_terminal() {
+            To::Terminal(bar(total_iterations))
+        } else {
+            To::Log { start: Instant::now(), pace: Pace::default() }
+        };
+        Progress { to, total: total_iterations, first: None, measures: Vec::new(), warns: enabled }
+    }
+
+    /// As [`Progress::new`], but `quiet` leaves only the warnings.
+    pub fn quiet(is_root: bool, quiet: bool, total_iterations: Option<usize>) -> Self {
+        Progress { warns: is_root, ..Progress::new(is_root && !quiet, total_iterations) }
+    }
+
+    /// `fraction` (0 to 1) of the input has been read.
+    pub fn loading(&mut self, fraction: f64) {
+        let text = format!("loading {:.0} %", 100.0 * fraction.clamp(0.0, 1.0));
+        match &mut self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => bar.set_message(text),
+            // Short loading is not worth a line.
+            To::Log { start, pace } if start.elapsed() > SPARSE => print(pace.offer(start.elapsed(), SPARSE, text)),
+            To::Log { .. } => {}
+        }
+    }
+
+    /// `iter` iterations are done, after `seconds` in the solver; `measures`, the leading one first, if the factors were
+    /// evaluated.
+    pub fn iteration(&mut self, iter: usize, seconds: f64, measures: &[(Measure, f64)]) {
+        let first = *self.first.get_or_insert((iter, seconds));
+        let evaluated = !measures.is_empty();
+        if evaluated {
+            self.measures = measures.to_vec();
+        }
+        match &mut self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => {
+                bar.set_position(iter as u64);
+                bar.set_message(statistics(iter, self.total, seconds, first, &self.measures));
+            }
+            To::Log { start, pace } => {
+                let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
+                let line = format!("iteration {iter}{of}{}", statistics(iter, self.total, seconds, first, measures));
+                let gap = match evaluated {
+                    true if pace.evaluations < UNTHROTTLED => Duration::ZERO,
+                    true => SPARSE,
+                    false => SILENCE,
+                };
+                pace.evaluations += usize::from(evaluated);
+                print(pace.offer(start.elapsed(), gap, line));
+            }
+        }
+    }
+
+    /// Prints a line at once.
+    pub fn note(&mut self, text: &str) {
+        match &self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => bar.println(text),
+            To::Log { .. } => say(text),
+        }
+    }
+
+    /// Prints a warning at once, also of a quiet run: on rank 0 only.
+    pub fn warn(&mut self, text: &str) {
+        match &self.to {
+            To::Terminal(bar) => bar.println(warning::line(text)),
+            To::Log { .. } => warning::warn(text),
+            To::Nothing if self.warns => warning::warn(text),
+            To::Nothing => {}
+        }
+    }
+
+    /// Prints several lines at once.
+    pub fn notes(&mut self, texts: &[String]) {
+        texts.iter().for_each(|text| self.note(text));
+    }
+
+    /// Prints several warnings at once.
+    pub fn warnings(&mut self, texts: &[String]) {
+        texts.iter().for_each(|text| self.warn(text));
+    }
+
+    /// Shows what is still waiting, and ends.
+    pub fn finish(&mut self) {
+        match &mut self.to {
+            To::Nothing => {}
+            // The bar stays: it shows where the run stopped.
+            To::Terminal(bar) => bar.abandon(),
+            To::Log { pace, .. } => print(pace.waiting.take()),
+        }
+        self.to = To::Nothing;
+    }
+}
+
+fn print(line: Option<String>) {
+    if let Some(line) = line {
+        say(&line);
+    }
+}
+
+fn bar(total: Option<usize>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total as u64), "{bar:30} {pos}/{len}{msg}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {pos}{msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Holds back lines that come too soon; the last one is never lost.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Duration>,
+    waiting: Option<String>,
+    /// Evaluations so far.
+    evaluations: usize,
+}
+
+impl Pace {
+    /// Returns the line if the last one was at least `gap` before `now`. Otherwise holds it for [`Progress::finish`], in
+    /// place of the one held so far.
+    fn offer(&mut self, now: Duration, gap: Duration, line: String) -> Option<String> {
+        if self.last.is_some_and(|last| now < last + gap) {
+            self.waiting = Some(line);
+            return None;
+        }
+        (self.last, self.waiting) = (Some(now), None);
+        Some(line)
+    }
+}
+
+/// `  f1 0.934211  rel_error 0.512345  1.20 s  16.3 iterations/s  5 s left`, as far as it is known.
+fn statistics(
+    iter: usize,
+    total: Option<usize>,
+    seconds: f64,
+    first: (usize, f64),
+    measures: &[(Measure, f64)],
+) -> String {
+    let measures: String = measures.iter().map(|(measure, x)| format!("  {} {x:.6}", measure.key())).collect();
+    let rate = (iter.saturating_sub(first.0)) as f64 / (seconds - first.1);
+    let known = rate.is_finite() && rate > 0.0;
+    let places = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
+    let speed = if known { format!("  {rate:.places$} iterations/s") } else { String::new() };
+    let left = total
+        .filter(|&total| known && total > iter)
+        .map_or_else(String::new, |total| format!("  {} left", duration((total - iter) as f64 / rate)));
+    format!("{measures}  {seconds:.2} s{speed}{left}")
+}
+
+/// `12 s`, `3 min 20 s`, `5 h 07 min`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {:02} s", s / 60, s % 60),
+        _ => format!("{} h {:02} min", s / 3600, s / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_sparse_and_the_last_is_kept() {
+        let mut pace = Pace::default();
+        let mut offer = |ms: u64, text: &str| pace.offer(Duration::from_millis(ms), SPARSE, text.into());
+        assert_eq!(offer(0, "first").as_deref(), Some("first"));
+        assert_eq!(offer(100, "a"), None);
+        assert_eq!(offer(1999, "b"), None);
+        assert_eq!(offer(2000, "c").as_deref(), Some("c"));
+        assert_eq!(offer(2100, "d"), None);
+        assert_eq!(offer(2200, "e"), None);
+        assert_eq!(pace.waiting.as_deref(), Some("e"));
+    }
+
+    #[test]
+    fn rate_and_time_left_count_from_the_first_line() {
+        let text = statistics(70, Some(100), 6.0, (50, 2.0), &[(Measure::F1, 0.75), (Measure::RelativeError, 0.25)]);
+        assert_eq!(text, "  f1 0.750000  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
+        assert_eq!(statistics(50, None, 2.0, (50, 2.0), &[]), "  2.00 s");
+        assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
+    }
+
+    #[test]
+    fn all_calls_pass_when_off() {
+        let mut progress = Progress::new(false, None);
+        progress.loading(f64::NAN);
+        progress.iteration(1, 0.0, &[(Measure::RelativeError, f64::NAN)]);
+        progress.note("x");
+        progress.finish();
+        progress.finish();
+    }
+}

@@ -1,0 +1,185 @@
+//! The report at the end of a run (`--report`).
+
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+use serde_json::Map;
+
+use fednmf_base::error::Result;
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::messages::SAMPLE;
+use fednmf_data::state::{Owner, Piece};
+use fednmf_data::{Header, Layout, Loaded, Tile};
+use fednmf_files::output::matrices;
+use fednmf_files::output::matrices::Stored;
+use fednmf_files::{InputSpec, names};
+use fednmf_linalg::{Block, Real};
+use fednmf_report as report;
+use fednmf_report::{Display, History, Lines, Run, Sample};
+
+use super::settings::Settings;
+use crate::trace::Trace;
+
+/// The field of the start event that has the party whose part of the matrix the input is, where it is not the whole.
+pub const OWN_INPUT_OF: &str = "own_input_of";
+
+/// Whether the report of a run shows rows or columns of the matrix; `None` without a report.
+///
+/// # Errors
+/// If the image or the list of names does not fit the matrix.
+pub fn lines(settings: &Settings, header: &Header) -> Result<Option<Lines>> {
+    let Some((_, display)) = &settings.report else { return Ok(None) };
+    Ok(Some(display.lines((header.rows, header.cols))?.unwrap_or(Lines::Rows)))
+}
+
+/// Sample lines of a run's data; `None` if the data is private to parties, or no report is asked for. Collective.
+///
+/// # Errors
+/// On all ranks, if data that are read in panels cannot be read.
+pub fn sample_of<T: Real>(
+    settings: &Settings,
+    lines: Lines,
+    plan: &Layout,
+    loaded: &mut Loaded<T>,
+    comm: &Communicator,
+) -> Result<Option<Sample>> {
+    let Some((_, display)) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private()) else {
+        return Ok(None);
+    };
+    let shape = (loaded.header.rows, loaded.header.cols);
+    let Some(panels) = &mut loaded.panels else {
+        return Ok(Some(sample(lines, display.rows, plan, loaded, comm)));
+    };
+    let mut own = OwnLines::new(lines, display.rows, shape);
+    let first = loaded.cuts.rows[comm.rank()].start;
+    let read = panels.pass(comm, |rows, block| {
+        own.take(block, &Tile { rows: first + rows.start..first + rows.end, cols: 0..shape.1, transposed: false });
+        Ok(())
+    });
+    comm.agree_on_error(read)?;
+    Ok(Some(own.sum(comm)))
+}
+
+/// `count` lines of the matrix, evenly spread, assembled from all ranks' blocks. Collective.
+pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
+    let mut own = OwnLines::new(lines, count, (loaded.header.rows, loaded.header.cols));
+    // If two blocks each cover the matrix, the second one is stored untransposed.
+    if let (Some(block), Some(tile)) = (loaded.blocks.last(), plan.tiles(&loaded.cuts, comm.rank()).last()) {
+        own.take(block, tile);
+    }
+    own.sum(comm)
+}
+
+/// What a rank has of the lines of a sample; zeros elsewhere.
+struct OwnLines {
+    lines: Lines,
+    at: Vec<usize>,
+    values: Array2<f64>,
+}
+
+impl OwnLines {
+    /// Of `count` lines of a matrix.
+    fn new(lines: Lines, count: usize, shape: (usize, usize)) -> Self {
+        let (number, length) = lines.shape(shape);
+        let at = report::spread(count, number);
+        let values = Array2::zeros((at.len(), length));
+        OwnLines { lines, at, values }
+    }
+
+    /// Takes what the block of a tile has.
+    fn take<T: Real>(&mut self, block: &Block<T>, tile: &Tile) {
+        for (&line, mut out) in self.at.iter().zip(self.values.rows_mut()) {
+            match self.lines {
+                Lines::Rows if tile.rows.contains(&line) => {
+                    let mut part = vec![0.0; tile.cols.len()];
+                    block.widen_row(line - tile.rows.start, 0, &mut part);
+                    out.iter_mut().skip(tile.cols.start).zip(part).for_each(|(out, x)| *out = x);
+                }
+                Lines::Columns if tile.cols.contains(&line) => {
+                    for (i, out) in out.iter_mut().skip(tile.rows.start).take(tile.rows.len()).enumerate() {
+                        block.widen_row(i, line - tile.cols.start, std::slice::from_mut(out));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The sample, from what all ranks have. Collective.
+    fn sum(mut self, comm: &Communicator) -> Sample {
+        comm.sum(SAMPLE, self.values.as_slice_mut().expect("made contiguous"));
+        Sample { lines: self.lines, at: self.at, values: self.values }
+    }
+}
+
+/// The history of a run so far.
+///
+/// # Errors
+/// If the trace of a resumed run cannot be read.
+pub fn history(settings: &Settings, trace: &Trace) -> Result<History> {
+    match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
+        // The file has what came before the resume, too.
+        Some(trace) => History::read(trace),
+        None => History::new(settings.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
+    }
+}
+
+/// Writes the report of a run, if one is asked for. Collective.
+///
+/// # Errors
+/// On all ranks, if it cannot be written.
+pub fn of_run<T: Real>(
+    settings: &Settings,
+    comm: &Communicator,
+    trace: &Trace,
+    factors: &[Piece<'_, T>],
+    sample: Option<Sample>,
+) -> Result<()> {
+    let Some((path, display)) = &settings.report else { return Ok(()) };
+    // The plots read a file of factors, so that no rank needs to hold all of them.
+    let mut missing = [u32::from(comm.reports() && settings.output.as_ref().is_none_or(|p| Stored::open(p).is_err()))];
+    comm.max(CONTROL, &mut missing);
+    let output = settings.output.clone().filter(|_| missing[0] == 0);
+    let file = output.clone().unwrap_or_else(|| temporary(path));
+    if output.is_none() {
+        let shared = |p: &&Piece<'_, T>| p.owner == Owner::Shared;
+        let shared: Vec<Piece<'_, T>> = factors
+            .iter()
+            .filter(shared)
+            .map(|p| Piece::shared(p.name, p.total_rows, p.first_row, p.values.view()))
+            .collect();
+        matrices::write(comm, &file, &shared, &Map::new())?;
+    }
+    let write = || {
+        let history = history(settings, trace)?;
+        let display = with_names(display, &settings.input, history.count("n"));
+        let mut notes = Vec::new();
+        if settings.description().partition.is_private() {
+            notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
+        }
+        let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
+        report::write(path, vec![Run { history, factors, sample, display, notes }])
+    };
+    let written = if comm.reports() { write() } else { Ok(()) };
+    if output.is_none() && comm.reports() {
+        // A file that cannot be removed does no harm.
+        let _ = std::fs::remove_file(&file);
+    }
+    comm.agree_on_error(written)
+}
+
+/// The name of a temporary file of factors beside the report.
+fn temporary(report: &Path) -> PathBuf {
+    let mut name = report.file_name().unwrap_or_default().to_os_string();
+    name.push(".factors.h5");
+    report.with_file_name(name)
+}
+
+/// The display options, completed with the input's names of its n columns if neither names nor an image was asked for.
+pub fn with_names(display: &Display, input: &InputSpec, n: usize) -> Display {
+    let mut display = display.clone();
+    if display.image.is_none() && display.names.is_none() {
+        display.names = names::of_input(input).columns.filter(|names| names.len() == n);
+    }
+    display
+}

@@ -1,0 +1,395 @@
+//! The summary at the end of a run: time, bytes and memory by phase, as JSON in the trace's end event and as a table on
+//! stdout.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use fednmf_base::units::bytes;
+use fednmf_comm::{Communicator, Entry, Ledger, Payload};
+use fednmf_data::messages::{CHECKPOINT, OUTPUT, SUMMARY};
+use fednmf_data::{PASS, WAITING};
+use fednmf_methods::metrics::Measure;
+
+/// One rank's part of the profile.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Share {
+    /// By name: calls, seconds, MPI bytes, flops.
+    phases: BTreeMap<String, (u64, f64, u64, u64)>,
+    compute_seconds: f64,
+    cpu_seconds: f64,
+    sent: [u64; 3],
+    /// Message kind, payload and protection; MPI bytes, party bytes, messages.
+    messages: Vec<([String; 3], [u64; 3])>,
+    /// Sending party, receiving party, messages, bytes, seconds.
+    edges: Vec<(usize, usize, u64, u64, f64)>,
+    peak_rss: u64,
+}
+
+impl Share {
+    fn of(ledger: &Ledger, peak_rss: u64) -> Share {
+        let mut share = Share { peak_rss, cpu_seconds: ledger.cpu_seconds(), ..Share::default() };
+        let edge = |((from, to), e): ((usize, usize), &Entry)| (from, to, e.calls, e.party_bytes, e.seconds);
+        share.edges = ledger.edges().map(edge).collect();
+        for (name, entry) in ledger.work() {
+            share.add(name, entry);
+            if name != WAITING {
+                share.compute_seconds += entry.seconds;
+            }
+        }
+        for (name, entry) in ledger.spans() {
+            share.add(name, entry);
+        }
+        for (tag, entry) in ledger.messages() {
+            let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
+            let key = [tag.kind.into(), format!("{:?}", tag.payload), tag.protection().name().into()];
+            share.messages.push((key, row));
+            share.add(tag.kind, entry);
+            let own = matches!(tag.payload, Payload::Data | Payload::Control);
+            if !own && ![OUTPUT, CHECKPOINT].contains(tag) {
+                for (sum, x) in share.sent.iter_mut().zip([entry.mpi_bytes, entry.party_bytes, entry.messages]) {
+                    *sum += x;
+                }
+            }
+        }
+        share
+    }
+
+    fn add(&mut self, name: &str, entry: &Entry) {
+        let phase = self.phases.entry(name.to_string()).or_default();
+        let Entry { calls, seconds, mpi_bytes, flops, .. } = *entry;
+        *phase = (phase.0 + calls, phase.1 + seconds, phase.2 + mpi_bytes, phase.3 + flops);
+    }
+}
+
+/// One kind of work or message, over all ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Phase {
+    /// Largest number of calls of any rank.
+    pub calls: u64,
+    pub seconds_max: f64,
+    /// Over all ranks, including those without a call.
+    pub seconds_mean: f64,
+    /// MPI bytes, all ranks together.
+    pub bytes: u64,
+    /// Floating-point operations counted by kernels, all ranks together.
+    pub flops: u64,
+    /// The seconds of each rank; empty for more than [`RANKS_LISTED`] ranks.
+    pub by_rank: Vec<f64>,
+}
+
+/// Up to this many ranks the trace lists the seconds of each.
+const RANKS_LISTED: usize = 256;
+
+/// The profile of a run so far, over all ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    pub phases: BTreeMap<String, Phase>,
+    /// MPI bytes of the algorithm including its evaluations, all ranks; without loading, output and control.
+    pub bytes_sent: u64,
+    /// What all parties sent and received for it.
+    pub party_bytes: u64,
+    /// MPI calls behind it, all ranks.
+    pub messages: u64,
+    /// What left ranks and parties, by message kind, payload and protection: MPI bytes, party bytes, messages of all ranks.
+    pub by_message: BTreeMap<[String; 3], [u64; 3]>,
+    /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
+    /// ranks.
+    pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
+    /// Largest compute time of a rank over the mean; 1 is perfect balance.
+    pub imbalance: f64,
+    /// Largest processor time of a rank's computing, in seconds.
+    pub cpu_seconds_max: f64,
+    /// Largest peak resident memory of a rank.
+    pub peak_rss_bytes: u64,
+    /// Sum of the ranks' peaks.
+    pub peak_rss_sum_bytes: u64,
+}
+
+/// The profile of the run so far, on the ranks that report; of nothing on others. Collective.
+pub fn profile(comm: &Communicator) -> Profile {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let share = Share::of(&comm.ledger(), peak_rss(&status));
+    // What lost ranks have sent is not known.
+    let shares: Vec<Share> = match comm.has_owners() {
+        true => comm.gather_present(SUMMARY, &share).into_iter().flatten().collect(),
+        false => comm.gather_value(SUMMARY, &share),
+    };
+    Profile::of(&shares)
+}
+
+/// `VmHWM` of a `/proc/…/status` in bytes; 0 if absent.
+fn peak_rss(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+impl Profile {
+    fn of(shares: &[Share]) -> Profile {
+        let mut profile = Profile { imbalance: 1.0, ..Profile::default() };
+        let ranks = shares.len().max(1) as f64;
+        let (mut slowest, mut total) = (0f64, 0f64);
+        for (rank, share) in shares.iter().enumerate() {
+            for (name, &(calls, seconds, bytes, flops)) in &share.phases {
+                let phase = profile.phases.entry(name.clone()).or_default();
+                phase.calls = phase.calls.max(calls);
+                phase.seconds_max = phase.seconds_max.max(seconds);
+                phase.seconds_mean += seconds / ranks;
+                phase.bytes += bytes;
+                phase.flops += flops;
+                if shares.len() <= RANKS_LISTED {
+                    phase.by_rank.resize(shares.len(), 0.0);
+                    phase.by_rank[rank] = seconds;
+                }
+            }
+            for (key, row) in &share.messages {
+                let sum = profile.by_message.entry(key.clone()).or_default();
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+            }
+            for &(from, to, messages, bytes, seconds) in &share.edges {
+                let edge = profile.edges.entry((from, to)).or_default();
+                *edge = (edge.0 + messages, edge.1 + bytes, edge.2.max(seconds));
+            }
+            profile.bytes_sent += share.sent[0];
+            profile.party_bytes += share.sent[1];
+            profile.messages += share.sent[2];
+            profile.peak_rss_bytes = profile.peak_rss_bytes.max(share.peak_rss);
+            profile.peak_rss_sum_bytes += share.peak_rss;
+            profile.cpu_seconds_max = profile.cpu_seconds_max.max(share.cpu_seconds);
+            slowest = slowest.max(share.compute_seconds);
+            total += share.compute_seconds;
+        }
+        if total > 0.0 {
+            profile.imbalance = slowest / (total / ranks);
+        }
+        profile
+    }
+
+    /// Where the data were read from the file in each pass: the number of passes, and the most seconds that a rank waited
+    /// for its reader.
+    pub fn streamed(&self) -> Option<(u64, f64)> {
+        let passes = self.phases.get(PASS)?.calls;
+        Some((passes, self.phases.get(WAITING).map_or(0.0, |phase| phase.seconds_max)))
+    }
+
+    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `cpu_seconds_max`, `peak_rss_bytes` and
+    /// `peak_rss_sum_bytes`; `edges` where parties have neighbours, `streamed` where data were read in passes.
+    pub fn json(&self) -> Map<String, Value> {
+        let phases: Map<String, Value> = self
+            .phases
+            .iter()
+            .map(|(name, p)| {
+                let value = json!({
+                    "calls": p.calls, "seconds_max": p.seconds_max, "seconds_mean": p.seconds_mean, "bytes": p.bytes,
+                    "flops": p.flops,
+                    "seconds_by_rank": p.by_rank.iter().map(|s| (s * 1e6).round() / 1e6).collect::<Vec<f64>>(),
+                });
+                (name.clone(), value)
+            })
+            .collect();
+        let wire: Vec<Value> = self
+            .by_message
+            .iter()
+            .map(|([kind, payload, protection], [mpi, party, messages])| {
+                json!({"purpose": kind, "payload": payload, "protection": protection, "party_bytes": party,
+                       "mpi_bytes": mpi, "messages": messages})
+            })
+            .collect();
+        let mut map = Map::new();
+        map.insert("wire".into(), wire.into());
+        map.insert("phases".into(), Value::Object(phases));
+        if !self.edges.is_empty() {
+            let edges = self.edges.iter().map(|((from, to), (messages, bytes, seconds))| {
+                json!({"from": from, "to": to, "messages": messages, "bytes": bytes, "seconds": seconds})
+            });
+            map.insert("edges".into(), edges.collect::<Vec<Value>>().into());
+        }
+        if let Some((passes, seconds)) = self.streamed() {
+            map.insert("streamed".into(), json!({"passes": passes, "wait_seconds": seconds}));
+        }
+        map.insert("bytes_sent".into(), self.bytes_sent.into());
+        map.insert("party_bytes".into(), self.party_bytes.into());
+        map.insert("messages".into(), self.messages.into());
+        map.insert("imbalance".into(), self.imbalance.into());
+        map.insert("cpu_seconds_max".into(), self.cpu_seconds_max.into());
+        map.insert("peak_rss_bytes".into(), self.peak_rss_bytes.into());
+        map.insert("peak_rss_sum_bytes".into(), self.peak_rss_sum_bytes.into());
+        map
+    }
+
+    /// As text: a line per phase, the slowest first, in aligned columns.
+    pub fn table(&self) -> String {
+        let mut phases: Vec<(&String, &Phase)> = self.phases.iter().collect();
+        phases.sort_by(|a, b| b.1.seconds_max.total_cmp(&a.1.seconds_max));
+        let mut lines = vec![["phase", "calls", "seconds max", "mean", "bytes"].map(String::from)];
+        lines.extend(phases.into_iter().map(|(name, p)| {
+            [
+                name.clone(),
+                p.calls.to_string(),
+                format!("{:.3}", p.seconds_max),
+                format!("{:.3}", p.seconds_mean),
+                if p.bytes == 0 { "-".into() } else { bytes(p.bytes) },
+            ]
+        }));
+        let widths: Vec<usize> =
+            (0..5).map(|column| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0)).collect();
+        let mut text = String::new();
+        for line in &lines {
+            let _ = write!(text, "{:<width$}", line[0], width = widths[0]);
+            for (cell, &width) in line.iter().zip(&widths).skip(1) {
+                let _ = write!(text, "  {cell:>width$}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// What ran, for [`paragraph`].
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    pub algo: &'a str,
+    /// m and n.
+    pub shape: (usize, usize),
+    pub k: usize,
+    pub ranks: usize,
+    pub parties: usize,
+    pub iterations: usize,
+    /// In the solver.
+    pub seconds: f64,
+    /// Of the last evaluation, the leading one first; empty if there was none.
+    pub measures: Vec<(Measure, f64)>,
+    /// As in the trace.
+    pub stopped_by: &'a str,
+    /// Where the factors went.
+    pub output: Option<&'a str>,
+    /// What private parties sent and received, also between parties of the same rank.
+    pub party_bytes: Option<u64>,
+}
+
+/// The run in one paragraph.
+pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
+    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let mut text = format!(
+        "{} factorised {} x {} with k = {} on {}",
+        facts.algo,
+        facts.shape.0,
+        facts.shape.1,
+        facts.k,
+        plural(facts.ranks, "rank", "ranks")
+    );
+    if facts.parties != facts.ranks {
+        let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
+    }
+    text.push_str(": ");
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label())).collect();
+    text.push_str(&measures.join(", "));
+    text.push_str(if measures.is_empty() { "" } else { " " });
+    let _ = write!(
+        text,
+        "after {} in {:.3} s, stopped by {}. ",
+        plural(facts.iterations, "iteration", "iterations"),
+        facts.seconds,
+        facts.stopped_by
+    );
+    match facts.output {
+        Some(output) => {
+            let _ = write!(text, "Factors are in {output}. ");
+        }
+        None => text.push_str("Factors were not kept (no --output). "),
+    }
+    if let Some(exchanged) = facts.party_bytes {
+        let _ = write!(text, "The parties exchanged {}. ", bytes(exchanged));
+    }
+    if let Some((passes, seconds)) = profile.streamed() {
+        let _ = write!(
+            text,
+            "The rows were read from the file {passes} times; {seconds:.3} s were lost waiting for them. "
+        );
+    }
+    let _ = write!(
+        text,
+        "{} sent between ranks, load imbalance {:.2} (slowest rank over mean), peak memory {} on a rank.",
+        bytes(profile.bytes_sent),
+        profile.imbalance,
+        bytes(profile.peak_rss_bytes)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use fednmf_comm::MessageTag;
+
+    use super::*;
+
+    fn two_ranks() -> Profile {
+        let shares: Vec<Share> = [1.0, 3.0]
+            .into_iter()
+            .map(|seconds| {
+                let mut ledger = Ledger::default();
+                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
+                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
+                let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3, flops: 0 };
+                ledger.sent(MessageTag::new("Gram", Payload::Gram), &entry);
+                ledger.sent(MessageTag::new("load", Payload::Data), &entry);
+                ledger.sent(OUTPUT, &entry);
+                ledger.sent(MessageTag::new("output", Payload::Control), &entry);
+                Share::of(&ledger, (seconds * 1000.0) as u64)
+            })
+            .collect();
+        Profile::of(&shares)
+    }
+
+    #[test]
+    fn ranks_are_added_up() {
+        let profile = two_ranks();
+        let sweep =
+            Phase { calls: 2, seconds_max: 6.0, seconds_mean: 4.0, bytes: 0, flops: 200, by_rank: vec![2.0, 6.0] };
+        assert_eq!(profile.phases["sweep"], sweep);
+        let output =
+            Phase { calls: 4, seconds_max: 1.0, seconds_mean: 1.0, bytes: 160, flops: 0, by_rank: vec![1.0; 2] };
+        assert_eq!(profile.phases["output"], output);
+        // Only the Gram matrix belongs to the algorithm.
+        assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));
+        assert_eq!((profile.imbalance, profile.peak_rss_bytes, profile.peak_rss_sum_bytes), (1.5, 3000, 4000));
+        assert_eq!(Profile::of(&[Share::default()]).imbalance, 1.0);
+        let json = profile.json();
+        assert_eq!(json["phases"]["sweep"]["seconds_max"], 6.0);
+        assert_eq!((&json["bytes_sent"], &json["cpu_seconds_max"]), (&80.into(), &3.0.into()));
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_begins_with_the_slowest() {
+        let table = two_ranks().table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "phase   calls  seconds max   mean  bytes");
+        assert_eq!(lines[1], "sweep       2        6.000  4.000      -");
+        assert_eq!(lines.len(), 5);
+        assert!(lines.iter().all(|l| l.len() == lines[0].len()));
+    }
+
+    #[test]
+    fn numbers_as_text() {
+        assert_eq!(peak_rss("Name:\tx\nVmHWM:\t   1234 kB\n"), 1234 * 1024);
+        assert_eq!(peak_rss("VmHWM: none"), 0);
+        let facts = Facts {
+            algo: "hals",
+            shape: (6, 4),
+            k: 2,
+            ranks: 1,
+            parties: 5,
+            iterations: 1,
+            seconds: 0.25,
+            measures: vec![(Measure::RelativeError, 0.5)],
+            stopped_by: "max-iters",
+            output: Some("o.h5"),
+            party_bytes: Some(2048),
+        };
+        let text = paragraph(&facts, &two_ranks());
+        assert!(text.starts_with("hals factorised 6 x 4 with k = 2 on 1 rank for 5 parties: relative error 0.500000 after 1 iteration in 0.250 s, stopped by max-iters. Factors are in o.h5. The parties exchanged 2.0 KiB. "), "{text}");
+    }
+}

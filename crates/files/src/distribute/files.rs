@@ -1,0 +1,187 @@
+//! Reads the files of a matrix and brings their entries to the blocks.
+
+use std::ops::Range;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::assemble::LocalBlock;
+use fednmf_data::layout::{Cuts, Layout};
+use fednmf_data::messages::COUNTS;
+use fednmf_data::policy::position;
+use fednmf_data::split::{PartySplit, whole};
+use fednmf_data::tally::Tally;
+use fednmf_linalg::Real;
+
+use crate::distribute::dense;
+use crate::distribute::dense::DenseFile;
+use crate::distribute::request::{LocalBlocks, Request};
+use crate::distribute::route::Route;
+use crate::distribute::scatter::scatter;
+use crate::distribute::triplets::{Exchange, Triplets};
+use crate::formats::file::MatrixFile;
+
+/// A file and its place in the matrix.
+pub struct PlacedFile {
+    pub content: MatrixFile,
+    /// The only rank that may read it, or `None` if all ranks may.
+    pub owner: Option<usize>,
+    /// Its rectangle of the matrix, after transposition.
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+}
+
+impl PlacedFile {
+    /// The number of ranks that read it.
+    fn readers(&self, comm: &Communicator) -> usize {
+        if self.owner.is_none() && self.content.divisible() { comm.size() } else { 1 }
+    }
+}
+
+/// Reads the files into this rank's blocks. Where the layout gives each party its own file, no entry is sent.
+///
+/// # Errors
+/// On all ranks, if a file does not hold what it should, or the layout does not fit the parties' files.
+pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn FnMut(f64)) -> Result<LocalBlocks<T>> {
+    let comm = request.comm;
+    let party_cuts = party_cuts(files, request)?;
+    let of_parties = party_cuts.is_some();
+    let stays_local = of_parties || comm.size() == 1;
+    if !files.iter().any(|f| f.content.has_positions()) {
+        let cuts = party_cuts.unwrap_or_else(|| request.cuts(request.layout, None));
+        let (blocks, tallies) = read_dense(files, request, &cuts, stays_local, progress)?;
+        let layout = request.layout.clone();
+        return Ok(LocalBlocks { layout, grids: Vec::new(), cuts, blocks, tallies, duplicates: 0, stored_zeros: 0 });
+    }
+    let (mut entries, zeros) = read_entries::<T>(files, request, &mut |done| progress(0.6 * done))?;
+    let (layout, grids, cuts) = match party_cuts {
+        Some(cuts) => (request.layout.clone(), Vec::new(), cuts),
+        None => {
+            let counts = request.balances().then(|| entries.counts(comm, request.header.rows, request.header.cols));
+            request.settle(counts, &|sink| entries.iter().for_each(|(i, j, _)| sink(i, j)))
+        }
+    };
+    let tiles = layout.tiles(&cuts, comm.rank());
+    let exchange = Exchange { comm, stays_local, sparse: request.header.sparse, tiles: &tiles };
+    let routes = Route::all(&layout, &cuts);
+    let mut blocks = Vec::with_capacity(tiles.len());
+    let mut counts = [0, zeros];
+    for (pass, route) in routes.iter().enumerate() {
+        let last = pass + 1 == routes.len();
+        let done = |x: f64| 0.6 + 0.4 * (pass as f64 + x) / routes.len() as f64;
+        let built = exchange.run(route, &mut entries, last, &mut |x| progress(done(x)));
+        let (built, more) = comm.agree_on_error(built)?;
+        blocks.extend(built);
+        if pass == 0 {
+            counts[0] = more;
+        }
+    }
+    // What a party's own file holds stays with its rank.
+    if !of_parties {
+        comm.sum(COUNTS, &mut counts);
+    }
+    let [duplicates, stored_zeros] = counts;
+    let tallies = tiles.iter().map(Tally::new).collect();
+    Ok(LocalBlocks { layout, grids, cuts, blocks, tallies, duplicates, stored_zeros })
+}
+
+/// The cuts between the parties, if the layout gives each party its own file.
+fn party_cuts(files: &[PlacedFile], request: &Request) -> Result<Option<Cuts>> {
+    let (parties, split, by_rows) = match request.layout {
+        Layout::PartyRows { parties, split } => (parties, split, true),
+        Layout::PartyColumns { parties, split } => (parties, split, false),
+        _ => return Ok(None),
+    };
+    let (m, n) = (request.header.rows, request.header.cols);
+    let stacked_alike = files.iter().all(|f| if by_rows { f.cols.len() == n } else { f.rows.len() == m });
+    if request.header.files.is_none() || !stacked_alike {
+        return Ok(None);
+    }
+    if files.len() != parties.count {
+        return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)));
+    }
+    if *split != PartySplit::Even {
+        return Err(Error::input("--skew, --split: the parties' files determine how much of the data each has"));
+    }
+    Ok(Some(if by_rows {
+        Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: whole(n) }
+    } else {
+        Cuts { rows: whole(m), cols: files.iter().map(|f| f.cols.clone()).collect() }
+    }))
+}
+
+fn read_dense<T: Real>(
+    files: &[PlacedFile],
+    request: &Request,
+    cuts: &Cuts,
+    stays_local: bool,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(Vec<LocalBlock<T>>, Vec<Tally>)> {
+    let comm = request.comm;
+    let dense_files: Vec<DenseFile> = files
+        .iter()
+        .map(|file| {
+            let shares = file.content.shares(file.readers(comm)).into_iter().enumerate();
+            DenseFile {
+                rows: file.rows.clone(),
+                cols: file.cols.clone(),
+                by_columns: file.content.by_columns() != request.transpose,
+                together: file.content.together(),
+                readers: shares.map(|(part, share)| (file.owner.unwrap_or(part), share)).collect(),
+            }
+        })
+        .collect();
+    let tiles = request.layout.tiles(cuts, comm.rank());
+    let open = |file: usize, share: Range<usize>| {
+        let file = &files[file];
+        let parts = file.readers(comm);
+        let part = if parts == 1 { 0 } else { comm.rank() };
+        file.content.dense_reader(part, parts, share, request.policy)
+    };
+    dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
+}
+
+/// Reads this rank's part of the entries of files with positions: those that are not zero, and the number of zeros.
+fn read_entries<T: Real>(
+    files: &[PlacedFile],
+    request: &Request,
+    progress: &mut dyn FnMut(f64),
+) -> Result<(Triplets<T>, u64)> {
+    let comm = request.comm;
+    let mut entries = Triplets::new();
+    let mut zeros = 0;
+    let mut own = Ok(());
+    for file in files {
+        let content = &file.content;
+        // A dense file has its zeros where others have nothing.
+        let stores_zeros = content.sparse();
+        let mut sink = |i: usize, j: usize, value: f64| {
+            if value == 0.0 {
+                zeros += u64::from(stores_zeros);
+            } else {
+                let checked = request.policy.check::<T>(value);
+                let value = checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?;
+                let (i, j) = if request.transpose { (j, i) } else { (i, j) };
+                entries.push(file.rows.start + i, file.cols.start + j, value);
+            }
+            Ok(())
+        };
+        let parts = file.readers(comm);
+        match file.owner {
+            // Owners read on their own, and agree on an error when all have finished.
+            Some(owner) if owner == comm.rank() && own.is_ok() => {
+                let found = content.entries(0, 1, &mut sink, progress);
+                own = found.and_then(|found| content.check_count(found));
+            }
+            Some(_) => {}
+            None if parts == 1 && comm.size() > 1 => scatter(content, comm, &mut sink, progress)?,
+            None => {
+                let found = content.entries(comm.rank(), parts, &mut sink, progress);
+                let mut total = [comm.agree_on_error(found)?];
+                comm.sum(COUNTS, &mut total);
+                content.check_count(total[0])?;
+            }
+        }
+    }
+    comm.agree_on_error(own)?;
+    Ok((entries, zeros))
+}

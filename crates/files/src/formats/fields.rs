@@ -1,0 +1,366 @@
+//! Lines and fields of tables in text, and what a field can be: a number, the mark of a missing value, or a name.
+
+use std::ops::Range;
+
+use fednmf_base::error::Result;
+
+use crate::formats::io::InputFile;
+use crate::formats::number::float;
+use crate::formats::text::TextBlocks;
+
+/// Lines at the start of a file by which its layout is judged.
+const LOOK: usize = 20;
+/// Bytes kept of the lines after the second: their first few fields.
+const KEPT: usize = 1 << 12;
+/// Some programs begin a text in UTF-8 with this mark.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The first lines of a table, usually at most twenty, without blank ones and the comments (`#`) above it.
+pub struct FirstLines {
+    /// The byte between fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Positions and texts. The first two are whole; of the others there are at least the first fields.
+    lines: Vec<(u64, Vec<u8>)>,
+    /// How many comments are above the table.
+    comments: usize,
+}
+
+impl FirstLines {
+    /// Reads the lines; `tabs` fixes the separator.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has no such line.
+    pub fn read(file: &InputFile, tabs: bool) -> Result<Self> {
+        Self::read_many(file, tabs, LOOK)
+    }
+
+    /// As [`FirstLines::read`], but at most `look` lines.
+    ///
+    /// # Errors
+    /// As [`FirstLines::read`].
+    pub fn read_many(file: &InputFile, tabs: bool, look: usize) -> Result<Self> {
+        let mut blocks = TextBlocks::open(file, 0, 0, 1)?;
+        let mut lines: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut comments = Vec::new();
+        'all: while let Some((text, offset)) = blocks.next_block()? {
+            if offset == 0 && (text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff])) {
+                return Err(file.error("is UTF-16 text; save it as UTF-8"));
+            }
+            if offset == 0 && text.contains(&b'\r') && !text.contains(&b'\n') {
+                return Err(file.error("has lines that end with a carriage return alone; save it with line feeds"));
+            }
+            let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            while let Some(line) = next_line(text, &mut at) {
+                if lines.is_empty() && text[line.start] == b'#' {
+                    comments.push((offset + line.start as u64 + 1, text[line.start + 1..line.end].to_vec()));
+                    continue;
+                }
+                let most = if lines.len() < 2 { usize::MAX } else { KEPT };
+                lines.push((offset + line.start as u64, text[line].iter().copied().take(most).collect()));
+                if lines.len() == look {
+                    break 'all;
+                }
+            }
+        }
+        let Some((_, first)) = lines.first() else {
+            return Err(file.error("holds no line with numbers"));
+        };
+        let separator = if tabs { b'\t' } else { guess_separator(first) };
+        // `# gene,a,b` above the rows is a header.
+        let width = fields(first, separator).count();
+        let is_header = |(_, line): &(u64, Vec<u8>)| {
+            let names: Vec<&[u8]> = fields(line, separator).collect();
+            width > 1 && names.len() == width && names.iter().any(|name| is_name(name))
+        };
+        if comments.last().is_some_and(is_header) {
+            lines.splice(..0, comments.pop());
+        }
+        Ok(FirstLines { separator, lines, comments: comments.len() })
+    }
+
+    /// Refuses lines that end within quotation marks.
+    ///
+    /// # Errors
+    /// With the first of them, counted from 1.
+    pub fn check_quotes(&self, file: &InputFile) -> Result<()> {
+        let is_whole = |at: usize, line: &[u8]| at <= 2 || line.len() < KEPT;
+        let is_open = |(at, line): &(usize, &[u8])| is_whole(*at, line) && ends_within_quotes(line, self.separator);
+        match (1..).zip(self.lines()).find(is_open) {
+            Some((at, _)) => Err(file.error(format!("line {at}: {OPEN_QUOTE}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What was left out, for the user.
+    pub fn note(&self) -> Option<String> {
+        let count = self.comments;
+        (count > 0).then(|| format!("{count} line(s) above the table that begin with # are comments"))
+    }
+
+    /// The fields of each line.
+    pub fn fields(&self) -> Vec<Vec<&[u8]>> {
+        self.lines.iter().map(|(_, line)| fields(line, self.separator).collect()).collect()
+    }
+
+    /// The text of each line; long ones are cut.
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.iter().map(|(_, line)| line.as_slice())
+    }
+
+    /// The position of a line in the (uncompressed) text, if there is such a line.
+    pub fn offset(&self, line: usize) -> Option<u64> {
+        self.lines.get(line).map(|(offset, _)| *offset)
+    }
+
+    /// The text of the first line.
+    pub fn first(&self) -> &[u8] {
+        self.lines.first().map_or(&[], |(_, text)| text)
+    }
+
+    /// The separator for the user.
+    pub fn format(separator: u8) -> String {
+        match separator {
+            b' ' => "separated by blanks".to_string(),
+            b'\t' => "TSV".to_string(),
+            other => format!("CSV ({})", char::from(other)),
+        }
+    }
+}
+
+/// The separator that splits the line into most fields.
+fn guess_separator(line: &[u8]) -> u8 {
+    let line = without_quoted(line);
+    let count = |separator: u8| fields(&line, separator).count();
+    let best = [b',', b';', b'\t'].into_iter().max_by_key(|&s| (count(s), s == b',')).unwrap_or(b',');
+    if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
+}
+
+/// The line with a letter in place of each field in quotation marks, between whichever separators.
+fn without_quoted(line: &[u8]) -> Vec<u8> {
+    let (mut bare, mut at) = (Vec::with_capacity(line.len()), 0);
+    while let Some(&c) = line.get(at) {
+        let begins = c == b'"' && (at == 0 || b",;\t ".contains(&line[at - 1]));
+        match begins.then(|| closing(&line[at + 1..])).flatten() {
+            Some(end) => {
+                bare.push(b'x');
+                at += 1 + end;
+            }
+            None => {
+                bare.push(c);
+                at += 1;
+            }
+        }
+    }
+    bare
+}
+
+/// The next line at or after `at` that is not blank, without its line end.
+pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    loop {
+        if *at >= text.len() {
+            return None;
+        }
+        let start = *at;
+        let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |end| start + end);
+        *at = end + 1;
+        let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
+        let line = &text[start..end];
+        if !line.trim_ascii().is_empty() {
+            return Some(start..end);
+        }
+    }
+}
+
+/// Counts the lines that [`next_line`] finds.
+pub fn count_lines(text: &[u8]) -> u64 {
+    let mut at = 0;
+    std::iter::from_fn(|| next_line(text, &mut at)).count() as u64
+}
+
+/// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
+pub fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    quoted_fields(line, separator).map(|(field, _)| {
+        let field = field.trim_ascii();
+        field.strip_prefix(b"\"").and_then(|f| f.strip_suffix(b"\"")).unwrap_or(field)
+    })
+}
+
+/// Why a line that ends within quotation marks is refused.
+pub const OPEN_QUOTE: &str = "a quotation mark is not closed on its line, and line breaks within quotation marks are not \
+                              supported; write each row on one line";
+
+/// Whether a field of the line has no closing quotation mark.
+pub fn ends_within_quotes(line: &[u8], separator: u8) -> bool {
+    quoted_fields(line, separator).any(|(_, is_open)| is_open)
+}
+
+/// The fields of a line as they are written, and whether one has no closing quotation mark.
+fn quoted_fields(line: &[u8], separator: u8) -> impl Iterator<Item = (&[u8], bool)> {
+    let mut rest = Some(if separator == b' ' { line.trim_ascii() } else { line });
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let closed = line.strip_prefix(b"\"").map(closing);
+        let from = closed.map_or(0, |end| end.map_or(line.len(), |end| 1 + end));
+        let other = if separator == b' ' { b'\t' } else { separator };
+        let end = memchr::memchr2(separator, other, &line[from..]).map(|end| from + end);
+        rest = end.map(|end| {
+            let rest = &line[end + 1..];
+            if separator == b' ' { rest.trim_ascii_start() } else { rest }
+        });
+        Some((&line[..end.unwrap_or(line.len())], closed == Some(None)))
+    })
+}
+
+/// The position after the closing quotation mark, if there is one; a doubled mark is part of the field.
+fn closing(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let mark = at + memchr::memchr(b'"', &text[at..])?;
+        if text.get(mark + 1) != Some(&b'"') {
+            return Some(mark + 1);
+        }
+        at = mark + 2;
+    }
+}
+
+/// A field that is a number as a whole.
+pub fn number(field: &[u8]) -> Option<f64> {
+    float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
+}
+
+/// Whether a field marks a missing value, as pandas, R and spreadsheets write it.
+pub fn is_missing(field: &[u8]) -> bool {
+    field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a field is written as a whole number, or missing.
+pub fn is_whole(field: &[u8]) -> bool {
+    field.iter().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-')) || is_missing(field)
+}
+
+/// Whether a field can only be a name.
+pub fn is_name(field: &[u8]) -> bool {
+    number(field).is_none() && !is_missing(field)
+}
+
+/// A field that is a whole number as programs write it: without a plus sign or leading zeros.
+pub fn integer(field: &[u8]) -> Option<i64> {
+    let digits = field.strip_prefix(b"-").unwrap_or(field);
+    let plain = digits == b"0" && field.len() == 1 || digits.first().is_some_and(|d| (b'1'..=b'9').contains(d));
+    if plain { std::str::from_utf8(field).ok()?.parse().ok() } else { None }
+}
+
+/// The number at which fields start that count upwards one by one; `None` if they do not count, or there are none.
+pub fn counts_from<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
+    let mut fields = fields.into_iter();
+    let start = integer(fields.next()?)?;
+    let follows = |(i, field): (i64, &[u8])| integer(field).is_some_and(|x| x.checked_sub(start) == Some(i));
+    (1..).zip(fields).all(follows).then_some(start)
+}
+
+/// Whether a header calls the column with this name an index: pandas, R and most databases do so.
+pub fn names_an_index(field: &[u8]) -> bool {
+    field.is_empty()
+        || field.starts_with(b"Unnamed: 0")
+        || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a header calls the column with this name numbers of patients, samples or the like: `patient_id`, `SampleID`.
+pub fn names_an_id(field: &[u8]) -> bool {
+    let Some(stem) = field.len().checked_sub(2).map(|at| &field[..at]) else { return false };
+    let before = stem.last().copied().unwrap_or(b'_');
+    match &field[stem.len()..] {
+        b"id" => !before.is_ascii_alphanumeric(),
+        b"Id" => !before.is_ascii_uppercase(),
+        b"ID" => true,
+        _ => false,
+    }
+}
+
+/// Whether the corner of a table with this text heads a column of names, so that the line is a header even where the other
+/// fields are numbers (years, times).
+pub fn heads_names(field: &[u8]) -> bool {
+    const WORDS: [&[u8]; 26] = [
+        b"barcode",
+        b"barcodes",
+        b"cell",
+        b"cells",
+        b"country",
+        b"document",
+        b"feature",
+        b"features",
+        b"gene",
+        b"genes",
+        b"image",
+        b"item",
+        b"label",
+        b"name",
+        b"names",
+        b"patient",
+        b"region",
+        b"row",
+        b"sample",
+        b"samples",
+        b"site",
+        b"species",
+        b"subject",
+        b"symbol",
+        b"term",
+        b"word",
+    ];
+    names_an_index(field)
+        || names_an_id(field)
+        || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+        || field.to_ascii_lowercase().ends_with(b"_name")
+}
+
+/// Whether each field is a number larger than the one before.
+pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    let mut before = f64::NEG_INFINITY;
+    fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
+}
+
+/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that
+/// different names stay different.
+pub fn text_of(field: &[u8]) -> String {
+    let text = match std::str::from_utf8(field) {
+        Ok(text) => text.to_string(),
+        Err(_) => field.iter().map(|&byte| char::from(byte)).collect(),
+    };
+    if text.contains("\"\"") { text.replace("\"\"", "\"") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_numbers_missing_or_names() {
+        assert!(["", "NA", "NaN", "nan", "null", "N/A"].iter().all(|word| is_missing(word.as_bytes())));
+        assert!(["a", "NAN1", "1a", "-", "none"].iter().all(|word| is_name(word.as_bytes())));
+        assert!(["1", "-2.5", "1e3", "inf"].iter().all(|word| number(word.as_bytes()).is_some()));
+        for (text, value) in [("0", 0), ("-3", -3), ("120", 120)] {
+            assert_eq!(integer(text.as_bytes()), Some(value));
+        }
+        assert!(["0", "-3", "+12", "007", "", "NA"].iter().all(|text| is_whole(text.as_bytes())));
+        assert!(["1.0", "2e3", ".5", "inf", "a"].iter().all(|text| !is_whole(text.as_bytes())));
+        // The name 007 is not 7.
+        assert!(
+            ["007", "+5", "-0", "1.0", "", "-", "99999999999999999999"].iter().all(|t| integer(t.as_bytes()).is_none())
+        );
+    }
+
+    #[test]
+    fn counting_is_one_by_one() {
+        let from = |text: &str| counts_from(fields(text.as_bytes(), b','));
+        assert_eq!([from("0,1,2"), from("1,2"), from("7,8,9")], [Some(0), Some(1), Some(7)]);
+        assert_eq!([from("0,2"), from("0,1,x"), from("0,1.0"), from("a")], [None; 4]);
+        assert_eq!(from("9223372036854775807"), Some(i64::MAX));
+    }
+
+    #[test]
+    fn quotation_marks_are_not_part_of_a_name() {
+        let all: Vec<String> = fields(b"\"a \"\"x\"\", b\", c ,\"\"", b',').map(text_of).collect();
+        assert_eq!(all, ["a \"x\", b", "c", ""]);
+    }
+}

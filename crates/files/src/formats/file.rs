@@ -1,0 +1,596 @@
+//! A matrix file of any format: the list of formats, and how a part of such a file is read.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::Labels;
+use fednmf_data::policy::EntryPolicy;
+use fednmf_data::values::Values;
+use fednmf_linalg::{Real, even_part};
+
+use crate::formats::compressed::{Compressed, CompressedReader};
+use crate::formats::fimi::{Items, Transactions};
+use crate::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
+use crate::formats::io::InputFile;
+use crate::formats::limits::check_shape;
+use crate::formats::mtx::{ArrayReader, Market};
+use crate::formats::raw::{RawArray, RawReader};
+use crate::formats::reader::{BlockResult, DenseReader, EntrySink};
+use crate::formats::refusal::Refusal;
+use crate::formats::table::{Table, TableReader};
+use crate::formats::text::{TextBlocks, error_at};
+use crate::formats::triples::{Triples, TriplesReader};
+use crate::formats::{fields, fimi, hdf5, mtx, npz, triples};
+
+/// All that is known of a file before its entries are read. One rank finds it out and sends it to the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MatrixFile {
+    pub file: InputFile,
+    /// Shape of the matrix in the file; for formats without a header known from [`MatrixFile::set_counts`] on.
+    pub rows: usize,
+    pub cols: usize,
+    /// Number of stored entries, where known.
+    pub stored: Option<u64>,
+    /// Description for the user.
+    pub format: String,
+    /// Height and width, if each row is an image: an array of three dimensions.
+    pub image: Option<(usize, usize)>,
+    /// What the entries are; those of a table in text count as [`Values::Double`] until it was counted with its values.
+    pub values: Values,
+    encoding: Encoding,
+    /// The counts of all parts of a text, where it had to be counted.
+    counts: Vec<PartCount>,
+}
+
+/// How the entries are written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Encoding {
+    Raw(RawArray),
+    Market(Market),
+    Table(Table),
+    Triples(Triples),
+    Transactions(Transactions),
+    Npz(Compressed, npz::Arrays),
+    /// A sparse HDF5 group and its name.
+    Hdf5Group(Compressed, String),
+    /// The name of a dense HDF5 dataset, and its chunks.
+    Hdf5Dataset(String, Option<Chunks>),
+}
+
+/// What one part of a text contains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PartCount {
+    /// Lines of a MatrixMarket array.
+    Lines(u64),
+    /// Rows of a table, and what its numbers are, where that was asked.
+    Rows(u64, Option<Values>),
+    Transactions(Transactions),
+}
+
+impl PartCount {
+    fn lines(&self) -> u64 {
+        match self {
+            PartCount::Lines(lines) | PartCount::Rows(lines, _) => *lines,
+            PartCount::Transactions(counts) => counts.rows,
+        }
+    }
+}
+
+impl MatrixFile {
+    /// A file of which the header was read.
+    pub fn new(
+        file: InputFile,
+        (rows, cols): (usize, usize),
+        stored: Option<u64>,
+        format: String,
+        encoding: Encoding,
+    ) -> Self {
+        let (image, values) = (None, Values::Double);
+        MatrixFile { file, rows, cols, stored, format, image, values, encoding, counts: Vec::new() }
+    }
+
+    /// The path for messages.
+    pub fn path(&self) -> &str {
+        &self.file.path
+    }
+
+    /// Another path for messages, where nothing is read.
+    pub fn rename(&mut self, path: &str) {
+        self.file.path = path.to_string();
+    }
+
+    /// Whether a table in text has a header and an index column; `None` for other formats.
+    pub fn labels(&self) -> Option<Labels> {
+        match &self.encoding {
+            Encoding::Table(table) => Some(table.labels),
+            Encoding::Triples(triples) => Some(triples.labels),
+            _ => None,
+        }
+    }
+
+    /// What was concluded about a table in text that the user should know.
+    pub fn note(&self) -> Option<&str> {
+        match &self.encoding {
+            Encoding::Table(table) => table.note.as_deref(),
+            Encoding::Triples(triples) => triples.note.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What a table in text holds that may be names but is taken as data.
+    pub fn doubt(&self) -> Option<&str> {
+        match &self.encoding {
+            Encoding::Table(table) => table.doubt.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether its blocks are stored sparse.
+    pub fn sparse(&self) -> bool {
+        match &self.encoding {
+            Encoding::Raw(_) | Encoding::Table(_) | Encoding::Hdf5Dataset(..) => false,
+            Encoding::Market(market) => market.coordinate,
+            Encoding::Triples(_) | Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
+        }
+    }
+
+    /// Whether its entries come with their positions, through [`MatrixFile::entries`]; otherwise
+    /// [`MatrixFile::dense_reader`] reads them.
+    pub fn has_positions(&self) -> bool {
+        self.sparse() || matches!(&self.encoding, Encoding::Market(market) if market.symmetric)
+    }
+
+    /// Whether several ranks can each read a part.
+    pub fn divisible(&self) -> bool {
+        let whole = match &self.encoding {
+            Encoding::Triples(_) => true,
+            Encoding::Npz(_, arrays) => !arrays.divisible(),
+            _ => self.file.gz,
+        };
+        !whole
+    }
+
+    /// Whether the parts of the text must be counted before it is known which entries they contain.
+    pub fn needs_counts(&self) -> bool {
+        match &self.encoding {
+            Encoding::Market(market) => !market.coordinate,
+            Encoding::Table(_) | Encoding::Transactions(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it is stored column by column.
+    pub fn by_columns(&self) -> bool {
+        match &self.encoding {
+            Encoding::Raw(raw) => raw.by_columns,
+            Encoding::Market(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Entries that are best read together: those of a row of chunks of an HDF5 dataset, which several reads might unpack
+    /// several times.
+    pub fn together(&self) -> usize {
+        match self.encoding {
+            Encoding::Hdf5Dataset(_, Some(Chunks { rows, rows_apart: false, .. })) => rows.min(self.rows) * self.cols,
+            _ => 1,
+        }
+    }
+
+    /// One part of the text.
+    fn blocks(&self, part: usize, parts: usize) -> Result<TextBlocks> {
+        let start = match &self.encoding {
+            Encoding::Market(market) => market.start,
+            Encoding::Table(table) => table.start,
+            _ => 0,
+        };
+        TextBlocks::open(&self.file, start, part, parts)
+    }
+
+    /// Counts one part of a text; of a table with its `values`, if they matter.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not the text it should be.
+    pub fn count(&self, part: usize, parts: usize, values: bool) -> Result<PartCount> {
+        let mut blocks = self.blocks(part, parts)?;
+        let (mut lines, mut transactions) = (0, Transactions::EMPTY);
+        let mut found = values.then_some(Values::Whole);
+        while let Some((text, offset)) = blocks.next_block()? {
+            if matches!(self.encoding, Encoding::Transactions(_)) {
+                let more = Transactions::count(text).map_err(|e| self.text_error(offset, e))?;
+                transactions = transactions.merge(more);
+            } else {
+                lines += self.count_lines(text);
+            }
+            if let (Encoding::Table(table), Some(Values::Whole)) = (&self.encoding, found) {
+                found = Some(table.values(text));
+            }
+        }
+        Ok(match self.encoding {
+            Encoding::Table(_) => PartCount::Rows(lines, found),
+            Encoding::Transactions(_) => PartCount::Transactions(transactions),
+            _ => PartCount::Lines(lines),
+        })
+    }
+
+    /// Counts the lines of a block of text that hold entries.
+    fn count_lines(&self, text: &[u8]) -> u64 {
+        match &self.encoding {
+            Encoding::Table(_) => fields::count_lines(text),
+            Encoding::Transactions(_) => fimi::count_lines(text),
+            Encoding::Market(market) if !market.coordinate => mtx::count_lines(text),
+            _ => 0,
+        }
+    }
+
+    /// Completes the header from the counts of all parts.
+    ///
+    /// # Errors
+    /// If the parts do not hold what the header promises, or no entries.
+    pub fn set_counts(&mut self, counts: Vec<PartCount>) -> Result<()> {
+        let lines = counts.iter().map(PartCount::lines).sum::<u64>();
+        match &mut self.encoding {
+            Encoding::Market(market) if lines != market.entries => {
+                let promised = market.entries;
+                return Err(self.count_error(promised, lines));
+            }
+            Encoding::Table(table) => {
+                self.rows = lines as usize;
+                self.stored = Some(lines * table.cols as u64);
+                let known = |count: &PartCount| if let PartCount::Rows(_, values) = count { *values } else { None };
+                let all: Option<Vec<Values>> = counts.iter().map(known).collect();
+                self.values = all.and_then(|all| all.into_iter().max()).unwrap_or(Values::Double);
+            }
+            Encoding::Transactions(all) => {
+                for count in &counts {
+                    if let PartCount::Transactions(part) = count {
+                        *all = all.merge(*part);
+                    }
+                }
+                if all.ones == 0 {
+                    return Err(self.file.error("holds no transaction with an item"));
+                }
+                self.rows = all.rows as usize;
+                self.cols = usize::try_from(all.cols()).unwrap_or(usize::MAX);
+                self.stored = Some(all.ones);
+                check_shape(self.rows, self.cols, self.stored).map_err(|what| self.file.error(what))?;
+            }
+            _ => {}
+        }
+        self.counts = counts;
+        Ok(())
+    }
+
+    /// The range of the items, if these are transactions.
+    pub fn items(&self) -> Option<Items> {
+        if let Encoding::Transactions(all) = &self.encoding { Some(all.items()) } else { None }
+    }
+
+    /// Makes the columns of transactions those of a range of items that includes their own.
+    pub fn widen(&mut self, items: Items) {
+        if let Encoding::Transactions(all) = &mut self.encoding {
+            *all = all.within(items);
+            self.cols = usize::try_from(all.cols()).unwrap_or(usize::MAX);
+        }
+    }
+
+    fn count_error(&self, promised: u64, found: u64) -> Error {
+        let why = if found < promised { "truncated?" } else { "a wrong header, or lines of another file?" };
+        self.file.error(format!("the header promises {promised} entries, the file holds {found} ({why})"))
+    }
+
+    /// Lines before a part.
+    fn lines_before(&self, part: usize) -> u64 {
+        self.counts.iter().take(part).map(PartCount::lines).sum()
+    }
+
+    /// The range of entries, in storage order, that each of `parts` readers of a dense file reads.
+    pub fn shares(&self, parts: usize) -> Vec<Range<usize>> {
+        let (lines, width) = if self.by_columns() { (self.cols, self.rows) } else { (self.rows, self.cols) };
+        if self.counts.len() == parts {
+            // A line of a table is a row; a line of a MatrixMarket array is an entry.
+            let per_line = if matches!(self.encoding, Encoding::Table(_)) { width } else { 1 };
+            let border = |part: usize| self.lines_before(part) as usize * per_line;
+            return (0..parts).map(|part| border(part)..border(part + 1)).collect();
+        }
+        let scale = |lines: Range<usize>| lines.start * width..lines.end * width;
+        (0..parts).map(|i| scale(even_part(lines, parts, i))).collect()
+    }
+
+    /// A reader of part `part` of `parts` of a dense file, which holds the entries `share`.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn dense_reader<T: Real>(
+        &self,
+        part: usize,
+        parts: usize,
+        share: Range<usize>,
+        policy: EntryPolicy,
+    ) -> Result<Box<dyn DenseReader<T> + '_>> {
+        Ok(match &self.encoding {
+            Encoding::Raw(raw) => {
+                let width = if raw.by_columns { self.rows } else { self.cols };
+                Box::new(RawReader::open(&self.file, raw, width, policy)?)
+            }
+            Encoding::Table(table) => {
+                let blocks = self.blocks(part, parts)?;
+                Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
+            }
+            Encoding::Hdf5Dataset(name, _) => {
+                // Of rows of chunks, one can be read in two parts and the next be under way. Rows that stand apart need
+                // no memory: the library then reads them straight from the file.
+                let cache = CHUNK_CACHE.min(2 * size_of::<f64>() * self.together());
+                Box::new(DatasetReader::open(self.path(), name, cache, policy)?)
+            }
+            Encoding::Market(market) => {
+                Box::new(ArrayReader::new(market, self.blocks(part, parts)?, share.start, policy))
+            }
+            _ => return Err(self.file.error("holds no dense matrix")),
+        })
+    }
+
+    /// Whether any of its lines can be read on their own, again and again: rows, or columns where `by_columns`.
+    ///
+    /// # Errors
+    /// The reason why not, as a predicate, and what to do: "is …".
+    pub fn check_lines(&self, by_columns: bool) -> std::result::Result<(), String> {
+        let stored = match &self.encoding {
+            Encoding::Npz(_, arrays) if !arrays.divisible() => {
+                return Err("is compressed; write it by scipy.sparse.save_npz(…, compressed=False)".into());
+            }
+            Encoding::Raw(_) if self.file.gz => return Err("is compressed by gzip; unpack it (gunzip)".into()),
+            Encoding::Npz(matrix, _) | Encoding::Hdf5Group(matrix, _) => matrix.by_columns,
+            Encoding::Raw(raw) => raw.by_columns,
+            Encoding::Hdf5Dataset(..) => false,
+            _ => {
+                return Err(
+                    "is text; convert it to .npy (numpy.save), .npz (scipy.sparse.save_npz(…, compressed=False)) or \
+                            .h5ad"
+                        .into(),
+                );
+            }
+        };
+        if stored == by_columns {
+            return Ok(());
+        }
+        Err(if by_columns {
+            "is stored by rows, and --transpose makes columns of them; leave --transpose out, which exchanges U and V"
+                .into()
+        } else {
+            "is stored by columns; factorise its transpose (--transpose), which exchanges U and V, or store it by rows"
+                .into()
+        })
+    }
+
+    /// A reader of lines, for a file that [`MatrixFile::check_lines`] accepts.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is damaged.
+    pub fn line_reader<T: Real>(&self, policy: EntryPolicy) -> Result<LineReader<'_, T>> {
+        let LineShape { cache, .. } = self.line_shape()?;
+        if let Some((_, reader)) = self.compressed_reader(Some(cache))? {
+            return Ok(LineReader::Sparse(reader));
+        }
+        Ok(LineReader::Dense(match &self.encoding {
+            Encoding::Hdf5Dataset(name, _) => Box::new(DatasetReader::open(self.path(), name, cache, policy)?),
+            _ => self.dense_reader(0, 1, 0..self.rows * self.cols, policy)?,
+        }))
+    }
+
+    /// How the lines are stored.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn line_shape(&self) -> Result<LineShape> {
+        Ok(match &self.encoding {
+            // Each chunk is read once, and needs no place in a cache.
+            Encoding::Hdf5Dataset(_, Some(chunks)) => {
+                LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes }
+            }
+            // A chunk is read in several steps.
+            Encoding::Hdf5Group(_, name) => {
+                let cache = hdf5::group_chunk(self.path(), name)?;
+                LineShape { together: 1, cache, scratch: 2 * cache }
+            }
+            _ => LineShape { together: 1, cache: 0, scratch: 0 },
+        })
+    }
+
+    /// The number of entries of each line of a CSR or CSC matrix.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is damaged.
+    pub fn line_counts(&self) -> Result<Option<Vec<u64>>> {
+        Ok(self.compressed_reader(None)?.map(|(_, reader)| reader.counts()))
+    }
+
+    /// Passes the entries of part `part` of `parts` to `sink`, and returns the number of entries written in it.
+    ///
+    /// # Errors
+    /// With the line or position of what is wrong.
+    pub fn entries(
+        &self,
+        part: usize,
+        parts: usize,
+        sink: &mut impl EntrySink,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<u64> {
+        if let Some((matrix, mut reader)) = self.compressed_reader(None)? {
+            return reader.entries(matrix.share(part, parts), sink, progress);
+        }
+        if let Encoding::Triples(triples) = &self.encoding {
+            let mut reader = TriplesReader::open(&self.file, triples)?;
+            let mut found = 0;
+            while let Some(chunk) = reader.next_chunk()? {
+                found += triples::decode(&self.file, &chunk, sink)?;
+                progress(reader.done());
+            }
+            return Ok(found);
+        }
+        let mut blocks = self.blocks(part, parts)?;
+        let (mut before, mut found) = (self.lines_before(part), 0);
+        while let Some((text, offset)) = blocks.next_block()? {
+            found += self.text_entries(text, offset, before, sink)?;
+            before += self.count_lines(text);
+            progress(blocks.done());
+        }
+        Ok(found)
+    }
+
+    /// The reader of a CSR or CSC matrix, with so many bytes of memory for the chunks of each array.
+    fn compressed_reader(&self, cache: Option<usize>) -> Result<Option<(&Compressed, CompressedReader<'_>)>> {
+        let (matrix, arrays) = match &self.encoding {
+            Encoding::Npz(matrix, arrays) => (matrix, arrays.open(self.path())?),
+            Encoding::Hdf5Group(matrix, name) => (matrix, hdf5::open_group(self.path(), name, cache)?),
+            _ => return Ok(None),
+        };
+        Ok(Some((matrix, CompressedReader::new(self.path(), matrix, arrays)?)))
+    }
+
+    /// Passes the entries of a block of text at byte `offset` to `sink`; `before` lines precede it.
+    fn text_entries(&self, text: &[u8], offset: u64, before: u64, sink: &mut impl EntrySink) -> Result<u64> {
+        let found = match &self.encoding {
+            Encoding::Market(market) if market.coordinate => market.coordinates(text, sink),
+            Encoding::Market(market) => market.triangle(text, before, sink),
+            Encoding::Transactions(all) => all.entries(text, before, sink),
+            _ => BlockResult::Ok(0),
+        };
+        found.map_err(|e| self.text_error(offset, e))
+    }
+
+    fn text_error(&self, offset: u64, (at, what): (usize, Refusal)) -> Error {
+        error_at(&self.file, offset + at as u64, what)
+    }
+
+    /// Checks that as many entries were found as promised.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_count(&self, found: u64) -> Result<()> {
+        match self.stored {
+            Some(promised) if self.has_positions() && promised != found => Err(self.count_error(promised, found)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Cuts an indivisible file with positions into chunks that any rank can decode.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn chunk_reader(&self) -> Result<ChunkReader<'_>> {
+        Ok(match (self.compressed_reader(None)?, &self.encoding) {
+            (Some((matrix, reader)), _) => ChunkReader::Compressed(reader, matrix.share(0, 1)),
+            (None, Encoding::Triples(triples)) => ChunkReader::Triples(TriplesReader::open(&self.file, triples)?),
+            (None, _) => ChunkReader::Text(self, self.blocks(0, 1)?, 0),
+        })
+    }
+
+    /// Decodes the chunks of [`MatrixFile::chunk_reader`].
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn chunk_decoder(&self) -> Result<ChunkDecoder<'_>> {
+        Ok(match (self.compressed_reader(None)?, &self.encoding) {
+            (Some((_, reader)), _) => ChunkDecoder::Compressed(reader),
+            (None, Encoding::Triples(_)) => ChunkDecoder::Triples(&self.file),
+            (None, _) => ChunkDecoder::Text(self),
+        })
+    }
+}
+
+/// How lines are stored that are read on their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineShape {
+    /// Lines that are unpacked together: those from one multiple of this number to the next.
+    pub together: usize,
+    /// Bytes of unpacked chunks that the reader keeps.
+    cache: usize,
+    /// Bytes that the library needs to unpack them.
+    pub scratch: usize,
+}
+
+/// Reads lines of a file in any order.
+pub enum LineReader<'a, T> {
+    Dense(Box<dyn DenseReader<T> + 'a>),
+    Sparse(CompressedReader<'a>),
+}
+
+/// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file. Triples are
+/// decoded already, since only the rank that reads them knows the names in them.
+pub enum ChunkReader<'a> {
+    /// The text, and the number of lines read so far.
+    Text(&'a MatrixFile, TextBlocks, u64),
+    Triples(TriplesReader<'a>),
+    /// The entries that are left.
+    Compressed(CompressedReader<'a>, Range<u64>),
+}
+
+impl ChunkReader<'_> {
+    /// The fraction of the file that was read.
+    pub fn done(&self) -> f64 {
+        match self {
+            ChunkReader::Text(_, blocks, _) => blocks.done(),
+            ChunkReader::Triples(reader) => reader.done(),
+            ChunkReader::Compressed(reader, left) => reader.done(left.start),
+        }
+    }
+
+    /// The next chunk, or `None` at the end of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>> {
+        let begin = |a: u64, b: u64| [a.to_le_bytes(), b.to_le_bytes()].concat();
+        match self {
+            ChunkReader::Text(file, blocks, lines) => {
+                let Some((text, offset)) = blocks.next_block()? else { return Ok(None) };
+                let mut chunk = begin(offset, *lines);
+                *lines += file.count_lines(text);
+                chunk.extend_from_slice(text);
+                Ok(Some(chunk))
+            }
+            ChunkReader::Triples(reader) => reader.next_chunk(),
+            ChunkReader::Compressed(_, left) if left.start >= left.end => Ok(None),
+            ChunkReader::Compressed(reader, left) => {
+                let (step, indices, values) = reader.step(left)?;
+                left.start = step.end;
+                let mut chunk = begin(step.start, indices.len() as u64);
+                indices.iter().chain(&values).for_each(|x| chunk.extend_from_slice(&x.to_le_bytes()));
+                Ok(Some(chunk))
+            }
+        }
+    }
+}
+
+/// Decodes chunks.
+pub enum ChunkDecoder<'a> {
+    Text(&'a MatrixFile),
+    Triples(&'a InputFile),
+    Compressed(CompressedReader<'a>),
+}
+
+impl ChunkDecoder<'_> {
+    /// Passes the entries of a chunk to `sink`, and returns the number of entries written in it.
+    ///
+    /// # Errors
+    /// With the line or position of what is wrong.
+    pub fn decode(&self, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
+        let place = chunk.split_first_chunk::<16>().map(|(place, rest)| {
+            let numbers = place.as_chunks::<8>().0;
+            (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]), rest)
+        });
+        match (self, place) {
+            (ChunkDecoder::Triples(file), _) => triples::decode(file, chunk, sink),
+            (ChunkDecoder::Text(file), Some((offset, lines, text))) => file.text_entries(text, offset, lines, sink),
+            (ChunkDecoder::Compressed(reader), Some((first, count, rest))) => {
+                let numbers: Vec<f64> = rest.as_chunks::<8>().0.iter().map(|&x| f64::from_le_bytes(x)).collect();
+                let (indices, values) = numbers.split_at(count as usize);
+                reader.emit(first, indices, values, sink)
+            }
+            (_, None) => Ok(0),
+        }
+    }
+}

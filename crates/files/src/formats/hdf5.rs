@@ -1,0 +1,595 @@
+//! HDF5: dense datasets, and CSR or CSC groups as AnnData and 10x write them.
+
+use std::ops::Range;
+use std::path::Path;
+
+use hdf5::dataset::Layout;
+use hdf5::filters::Filter;
+use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, File, Group, LocationType};
+use ndarray::{Array, Dimension, s};
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::values::Values;
+use fednmf_linalg::Real;
+
+use crate::formats::compressed::{Compressed, CompressedArrays};
+use crate::formats::hdf5_real;
+use crate::formats::io;
+use crate::formats::limits::{check_shape, unpacked_bytes};
+use crate::formats::raw::{NumberType, RawArray};
+use crate::formats::reader::DenseReader;
+use crate::hdf5_probe;
+use crate::hdf5_probe::Content;
+
+/// File name extensions of HDF5 files.
+pub const EXTENSIONS: [&str; 6] = ["h5", "hdf5", "h5ad", "hdf", "he5", "loom"];
+
+/// Whether the name of the file says that it is HDF5.
+pub fn is_hdf5_name(path: &str) -> bool {
+    let extension = Path::new(path).extension();
+    extension.is_some_and(|e| EXTENSIONS.iter().any(|name| e.eq_ignore_ascii_case(name)))
+}
+
+/// Largest memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several
+/// times.
+pub const CHUNK_CACHE: usize = 64 << 20;
+
+/// The name of the type that HDF5 does not convert to numbers.
+const BOOLEAN: &str = "bool";
+
+/// A matrix in an HDF5 file.
+pub enum Hdf5Matrix {
+    /// A dataset: rows, columns, its name and number type, and where the numbers are.
+    Dense(usize, usize, String, Numbers, Storage),
+    /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
+    Sparse(Compressed, String, &'static str, Numbers),
+}
+
+/// Where the numbers of a dataset are.
+pub enum Storage {
+    /// In one piece of the file, where they can be read.
+    InPlace(RawArray),
+    /// Where the library finds them; perhaps in chunks.
+    ByLibrary(Option<Chunks>),
+}
+
+/// The number type of a dataset.
+pub struct Numbers {
+    /// For messages: u8, f64, …
+    pub name: String,
+    pub values: Values,
+}
+
+fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
+    Error::input(format!("{path}: {what}"))
+}
+
+/// An error of the library, reduced to its first cause.
+fn library(path: &str, what: &str, e: &hdf5::Error) -> Error {
+    let text = e.to_string();
+    let reason = text.rsplit(": ").next().unwrap_or(&text);
+    wrong(path, format!("{what} (HDF5: {reason})"))
+}
+
+fn open(path: &str) -> Result<File> {
+    open_with(path, CHUNK_CACHE)
+}
+
+/// Opens a file with so many bytes of memory for the unpacked chunks of a dataset.
+fn open_with(path: &str, cache: usize) -> Result<File> {
+    io::open(path)?;
+    let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, cache, 0.75)).open(path);
+    file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
+}
+
+/// Size of the largest file of which a probe reads all numbers, whichever filters unpack them.
+const PROBED_BYTES: u64 = 16 << 20;
+/// Numbers that a probe reads at once.
+const PROBED_AT_ONCE: usize = 4 << 20;
+
+/// Reads, in the process of a probe, all that [`header`] reads, including the index of all chunks. The numbers are read
+/// as well if the file is small, or if they are unpacked by a filter other than gzip, whose code withstands any bytes.
+///
+/// # Errors
+/// As [`header`], or if numbers cannot be read.
+pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
+    let names = match find(path, dataset)? {
+        Hdf5Matrix::Dense(_, _, name, ..) => vec![name],
+        Hdf5Matrix::Sparse(_, name, ..) => ["indptr", "indices", "data"].map(|array| format!("{name}/{array}")).into(),
+    };
+    let file = open(path)?;
+    for name in names {
+        let read = || -> hdf5::Result<()> {
+            let data = file.dataset(&name)?;
+            let robust =
+                data.filters().iter().all(|f| matches!(f, Filter::Deflate(_) | Filter::Shuffle | Filter::Fletcher32));
+            if robust && file.size() > PROBED_BYTES {
+                return Ok(());
+            }
+            let shape = data.shape();
+            let (rows, width) = (shape[0], shape.get(1).copied().unwrap_or(1));
+            let step = (PROBED_AT_ONCE / width.max(1)).max(1);
+            for first in (0..rows).step_by(step) {
+                let lines = first..rows.min(first + step);
+                if shape.len() == 2 {
+                    data.read_slice_2d::<f64, _>(s![lines, ..])?;
+                } else {
+                    data.read_slice_1d::<f64, _>(s![lines])?;
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|e| library(path, &format!("{name} cannot be read"), &e))?;
+    }
+    Ok(())
+}
+
+/// Finds the matrix: the dataset or group named, or AnnData's `/X`, or the group of 10x, or the only dataset with two
+/// dimensions. A probe reads the file first.
+///
+/// # Errors
+/// If the file is damaged, or has no such matrix or several.
+pub fn header(path: &str, dataset: Option<&str>) -> Result<Hdf5Matrix> {
+    io::open(path)?;
+    hdf5_probe::run(Content::Matrix, path, dataset)?;
+    find(path, dataset)
+}
+
+fn find(path: &str, dataset: Option<&str>) -> Result<Hdf5Matrix> {
+    let file = open(path)?;
+    let name = match dataset {
+        Some(name) => name.to_string(),
+        None => choose(path, &file)?,
+    };
+    match file.loc_type_by_name(&name) {
+        Ok(LocationType::Dataset) => dense(path, &file, name),
+        Ok(LocationType::Group) => sparse(path, &file, &name),
+        _ => Err(wrong(path, format!("has no dataset or group {name}; it has {}", contents(&file)))),
+    }
+}
+
+fn is_compressed(group: &Group) -> bool {
+    ["data", "indices", "indptr"].iter().all(|name| group.link_exists(name))
+}
+
+fn choose(path: &str, file: &File) -> Result<String> {
+    let names = file.member_names().map_err(|e| library(path, "cannot be listed", &e))?;
+    if names.iter().any(|n| n == "X") {
+        return Ok("/X".into());
+    }
+    let fits = |name: &&String| match file.loc_type_by_name(name) {
+        Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_compressed(&g)),
+        Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
+        _ => false,
+    };
+    let mut found = names.iter().filter(fits);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(format!("/{only}")),
+        _ => Err(wrong(path, format!("say which matrix is meant, as in {path}:/name; it has {}", contents(file)))),
+    }
+}
+
+/// The group of a matrix of 10x, with lists of its genes and cells: the one that is named, or else the first. Its
+/// name is `matrix`, or in files of Cell Ranger 2 that of the genome.
+pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
+    let names = match dataset {
+        Some(name) => vec![name.trim_matches('/').to_string()],
+        None => file.member_names().unwrap_or_default(),
+    };
+    let is_group = |name: &&String| {
+        // HDF5 prints an error of its own for a link in a missing group.
+        let first = name.split('/').next().unwrap_or_default();
+        file.link_exists(first)
+            && file.link_exists(name)
+            && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group)
+    };
+    let has_lists = |group: &Group| {
+        is_compressed(group) && ["barcodes", "features", "genes", "gene_names"].iter().any(|x| group.link_exists(x))
+    };
+    names.iter().filter(is_group).filter_map(|name| file.group(name).ok()).find(has_lists)
+}
+
+/// The names of the first two levels, for a message.
+fn contents(file: &File) -> String {
+    let mut all = Vec::new();
+    for name in file.member_names().unwrap_or_default() {
+        match file.group(&name) {
+            Ok(group)
+                if file.loc_type_by_name(&name).is_ok_and(|t| t == LocationType::Group) && !is_compressed(&group) =>
+            {
+                all.extend(
+                    group.member_names().unwrap_or_default().into_iter().map(|inner| format!("/{name}/{inner}")),
+                );
+            }
+            _ => all.push(format!("/{name}")),
+        }
+    }
+    let more = all.len().saturating_sub(20);
+    all.truncate(20);
+    if all.is_empty() { "nothing".into() } else { all.join(", ") + if more > 0 { ", …" } else { "" } }
+}
+
+/// The number type of a dataset.
+fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
+    let described = data.dtype().and_then(|t| t.to_descriptor());
+    let (name, values) = match described {
+        Ok(TypeDescriptor::Integer(size)) => (format!("i{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Unsigned(size)) => (format!("u{}", 8 * size as usize), Values::Whole),
+        Ok(TypeDescriptor::Float(size)) => {
+            let bytes = size as usize;
+            (format!("f{}", 8 * bytes), if bytes <= size_of::<f32>() { Values::Single } else { Values::Double })
+        }
+        Ok(TypeDescriptor::Boolean) => (BOOLEAN.into(), Values::Whole),
+        Ok(other) => return Err(wrong(path, format!("{name} holds {other}, not numbers"))),
+        Err(_) => {
+            return Err(wrong(
+                path,
+                format!("{name} holds something other than numbers of 8 to 64 bits; store it as float32 or float64"),
+            ));
+        }
+    };
+    Ok(Numbers { name, values })
+}
+
+/// Refuses a dataset that was packed by a filter that is not part of this program.
+fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    // The library itself asks for a plugin only when it unpacks.
+    let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
+    lacking.map_or(Ok(()), |filter| {
+        Err(wrong(
+            path,
+            format!(
+                "{name} is compressed with a filter that is not supported (number {} of HDF5); rewrite it with gzip or lzf",
+                filter.id()
+            ),
+        ))
+    })
+}
+
+/// Refuses a dataset that promises more than the file can hold.
+fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    let promised = data.shape().iter().try_fold(8u64, |all, &d| all.checked_mul(d as u64)).unwrap_or(u64::MAX);
+    let held = unpacked_bytes(data.storage_size(), true).saturating_add(64 << 20);
+    if promised > held.saturating_mul(8) {
+        return Err(wrong(
+            path,
+            format!("{name} promises {:?} numbers, but stores only {} bytes", data.shape(), data.storage_size()),
+        ));
+    }
+    Ok(())
+}
+
+fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
+    let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    let number = number_type(path, &name, &data)?;
+    check_filters(path, &name, &data)?;
+    check_size(path, &name, &data)?;
+    let (rows, cols) = match data.shape()[..] {
+        [rows] => (rows, 1),
+        [rows, cols] => (rows, cols),
+        ref shape => return Err(wrong(path, format!("{name} has {} dimensions; a matrix has two", shape.len()))),
+    };
+    check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
+    let end = |raw: &RawArray| raw.start.checked_add(rows as u64 * cols as u64 * raw.number.size() as u64);
+    let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
+    let storage = raw.map_or_else(|| Storage::ByLibrary(Chunks::of(&data)), Storage::InPlace);
+    Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
+}
+
+/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read
+/// as those of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put
+/// together.
+fn in_place(data: &Dataset) -> Option<RawArray> {
+    let stored = data.dtype().ok()?;
+    let known = [
+        (stored.is::<bool>(), NumberType::Bool),
+        (stored.is::<i8>(), NumberType::I8),
+        (stored.is::<i16>(), NumberType::I16),
+        (stored.is::<i32>(), NumberType::I32),
+        (stored.is::<i64>(), NumberType::I64),
+        (stored.is::<u8>(), NumberType::U8),
+        (stored.is::<u16>(), NumberType::U16),
+        (stored.is::<u32>(), NumberType::U32),
+        (stored.is::<u64>(), NumberType::U64),
+        (stored.is::<f32>(), NumberType::F32),
+        (stored.is::<f64>(), NumberType::F64),
+    ];
+    let number = known.into_iter().find_map(|(same, number)| same.then_some(number))?;
+    // A dataset in chunks, in other files or not yet written has no offset.
+    let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
+    Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
+}
+
+/// A text attribute.
+fn word(group: &Group, name: &str) -> Option<String> {
+    let attribute = group.attr(name).ok()?;
+    attribute
+        .read_scalar::<VarLenUnicode>()
+        .map(|s| s.to_string())
+        .or_else(|_| attribute.read_scalar::<VarLenAscii>().map(|s| s.to_string()))
+        .or_else(|_| attribute.read_scalar::<hdf5::types::FixedAscii<32>>().map(|s| s.to_string()))
+        .ok()
+}
+
+fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
+    let group = file.group(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    if !is_compressed(&group) {
+        return Err(wrong(path, format!("{name} is a group, not a matrix; the file has {}", contents(file))));
+    }
+    let kind = word(&group, "encoding-type").or_else(|| word(&group, "h5sparse_format"));
+    let shape: Option<Vec<f64>> = ["shape", "h5sparse_shape"]
+        .iter()
+        .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
+        .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
+    let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not declare its shape")))?;
+    let mut length = [0; 3];
+    let mut numbers = Numbers { name: String::new(), values: Values::Double };
+    for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
+        let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
+        // That of the values comes last.
+        numbers = number_type(path, &format!("{name}/{array}"), &data)?;
+        check_filters(path, &format!("{name}/{array}"), &data)?;
+        check_size(path, &format!("{name}/{array}"), &data)?;
+        if data.ndim() != 1 {
+            return Err(wrong(path, format!("{name}/{array} has {} dimensions instead of one", data.ndim())));
+        }
+        *length = data.size() as u64;
+    }
+    let (by_columns, writer) = match kind.as_deref() {
+        Some("csr_matrix" | "csr") => (false, "AnnData"),
+        Some("csc_matrix" | "csc") => (true, "AnnData"),
+        Some(other) => {
+            return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
+        }
+        None if shape.len() == 2
+            && shape[0] == shape[1]
+            && !["barcodes", "genes", "features"].iter().any(|x| group.link_exists(x)) =>
+        {
+            return Err(wrong(
+                path,
+                format!(
+                    "{name} is square and does not declare whether it is compressed by rows or by columns; give the group the \
+                     attribute encoding-type with the value csr_matrix or csc_matrix"
+                ),
+            ));
+        }
+        // 10x does not declare it: genes × cells, stored by cells.
+        None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
+    };
+    let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
+    Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
+}
+
+/// How a dataset is chunked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunks {
+    pub rows: usize,
+    /// Those of a chunk when it is unpacked.
+    pub bytes: usize,
+    /// Whether each row stands in one piece of the file, so that a few can be read without the rest of their chunk.
+    pub rows_apart: bool,
+}
+
+impl Chunks {
+    /// Those of a dataset; `None` if its numbers stand in one piece.
+    fn of(data: &Dataset) -> Option<Self> {
+        let chunk = data.chunk()?;
+        let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
+        Some(Chunks {
+            rows: chunk[0].max(1),
+            bytes: chunk.iter().product::<usize>() * size,
+            rows_apart: data.filters().is_empty() && chunk[1..] == data.shape()[1..],
+        })
+    }
+}
+
+/// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are in one piece.
+///
+/// # Errors
+/// If they cannot be opened.
+pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
+    let mut largest = 0;
+    let file = open(path)?;
+    for name in ["indices", "data"].map(|array| format!("{name}/{array}")) {
+        let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+        largest = largest.max(Chunks::of(&data).map_or(0, |chunks| chunks.bytes));
+    }
+    Ok(largest)
+}
+
+/// The `indptr` of a sparse group, and a reader of its other arrays, with so many bytes of memory for the chunks of each.
+///
+/// # Errors
+/// If they cannot be opened.
+pub fn open_group(path: &str, name: &str, cache: Option<usize>) -> Result<(Vec<f64>, Box<dyn CompressedArrays>)> {
+    let file = open_with(path, cache.unwrap_or(CHUNK_CACHE))?;
+    let find = |array: &str| {
+        let full = format!("{name}/{array}");
+        file.dataset(&full).map_err(|e| library(path, &format!("{full} cannot be opened"), &e))
+    };
+    let starts =
+        find("indptr")?.read_raw::<f64>().map_err(|e| library(path, &format!("{name}/indptr cannot be read"), &e))?;
+    let reader = GroupReader { path: path.to_string(), indices: find("indices")?, data: find("data")? };
+    Ok((starts, Box::new(reader)))
+}
+
+struct GroupReader {
+    path: String,
+    indices: Dataset,
+    data: Dataset,
+}
+
+impl CompressedArrays for GroupReader {
+    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
+        let read = |data: &Dataset| {
+            let range = range.start as usize..range.end as usize;
+            numbers_1d(data, range)
+                .map_err(|e| library(&self.path, &format!("{} cannot be read: damaged or truncated", data.name()), &e))
+        };
+        Ok((read(&self.indices)?, read(&self.data)?))
+    }
+}
+
+/// Numbers of any type, and Booleans, which HDF5 does not convert.
+fn numbers_1d(data: &Dataset, range: Range<usize>) -> hdf5::Result<Vec<f64>> {
+    if matches!(data.dtype()?.to_descriptor()?, TypeDescriptor::Boolean) {
+        return Ok(data.read_slice_1d::<bool, _>(s![range])?.iter().map(|&b| f64::from(u8::from(b))).collect());
+    }
+    Ok(data.read_slice_1d::<f64, _>(s![range])?.to_vec())
+}
+
+/// Reader of a dense dataset: a hyperslab at a time.
+pub struct DatasetReader<'a> {
+    path: &'a str,
+    data: Dataset,
+    boolean: bool,
+    /// Rows that are read together: all of a chunk, or it might be unpacked several times.
+    together: usize,
+    policy: EntryPolicy,
+}
+
+impl<'a> DatasetReader<'a> {
+    /// Opens the dataset, with so many bytes of memory for its chunks.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or holds no numbers.
+    pub fn open(path: &'a str, name: &str, cache: usize, policy: EntryPolicy) -> Result<Self> {
+        let file = open_with(path, cache)?;
+        let data = file.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+        let boolean = number_type(path, name, &data)?.name == BOOLEAN;
+        let together = Chunks::of(&data).filter(|chunks| !chunks.rows_apart).map_or(1, |chunks| chunks.rows);
+        Ok(DatasetReader { path, data, boolean, together, policy })
+    }
+
+    fn numbers<T: Real>(&self, lines: &Range<usize>, within: &Range<usize>, out: &mut [T]) -> hdf5::Result<()> {
+        let two = self.data.ndim() == 2;
+        if self.boolean {
+            let number = |b: &bool| if *b { T::one() } else { T::zero() };
+            if two {
+                let part = self.data.read_slice_2d::<bool, _>(s![lines.clone(), within.clone()])?;
+                copy(&part.map(number), out)
+            } else {
+                copy(&self.data.read_slice_1d::<bool, _>(s![lines.clone()])?.map(number), out)
+            }
+        } else if two {
+            copy(&hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?, out)
+        } else {
+            copy(&hdf5_real::read(&self.data, s![lines.clone()])?, out)
+        }
+    }
+}
+
+/// Copies what the library returned.
+fn copy<T: Real, D: Dimension>(part: &Array<T, D>, out: &mut [T]) -> hdf5::Result<()> {
+    out.copy_from_slice(part.as_slice().ok_or("the array is not contiguous")?);
+    Ok(())
+}
+
+/// Bytes taken from the library at once, unless chunks are larger.
+const PIECE: usize = 256 << 10;
+
+impl<T: Real> DenseReader<T> for DatasetReader<'_> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        // What the library returns is taken in pieces that stay in cache, or at least in memory that it reuses.
+        let step = (PIECE / (within.len() * size_of::<T>()).max(1)).max(1).next_multiple_of(self.together);
+        let (mut first, mut rest) = (lines.start, &mut *out);
+        while first < lines.end {
+            let end = lines.end.min((first / step + 1) * step);
+            let (piece, later) = rest.split_at_mut((end - first) * within.len());
+            self.numbers(&(first..end), &within, piece).map_err(|e| {
+                library(self.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
+            })?;
+            (first, rest) = (end, later);
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        wrong(self.path, format!("the entry in {} {why}", position(line, at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::formats::io::InputFile;
+    use crate::formats::raw::RawReader;
+
+    /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
+    fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
+        let policy = EntryPolicy { allow_negative: true, ..EntryPolicy::default() };
+        let Hdf5Matrix::Dense(rows, cols, name, _, storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+        let (mut by_library, mut in_file) = (vec![0.0; rows * cols], vec![0.0; rows * cols]);
+        let mut reader = DatasetReader::open(path, &name, CHUNK_CACHE, policy).unwrap();
+        reader.fill(0..rows, 0..cols, &mut by_library).unwrap();
+        let file = InputFile { path: path.to_string(), gz: false, private: false };
+        let Storage::InPlace(raw) = storage else { return (by_library, None) };
+        RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
+        (by_library, Some(in_file))
+    }
+
+    #[test]
+    fn chunks_are_read_in_steps_that_begin_anywhere() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        // A step has fewer rows than the dataset, and for narrow chunks as many as a chunk.
+        let all = Array2::from_shape_fn((40, 9000), |(i, j)| (3 * i + 2 * j) as f64 % 1013.0);
+        {
+            let file = File::create(path).unwrap();
+            let new = || file.new_dataset_builder();
+            new().chunk((7, 9000)).with_data(&all).create("wide").unwrap();
+            new().chunk((7, 4000)).with_data(&all).create("narrow").unwrap();
+            new().chunk((7, 4000)).deflate(1).with_data(&all).create("packed").unwrap();
+        }
+        let policy = EntryPolicy::default();
+        for (name, rows_apart) in [("wide", true), ("narrow", false), ("packed", false)] {
+            let Hdf5Matrix::Dense(.., storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };
+            let Storage::ByLibrary(Some(chunks)) = storage else { panic!("{name}") };
+            assert_eq!((chunks.rows, chunks.rows_apart), (7, rows_apart), "{name}");
+            for cache in [0, CHUNK_CACHE] {
+                let mut reader = DatasetReader::open(path, name, cache, policy).unwrap();
+                let mut out = vec![0.0; 33 * 9000];
+                reader.fill(5..38, 0..9000, &mut out).unwrap();
+                assert_eq!(out, all.slice(s![5..38, ..]).as_slice().unwrap(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_contiguous_dataset_is_read_in_its_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let all = Array2::from_shape_fn((7, 5), |(i, j)| (3 * i + 2 * j) as f64 % 11.0);
+        {
+            let file = File::create(path).unwrap();
+            let new = || file.new_dataset_builder();
+            new().with_data(&all).create("f64").unwrap();
+            new().with_data(&all.mapv(|x| x as f32)).create("f32").unwrap();
+            new().with_data(&all.mapv(|x| x as u8)).create("u8").unwrap();
+            new().with_data(&all.mapv(|x| -(x as i16))).create("i16").unwrap();
+            new().with_data(&all.mapv(|x| x as u64)).create("u64").unwrap();
+            new().with_data(&all.mapv(|x| x > 5.0)).create("bool").unwrap();
+            new().with_data(&all.column(0).to_owned()).create("column").unwrap();
+            new().chunk((2, 5)).with_data(&all).create("chunks").unwrap();
+            new().chunk((7, 5)).deflate(3).with_data(&all).create("packed").unwrap();
+            new().empty::<f64>().shape((7, 5)).create("unwritten").unwrap();
+        }
+        for name in ["f64", "f32", "u8", "i16", "u64", "bool", "column"] {
+            let (by_library, in_file) = read(path, name);
+            assert_eq!(in_file, Some(by_library), "{name}");
+        }
+        for name in ["chunks", "packed", "unwritten"] {
+            assert_eq!(read(path, name).1, None, "{name}");
+        }
+        assert_eq!(read(path, "chunks").0, read(path, "f64").0);
+    }
+}

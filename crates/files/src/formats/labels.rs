@@ -1,0 +1,471 @@
+//! Whether the first line of a table in text names its columns, and the first column its rows, judged by the first lines.
+//! What the user says ([`TableOptions`]) takes precedence.
+
+use std::collections::BTreeSet;
+
+use fednmf_data::Labels;
+
+use crate::formats::fields::{
+    counts_from, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, number, rises,
+};
+use crate::formats::options::{Presence, TableOptions};
+
+/// Whether a table has a header or an index column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Yes,
+    No,
+    /// It counts, but numbers are as likely.
+    Unsure,
+    /// It is taken as data, but names are as likely. What it does or is, in words.
+    Doubtful(&'static str),
+}
+
+/// What the first lines of a table tell about its header and its index column.
+pub struct Judgement {
+    pub labels: Labels,
+    header: Found,
+    index: Found,
+    options: TableOptions,
+}
+
+impl Judgement {
+    /// Judges the fields of the first lines; what `options` say takes precedence.
+    pub fn of(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
+        let header = find_header(lines, options);
+        let titled = header == Found::Yes;
+        let (first, rows) = lines.split_at(usize::from(titled).min(lines.len()));
+        let index = find_index(first.first().map(Vec::as_slice), rows, options);
+        Judgement { labels: Labels { header: titled, index_col: index == Found::Yes }, header, index, options }
+    }
+
+    /// What was concluded and not asked for, for the user; `first` is the first line, `row` the first row.
+    pub fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
+        let concluded = |asked: Presence, found: Found| asked == Presence::Auto && found == Found::Yes;
+        let titled = concluded(self.options.header, self.header);
+        let named = concluded(self.options.index_col, self.index);
+        // Names cannot be read as data.
+        let title = first.iter().skip(usize::from(self.labels.index_col));
+        let title_is_number = titled && title.into_iter().all(|field| !is_name(field));
+        let name_is_number = named && !is_name(row[0]);
+        let mut parts = Vec::new();
+        parts.extend(match (titled, named) {
+            (true, true) => Some("the first line is taken as a header and the first column as row names"),
+            (true, false) => Some("the first line is taken as a header"),
+            (false, true) => Some("the first column is taken as row names"),
+            (false, false) => None,
+        });
+        parts.extend(match (title_is_number, name_is_number) {
+            (true, true) => Some("--header no, --index-col no to read them as data"),
+            (true, false) => Some("--header no to read the line as data"),
+            (false, true) => Some("--index-col no to read the column as data"),
+            (false, false) => None,
+        });
+        if self.header == Found::Unsure {
+            parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// What is taken as data, but names rows or columns as likely as not, for the user.
+    pub fn doubt(&self) -> Option<String> {
+        let line = match self.header {
+            Found::Doubtful(why) => Some(format!(
+                "the numbers of the first line {why}, but are taken as data; --header yes if they name the columns, no if not"
+            )),
+            _ => None,
+        };
+        let column = match self.index {
+            Found::Doubtful(why) => Some(format!(
+                "the first column {why}, but is taken as data; --index-col yes if it names the rows, no if not"
+            )),
+            _ => None,
+        };
+        let parts: Vec<String> = [line, column].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// Whether the first line is a header.
+fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
+    let Some((first, below)) = lines.split_first() else { return Found::No };
+    let may_have_index = options.index_col != Presence::No && first.len() > 1;
+    // A first line of numbers is a row; its first field may be the row's name.
+    let labels = if may_have_index { &first[1..] } else { &first[..] };
+    let shorter_by_one = first.len() > 1 && below.first().is_some_and(|row| row.len() == first.len() + 1);
+    let leaves_out_index = shorter_by_one && find_index(None, below, options) == Found::Yes;
+    match options.header {
+        Presence::Yes => return Found::Yes,
+        Presence::No => return Found::No,
+        Presence::Auto if is_a_row(first, below) => return Found::No,
+        Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
+        Presence::Auto if names_an_index(first[0]) => return Found::Yes,
+        // R leaves out the name of the index column.
+        Presence::Auto if leaves_out_index => return Found::Yes,
+        Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
+        // A word above numbers, as user_name above 1, 2, 7.
+        Presence::Auto if is_name(first[0]) && are_numbers(below) => return Found::Yes,
+        Presence::Auto => {}
+    }
+    // pandas numbers the columns of a table without names.
+    let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
+    let labels = &first[skipped..];
+    let count = labels.len() as i64;
+    let Some(from) = counts(labels.iter().copied()).filter(|_| count > 1) else {
+        let likely = look_like_labels(labels, below, skipped);
+        let codes = skipped == 1 && options.index_col == Presence::Auto && are_codes(labels, below);
+        return match () {
+            () if likely => Found::Doubtful("rise, as years or times do"),
+            () if codes => Found::Doubtful("are different whole numbers above all others, as codes are"),
+            () => Found::No,
+        };
+    };
+    let next_counts_on = below.first().is_some_and(|row| {
+        let row = row.get(skipped..).unwrap_or_default();
+        counts_from(row.iter().copied()) == Some(from + count)
+    });
+    // 0,1 is a likely row of a table of zeros and ones, but not of one in which all else has decimals.
+    let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
+    let differs = count > 2 || below.len() >= FEWEST && below.iter().all(decimals);
+    if differs && !next_counts_on && !below.is_empty() {
+        return Found::Yes;
+    }
+    let is_binary = |field: &&[u8]| integer(field).is_some_and(|x| (0..=1).contains(&x));
+    let binary = below.iter().all(|row| row.iter().skip(skipped).all(is_binary));
+    let few = (1..FEWEST).contains(&below.len());
+    if few && !next_counts_on && !binary { Found::Doubtful("count") } else { Found::Unsure }
+}
+
+/// Whether the first line is one of numbers like those below, with or without a name, and what is no number among them an
+/// entry that cannot be read: `<0.1`, `ND`, `1,234`. Such an entry is refused with its place, but a row that is taken for a
+/// header is lost. Headers have no decimals, or many numbers that rise, or a title.
+fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    if first.len() < 2 || names_an_index(first[0]) || heads_names(first[0]) {
+        return false;
+    }
+    let skipped = usize::from(has_names(below));
+    let numbers: Vec<&[u8]> = first[skipped..].iter().copied().filter(|field| number(field).is_some()).collect();
+    let decimals = numbers.iter().any(|field| integer(field).is_none());
+    let are_labels = numbers.len() >= ENOUGH_LABELS && rises(numbers.iter().copied());
+    let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row[skipped..].iter().all(|field| !is_name(field));
+    2 * numbers.len() > first.len() - skipped
+        && decimals
+        && !are_labels
+        && below.len() >= FEWEST
+        && below.iter().all(alike)
+}
+
+/// Whether the first column holds names: the first field that tells is one, and so are most. NAN and INF are also names of
+/// genes, and tell nothing.
+fn has_names(rows: &[Vec<&[u8]>]) -> bool {
+    let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
+    let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
+    let names: Vec<bool> = column.map(is_name).collect();
+    let few = names.len() > FEWEST && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
+    names.first() == Some(&true) && !few
+}
+
+/// Whether the first column holds numbers.
+fn are_numbers(rows: &[Vec<&[u8]>]) -> bool {
+    let mut column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(|field| !is_missing(field));
+    column.next().is_some_and(|first| number(first).is_some()) && column.all(|field| number(field).is_some())
+}
+
+/// Whether fields are different whole numbers, larger than all numbers of the rows below.
+fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    let codes: BTreeSet<i64> = fields.iter().filter_map(|field| integer(field)).collect();
+    let largest = below.iter().flatten().filter_map(|field| number(field)).fold(0.0, f64::max);
+    fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&least| least as f64 > largest)
+}
+
+/// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other
+/// line do.
+fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
+    let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
+    // Of few rows the others tell less.
+    let enough = if below.len() < FEWEST { FEW_LABELS } else { ENOUGH_LABELS };
+    let are_labels = |fields: &[&[u8]]| {
+        fields.len() > 1 && are_years(fields) || fields.len() >= enough && rises(fields.iter().copied())
+    };
+    !below.is_empty()
+        && are_labels(labels)
+        && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
+}
+
+/// Numbers that hardly rise by chance.
+const ENOUGH_LABELS: usize = 5;
+/// Numbers that are worth a warning if they rise, where there are few rows.
+const FEW_LABELS: usize = 3;
+
+/// Whether the first column of `rows` is an index, below the `header`, if there is one.
+fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptions) -> Found {
+    match options.index_col {
+        Presence::Yes => return Found::Yes,
+        Presence::No => return Found::No,
+        Presence::Auto => {}
+    }
+    let Some(width) = rows.first().map(Vec::len).filter(|&width| width > 1) else { return Found::No };
+    if header.is_some_and(|header| header.len() + 1 == width || header.first().is_some_and(|name| names_an_index(name)))
+    {
+        return Found::Yes;
+    }
+    // A value may be missing in the first rows; codes such as 09412 are names.
+    let column = |j: usize| rows.iter().map(move |row| row.get(j).copied().unwrap_or_default());
+    let is_code = |field: &[u8]| field.len() > 1 && field[0] == b'0' && field.iter().all(u8::is_ascii_digit);
+    if has_names(rows) || column(0).any(is_code) {
+        return Found::Yes;
+    }
+    let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
+    let distinct = ids.len() == rows.len();
+    // Rows of one patient or subject may follow each other.
+    let identifies = distinct || ids.len() > 1 && column(0).all(|field| integer(field).is_some());
+    if distinct && header.is_some_and(|header| header.first().is_some_and(|name| names_an_id(name))) {
+        return Found::Yes;
+    }
+    let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
+        let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
+        let far_off = || identifies && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
+        let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
+        let enough_to_rise = || rows.len() >= ENOUGH_LABELS || rows.len() > 1 && distinct && width >= FEW_LABELS;
+        return match () {
+            () if identifies && header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name))) => {
+                Found::Doubtful("has the title of row names")
+            }
+            () if rows.len() > 1 && far_off() || enough_to_rise() && rising() => {
+                Found::Doubtful("looks like numbers of the rows")
+            }
+            () => Found::No,
+        };
+    };
+    let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
+    if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Doubtful("counts") }
+}
+
+/// Fewest rows from which is concluded that a column counts.
+const FEWEST: usize = 3;
+
+/// Whether fields are 0, 1, 2, … or 1, 2, 3, …, and at which of these they start.
+fn counts<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
+    counts_from(fields).filter(|from| (0..=1).contains(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::fields::fields;
+    use crate::formats::options::TableFormat;
+
+    const AUTO: TableOptions =
+        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Auto };
+
+    fn lines_of(text: &str) -> Vec<Vec<&[u8]>> {
+        let separator = if text.contains(',') { b',' } else { b' ' };
+        text.lines().take(20).map(|line| fields(line.as_bytes(), separator).collect()).collect()
+    }
+
+    fn judged(text: &str, options: TableOptions) -> Judgement {
+        Judgement::of(&lines_of(text), options)
+    }
+
+    /// Whether a header and an index column are found, and how many columns of numbers.
+    fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
+        let Labels { header, index_col } = judged(text, options).labels;
+        (header, index_col, lines_of(text)[usize::from(header)].len() - usize::from(index_col))
+    }
+
+    /// Taken as a name or a title it would remove the numbers around it; as an entry it is refused.
+    #[test]
+    fn one_entry_that_is_no_number_removes_neither_a_column_nor_a_row() {
+        let rows: String = (0..9).map(|i| format!("{}.5,{}.25,{}.75\n", 9 - i, (7 * i) % 5, (3 * i) % 4)).collect();
+        for entry in ["<0.1", "ND", "?", "12%", "TRUE"] {
+            assert_eq!(found(&format!("a,b,c\n{entry},3.5,1.5\n{rows}"), AUTO), (true, false, 3), "{entry}");
+            assert_eq!(found(&format!("{entry},3.5,1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
+            assert_eq!(found(&format!("4.5,{entry},1.5\n{rows}"), AUTO), (false, false, 3), "{entry}");
+        }
+        let named: String = rows.lines().enumerate().map(|(i, row)| format!("p{i},{row}\n")).collect();
+        assert_eq!(found(&format!("p,4.5,<0.1,1.5\n{named}"), AUTO), (false, true, 3));
+        assert_eq!(found(&format!("a,b,c\n<0.1,3.5,1.5\n<0.1,2.5,1.5\n{rows}"), AUTO), (true, false, 3));
+        assert_eq!(
+            found(&format!("ND,<0.1,1.5,2.5,3.5\n{}", rows.replace('\n', ",1.5,0.5\n")), AUTO),
+            (false, false, 5)
+        );
+        // Titles that are numbers rise, or have no decimals; names are more than one.
+        assert_eq!(found(&format!("sample,100.5,200.5\n{rows}"), AUTO), (true, false, 3));
+        assert_eq!(found("x,1.5,0.5\ny,2.5,1.5\nz,3.5,0.5\n7,1.5,0.5\n", AUTO), (false, true, 2));
+    }
+
+    #[test]
+    fn a_first_line_that_counts_is_a_header() {
+        for (text, header) in [
+            ("0,1,2\n5,6,7\n", true),
+            ("1,2,3\n5,6,7\n", true),
+            ("0,1,2\n0,1,2\n3,4,5\n", true),
+            ("g,0,1,2\ng1,5,6,7\n", true),
+            ("0,1\n5.5,6.5\n7.5,1.0\n0.0,1.5\n", true),
+            // A table that counts on, as a range of numbers does.
+            ("0,1,2\n3,4,5\n6,7,8\n", false),
+            // Zeros and ones, too few rows, and what does not count.
+            ("0,1\n1,0\n0,0\n1,1\n", false),
+            ("0,1\n5.5,6.5\n", false),
+            ("0,1,3\n5,6,7\n", false),
+            ("2,3,4\n5,6,7\n", false),
+            ("0.0,1.0,2.0\n5.0,6.0,7.0\n", false),
+            ("0,1,2\n", false),
+            ("0\n5.5\n6.5\n7.5\n", false),
+        ] {
+            assert_eq!(found(text, AUTO).0, header, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_a_missing_value_is_no_header() {
+        for (text, cols) in [("5,NA,3\n1,2,4\n", 3), ("5,,3\n1,2,4\n", 3), ("NA,5,3\n1,2,4\n2,5,5\n", 3)] {
+            assert_eq!(found(text, AUTO), (false, false, cols), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_may_leave_out_the_index_column() {
+        assert_eq!(found("2001 2004\n1 5 6\n2 8 9\n3 8 9\n", AUTO), (true, true, 2));
+        assert_eq!(found("2001 2004\nr 5 6\n", AUTO), (true, true, 2));
+        // Without names or a count below it, a line is too long.
+        assert_eq!(found("2001 2004\n7 5 6\n7 8 9\n7 8 9\n", AUTO), (false, false, 2));
+        assert_eq!(found("2001 2004\n1 5\n7 8\n", AUTO), (false, false, 2));
+    }
+
+    #[test]
+    fn a_first_column_that_counts_is_an_index() {
+        for (text, index) in [
+            ("0,5\n1,6\n2,6\n", true),
+            ("1,5\n2,6\n3,6\n", true),
+            ("x,y\n1,5\n2,6\n3,6\n", true),
+            // Beyond the lines that are looked at, it may do what it wants.
+            (&((0..25).map(|i| format!("{},5\n", i % 22)).collect::<String>()), true),
+            ("0,5\n1,6\n", false),
+            ("0,5\n1,6\n3,7\n", false),
+            ("5,5\n6,6\n7,6\n", false),
+            ("0\n1\n2\n", false),
+            // A range of numbers, by columns.
+            ("0,3,6\n1,4,7\n2,5,8\n", false),
+        ] {
+            assert_eq!(found(text, AUTO).1, index, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_column_called_an_index_is_one() {
+        for (name, index) in [("", true), ("index", true), ("Unnamed: 0", true), ("ID", true), ("x", false)] {
+            let text = format!("{name},y\n17,5\n4,6\n");
+            assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
+            // The name alone makes a header of it.
+            let text = format!("{name},2001\n17,5\n4,6\n");
+            assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_name_columns_are_a_header_or_warned_of() {
+        for text in ["gene,2019,2020\ng1,5,6\ng2,7,8\n", "Sample_ID,0.5,24\na,5,6\nb,7,2\n"] {
+            assert_eq!(found(text, AUTO), (true, true, 2), "{text:?}");
+        }
+        for text in ["userId,10,20,47\n1,4.0,2,3\n3,1,5,1\n7,2,2.5,4\n", "player,10,20\n7,1,1\n3,4,5\n"] {
+            assert!(found(text, AUTO).0, "{text:?}");
+        }
+        for text in [
+            "year,2019,2020\ng1,5,6\ng2,7,2\ng3,1,1\n",
+            "miRNA,101,103,102\nlet7,4,2,3\nmir21,9,9,1\nmir5,0,0,1\n",
+            "2019,2020,2021\n5,6,1\n7,2,9\n",
+            "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
+        ] {
+            let table = judged(text, AUTO);
+            assert!(!table.labels.header, "{text:?}");
+            assert!(table.doubt().is_some_and(|doubt| doubt.contains("--header yes")), "{text:?}");
+        }
+        for text in ["2019,5,6\n7,8,9\n1,5,2\n", "1,2,3,5,8\n1,2,3,4,9\n5,1,1,1,1\n", "g1,3,4\ng2,5,1\ng3,4,4\n"] {
+            assert_eq!(judged(text, AUTO).doubt(), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_name_rows_are_an_index_or_warned_of() {
+        for text in
+            ["patient_id,x,y\n1001,5,3\n1007,6,1\n1003,1,1\n", "sampleID,x\n48,5\n11,3\n", "zip,x\n18135,4\n09412,3\n"]
+        {
+            assert!(found(text, AUTO).1, "{text:?}");
+        }
+        for text in [
+            "patient,x,y\n101,5,3\n103,6,1\n107,1,1\n120,8,8\n121,0,0\n",
+            "4801,5,3\n1101,6,1\n9101,1,1\n5555,8,8\n4444,0,0\n",
+            "entrez,a,b\n7422,5,0\n672,3,1\n1956,0,2\n",
+            // Several rows of one patient.
+            "patient_id,a,b\n10102,5,0\n10101,3,1\n10101,0,2\n10109,4,1\n",
+            "subject,a,b\n1,5,0\n1,3,1\n2,0,2\n2,4,1\n",
+            "10101,5,0\n10101,3,1\n10102,0,2\n10102,4,1\n",
+            "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
+        ] {
+            let table = judged(text, AUTO);
+            assert!(!table.labels.index_col, "{text:?}");
+            assert!(table.doubt().is_some_and(|doubt| doubt.contains("--index-col yes")), "{text:?}");
+        }
+        for text in [
+            "paid,x,y\n101,5,3\n103,6,1\n99,1,1\n120,8,8\n121,0,0\n",
+            "grid_id,x\n5,5\n5,3\n5,7\n",
+            "1,10,3\n2,20,1\n4,30,1\n5,40,8\n9,50,0\n",
+        ] {
+            let table = judged(text, AUTO);
+            assert_eq!((table.labels.index_col, table.doubt()), (false, None), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn conclusions_are_told_with_the_option_against_them() {
+        let note = |text: &str, options| {
+            let (lines, judged) = (lines_of(text), judged(text, options));
+            judged.note(&lines[0], &lines[usize::from(judged.labels.header)]).unwrap_or_default()
+        };
+        assert_eq!(
+            note(",0,1\n0,5,6\n", AUTO),
+            "the first line is taken as a header and the first column as row names; --header no, --index-col no to read them as \
+             data"
+        );
+        assert_eq!(note("a,b\nr,5\n", AUTO), "the first line is taken as a header and the first column as row names");
+        assert_eq!(note("a,b\n7,5\n", AUTO), "the first line is taken as a header");
+        assert_eq!(note("a\n7\n", AUTO), "the first line is taken as a header");
+        assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
+        assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
+        assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
+        assert!(judged("0,5\n1,6\n", AUTO).doubt().unwrap().contains("--index-col yes"));
+        let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
+        assert_eq!(note(",0,1\n0,5,6\n", asked), "");
+        assert_eq!(note("7,5\n3,2\n", AUTO), "");
+    }
+
+    #[test]
+    fn few_rows_that_may_have_names_are_warned_of() {
+        for (text, option) in [
+            // Years, times, wavelengths, and a count.
+            ("2019,2020,2021\n5,6,1\n", "--header yes"),
+            ("20,30,40,50\n5,6,1,0\n7,2,9,9\n", "--header yes"),
+            ("0,1\n5.5,6.5\n", "--header yes"),
+            // Numbers of samples, dates, and a title.
+            ("101,5,3\n205,6,1\n", "--index-col yes"),
+            ("20260101,5,3\n20260102,6,1\n", "--index-col yes"),
+            ("3,0.5,9\n8,0.1,2\n", "--index-col yes"),
+            ("patient,x,y\n7,5,3\n", "--index-col yes"),
+        ] {
+            let table = judged(text, AUTO);
+            let taken = if option == "--header yes" { table.labels.header } else { table.labels.index_col };
+            assert!(
+                !taken && table.doubt().is_some_and(|doubt| doubt.contains(option)),
+                "{text:?} {:?}",
+                table.doubt()
+            );
+            let said = TableOptions { header: Presence::No, index_col: Presence::No, ..AUTO };
+            let table = judged(&text.replace("patient", "1"), said);
+            assert_eq!(table.doubt(), None, "{text:?}");
+        }
+        for text in ["5,3,1\n4,6,2\n", "1,2,3\n4,5,6\n", "0.5,1\n0.7,0\n", "1,0\n1,1\n", "7,8,2\n", "1,1\n0,1\n"] {
+            assert_eq!(judged(text, AUTO).doubt(), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! SciPy's `.npz`: a zip archive with the arrays of a CSR or CSC matrix.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use serde::{Deserialize, Serialize};
+use zip::{CompressionMethod, ZipArchive};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::values::Values;
+
+use crate::formats::compressed::{Compressed, CompressedArrays};
+use crate::formats::io::{Section, io_error, open, read_full, skip};
+use crate::formats::limits::unpacked_bytes;
+use crate::formats::npy;
+use crate::formats::raw::RawArray;
+
+/// Where the arrays are in the archive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Arrays {
+    data: Member,
+    indices: Member,
+    indptr: Member,
+}
+
+/// One array of the archive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Member {
+    name: String,
+    raw: RawArray,
+    length: u64,
+    /// Position of its numbers in the file, if they are not compressed.
+    plain: Option<u64>,
+}
+
+fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
+    Error::input(format!("{path}: {what}"))
+}
+
+fn archive(path: &str) -> Result<ZipArchive<BufReader<File>>> {
+    ZipArchive::new(BufReader::new(open(path)?))
+        .map_err(|e| wrong(path, format!("is not a readable .npz archive: {e}")))
+}
+
+/// Reads the headers of the archive and its arrays; `size` is that of the file.
+///
+/// # Errors
+/// If it is no archive of a CSR or CSC matrix.
+pub fn header(path: &str, size: u64) -> Result<(Compressed, Arrays)> {
+    let mut zip = archive(path)?;
+    let names: Vec<String> = zip.file_names().filter_map(|name| Some(name.ok()?.to_string())).collect();
+    let has = |name: &str| names.iter().any(|n| n == name);
+    if !["data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"].iter().all(|n| has(n)) {
+        return Err(wrong(
+            path,
+            format!(
+                "holds {}, not a CSR or CSC matrix; write it by scipy.sparse.save_npz (after .tocsr()), or a dense array \
+                 by numpy.save",
+                names.join(", ")
+            ),
+        ));
+    }
+    let mut format = Vec::new();
+    let text = zip.by_name("format.npy").map_err(|e| wrong(path, e))?;
+    text.take(1 << 12).read_to_end(&mut format).map_err(|e| io_error(path, &e))?;
+    // An array of one string, in bytes or in UTF-32.
+    let tail: String =
+        format[format.len().saturating_sub(16)..].iter().filter(|b| **b != 0).map(|&b| char::from(b)).collect();
+    let by_columns = match tail.get(tail.len().saturating_sub(3)..) {
+        Some("csr") => false,
+        Some("csc") => true,
+        _ => return Err(wrong(path, "is a sparse matrix of a kind other than CSR and CSC; save it after .tocsr()")),
+    };
+    let shape = Member::find(path, &mut zip, "shape.npy", size)?.all(path)?;
+    let data = Member::find(path, &mut zip, "data.npy", size)?;
+    let indices = Member::find(path, &mut zip, "indices.npy", size)?;
+    let indptr = Member::find(path, &mut zip, "indptr.npy", size)?;
+    let matrix = Compressed::new(&shape, by_columns, [indptr.length, indices.length, data.length]);
+    Ok((matrix.map_err(|what| wrong(path, what))?, Arrays { data, indices, indptr }))
+}
+
+impl Member {
+    /// Reads the header of an array of the archive, which has `size` bytes.
+    fn find(path: &str, zip: &mut ZipArchive<BufReader<File>>, name: &str, size: u64) -> Result<Self> {
+        let mut file = zip.by_name(name).map_err(|e| wrong(path, format!("{name}: {e}")))?;
+        let stored = file.compression() == CompressionMethod::Stored;
+        let begin = file.data_start().filter(|_| stored);
+        let header = npy::header(&mut file).map_err(|e| wrong(path, format!("{name} {e}")))?;
+        let length = match header.shape[..] {
+            [] => 1,
+            [length] => length,
+            _ => return Err(wrong(path, format!("{name} has {} dimensions instead of one", header.shape.len()))),
+        };
+        if length.saturating_mul(header.raw.number.size() as u64) > unpacked_bytes(size, true) {
+            return Err(wrong(path, format!("{name} promises {length} numbers, more than the file can hold")));
+        }
+        let plain = begin.map(|begin| begin + header.raw.start);
+        Ok(Member { name: name.to_string(), raw: header.raw, length, plain })
+    }
+
+    /// All numbers of a short array.
+    fn all(&self, path: &str) -> Result<Vec<f64>> {
+        MemberReader::open(self, path)?.read(0..self.length)
+    }
+}
+
+/// Reads the numbers of a member: any of them, or from front to back if they are compressed.
+struct MemberReader {
+    path: String,
+    member: Member,
+    access: Access,
+}
+
+enum Access {
+    Random(File, u64),
+    Sequential(Box<dyn Read>),
+}
+
+impl MemberReader {
+    fn open(member: &Member, path: &str) -> Result<Self> {
+        let access = match member.plain {
+            Some(at) => Access::Random(open(path)?, at),
+            None => Access::Sequential(inflate(member, path)?),
+        };
+        Ok(MemberReader { path: path.to_string(), member: member.clone(), access })
+    }
+
+    fn read(&mut self, range: Range<u64>) -> Result<Vec<f64>> {
+        let raw = &self.member.raw;
+        let (count, size) = ((range.end - range.start) as usize, raw.number.size());
+        let mut bytes = vec![0; count * size];
+        let read = match &mut self.access {
+            Access::Random(file, begin) => file.read_exact_at(&mut bytes, *begin + range.start * size as u64),
+            Access::Sequential(from) => match read_full(from, &mut bytes) {
+                Ok(got) if got < bytes.len() => Err(ErrorKind::UnexpectedEof.into()),
+                read => read.map(drop),
+            },
+        };
+        read.map_err(|e| io_error(&format!("{}: {}", self.path, self.member.name), &e))?;
+        let mut out = vec![0.0; count];
+        raw.number.decode(&bytes, raw.big_endian, &mut out);
+        Ok(out)
+    }
+}
+
+/// The numbers of a compressed member. The archive's own reader cannot outlive the archive; a section of the file can.
+fn inflate(member: &Member, path: &str) -> Result<Box<dyn Read>> {
+    let mut zip = archive(path)?;
+    let index = zip.index_for_name(&member.name).ok_or_else(|| wrong(path, "has changed while it was read"))?;
+    let file = zip.by_index_raw(index).map_err(|e| wrong(path, e))?;
+    if file.compression() != CompressionMethod::Deflated {
+        return Err(wrong(path, format!("{} is compressed by a method that is not supported", member.name)));
+    }
+    let at = file.data_start().ok_or_else(|| wrong(path, "is damaged"))?;
+    let packed = Section { file: open(path)?, at, end: at.saturating_add(file.compressed_size()) };
+    let mut numbers = flate2::bufread::DeflateDecoder::new(BufReader::with_capacity(1 << 17, packed));
+    skip(&mut numbers, member.raw.start).map_err(|e| io_error(path, &e))?;
+    Ok(Box::new(numbers))
+}
+
+impl Arrays {
+    /// What the entries are.
+    pub fn values(&self) -> Values {
+        self.data.raw.number.values()
+    }
+
+    /// Whether any part can be read on its own: the long arrays are not compressed.
+    pub fn divisible(&self) -> bool {
+        self.data.plain.is_some() && self.indices.plain.is_some()
+    }
+
+    /// The content of `indptr`, and a reader of the other arrays.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn open(&self, path: &str) -> Result<(Vec<f64>, Box<dyn CompressedArrays>)> {
+        let starts = self.indptr.all(path)?;
+        let reader = ArraysReader {
+            indices: MemberReader::open(&self.indices, path)?,
+            data: MemberReader::open(&self.data, path)?,
+        };
+        Ok((starts, Box::new(reader)))
+    }
+}
+
+struct ArraysReader {
+    indices: MemberReader,
+    data: MemberReader,
+}
+
+impl CompressedArrays for ArraysReader {
+    fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
+        Ok((self.indices.read(range.clone())?, self.data.read(range)?))
+    }
+}

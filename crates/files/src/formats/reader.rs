@@ -1,0 +1,52 @@
+//! What the readers of all formats share: how they hand over entries.
+
+use std::ops::Range;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::policy::EntryPolicy;
+use fednmf_linalg::Real;
+
+use crate::formats::refusal::Refusal;
+
+/// Receives (row, column, value) of each entry, numbered as in the file; the error says what is wrong with the value.
+/// Readers are generic in it because it is called once per entry.
+pub trait EntrySink: FnMut(usize, usize, f64) -> std::result::Result<(), String> {}
+
+impl<F: FnMut(usize, usize, f64) -> std::result::Result<(), String>> EntrySink for F {}
+
+/// The result of parsing a block of text; an error comes with the byte of the block at which its line begins.
+pub type BlockResult<T> = std::result::Result<T, (usize, Refusal)>;
+
+/// Reads a dense file in storage order. A *line* is a row, or a column of a file stored by columns.
+pub trait DenseReader<T: Real> {
+    /// Reads the entries `within` of each of `lines` into `out`, line after line. Successive calls move forward through
+    /// the reader's part of the file; several lines are only requested whole. Whoever calls it checks the entries.
+    ///
+    /// # Errors
+    /// If the file does not hold them.
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
+
+    /// Which entries are accepted.
+    fn policy(&self) -> EntryPolicy;
+
+    /// The error about the entry `at` of line `line`, which is refused for a reason.
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error;
+
+    /// Checks entries that were read.
+    ///
+    /// # Errors
+    /// If one is not accepted.
+    fn check(&self, lines: Range<usize>, within: Range<usize>, entries: &[T]) -> Result<()> {
+        let Some((at, why)) = self.policy().first_refused(entries) else { return Ok(()) };
+        Err(self.refusal(lines.start + at / within.len(), within.start + at % within.len(), &why))
+    }
+
+    /// Reads entries and checks them.
+    ///
+    /// # Errors
+    /// As both.
+    fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        self.read(lines.clone(), within.clone(), out)?;
+        self.check(lines, within, out)
+    }
+}

@@ -1,0 +1,430 @@
+//! Tables in text: CSV, TSV and numbers separated by blanks, with or without a header line and a first column of names.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::Labels;
+use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_data::values::Values;
+use fednmf_linalg::Real;
+
+use crate::formats::fields::{
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_whole, next_line, number, text_of,
+};
+use crate::formats::io::InputFile;
+use crate::formats::labels::Judgement;
+use crate::formats::like_triples;
+use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
+use crate::formats::reader::DenseReader;
+use crate::formats::refusal::Refusal;
+use crate::formats::text::{LineCursor, TextBlocks};
+
+/// How a table is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// The byte between fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Whether there is a header, and whether each row begins with a name.
+    pub labels: Labels,
+    /// Position of the first row of numbers in the (uncompressed) text.
+    pub start: u64,
+    pub cols: usize,
+    /// What was concluded from the first lines, and which option says otherwise.
+    pub note: Option<String>,
+    /// Why the first line or column may be names, where it is taken as data.
+    pub doubt: Option<String>,
+}
+
+/// Derives the layout from the first lines; `tabs` fixes the separator.
+///
+/// # Errors
+/// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise.
+pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
+    let lines = FirstLines::read(file, tabs)?;
+    lines.check_quotes(file)?;
+    let all = lines.fields();
+    if let Some(line) = decimal_comma(lines.lines()) {
+        return Err(file.error(format!(
+            "line {line}: has numbers with a decimal comma between semicolons; write them with decimal points (in a shell: tr \
+             ',;' '.,')"
+        )));
+    }
+    let judged = Judgement::of(&all, options);
+    let Labels { header: titled, index_col: named } = judged.labels;
+    let rows = &all[usize::from(titled)..];
+    let (Some(row), Some(start)) = (rows.first(), lines.offset(usize::from(titled))) else {
+        return Err(
+            file.error(Refusal::quoting(lines.first(), |text| format!("line 1: expected numbers, found {text}")))
+        );
+    };
+    if named && row.len() == 1 {
+        return Err(file.error("--index-col yes: the table has one column only; leave the option out"));
+    }
+    if options.format == TableFormat::Auto
+        && options.index_col == Presence::Auto
+        && row.len() <= like_triples::MOST_FIELDS
+    {
+        let many = FirstLines::read_many(file, tabs, like_triples::LOOK)?;
+        if let Some(why) = like_triples::why(&many.fields(), titled) {
+            return Err(file.error(why.map(|why| {
+                format!(
+                    "looks like triples, an entry on each line (user, item, value): {why}; --format triples reads it so, --format \
+                     table reads each line as a row of the matrix"
+                )
+            })));
+        }
+    }
+    let columns = row.len() - usize::from(named);
+    let names = all[0].len();
+    // A single field is a title.
+    if titled && names > 1 && names != columns && names != row.len() {
+        return Err(file.error(format!(
+            "line 1: the header has {names} fields, but the first row has {}; correct one of them, or leave the header out and \
+             give --header no",
+            row.len()
+        )));
+    }
+    let notes: Vec<String> = [judged.note(&all[0], row), lines.note()].into_iter().flatten().collect();
+    let (note, doubt) = ((!notes.is_empty()).then(|| notes.join("; ")), judged.doubt());
+    Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
+}
+
+/// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with a
+/// decimal comma.
+fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
+    let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
+    let wrong = |line: &[u8]| {
+        let is_number = |field: &[u8]| number(&with_point(field)).is_some();
+        let has_comma = fields(line, b';').any(|field| field.contains(&b',') && is_number(field));
+        let mut values = fields(line, b';').skip(1).peekable();
+        has_comma && values.peek().is_some() && values.all(is_number)
+    };
+    (1..).zip(lines).find_map(|(at, line)| wrong(line).then_some(at))
+}
+
+/// The names in the header and those in the index column, where there are such.
+///
+/// # Errors
+/// As [`header`].
+pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Names> {
+    let table = header(file, tabs, options)?;
+    let lines = FirstLines::read(file, tabs)?;
+    let columns = table.labels.header.then(|| {
+        let first = fields(lines.first(), table.separator);
+        let all: Vec<String> = first.map(text_of).collect();
+        // The name of the index column may be there or not.
+        let extra = all.len().saturating_sub(table.cols);
+        if all.len() == table.cols + usize::from(table.labels.index_col) || all.len() == table.cols {
+            all.into_iter().skip(extra).collect()
+        } else {
+            Vec::new()
+        }
+    });
+    let mut rows = table.labels.index_col.then(Vec::new);
+    if let Some(rows) = &mut rows {
+        let mut blocks = TextBlocks::open(file, table.start, 0, 1)?;
+        while let Some((text, _)) = blocks.next_block()? {
+            let mut at = 0;
+            while let Some(line) = next_line(text, &mut at) {
+                rows.extend(fields(&text[line], table.separator).next().map(text_of));
+            }
+        }
+    }
+    Ok((columns.filter(|names| !names.is_empty()), rows))
+}
+
+impl Table {
+    /// What the numbers in these lines are.
+    pub fn values(&self, text: &[u8]) -> Values {
+        let mut at = 0;
+        while let Some(line) = next_line(text, &mut at) {
+            let mut numbers = fields(&text[line], self.separator).skip(usize::from(self.labels.index_col));
+            if !numbers.all(is_whole) {
+                return Values::Double;
+            }
+        }
+        Values::Whole
+    }
+
+    /// Parses row `row` into `out`.
+    fn parse<T: Real>(
+        &self,
+        line: &[u8],
+        row: usize,
+        policy: EntryPolicy,
+        out: &mut [T],
+    ) -> std::result::Result<(), Refusal> {
+        let mut count = 0;
+        for field in fields(line, self.separator).skip(usize::from(self.labels.index_col)) {
+            if let Some(out) = out.get_mut(count) {
+                let wrong = |why| format!("the entry in {} {why}", position(row, count));
+                *out = entry(field, policy).map_err(|why| why.map(wrong))?;
+            }
+            count += 1;
+        }
+        if count == self.cols {
+            Ok(())
+        } else if ends_within_quotes(line, self.separator) {
+            Err(OPEN_QUOTE.into())
+        } else {
+            Err(format!("has {count} numbers, but the first row has {}", self.cols).into())
+        }
+    }
+}
+
+/// The value of a field: NaN if it is missing, and missing values are accepted.
+///
+/// # Errors
+/// The reason why it is refused, as a predicate: "is …".
+pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
+    let remedy = policy.nan_remedy;
+    match number(field) {
+        Some(value) => Ok(policy.check(value)?),
+        None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
+        None if field.is_empty() => Err(format!("is empty; {remedy}").into()),
+        None if is_missing(field) => Err(Refusal::quoting(field, |text| format!("is {text}, not a number; {remedy}"))),
+        None => Err(Refusal::quoting(field, |text| format!("is {text}, not a number"))),
+    }
+}
+
+/// Reader of a table's rows.
+pub struct TableReader<'a> {
+    file: &'a InputFile,
+    table: &'a Table,
+    lines: LineCursor,
+    policy: EntryPolicy,
+    /// The current row, if it is requested in several pieces.
+    row: Vec<f64>,
+    /// Index of the next row.
+    next: usize,
+}
+
+impl<'a> TableReader<'a> {
+    /// Reads from `blocks`, which begin with row `first` of the table.
+    pub fn new(file: &'a InputFile, table: &'a Table, blocks: TextBlocks, first: usize, policy: EntryPolicy) -> Self {
+        TableReader { file, table, lines: LineCursor::new(blocks), policy, row: Vec::new(), next: first }
+    }
+
+    fn next_row<T: Real>(&mut self, out: &mut [T]) -> Result<()> {
+        self.next += 1;
+        self.lines.parse(next_line, |line| self.table.parse(line, self.next - 1, self.policy, out))
+    }
+}
+
+impl<T: Real> DenseReader<T> for TableReader<'_> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        let width = self.table.cols;
+        if within.len() == width {
+            return out.chunks_exact_mut(width).try_for_each(|row| self.next_row(row));
+        }
+        // A row that is requested in pieces is parsed once.
+        if lines.start == self.next {
+            let mut row = std::mem::take(&mut self.row);
+            row.resize(width, 0.0);
+            self.next_row(&mut row)?;
+            self.row = row;
+        }
+        let piece = &self.row[within.clone()];
+        out.iter_mut().zip(piece).for_each(|(out, &x)| *out = T::from_f64(x));
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        self.file.error(format!("the entry in {} {why}", position(line, at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const AUTO: TableOptions =
+        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Auto };
+
+    fn with_file<R>(text: &str, f: impl FnOnce(&InputFile) -> R) -> R {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        f(&InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false })
+    }
+
+    fn head(text: &str, options: TableOptions) -> Result<Table> {
+        with_file(text, |file| header(file, false, options))
+    }
+
+    /// Whether a header and an index column are found, and how many columns of numbers.
+    fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
+        let table = head(text, options).unwrap_or_else(|e| panic!("{text:?}: {e}"));
+        (table.labels.header, table.labels.index_col, table.cols)
+    }
+
+    #[test]
+    fn headers_and_names_are_distinguished_from_numbers() {
+        for (text, separator, labels, start, cols) in [
+            ("1,2,3\n4,5,6\n", b',', (false, false), 0, 3),
+            ("a,b,c\n1,2,3\n", b',', (true, false), 6, 3),
+            ("# note\n\n,a,b\ncell1,1,2\n", b',', (true, true), 13, 2),
+            (",0,1\n0,5,6\n", b',', (true, true), 5, 2),
+            ("a b\nr1 5 6\n", b' ', (true, true), 4, 2),
+            ("gene;x;y\n\"one; two\";1;2\n", b';', (true, true), 9, 2),
+            ("g1\t1\t2\ng2\t3\t4\n", b'\t', (false, true), 0, 2),
+            ("1.5\n2.5\n", b',', (false, false), 0, 1),
+            ("  1.0e+00   2.0e+00\n", b' ', (false, false), 0, 2),
+            ("a,b\r\n1,2\r\n", b',', (true, false), 5, 2),
+            ("\u{feff}1,2\n3,4\n", b',', (false, false), 3, 2),
+        ] {
+            let table = head(text, AUTO).unwrap();
+            let labels = Labels { header: labels.0, index_col: labels.1 };
+            assert_eq!(
+                Table { note: None, doubt: None, ..table },
+                Table { separator, labels, start, cols, note: None, doubt: None },
+                "{text:?}"
+            );
+        }
+        for (text, what) in [
+            ("gene,a,b,c,d\ng1,1,2,3\ng2,3,4,5\n", "5 fields, but the first row has 4"),
+            ("a,b\n1,2,3,4\n", "2 fields, but the first row has 4"),
+            ("\u{feff}a,b\r1,2\r3,4", "carriage return"),
+            ("\"a\nb\",c,d\n1,2,3\n4,5,6\n", "line 1: a quotation mark is not closed"),
+            ("x,y,z\n\"a\nb\",2,3\n4,5,6\n", "line 2: a quotation mark is not closed"),
+        ] {
+            assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
+        }
+        for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
+            assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
+        }
+        // Commas in names are none of numbers.
+        for text in [
+            "id;a;b\nr1;0.5;0.25\n\"Smith, J\";0.5;0.75\n",
+            "id;\"1,2-DCE\";\"1,3-DCE\"\nr1;0.5;0.25\nr2;0.5;0.75\n",
+            "id;a;b\n1,2-DCE;0.5;0.25\nT2;0.5;0.75\n",
+        ] {
+            let table = head(text, AUTO).unwrap();
+            assert_eq!((table.separator, table.cols), (b';', 2), "{text:?}");
+        }
+        assert!(head("", AUTO).unwrap_err().message.contains("no line"));
+        assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn ratings_are_not_read_as_rows_of_numbers() {
+        let unordered: String = (0..40).map(|i| format!("{}\t{}\t{}\n", i * 7 % 20 + 3, i * 11 % 37, i % 5)).collect();
+        for text in [
+            "userId,movieId,rating\n1,31,2.5\n2,10,4\n3,17,5\n",
+            ",user,item,rating\n0,1,31,2.5\n1,1,10,4\n2,2,17,5\n",
+            "user_id,item_id\n7,3\n8,3\n9,1\n",
+            "i,j,x\n0,5,1.5\n1,2,2.5\n",
+            "1,10,5\n1,11,3\n2,10,4\n",
+            "0 1\n0 2\n1 2\n",
+            "a,x,5\na,y,1\nb,x,2\nb,z,4\n",
+            "196,242,3,881250949\n196,302,3,891717742\n205,377,1,878887116\n",
+            &unordered,
+        ] {
+            let error = head(text, AUTO).unwrap_err();
+            assert!(error.exit_code() == 2, "{text:?}");
+            for word in ["--format triples", "--format table", "triples"] {
+                assert!(error.message.contains(word), "{text:?}: {}", error.message);
+            }
+            let table = TableOptions { format: TableFormat::Table, ..AUTO };
+            assert!(head(text, table).is_ok(), "{text:?}");
+        }
+        let titled = head("userId,movieId,rating\n1,\"Film 24, \"\"x\"\"\",2.5\n", AUTO).unwrap_err().message;
+        assert!(titled.contains("userId and movieId") && titled.contains("--format triples"), "{titled}");
+        for text in [
+            // Decimals, zeros and ones, pairs that repeat, few rows without order, names, more columns.
+            "1.5,2,3\n1.5,3,4\n2.5,4,4\n",
+            "0,1\n0,0\n1,1\n1,0\n",
+            "5,2,1\n3,1,1\n5,2,0\n3,1,1\n",
+            "3,1,2\n1,0,2\n3,4,4\n",
+            "g1,3,4\ng1,4,5\ng2,5,1\n",
+            "1,2,3,4,5,6\n1,3,4,5,6,7\n2,2,2,2,2,2\n",
+            "id,width,height\n0,5,3\n1,5,2\n2,7,9\n",
+            "1,2,3\n4,5,6\n7,8,9\n",
+        ] {
+            assert!(head(text, AUTO).is_ok(), "{text:?}: {}", head(text, AUTO).unwrap_err());
+        }
+    }
+
+    #[test]
+    fn options_decide() {
+        let options = |header, index_col| TableOptions { header, index_col, ..AUTO };
+        use Presence::{Auto, No, Yes};
+        let text = "0,1,2\n1,5,6\n2,7,8\n3,9,9\n";
+        for (header, index, expected) in [
+            (Auto, Auto, (true, true, 2)),
+            (No, Auto, (false, true, 2)),
+            (Auto, No, (true, false, 3)),
+            (No, No, (false, false, 3)),
+            (Yes, Yes, (true, true, 2)),
+        ] {
+            assert_eq!(found(text, options(header, index)), expected, "{header:?} {index:?}");
+        }
+        assert_eq!(found("7,8\n9,9\n", options(Yes, Yes)), (true, true, 1));
+        assert_eq!(found("a,1,2\nb,3,4\n", options(Auto, No)), (true, false, 3));
+        assert!(head("7\n8\n", options(No, Yes)).unwrap_err().message.contains("one column"));
+        assert!(head("7,8\n", options(Yes, Auto)).unwrap_err().message.contains("expected numbers"));
+    }
+
+    #[test]
+    fn names_are_those_of_the_numbers() {
+        let read = |text: &str| with_file(text, |file| names(file, false, AUTO)).unwrap();
+        let list = |names: Option<Vec<String>>| names.map(|names| names.join("|"));
+        for (text, columns, rows) in [
+            ("# by hand\n,\"a \"\"x\"\"\",b\nr,1,2\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
+            // Below the comments # is a character like others, and a line of names above the rows is their header.
+            ("well,a,b\n#1,1,2\n#2,3,4\n", Some("a|b"), Some("#1|#2")),
+            ("# 3 by 2\n#well,a,b\nx,1,2\ny,3,4\n", Some("a|b"), Some("x|y")),
+            ("#1,1,2\nx,1,2\ny,3,4\n", None, Some("x|y")),
+            ("a b\nr 1 2\n", Some("a|b"), Some("r")),
+            ("a,b\n7,2\n", Some("a|b"), None),
+            ("r,1,2\ns,3,4\n", None, Some("r|s")),
+            ("7,1,2\n", None, None),
+            // A title, not names.
+            ("Measurements\n7,1,3\n8,9,2\n", None, None),
+        ] {
+            let (found_columns, found_rows) = read(text);
+            assert_eq!((list(found_columns).as_deref(), list(found_rows).as_deref()), (columns, rows), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_parsed_or_refused() {
+        let labels = Labels { header: false, index_col: true };
+        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, doubt: None };
+        let policy = EntryPolicy::default();
+        let mut out = [0.0f64; 3];
+        table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
+        assert_eq!(out, [1.0, 2.5, 30.0]);
+        for (line, names) in [
+            ("a,1,2", "has 2 numbers, but the first row has 3"),
+            ("\"a", "line breaks within quotation marks are not supported"),
+            ("a,1,2,3,4", "has 4 numbers"),
+            ("a,1,,3", "row 4, column 1 is empty; if that marks a missing value, --missing nan"),
+            ("a,1,NA,3", "'NA', not a number; if that marks a missing value, --missing nan"),
+            ("a,1,x,3", "'x', not a number"),
+            ("a,1,nan,3", "NaN"),
+            ("a,1,-2,3", "negative"),
+        ] {
+            let message = table.parse(line.as_bytes(), 4, policy, &mut out).unwrap_err().reason(false);
+            assert!(message.contains(names), "{line}: {message}");
+        }
+    }
+
+    #[test]
+    fn missing_values_are_read_where_they_are_accepted() {
+        let labels = Labels { header: false, index_col: false };
+        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, doubt: None };
+        let policy = EntryPolicy { allow_nan: true, ..EntryPolicy::default() };
+        let mut out = [0.0f32; 8];
+        table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();
+        assert!(out[0] == 1.0 && out[1..].iter().all(|x| x.is_nan()), "{out:?}");
+        assert!(table.parse(b"1,x,1,1,1,1,1,1", 0, policy, &mut out).is_err());
+    }
+}

@@ -1,0 +1,423 @@
+//! Triples (`--format triples`): each line of a table in text is an entry of a sparse matrix users × items: user, item and
+//! value, or 1 without a value. Users and items are any text; whole numbers are in ascending order, other names in that
+//! of their first appearance.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::Result;
+use fednmf_data::Labels;
+use fednmf_data::values::Values;
+
+use crate::formats::fields::{
+    FirstLines, counts_from, fields, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, next_line,
+    number, text_of,
+};
+use crate::formats::io::InputFile;
+use crate::formats::limits::check_shape;
+use crate::formats::options::{Names, Presence, TableOptions};
+use crate::formats::reader::EntrySink;
+use crate::formats::refusal::Refusal;
+use crate::formats::text::{TextBlocks, error_at};
+
+/// How the triples are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Triples {
+    /// The byte between fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Whether there is a header, and whether each line begins with a field that is no part of the triple.
+    pub labels: Labels,
+    /// Position of the first entry in the (uncompressed) text.
+    pub start: u64,
+    /// Fields of each line.
+    width: usize,
+    /// What was concluded from the first lines, and which option says otherwise.
+    pub note: Option<String>,
+    /// Only on the rank that read the header: the others need no names.
+    #[serde(skip)]
+    keys: Option<Arc<Keys>>,
+}
+
+/// The rows of the users and the columns of the items.
+#[derive(Debug, PartialEq, Eq)]
+struct Keys {
+    users: Index,
+    items: Index,
+}
+
+/// Names and their positions.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Index {
+    places: HashMap<Vec<u8>, u32>,
+    /// Whether a name is no whole number.
+    words: bool,
+}
+
+impl Index {
+    fn insert(&mut self, name: &[u8]) {
+        if !self.places.contains_key(name) {
+            self.places.insert(name.to_vec(), self.places.len() as u32);
+            self.words |= integer(name).is_none();
+        }
+    }
+
+    /// Puts whole numbers in ascending order.
+    fn sort(&mut self) {
+        if !self.words {
+            let mut all: Vec<(Option<i64>, &mut u32)> =
+                self.places.iter_mut().map(|(name, place)| (integer(name), place)).collect();
+            all.sort_unstable_by_key(|(number, _)| *number);
+            (0..).zip(all).for_each(|(at, (_, place))| *place = at);
+        }
+    }
+
+    /// The names in order.
+    fn names(&self) -> Vec<String> {
+        let mut all: Vec<(u32, &Vec<u8>)> = self.places.iter().map(|(name, &place)| (place, name)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, name)| text_of(name)).collect()
+    }
+}
+
+/// A matrix in triples: the layout of the lines, its shape, and the number of its entries.
+pub struct Header {
+    pub triples: Triples,
+    pub shape: (usize, usize),
+    pub entries: u64,
+    /// What the values are.
+    pub values: Values,
+}
+
+/// Reads the whole file to find users and items; `tabs` fixes the separator.
+///
+/// # Errors
+/// If the file cannot be read, or a line is no triple.
+pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Header> {
+    let mut triples = layout(file, tabs, options)?;
+    let mut keys = Keys { users: Index::default(), items: Index::default() };
+    let (mut entries, mut values) = (0, Values::Whole);
+    let mut blocks = TextBlocks::open(file, triples.start, 0, 1)?;
+    while let Some((text, offset)) = blocks.next_block()? {
+        triples.each(file, text, offset, |_, user, item, value| {
+            keys.users.insert(user);
+            keys.items.insert(item);
+            entries += 1;
+            if value.is_finite() && value.fract() != 0.0 {
+                values = Values::Double;
+            }
+            Ok(())
+        })?;
+    }
+    let shape = (keys.users.places.len(), keys.items.places.len());
+    check_shape(shape.0, shape.1, Some(entries)).map_err(|what| file.error(what))?;
+    keys.users.sort();
+    keys.items.sort();
+    triples.keys = Some(Arc::new(keys));
+    Ok(Header { triples, shape, entries, values })
+}
+
+/// The names of items (columns) and users (rows).
+///
+/// # Errors
+/// As [`header`].
+pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Names> {
+    let keys = header(file, tabs, options)?.triples.keys;
+    Ok((keys.as_ref().map(|keys| keys.items.names()), keys.map(|keys| keys.users.names())))
+}
+
+/// Whether the first fields can only be what the columns are called.
+fn name_users_and_items(first: &[&[u8]]) -> bool {
+    matches!(first, [user, item, ..] if names_users(user) && (names_users(item) || names_an_id(item) || heads_names(item)))
+}
+
+fn names_users(field: &[u8]) -> bool {
+    const WORDS: [&[u8]; 8] = [b"user", b"users", b"customer", b"client", b"patient", b"product", b"movie", b"reader"];
+    names_an_id(field) || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Derives the layout from the first lines.
+fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
+    let lines = FirstLines::read(file, tabs)?;
+    let all = lines.fields();
+    let (first, below) = (&all[0], &all[1..]);
+    // A header has a name above numbers; without a value, that is known of users or items that are numbers.
+    let above_numbers = |j: usize| {
+        let mut column = below.iter().filter_map(|line| line.get(j)).peekable();
+        is_name(first[j]) && column.peek().is_some() && column.all(|field| !is_name(field))
+    };
+    let header = match options.header {
+        Presence::Yes => true,
+        Presence::No => false,
+        Presence::Auto => {
+            // Beside two numbers a third field that is none is an entry that cannot be read.
+            let titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
+            let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
+            unnamed_index || titles || name_users_and_items(first)
+        }
+    };
+    let unsure = options.header == Presence::Auto && !header && first.iter().all(|field| is_name(field));
+    let entries = &all[usize::from(header)..];
+    let (Some(entry), Some(start)) = (entries.first(), lines.offset(usize::from(header))) else {
+        return Err(file.error("holds a header, but no entry below it"));
+    };
+    let width = entry.len();
+    let index_col = match options.index_col {
+        Presence::Yes => true,
+        Presence::No => false,
+        // A triple may be followed by more, such as the time of a rating.
+        Presence::Auto if width > 3 => {
+            let column = entries.iter().map(|line| line.first().copied().unwrap_or_default());
+            let counts = counts_from(column).is_some_and(|from| (0..=1).contains(&from));
+            header && names_an_index(first[0]) || entries.len() > 2 && counts
+        }
+        Presence::Auto => width == 3 && header && (first[0].is_empty() || first[0].starts_with(b"Unnamed: 0")),
+    };
+    let used = width - usize::from(index_col);
+    if used < 2 {
+        return Err(file.error(Refusal::quoting(lines.first(), |text| {
+            format!("--format triples: expected lines of user, item and value, or of user and item; found {text}")
+        })));
+    }
+    let mut parts = Vec::new();
+    if header && options.header == Presence::Auto {
+        parts.push("the first line is taken as a header");
+    }
+    if index_col && options.index_col == Presence::Auto {
+        parts.push("the first column is taken as an index and not used; --index-col no to read it as users");
+    }
+    if unsure {
+        parts.push("the first line is taken as an entry; --header yes if it names the columns");
+    }
+    if used > 3 {
+        parts.push("the columns after user, item and value are not used");
+    }
+    let comments = lines.note();
+    parts.extend(comments.as_deref());
+    let note = (!parts.is_empty()).then(|| parts.join("; "));
+    Ok(Triples { separator: lines.separator, labels: Labels { header, index_col }, start, width, note, keys: None })
+}
+
+impl Triples {
+    /// Calls `visit` with the position, user, item and value of each line of a block of text at byte `offset`.
+    fn each(
+        &self,
+        file: &InputFile,
+        text: &[u8],
+        offset: u64,
+        mut visit: impl FnMut(u64, &[u8], &[u8], f64) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let mut at = 0;
+        let mut line_fields: Vec<&[u8]> = Vec::new();
+        while let Some(line) = next_line(text, &mut at) {
+            let place = offset + line.start as u64;
+            line_fields.clear();
+            line_fields.extend(fields(&text[line], self.separator));
+            let seen = self.triple(&line_fields);
+            let taken = seen.and_then(|(user, item, value)| Ok(visit(place, user, item, value)?));
+            taken.map_err(|what| error_at(file, place, what))?;
+        }
+        Ok(())
+    }
+
+    /// User, item and value of a line.
+    fn triple<'a>(&self, line: &[&'a [u8]]) -> std::result::Result<(&'a [u8], &'a [u8], f64), Refusal> {
+        if line.len() != self.width {
+            return Err(format!("has {} fields, but the first line has {}", line.len(), self.width).into());
+        }
+        let used = &line[usize::from(self.labels.index_col)..];
+        if used[0].is_empty() || used[1].is_empty() {
+            return Err(format!("the {} is empty", if used[0].is_empty() { "user" } else { "item" }).into());
+        }
+        let value = match used.get(2) {
+            None => 1.0,
+            Some(field) if is_missing(field) => f64::NAN,
+            Some(field) => number(field)
+                .ok_or_else(|| Refusal::quoting(field, |text| format!("the value is {text}, not a number")))?,
+        };
+        Ok((used[0], used[1], value))
+    }
+}
+
+/// Reads the entries as bytes that any rank can decode; on the rank that read the header.
+pub struct TriplesReader<'a> {
+    file: &'a InputFile,
+    triples: &'a Triples,
+    keys: &'a Keys,
+    blocks: TextBlocks,
+}
+
+/// Row, column, value, and position in the text.
+const ENTRY_BYTES: usize = 24;
+
+impl<'a> TriplesReader<'a> {
+    /// Starts at the first entry.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(file: &'a InputFile, triples: &'a Triples) -> Result<Self> {
+        let Some(keys) = triples.keys.as_deref() else {
+            return Err(file.error("only the rank that read the header can read the entries"));
+        };
+        Ok(TriplesReader { file, triples, keys, blocks: TextBlocks::open(file, triples.start, 0, 1)? })
+    }
+
+    /// The fraction of the file that was read.
+    pub fn done(&self) -> f64 {
+        self.blocks.done()
+    }
+
+    /// The next entries, or `None` at the end of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>> {
+        let place_of = |index: &Index, name: &[u8]| index.places.get(name).copied();
+        let mut chunk = Vec::new();
+        // An empty chunk would be the end; a block may hold comments only.
+        while chunk.is_empty() {
+            let Some((text, offset)) = self.blocks.next_block()? else { return Ok(None) };
+            self.triples.each(self.file, text, offset, |place, user, item, value| {
+                let (Some(row), Some(col)) = (place_of(&self.keys.users, user), place_of(&self.keys.items, item))
+                else {
+                    return Err("has changed since the file was first read".to_string());
+                };
+                chunk.extend_from_slice(&row.to_le_bytes());
+                chunk.extend_from_slice(&col.to_le_bytes());
+                chunk.extend_from_slice(&value.to_le_bytes());
+                chunk.extend_from_slice(&place.to_le_bytes());
+                Ok(())
+            })?;
+        }
+        Ok(Some(chunk))
+    }
+}
+
+/// Passes the entries of a chunk to `sink`, and returns their number.
+///
+/// # Errors
+/// With the line of the entry that `sink` refuses.
+pub fn decode(file: &InputFile, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
+    let entries = chunk.as_chunks::<ENTRY_BYTES>().0;
+    for entry in entries {
+        let [position, value, place] = [0, 8, 16].map(|at| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&entry[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        });
+        let (row, col) = (position & 0xffff_ffff, position >> 32);
+        let taken = sink(row as usize, col as usize, f64::from_bits(value));
+        taken.map_err(|what| error_at(file, place, what))?;
+    }
+    Ok(entries.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::formats::options::TableFormat;
+
+    const OPTIONS: TableOptions =
+        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Triples };
+
+    /// The entries in a text, the names of users and items, and the note.
+    type Contents = (Vec<(usize, usize, f64)>, [String; 2], Option<String>);
+
+    fn read(text: &str, options: TableOptions) -> Result<Contents> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let file = InputFile {
+            path: file.into_temp_path().keep().unwrap().to_str().unwrap().to_string(),
+            gz: false,
+            private: false,
+        };
+        let done = (|| {
+            let Header { triples, shape, entries, .. } = header(&file, false, options)?;
+            let mut found = Vec::new();
+            let mut reader = TriplesReader::open(&file, &triples)?;
+            while let Some(chunk) = reader.next_chunk()? {
+                decode(&file, &chunk, &mut |i, j, value| {
+                    found.push((i, j, value));
+                    Ok(())
+                })?;
+            }
+            assert_eq!(found.len() as u64, entries);
+            let (items, users) = names(&file, false, options)?;
+            let (users, items) = (users.unwrap(), items.unwrap());
+            assert_eq!(shape, (users.len(), items.len()));
+            Ok((found, [users.join(" "), items.join(" ")], triples.note))
+        })();
+        std::fs::remove_file(&file.path).unwrap();
+        done
+    }
+
+    #[test]
+    fn names_of_users_and_items_are_a_header_also_above_names() {
+        let is = |fields: [&str; 2]| name_users_and_items(&fields.map(str::as_bytes));
+        for pair in [["customer", "product"], ["user", "item"], ["customer_id", "product_id"], ["patient", "gene"]] {
+            assert!(is(pair), "{pair:?}");
+        }
+        assert!(!is(["ann", "milk"]) && !is(["user", "milk"]) && !is(["madrid", "item"]));
+    }
+
+    #[test]
+    fn numbers_are_sorted_and_names_in_order_of_appearance() {
+        let (entries, names, _) = read("10,b,2\n9,a,0.5\n10,a,3\n-1,b,1\n", OPTIONS).unwrap();
+        assert_eq!(entries, [(2, 0, 2.0), (1, 1, 0.5), (2, 1, 3.0), (0, 0, 1.0)]);
+        assert_eq!(names, ["-1 9 10", "b a"]);
+        // One name that is no number makes all of them text, and 07 is another name than 7.
+        let (entries, names, _) = read("7,1\n3,2\n07,1\n", OPTIONS).unwrap();
+        assert_eq!((entries, names), (vec![(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)], ["7 3 07".into(), "1 2".into()]));
+    }
+
+    #[test]
+    fn headers_and_indices_are_left_out() {
+        let plain = read("1,7,2.5\n2,8,3\n5,7,1\n", OPTIONS).unwrap();
+        assert_eq!(plain.2, None);
+        for (text, words) in [
+            ("user,item,value\n1,7,2.5\n2,8,3\n5,7,1\n", "as a header"),
+            ("\u{feff}user,item,value\n1,7,2.5\n2,8,3\n5,7,1\n", "as a header"),
+            ("user\titem\tvalue\ttime\n1\t7\t2.5\t9\n2\t8\t3\t9\n5\t7\t1\t9\n", "after user, item and value"),
+            (",user,item,value\n0,1,7,2.5\n1,2,8,3\n2,5,7,1\n", "as an index"),
+            ("0 1 7 2.5\n1 2 8 3\n2 5 7 1\n", "as an index"),
+        ] {
+            let (entries, names, note) = read(text, OPTIONS).unwrap();
+            assert_eq!((&entries, &names), (&plain.0, &plain.1), "{text:?}");
+            assert!(note.as_ref().is_some_and(|note| note.contains(words)), "{text:?}: {note:?}");
+        }
+        let (entries, names, note) = read("bob,tea\nann,pen\n", OPTIONS).unwrap();
+        assert_eq!((entries.len(), names[0].as_str()), (2, "bob ann"));
+        assert!(note.unwrap().contains("--header yes"));
+        let (entries, ..) = read("bob,tea\nann,pen\n", TableOptions { header: Presence::Yes, ..OPTIONS }).unwrap();
+        assert_eq!(entries, [(0, 0, 1.0)]);
+        let (entries, ..) = read("user,item\nann,pen\n", OPTIONS).unwrap();
+        assert_eq!(entries, [(0, 0, 1.0)]);
+        let (_, names, _) = read("user,item\n1,2\n", OPTIONS).unwrap();
+        assert_eq!(names, ["1", "2"]);
+        let (_, names, _) = read("user,item\n1,2\n", TableOptions { header: Presence::No, ..OPTIONS }).unwrap();
+        assert_eq!(names, ["user 1", "item 2"]);
+    }
+
+    #[test]
+    fn lines_that_are_no_triples_are_refused() {
+        for (text, words) in [
+            ("1,2,3\n1,2\n", "line 2: has 2 fields, but the first line has 3"),
+            ("1,2,3\n1,2,x\n", "line 2: the value is 'x', not a number"),
+            ("1,2,3\n,2,3\n", "line 2: the user is empty"),
+            (",i1,5\nu2,i2,3\n", "line 1: the user is empty"),
+            ("1,2,3\n1,,3\n", "line 2: the item is empty"),
+            ("1\n2\n", "expected lines of user, item and value"),
+            ("", "no line"),
+        ] {
+            let message = read(text, OPTIONS).unwrap_err().message;
+            assert!(message.contains(words), "{text:?}: {message}");
+        }
+        let only_header = read("user,item,value\n", TableOptions { header: Presence::Yes, ..OPTIONS });
+        assert!(only_header.unwrap_err().message.contains("no entry"));
+        let (entries, ..) = read("1,2,NA\n1,3,\n", OPTIONS).unwrap();
+        assert!(entries.iter().all(|entry| entry.2.is_nan()));
+    }
+}

@@ -1,0 +1,205 @@
+//! Writes a synthetic matrix to a file, for `fednmf generate`. Rows are generated as they are written, so that memory holds
+//! only a few.
+
+use std::fs::File;
+use std::io::{BufWriter, Result, Write};
+use std::path::Path;
+
+use ndarray::Array2;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use fednmf_base::error;
+use fednmf_base::error::Error;
+use fednmf_base::unfinished;
+use fednmf_base::unfinished::Access;
+use fednmf_base::units::bytes;
+use fednmf_data::memory;
+use fednmf_data::synthetic::{Generator, Synthetic, SyntheticKind};
+
+use crate::formats::npy::write_header;
+
+/// Rows generated at once.
+const STEP: usize = 256;
+
+/// Writes a matrix.
+type Writer = fn(&Synthetic, BufWriter<File>, &mut Progress<'_>) -> Result<BufWriter<File>>;
+
+/// Is called with the fraction that is done; an error ends the work.
+type Progress<'a> = dyn FnMut(f64) -> Result<()> + 'a;
+
+/// How a matrix is written.
+struct Format {
+    write: Writer,
+    /// Whether columns follow each other, not rows.
+    by_columns: bool,
+    /// Bytes of an entry, or the least if they vary.
+    entry: usize,
+    /// Bytes of memory for each row.
+    row: usize,
+}
+
+impl Format {
+    /// The format of a file's extension, if it is one for this kind of matrix.
+    fn of(output: &Path, sparse: bool) -> Option<Format> {
+        match (output.extension()?.to_str()?, sparse) {
+            ("npy", false) => Some(Format { write: npy, by_columns: false, entry: 8, row: 0 }),
+            ("mtx", false) => Some(Format { write: array, by_columns: true, entry: 2, row: 0 }),
+            ("mtx", true) => Some(Format { write: coordinate, by_columns: false, entry: 6, row: 0 }),
+            ("npz", true) => Some(Format { write: npz, by_columns: false, entry: 12, row: 8 }),
+            _ => None,
+        }
+    }
+
+    /// Refuses a matrix of which a few rows or columns, the factors behind it or a graph do not fit into memory.
+    fn check_memory(&self, spec: &Synthetic) -> error::Result<()> {
+        let (m, n) = (spec.m as f64, spec.n as f64);
+        let lines = match spec.kind {
+            // The neighbours of all nodes.
+            SyntheticKind::Graph => spec.entries() * size_of::<u32>() as f64,
+            SyntheticKind::Sparse => 0.0,
+            _ if self.by_columns => 8.0 * m * STEP.min(spec.n) as f64,
+            _ => 8.0 * n * STEP.min(spec.m) as f64,
+        };
+        let factors = if spec.has_factors() { 8.0 * (m + n) * spec.k as f64 } else { 0.0 };
+        let (need, free) = (lines + factors + m * self.row as f64, memory::free());
+        if need <= free {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{m} x {n}: generating it needs {} of memory, and {} are free; generate a smaller matrix",
+            bytes(need as u64),
+            bytes(free as u64)
+        )))
+    }
+
+    /// Refuses a matrix that the file system of the output has no place for, if that can be known: hours would be lost.
+    fn check_space(&self, spec: &Synthetic, output: &Path) -> error::Result<()> {
+        let Ok(system) = rustix::fs::statvfs(unfinished::directory(output)) else { return Ok(()) };
+        let free = system.f_bavail as f64 * system.f_frsize as f64;
+        let need = spec.entries() * self.entry as f64 + (spec.m * self.row) as f64;
+        if need <= free {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{}: a matrix of {} x {} takes at least {} there, and {} are free; generate a smaller one, or choose another \
+             directory",
+            output.display(),
+            spec.m,
+            spec.n,
+            bytes(need as u64),
+            bytes(free as u64)
+        )))
+    }
+}
+
+/// Writes a synthetic matrix: dense kinds to `.npy` or `.mtx`, sparse ones to `.npz` or `.mtx`. The file gets its name when
+/// it is complete; an error of `progress` ends the work.
+///
+/// # Errors
+/// If the extension does not fit the kind of matrix, there is no place for it, or the file cannot be written.
+pub fn generate(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) -> error::Result<()> {
+    let Some(format) = Format::of(output, spec.sparse()) else {
+        let (what, other) = if spec.sparse() { ("sparse", ".npz") } else { ("dense", ".npy") };
+        return Err(Error::input(format!(
+            "{}: a {what} matrix is written to {other} or .mtx; use one of these extensions",
+            output.display()
+        )));
+    };
+    format.check_memory(spec)?;
+    format.check_space(spec, output)?;
+    let written = unfinished::replace(output, Access::Default, |file| {
+        let to = (format.write)(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
+        to.into_inner().map_err(std::io::IntoInnerError::into_error).map(drop)
+    });
+    written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display())))
+}
+
+fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
+    write_header(&mut to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
+    let generator = Generator::new(spec);
+    for first in (0..spec.m).step_by(STEP) {
+        let mut block = Array2::<f64>::zeros((STEP.min(spec.m - first), spec.n));
+        generator.fill(first, 0, &mut block.view_mut());
+        block.iter().try_for_each(|x| to.write_all(&x.to_le_bytes()))?;
+        progress((first + STEP).min(spec.m) as f64 / spec.m as f64)?;
+    }
+    Ok(to)
+}
+
+/// A MatrixMarket array is stored by columns, so a few columns are generated at a time.
+fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
+    writeln!(to, "%%MatrixMarket matrix array real general\n{} {}", spec.m, spec.n)?;
+    let generator = Generator::new(spec);
+    for first in (0..spec.n).step_by(STEP) {
+        let mut block = Array2::<f64>::zeros((spec.m, STEP.min(spec.n - first)));
+        generator.fill(0, first, &mut block.view_mut());
+        block.columns().into_iter().flatten().try_for_each(|x| writeln!(to, "{x}"))?;
+        progress((first + STEP).min(spec.n) as f64 / spec.n as f64)?;
+    }
+    Ok(to)
+}
+
+/// Passes all entries to `write`, row by row.
+fn entries(
+    spec: &Synthetic,
+    progress: &mut Progress<'_>,
+    mut write: impl FnMut(usize, usize, f64) -> Result<()>,
+) -> Result<()> {
+    let generator = Generator::new(spec);
+    for first in (0..spec.m).step_by(STEP) {
+        let end = (first + STEP).min(spec.m);
+        let mut result = Ok(());
+        generator.entries(first..end, 0..spec.n, &mut |i, j, value| {
+            if result.is_ok() {
+                result = write(i, j, value);
+            }
+        });
+        result?;
+        progress(end as f64 / spec.m as f64)?;
+    }
+    Ok(())
+}
+
+fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
+    let mut count = 0u64;
+    entries(spec, &mut |part| progress(part / 2.0), |_, _, _| {
+        count += 1;
+        Ok(())
+    })?;
+    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", spec.m, spec.n)?;
+    let mut second = |part: f64| progress(0.5 + part / 2.0);
+    entries(spec, &mut second, |i, j, value| writeln!(to, "{} {} {value}", i + 1, j + 1))?;
+    Ok(to)
+}
+
+/// Writes a CSR matrix as `scipy.sparse.save_npz(…, compressed=False)` does. The matrix is generated once per array.
+fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
+    let mut zip = ZipWriter::new(to);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+    let mut starts = vec![0u64; spec.m + 1];
+    entries(spec, &mut |part| progress(part / 3.0), |i, _, _| {
+        starts[i + 1] += 1;
+        Ok(())
+    })?;
+    for i in 0..spec.m {
+        starts[i + 1] += starts[i];
+    }
+    let count = starts[spec.m];
+    zip.start_file("indptr.npy", options)?;
+    write_header(&mut zip, "<i8", &format!("{},", spec.m + 1))?;
+    starts.iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
+    zip.start_file("indices.npy", options)?;
+    write_header(&mut zip, "<i4", &format!("{count},"))?;
+    entries(spec, &mut |part| progress((1.0 + part) / 3.0), |_, j, _| zip.write_all(&(j as i32).to_le_bytes()))?;
+    zip.start_file("data.npy", options)?;
+    write_header(&mut zip, "<f8", &format!("{count},"))?;
+    entries(spec, &mut |part| progress((2.0 + part) / 3.0), |_, _, value| zip.write_all(&value.to_le_bytes()))?;
+    zip.start_file("shape.npy", options)?;
+    write_header(&mut zip, "<i8", "2,")?;
+    [spec.m as u64, spec.n as u64].iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
+    zip.start_file("format.npy", options)?;
+    write_header(&mut zip, "|S3", "")?;
+    zip.write_all(b"csr")?;
+    Ok(zip.finish()?)
+}

@@ -1,0 +1,135 @@
+//! Describes an input, for `fednmf inspect`.
+
+use fednmf_base::error::Result;
+use fednmf_comm::Communicator;
+use fednmf_data::Labels;
+use fednmf_data::Stack;
+use fednmf_data::layout::Layout;
+use fednmf_data::messages::COUNTS;
+use fednmf_linalg::Block;
+
+use crate::open::{Input, open};
+use crate::spec::InputSpec;
+
+/// The description of a matrix.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Summary {
+    pub rows: usize,
+    pub cols: usize,
+    pub format: String,
+    /// Of a table in text: whether it has a header and an index column.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Labels>,
+    /// What was concluded about a table in text, and which option says otherwise.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+    /// Whether blocks of it are stored sparse.
+    pub sparse: bool,
+    pub nonzeros: u64,
+    /// Missing entries (NaN), which count nowhere else.
+    pub missing: u64,
+    /// Nonzeros divided by the number of entries that are not missing.
+    pub density: f64,
+    pub min: f64,
+    pub max: f64,
+    pub sum: f64,
+    /// ‖M‖_F
+    pub norm: f64,
+    /// Rows and columns all of whose entries are zero or missing, but not all of them missing.
+    pub zero_rows: u64,
+    pub zero_cols: u64,
+    /// Rows and columns without any entry that is not missing.
+    pub missing_rows: u64,
+    pub missing_cols: u64,
+    pub duplicates: u64,
+    /// In hexadecimal; equal for the same matrix in any format.
+    pub checksum: String,
+}
+
+/// Opens the input, `{party}` files by rows if they fit so, otherwise by columns, and says which.
+///
+/// # Errors
+/// As [`open`], by rows.
+fn open_either_way(spec: InputSpec, comm: &Communicator) -> Result<(Input, Option<String>)> {
+    let by_rows = open(&spec, comm);
+    if !spec.by_party() {
+        return by_rows.map(|input| (input, None));
+    }
+    match by_rows {
+        Ok(input) => {
+            Ok((input, Some("the parties' files are stacked by rows, as methods of private rows take them".into())))
+        }
+        Err(e) => {
+            let by_columns = open(&InputSpec { stack: Stack::Columns, ..spec }, comm).map_err(|_| e)?;
+            let stacked =
+                "the parties' files are side by side, as methods of private columns take them: by rows they do not fit";
+            Ok((by_columns, Some(stacked.into())))
+        }
+    }
+}
+
+/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative
+/// entries are accepted. Errors quote a single file, but not those of parties.
+///
+/// # Errors
+/// As [`crate::Input::load`].
+pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
+    let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
+    let (input, stacked) = open_either_way(spec, comm)?;
+    let loaded = input.load_any::<f64>(&layout, comm, progress)?;
+    let (m, n) = (loaded.header.rows, loaded.header.cols);
+    // Of each column, and of a row: the entries that are not zero, and those that are missing.
+    let mut cols = [vec![0u64; n], vec![0u64; n]];
+    let mut rows = [0u64; 2];
+    let mut close_row = |[nonzeros, missing]: [usize; 2]| {
+        rows[0] += u64::from(nonzeros == 0 && missing < n);
+        rows[1] += u64::from(missing == n);
+    };
+    for (block, tile) in loaded.blocks.iter().zip(layout.tiles(&loaded.cuts, comm.rank())) {
+        debug_assert_eq!(block.shape(), tile.stored_shape());
+        let mut count = |entries: &mut dyn Iterator<Item = (usize, f64)>| {
+            let mut row = [0usize; 2];
+            for (j, v) in entries.filter(|(_, v)| *v != 0.0) {
+                let which = usize::from(v.is_nan());
+                row[which] += 1;
+                cols[which][j] += 1;
+            }
+            close_row(row);
+        };
+        match block {
+            Block::Dense(x) => x.outer_iter().for_each(|row| count(&mut row.iter().copied().enumerate())),
+            Block::Sparse(x) => {
+                x.matrix().outer_iterator().for_each(|row| count(&mut row.iter().map(|(j, &v)| (j, v))));
+            }
+            Block::Bits(x) => (0..x.shape().0).for_each(|i| count(&mut x.ones(i).map(|j| (j, 1.0)))),
+        }
+    }
+    cols.iter_mut().for_each(|counts| comm.sum(COUNTS, counts));
+    comm.sum(COUNTS, &mut rows);
+    let [nonzeros, missing] = &cols;
+    let columns =
+        |f: &dyn Fn(u64, u64) -> bool| nonzeros.iter().zip(missing).filter(|(a, b)| f(**a, **b)).count() as u64;
+    let statistics = loaded.statistics;
+    Ok(Summary {
+        rows: m,
+        cols: n,
+        format: loaded.header.format,
+        labels: loaded.header.labels,
+        notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().collect()].concat(),
+        sparse: loaded.header.sparse,
+        nonzeros: statistics.nonzeros,
+        missing: statistics.missing,
+        density: statistics.nonzeros as f64 / (m as f64 * n as f64 - statistics.missing as f64).max(1.0),
+        min: statistics.min,
+        max: statistics.max,
+        sum: statistics.sum,
+        norm: statistics.norm2.sqrt(),
+        zero_rows: rows[0],
+        zero_cols: columns(&|nonzeros, missing| nonzeros == 0 && missing < m as u64),
+        missing_rows: rows[1],
+        missing_cols: columns(&|_, missing| missing == m as u64),
+        duplicates: loaded.duplicates,
+        checksum: format!("{:016x}", statistics.checksum),
+    })
+}

@@ -1,0 +1,30 @@
+//! Files: matrices in many formats, factors, checkpoints.
+//!
+//! [`InputSpec`] is what the user asks for. [`open`] reads the header, with the same result on all ranks; [`Input::load`]
+//! then reads the entries and redistributes them so that each rank ends with the blocks that its layout asks for. No
+//! rank ever holds the whole matrix. A matrix that does not fit into memory is not loaded: [`Input::stream`] prepares
+//! panels of its rows, which each pass over the data reads from the file.
+//!
+//! `formats` reads parts of files, and `distribute` brings these parts to the blocks; [`output`] writes factors and
+//! checkpoints and reads them back.
+
+pub mod formats;
+pub mod hdf5_probe;
+pub mod names;
+pub mod output;
+
+mod distribute;
+mod generate;
+mod inspect;
+mod load;
+mod open;
+mod panel_source;
+mod spec;
+mod stream;
+
+pub use formats::options::{Presence, TableFormat, TableOptions};
+pub use generate::generate;
+pub use inspect::{Summary, inspect};
+pub use open::{Input, highest_party, open};
+pub use spec::{InputSpec, PARTY, Scale, Source, Threshold};
+pub use stream::PANELS;

@@ -1,0 +1,165 @@
+//! Loads an opened input: entries, `--scale`, `--binarize` and statistics.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::assemble::LocalBlock;
+use fednmf_data::header::Header;
+use fednmf_data::layout::Layout;
+use fednmf_data::loaded::{Loaded, check_any, check_largest};
+use fednmf_data::memory;
+use fednmf_data::messages::STATISTICS;
+use fednmf_data::quantile::upper_quantile;
+use fednmf_data::statistics::{Statistics, largest};
+use fednmf_data::synthetic::PlantedTiles;
+use fednmf_data::tally::Tally;
+use fednmf_data::traffic::GridChooser;
+use fednmf_linalg::Real;
+
+use crate::distribute::files;
+use crate::distribute::request::{LocalBlocks, Request};
+use crate::distribute::synthesize::synthesize;
+use crate::open::{Input, Origin};
+use crate::spec::{Scale, Threshold};
+
+impl Input {
+    /// Reads the entries and brings the blocks that `layout` asks for to each rank, in bounded rounds: no rank ever holds
+    /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
+    /// each party its own file, no entry is sent. `progress` is called with the fraction that is done.
+    ///
+    /// # Errors
+    /// The same on all ranks: a file that does not hold what it should, entries that are not finite, or negative where
+    /// that is not accepted, or a matrix of zeros.
+    pub fn load<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        self.load_on_grid(layout, None, comm, progress)
+    }
+
+    /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
+    /// prefers. Collective.
+    ///
+    /// # Errors
+    /// As [`Input::load`].
+    pub fn load_on_grid<T: Real>(
+        self,
+        layout: &Layout,
+        choose: Option<GridChooser>,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
+        check_any::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+        Ok(loaded)
+    }
+
+    /// As [`Input::load`], but accepts a matrix of zeros.
+    pub fn load_any<T: Real>(
+        self,
+        layout: &Layout,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        self.try_load(layout, None, comm, progress).map_err(Error::on_all_ranks)
+    }
+
+    fn try_load<T: Real>(
+        self,
+        layout: &Layout,
+        choose: Option<GridChooser>,
+        comm: &Communicator,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Loaded<T>> {
+        memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
+        let policy = self.spec.entry_policy();
+        let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
+        let local = match &self.origin {
+            Origin::Synthetic(spec) => synthesize(spec, &request, progress),
+            Origin::Files(files) => files::read(files, &request, progress),
+        };
+        let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
+        // Of two blocks that overlap, the first covers the matrix once.
+        let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        let divisor = self.rescale(comm, &mut blocks)?;
+        let threshold = self.binarize(comm, &mut blocks, once)?;
+        if self.spec.binarize.is_some() {
+            blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
+        }
+        if divisor.is_some() || threshold.is_some() {
+            tallies = layout.tiles(&cuts, comm.rank()).iter().map(Tally::new).collect();
+        }
+        tallies.truncate(once);
+        progress(1.0);
+        let shape = (self.header.rows, self.header.cols);
+        let blocks_once = &blocks[..once];
+        let (statistics, fingerprints) = match &layout {
+            Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
+                Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tallies, shape)?
+            }
+            _ => Statistics::compute(comm, blocks_once, tallies, shape)?,
+        };
+        let signal = self.signal();
+        let blocks = blocks.into_iter().map(LocalBlock::finish).collect();
+        Ok(Loaded {
+            header: self.header,
+            statistics,
+            duplicates,
+            stored_zeros,
+            layout,
+            grids,
+            cuts,
+            blocks,
+            panels: None,
+            signal,
+            threshold,
+            divisor,
+            fingerprints,
+        })
+    }
+
+    /// Bytes that the blocks of a rank take at least, if they are alike.
+    pub fn least_bytes<T: Real>(&self, layout: &Layout, ranks: usize) -> f64 {
+        let word = size_of::<T>() as f64;
+        let Header { rows, cols, sparse, stored, .. } = self.header;
+        let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };
+        let entry = if sparse { word + size_of::<i32>() as f64 } else { word };
+        let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
+        copies * entries * entry / ranks as f64
+    }
+
+    /// The tiles behind synthetic data, transposed as the matrix is.
+    fn signal(&self) -> Option<PlantedTiles> {
+        let Origin::Synthetic(spec) = &self.origin else { return None };
+        let PlantedTiles { rows, cols } = PlantedTiles::new(spec)?;
+        Some(if self.spec.transpose { PlantedTiles { rows: cols, cols: rows } } else { PlantedTiles { rows, cols } })
+    }
+
+    /// Applies `--scale`, and returns what the entries were divided by.
+    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> Result<Option<f64>> {
+        let divisor = match self.spec.scale {
+            Scale::None => return Ok(None),
+            Scale::By(divisor) => divisor,
+            Scale::Max => check_largest(largest(comm, blocks))?,
+        };
+        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
+        Ok(Some(divisor))
+    }
+
+    /// Applies `--binarize`, and returns its threshold. The first `once` blocks cover the matrix once.
+    fn binarize<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>], once: usize) -> Result<Option<f64>> {
+        let Some(threshold) = self.spec.binarize else { return Ok(None) };
+        let threshold = match threshold {
+            Threshold::At(t) => t,
+            Threshold::Quantile(q) => {
+                let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());
+                let shape = (self.header.rows, self.header.cols);
+                upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape)?
+            }
+        };
+        let one = |x: T| if x.as_f64() >= threshold { T::one() } else { T::zero() };
+        blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = one(*x));
+        Ok(Some(threshold))
+    }
+}

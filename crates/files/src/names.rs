@@ -1,0 +1,552 @@
+//! Names of rows and columns, from a list or from the input itself.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::Path;
+
+use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, H5Type, LocationType};
+use sha2::{Digest as _, Sha256};
+
+use fednmf_base::error::{Error, Result};
+
+use crate::formats::detect;
+use crate::formats::hdf5::tenx_group;
+use crate::hdf5_probe;
+use crate::hdf5_probe::Content;
+use crate::spec::{InputSpec, Source, party_path};
+
+/// Names of the columns and rows of a matrix, where known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Names {
+    pub columns: Option<Vec<String>>,
+    pub rows: Option<Vec<String>>,
+    /// Whether the columns are what AnnData calls observations, as in the files of 10x: genes × cells.
+    pub turned: bool,
+}
+
+/// Longest list that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The file and the column that `text` names: `FILE:2` is the second column of a tab-separated table.
+fn column_of(text: &str) -> (&str, usize) {
+    let numbered = text.rsplit_once(':');
+    let numbered = numbered.and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
+    numbered.unwrap_or((text, 1))
+}
+
+/// Where the items called `known` are in a list of another column, if the first column of its table has their names in
+/// another order: item `i` is on line `order[i]`.
+///
+/// # Errors
+/// If the list cannot be read, or names are repeated.
+pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Result<Option<Vec<usize>>> {
+    let (path, column) = column_of(text);
+    let Some(known) = known.filter(|_| column > 1) else { return Ok(None) };
+    match compare(Some(known), Some(&list(option, &format!("{path}:1"))?)) {
+        Match::Reordered(order) => Ok(Some(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{option} {text}: {}", repeated("row", &name)))),
+        // The first column may be of anything.
+        Match::Equal | Match::Different(..) => Ok(None),
+    }
+}
+
+/// The list of names that `option` gives, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
+/// is unpacked.
+///
+/// # Errors
+/// If it cannot be read, is no text, or a line lacks the column.
+pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
+    let (path, column) = column_of(text);
+    let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
+    let file = std::fs::File::open(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
+    let mut all = Vec::new();
+    let read = if Path::new(path).extension().is_some_and(|e| e == "gz") {
+        flate2::read::MultiGzDecoder::new(file).take(MOST_BYTES).read_to_end(&mut all)
+    } else {
+        file.take(MOST_BYTES).read_to_end(&mut all)
+    };
+    read.map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    if all.contains(&0) {
+        return Err(wrong("is not text; give a text file with a name on each line".into()));
+    }
+    let lines = String::from_utf8_lossy(&all);
+    let name = |(i, line): (usize, &str)| {
+        let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
+        name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
+    };
+    lines.lines().enumerate().map(name).collect()
+}
+
+/// What to tell a user whose list has one line more than the `count` that it is for.
+pub fn hint_at_header(lines: usize, count: usize) -> &'static str {
+    if lines == count + 1 { " (if its first line is a header, remove it)" } else { "" }
+}
+
+/// The names in the input, which AnnData and 10x files and tables in text contain. It is not an error if there are none.
+pub fn of_input(spec: &InputSpec) -> Names {
+    let Source::File { path, .. } = &spec.source else { return Names::default() };
+    if spec.by_party() { Names::default() } else { of_path(path, spec) }
+}
+
+/// The names in one file of an input, after `--transpose`.
+pub fn of_path(path: &str, spec: &InputSpec) -> Names {
+    let Names { columns, rows, turned } = if let Some(items) = &spec.items {
+        Names { columns: Some(items.clone().map(|item| item.to_string()).collect()), ..Names::default() }
+    } else if Path::new(path).is_dir() {
+        of_directory(Path::new(path))
+    } else if !detect::is_hdf5(path) {
+        let (columns, rows) = detect::names(path, spec.table);
+        // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
+        Names { columns, rows, turned: spec.transpose }
+    } else {
+        let dataset = match &spec.source {
+            Source::File { dataset, .. } => dataset.as_deref(),
+            _ => None,
+        };
+        hdf5_probe::run(Content::Names, path, dataset).map_or_else(|_| Names::default(), |()| of_file(path, dataset))
+    };
+    if spec.transpose {
+        Names { columns: rows, rows: columns, turned: !turned }
+    } else {
+        Names { columns, rows, turned }
+    }
+}
+
+/// Reads, in the process of a probe, all names that may be asked for.
+pub fn probe(path: &str, dataset: Option<&str>) {
+    [None, Some("raw/X"), dataset].into_iter().for_each(|of| drop(of_file(path, of)));
+}
+
+/// Checks that the names beside a matrix are as many as its rows and columns (before `--transpose`): a directory and
+/// HDF5 have them in lists of their own, from which lines may be missing.
+///
+/// # Errors
+/// With both numbers.
+pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
+    let names = if Path::new(path).is_dir() {
+        of_directory(Path::new(path))
+    } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, dataset).is_ok() {
+        of_file(path, dataset)
+    } else {
+        return Ok(());
+    };
+    for (what, names, length) in [("row", &names.rows, rows), ("column", &names.columns, cols)] {
+        if let Some(names) = names.as_ref().filter(|names| names.len() != length) {
+            return Err(Error::input(format!(
+                "{path}: has {} names of {what}s, but the matrix has {length} {what}s; names and matrix do not belong \
+                 together, or one of them is incomplete",
+                names.len()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The items that a list of names consists of, if it is that of transactions: whole numbers in order, without gaps.
+pub fn items(names: &[String]) -> Option<Range<u64>> {
+    let first: u64 = names.first()?.parse().ok()?;
+    let items = first..first + names.len() as u64;
+    items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
+}
+
+/// A digest of a list of names, in its order. Names can be guessed from it, so it is of names alone that may be known.
+pub fn digest(names: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The names in the `{party}` file of a party; none if it has no file.
+pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
+    party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))
+}
+
+/// How two lists of names of the same items relate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Match {
+    /// They are equal, or one of them is not known.
+    Equal,
+    /// They have the same names in another order: item `i` of the first list is item `order[i]` of the second.
+    Reordered(Vec<usize>),
+    /// They have the same names in another order, but this one belongs to several items.
+    Repeated(String),
+    /// The first difference: position, name in the first list, name in the second.
+    Different(usize, String, String),
+}
+
+/// Why lists with a repeated name do not match, and what to do; `what` is row or column.
+pub fn repeated(what: &str, name: &str) -> String {
+    format!(
+        "several {what}s are called {name}, so that {what}s in another order cannot be matched by name; give unique names \
+         (identifiers in place of symbols) to both, or the same order"
+    )
+}
+
+/// What to tell the user where a matrix and something stored cannot be compared, since one of them alone has names;
+/// `what` is row or column, `has` as in "the factors have".
+pub fn unmatched(what: &str, matrix: Option<&[String]>, has: &str, stored: Option<&[String]>) -> Option<String> {
+    let (with, without) = match (matrix, stored) {
+        (Some(_), None) => ("the matrix has", format!("{has} none")),
+        (None, Some(_)) => (has, "the matrix has none".to_string()),
+        _ => return None,
+    };
+    Some(format!("{with} names of {what}s, {without}: {what}s are matched by position"))
+}
+
+/// Compares the names of the same items in two files.
+pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
+    let (Some(first), Some(second)) = (first, second) else { return Match::Equal };
+    if first == second {
+        return Match::Equal;
+    }
+    let places: HashMap<&str, usize> = second.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
+    let mut taken = vec![false; second.len()];
+    // A name that occurs twice has no place of its own.
+    let order = first.iter().map(|name| {
+        let place = *places.get(name.as_str())?;
+        (!std::mem::replace(&mut taken[place], true)).then_some(place)
+    });
+    match order.collect::<Option<Vec<usize>>>() {
+        Some(order) if first.len() == second.len() && places.len() == second.len() => Match::Reordered(order),
+        _ => {
+            let name = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
+            // A name that only one of them has says more than the first position at which they differ.
+            let unknown = first.iter().position(|name| !places.contains_key(name.as_str()));
+            let mut seen = HashSet::new();
+            if let Some(name) = second.iter().find(|name| !seen.insert(name.as_str()))
+                && first.len() == second.len()
+                && sorted(first) == sorted(second)
+            {
+                return Match::Repeated(name.clone());
+            }
+            let differs = || (0..first.len().max(second.len())).find(|&i| first.get(i) != second.get(i)).unwrap_or(0);
+            let at = unknown.unwrap_or_else(differs);
+            Match::Different(at, name(first, at), name(second, at))
+        }
+    }
+}
+
+fn sorted(names: &[String]) -> Vec<&String> {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort_unstable();
+    names
+}
+
+/// The names in a directory as 10x writes it: genes × cells.
+fn of_directory(path: &Path) -> Names {
+    let list = |names: &[&str], column: usize| {
+        let files =
+            names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
+        let file = files.into_iter().find(|file| file.is_file())?;
+        // Older files of genes have two columns, identifier and name; a list may lack the second one.
+        [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok())
+    };
+    Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true }
+}
+
+/// The names as they are stored in an HDF5 file, for one of its matrices (X if none is named).
+pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
+    let Ok(file) = hdf5::File::open(path) else { return Names::default() };
+    let index = |group: &str| {
+        let place = group.split('/').next().unwrap_or(group);
+        if !file.link_exists(place) || !file.link_exists(group) {
+            return None;
+        }
+        // Before version 0.7 AnnData wrote a table of records.
+        if file.loc_type_by_name(group).is_ok_and(|kind| kind == LocationType::Dataset) {
+            return file.dataset(group).ok().and_then(|records| {
+                strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
+            });
+        }
+        let group = file.group(group).ok()?;
+        let named = group.attr("_index").ok();
+        let name = named
+            .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
+            .map_or_else(|| "_index".into(), |s| s.to_string());
+        if !group.link_exists(&name) {
+            return None;
+        }
+        // Text that may be missing is stored as a group of values and a mask.
+        if let Ok(inner) = group.group(&name) {
+            return inner
+                .link_exists("values")
+                .then(|| inner.dataset("values").ok())
+                .flatten()
+                .and_then(|d| list_of(&d));
+        }
+        group.dataset(&name).ok().and_then(|d| list_of(&d))
+    };
+    let tenx_group = tenx_group(&file, dataset);
+    let tenx = |name: &str| {
+        let matrix = tenx_group.as_ref()?;
+        let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+        let there = matrix.link_exists(first)
+            && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
+        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| list_of(&d))
+    };
+    let attribute = |names: [&str; 2]| {
+        let found = names.into_iter().find(|name| {
+            let (group, list) = name.split_once('/').unwrap_or((name, ""));
+            file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
+        })?;
+        list_of(&file.dataset(found).ok()?)
+    };
+    // 10x and loom store genes × cells.
+    let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
+    // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
+    let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
+    let (rows, columns) = match place {
+        "raw" => (Some("obs"), Some("raw/var")),
+        "obsm" => (Some("obs"), None),
+        "varm" => (Some("var"), None),
+        "obsp" => (Some("obs"), Some("obs")),
+        "varp" => (Some("var"), Some("var")),
+        _ => (Some("obs"), Some("var")),
+    };
+    // The second name of each is what scanpy writes.
+    let in_loom = |names| turned.then(|| attribute(names)).flatten();
+    let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
+    let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
+    // Cell Ranger 2 has the names of the genes beside their identifiers.
+    let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
+    let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
+    Names { columns, rows, turned }
+}
+
+/// The names of a record of a data frame, as AnnData wrote it before version 0.7.
+#[derive(H5Type)]
+#[repr(C)]
+struct Record<T: H5Type> {
+    index: T,
+}
+
+impl<T: H5Type + Text> Text for Record<T> {
+    fn text(&self) -> String {
+        self.index.text()
+    }
+}
+
+/// Text as HDF5 has it.
+trait Text {
+    fn text(&self) -> String;
+}
+
+impl Text for VarLenUnicode {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for VarLenAscii {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for FixedAscii<256> {
+    fn text(&self) -> String {
+        self.as_str().trim_end_matches('\0').to_string()
+    }
+}
+
+/// The text of a list.
+fn list_of(data: &Dataset) -> Option<Vec<String>> {
+    strings::<VarLenUnicode, VarLenAscii, FixedAscii<256>>(data)
+}
+
+/// The text of a list, read as the first of three types that HDF5 can convert it to.
+fn strings<A: H5Type + Text, B: H5Type + Text, C: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+    fn read<T: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+        Some(data.read_raw::<T>().ok()?.iter().map(Text::text).collect())
+    }
+    if data.ndim() != 1 || data.storage_size() > MOST_BYTES {
+        return None;
+    }
+    read::<A>(data).or_else(|| read::<B>(data)).or_else(|| read::<C>(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::options::TableFormat;
+
+    fn file(name: &str) -> String {
+        format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn lists_are_columns_of_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("words.tsv");
+        std::fs::write(&path, "g1\tActin\r\ng2\tMyosin\n").unwrap();
+        let path = path.display().to_string();
+        assert_eq!(list("--terms", &path).unwrap(), ["g1", "g2"]);
+        assert_eq!(list("--terms", &format!("{path}:2")).unwrap(), ["Actin", "Myosin"]);
+        assert!(list("--terms", &format!("{path}:3")).unwrap_err().message.contains("line 1"));
+        assert!(list("--terms", "/no/such:1").unwrap_err().message.contains("/no/such"));
+    }
+
+    #[test]
+    fn names_are_compared_whatever_their_order() {
+        let list = |names: &str| names.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let compared = |a: &str, b: &str| compare(Some(&list(a)), Some(&list(b)));
+        assert_eq!(compared("a b c", "a b c"), Match::Equal);
+        assert_eq!(compared("c a b", "a b c"), Match::Reordered(vec![2, 0, 1]));
+        assert_eq!(compared("a b d", "c a b"), Match::Different(2, "d".into(), "b".into()));
+        assert_eq!(compared("a b", "a b c"), Match::Different(2, "nothing".into(), "c".into()));
+        // Equal lists may repeat a name; others cannot be matched then.
+        assert_eq!(compared("a a b", "a a b"), Match::Equal);
+        assert_eq!(compared("a a b", "b a a"), Match::Repeated("a".into()));
+        assert_eq!(compared("a a b", "a b b"), Match::Different(1, "a".into(), "b".into()));
+        assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
+    }
+
+    /// Each matrix of an AnnData file has the names of its own place.
+    #[test]
+    fn names_are_those_of_the_matrix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        for (frame, names) in [("obs", ["c1", "c2"]), ("var", ["g1", "g2"]), ("raw/var", ["h1", "h2"])] {
+            if frame == "raw/var" {
+                file.create_group("raw").unwrap();
+            }
+            let names: Vec<VarLenUnicode> = names.iter().map(|name| name.parse().unwrap()).collect();
+            file.create_group(frame).unwrap().new_dataset_builder().with_data(&names).create("_index").unwrap();
+        }
+        drop(file);
+        let first = |names: Option<Vec<String>>| names.map(|names| names[0].clone());
+        for (dataset, rows, columns) in [
+            (None, Some("c1"), Some("g1")),
+            (Some("layers/counts"), Some("c1"), Some("g1")),
+            (Some("raw/X"), Some("c1"), Some("h1")),
+            (Some("/varm/PCs"), Some("g1"), None),
+            (Some("obsp/distances"), Some("c1"), Some("c1")),
+        ] {
+            let found = of_file(&path, dataset);
+            assert_eq!((first(found.rows).as_deref(), first(found.columns).as_deref()), (rows, columns), "{dataset:?}");
+        }
+    }
+
+    /// Loom stores genes × cells; a name that does not tell the format leaves its names readable.
+    #[test]
+    fn loom_has_names_under_any_file_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, [genes, cells]) in
+            [("a.loom", ["Gene", "CellID"]), ("b.loom", ["var_names", "obs_names"]), ("c.old", ["Gene", "CellID"])]
+        {
+            let path = dir.path().join(file).display().to_string();
+            let file = hdf5::File::create(&path).unwrap();
+            for (group, name, list) in [("row_attrs", genes, ["g1", "g2"]), ("col_attrs", cells, ["c1", "c2"])] {
+                let list: Vec<VarLenUnicode> = list.iter().map(|name| name.parse().unwrap()).collect();
+                file.create_group(group).unwrap().new_dataset_builder().with_data(&list).create(name).unwrap();
+            }
+            file.new_dataset_builder().with_data(&ndarray::arr2(&[[1.0, 2.0], [3.0, 4.0]])).create("matrix").unwrap();
+            drop(file);
+            let names = of_input(&InputSpec::parse(&path).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("g2", "c2"));
+            assert!(names.turned, "{path}");
+        }
+    }
+
+    /// Cell Ranger 2 has the lists beside the matrix, in a group with the name of the genome.
+    #[test]
+    fn files_of_cell_ranger_2_have_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v2.h5").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let text = |name: &str| FixedAscii::<16>::from_ascii(name).unwrap();
+        for (genome, cell) in [("GRCh38", "c"), ("mm10", "d")] {
+            let group = file.create_group(genome).unwrap();
+            let new = || group.new_dataset_builder();
+            new().with_data(&["ENS1", "ENS2"].map(text)).create("genes").unwrap();
+            new().with_data(&["G1", "G2"].map(text)).create("gene_names").unwrap();
+            new()
+                .with_data(&[format!("{cell}1"), format!("{cell}2")].map(|name| text(&name)))
+                .create("barcodes")
+                .unwrap();
+            for (array, values) in
+                [("data", &[3, 1][..]), ("indices", &[0, 1]), ("indptr", &[0, 1, 2]), ("shape", &[2, 2])]
+            {
+                new().with_data(values).create(array).unwrap();
+            }
+        }
+        drop(file);
+        for (name, cell) in [("", "c2"), (":GRCh38", "c2"), (":/mm10", "d2")] {
+            let names = of_input(&InputSpec::parse(&format!("{path}{name}")).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("G2", cell), "{name}");
+            assert!(names.turned);
+        }
+    }
+
+    /// Versions before 0.7 of AnnData wrote the frames as tables of records.
+    #[test]
+    fn old_files_of_anndata_have_names() {
+        #[derive(Clone, Copy, H5Type)]
+        #[repr(C)]
+        struct Fixed {
+            index: FixedAscii<30>,
+            batch: i32,
+        }
+        #[derive(H5Type)]
+        #[repr(C)]
+        struct Variable {
+            good: bool,
+            index: VarLenUnicode,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let obs = ["c1", "c2"].map(|name| Fixed { index: FixedAscii::from_ascii(name).unwrap(), batch: 7 });
+        file.new_dataset_builder().with_data(&obs).create("obs").unwrap();
+        let var: Vec<Variable> =
+            ["g1", "gène"].iter().map(|name| Variable { good: true, index: name.parse().unwrap() }).collect();
+        file.new_dataset_builder().with_data(&var).create("var").unwrap();
+        drop(file);
+        let names = of_file(&path, None);
+        assert_eq!(names.rows.unwrap(), ["c1", "c2"]);
+        assert_eq!(names.columns.unwrap(), ["g1", "gène"]);
+        assert!(!names.turned);
+    }
+
+    #[test]
+    fn anndata_and_10x_have_names() {
+        let mut spec = InputSpec::parse(&file("counts.h5ad")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(Vec::len), Some(30));
+        assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
+        spec.transpose = true;
+        assert_eq!(of_input(&spec).rows, names.columns);
+        assert!(!names.turned && of_input(&spec).turned);
+        let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
+        assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
+        assert!(names.turned);
+        assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
+    }
+
+    #[test]
+    fn tables_and_triples_have_names() {
+        let mut spec = InputSpec::parse(&file("table.csv")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(|n| (n.len(), n[1].as_str())), Some((7, "gene 1, 'x'")));
+        assert_eq!(names.rows.as_ref().map(|n| (n.len(), n[11].as_str())), Some((12, "cell11")));
+        spec.transpose = true;
+        let Names { columns, rows, turned } = of_input(&spec);
+        assert_eq!((columns, rows, turned), (names.rows, names.columns, false));
+        let zipped = of_input(&InputSpec::parse(&file("table.tsv.gz")).unwrap());
+        assert_eq!(zipped.columns.map(|n| n.len()), Some(7));
+        assert_eq!(of_input(&InputSpec::parse(&file("table-plain.csv")).unwrap()), Names::default());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ratings.csv");
+        std::fs::write(&path, "user,item,value\n20,x,1\n3,y,2\n").unwrap();
+        spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
+        spec.table.format = TableFormat::Triples;
+        let Names { columns, rows, .. } = of_input(&spec);
+        assert_eq!((columns.unwrap(), rows.unwrap()), (vec!["x".into(), "y".into()], vec!["3".into(), "20".into()]));
+    }
+}

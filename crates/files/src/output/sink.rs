@@ -1,0 +1,137 @@
+//! One file of named matrices, in any of the formats for factors.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished::Access;
+use fednmf_linalg::Real;
+
+use super::anndata;
+use super::npz;
+use crate::output::anndata::Annotations;
+use crate::output::h5::{Part, Rows, Writer};
+use crate::output::plan::Matrix;
+
+/// The formats, by file extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Hdf5,
+    AnnData,
+    Npz,
+}
+
+/// Extensions of formats in which factors are not written.
+const OTHERS: [&str; 11] = ["npy", "mtx", "csv", "tsv", "txt", "gz", "mat", "rds", "json", "jsonl", "html"];
+
+impl Format {
+    /// The format of a file extension; HDF5 for unknown ones.
+    ///
+    /// # Errors
+    /// For the extension of a format in which factors are not written.
+    pub fn of(path: &Path) -> Result<Format> {
+        let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+        match ending.as_str() {
+            "h5ad" => Ok(Format::AnnData),
+            "npz" => Ok(Format::Npz),
+            other if OTHERS.contains(&other) => Err(Error::input(format!(
+                "{}: factors are written as HDF5 (.h5), AnnData (.h5ad) or for NumPy (.npz); end the name in one of these",
+                path.display()
+            ))),
+            _ => Ok(Format::Hdf5),
+        }
+    }
+
+    /// The format with what it needs.
+    pub(super) fn encoding(self, annotations: &Annotations) -> Encoding<'_> {
+        match self {
+            Format::Hdf5 => Encoding::Hdf5,
+            Format::AnnData => Encoding::AnnData(annotations),
+            Format::Npz => Encoding::Npz,
+        }
+    }
+}
+
+/// A format, and what it needs besides matrices and attributes.
+#[derive(Debug, Clone, Copy)]
+pub enum Encoding<'a> {
+    Hdf5,
+    AnnData(&'a Annotations),
+    Npz,
+}
+
+/// A file being written: one matrix after the other, each by rows. If dropped before [`Sink::finish`], it leaves nothing.
+pub enum Sink<'a> {
+    // The dataset is dropped before the file that it is in.
+    Hdf5(Option<Rows>, Writer),
+    AnnData(anndata::Sheet<'a>),
+    Npz(Box<npz::Archive>),
+}
+
+impl<'a> Sink<'a> {
+    /// Creates the file that will be `path`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn create(encoding: Encoding<'a>, path: &Path, attributes: Map<String, Value>, access: Access) -> Result<Self> {
+        Ok(match encoding {
+            Encoding::Hdf5 => {
+                let writer = Writer::create(path, access)?;
+                writer.attributes(&attributes)?;
+                Sink::Hdf5(None, writer)
+            }
+            Encoding::AnnData(annotations) => Sink::AnnData(anndata::Sheet::create(path, &attributes, annotations)?),
+            Encoding::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes, access)?)),
+        })
+    }
+
+    /// Begins a matrix.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
+        match self {
+            Sink::Hdf5(rows, writer) => *rows = Some(writer.matrix::<T>(matrix)?),
+            Sink::AnnData(sheet) => sheet.begin::<T>(matrix)?,
+            Sink::Npz(archive) => archive.begin::<T>(matrix)?,
+        }
+        Ok(())
+    }
+
+    /// Appends rows to the matrix, given row by row.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn push<T: Real>(&mut self, values: &[T]) -> Result<()> {
+        match self {
+            Sink::Hdf5(rows, _) => rows.as_mut().map_or(Ok(()), |rows| rows.push(values)),
+            Sink::AnnData(sheet) => sheet.push(values),
+            Sink::Npz(archive) => archive.push(values),
+        }
+    }
+
+    /// Ends the matrix.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn end(&mut self) -> Result<()> {
+        match self {
+            Sink::Hdf5(rows, _) => rows.take().map_or(Ok(()), Rows::end),
+            Sink::AnnData(sheet) => sheet.end(),
+            Sink::Npz(_) => Ok(()),
+        }
+    }
+
+    /// Closes the file and syncs it to disk.
+    ///
+    /// # Errors
+    /// If the file is incomplete.
+    pub fn finish(self) -> Result<Part> {
+        match self {
+            Sink::Hdf5(_, writer) => writer.finish(),
+            Sink::AnnData(sheet) => sheet.finish(),
+            Sink::Npz(archive) => archive.finish(),
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Reads what was written: matrices by rows, each rank its own; private ones from their parties' files.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use hdf5::types::TypeDescriptor;
+use ndarray::{Array2, ArrayViewMut2, s};
+use serde_json::{Map, Value};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::state::{Owner, ReadRows, SavedState};
+use fednmf_linalg::Real;
+
+use super::anndata;
+use super::checksum;
+use crate::formats::detect;
+use crate::formats::detect::FileKind;
+use crate::formats::hdf5_real;
+use crate::hdf5_probe;
+use crate::hdf5_probe::Content;
+use crate::names;
+use crate::names::Names;
+use crate::output::checksum::{Checksum, Integrity};
+use crate::output::npz::Matrices;
+use crate::output::plan::blocks;
+use crate::output::sink::Format;
+use crate::output::values::read_all;
+
+/// The root attribute with the pattern of the parties' file names: a file name with `{party}` in it.
+pub const PARTY_FILES: &str = "party_files";
+/// The root attribute with the number of digits of `{party}`.
+pub const PARTY_WIDTH: &str = "party_width";
+/// The root attribute with the generation of a checkpoint.
+pub const GENERATION: &str = "generation";
+/// The root attribute of a party's file with that party's number.
+pub const PARTY: &str = "party";
+/// The root attribute that the shared file and the parties' files have in common if they were written together.
+pub const SET: &str = "set";
+/// The root attribute with the scalars of a checkpoint's owner.
+pub const STATE: &str = "state";
+
+/// The root attributes with the names of the matrix's rows and columns; AnnData has them in obs and var.
+pub const ROW_NAMES: &str = "row_names";
+pub const COLUMN_NAMES: &str = "column_names";
+
+/// A file of named matrices, open for reading, and the parties' files beside it.
+#[derive(Debug)]
+pub struct Stored {
+    path: PathBuf,
+    source: Source,
+    attributes: Map<String, Value>,
+    sealed: bool,
+    /// The party whose private factors alone count, and its file; all parties' without.
+    party: Option<(usize, PathBuf)>,
+}
+
+/// The open file.
+#[derive(Debug)]
+enum Source {
+    Hdf5(hdf5::File),
+    /// With factors where AnnData has them.
+    AnnData(hdf5::File),
+    Npz(Matrices),
+}
+
+impl Stored {
+    /// Opens the shared file of an output or a checkpoint.
+    ///
+    /// # Errors
+    /// If it is missing, has no known format, is truncated, or does not match its checksums.
+    pub fn open(path: &Path) -> Result<Self> {
+        Stored::open_as(path, false)
+    }
+
+    /// Opens an output for its factors: those of all parties, or, if the file of a party is named, what all parties share
+    /// and the private factor of that one. An institution has no more of a run with others.
+    ///
+    /// # Errors
+    /// As [`Stored::open`], and if the shared file is not beside that of the party, or is of another run.
+    pub fn open_factors(path: &Path) -> Result<Self> {
+        let stored = Stored::open(path)?;
+        let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
+        let files = stored.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        let (Some(party), Some(files)) = (party, files) else { return Ok(stored) };
+        let then = shared_file(files);
+        let now = shared_beside(path, party).unwrap_or_else(|| then.clone());
+        let open = |shared: &Path| {
+            let shared = Stored { party: Some((party, path.to_path_buf())), ..Stored::open(shared)? };
+            shared.of_party(party).map(|_| shared)
+        };
+        open_either([&now, &then].map(|name| path.with_file_name(name)), open, |shared, e| {
+            Error::input(format!(
+                "{}: is the file of party {party} with its private factors; what all parties share is in {}, which cannot be \
+                 read ({e}); put it beside it{}",
+                path.display(),
+                shared.display(),
+                renamed(&now, &then)
+            ))
+        })
+    }
+
+    /// Opens a file that must have been written with checksums.
+    ///
+    /// # Errors
+    /// As [`Stored::open`], and if it has none.
+    pub(super) fn open_sealed(path: &Path) -> Result<Self> {
+        Stored::open_as(path, true)
+    }
+
+    fn open_as(path: &Path, must_be_sealed: bool) -> Result<Self> {
+        let shown = path.display();
+        if !must_be_sealed {
+            recognise(path)?;
+        }
+        if !must_be_sealed && Format::of(path) == Ok(Format::Npz) {
+            let (matrices, attributes) =
+                Matrices::open(path).map_err(|e| Error::input(format!("{shown}: cannot be read as .npz ({e})")))?;
+            let source = Source::Npz(matrices);
+            return Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: false, party: None });
+        }
+        let state = checksum::check(path)
+            .map_err(|e| Error::input(format!("{shown}: cannot be opened ({e}); check the name")))?;
+        match state {
+            Integrity::Damaged => return Err(damaged(path, "its contents do not match their checksum")),
+            Integrity::Unsealed if must_be_sealed => {
+                return Err(Error::input(format!(
+                    "{shown}: is no complete checkpoint: it was cut short or changed, or is another kind of file (perhaps the --output of a run); use a backup copy, or start again without --resume"
+                )));
+            }
+            // Written by another version, or changed by another program.
+            Integrity::Unsealed => hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?,
+            Integrity::Good => {}
+        }
+        let file = hdf5::File::open(path)
+            .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
+        let scalars = read_all(&file).map_err(|e| damaged(path, e))?;
+        let mut attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
+        let source = if anndata::is_one(&attributes) {
+            attributes = anndata::about(&file).map_err(|e| damaged(path, e))?;
+            Source::AnnData(file)
+        } else {
+            Source::Hdf5(file)
+        };
+        Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good, party: None })
+    }
+
+    /// Where the shared file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The party whose private factors alone count, if one was asked for.
+    pub fn party(&self) -> Option<usize> {
+        self.party.as_ref().map(|(party, _)| *party)
+    }
+
+    /// The attributes of the shared file, with objects and lists parsed.
+    pub fn attributes(&self) -> &Map<String, Value> {
+        &self.attributes
+    }
+
+    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of the parties that
+    /// count beside it, party 0 first.
+    pub fn names(&self) -> Names {
+        match &self.source {
+            Source::AnnData(_) => {
+                let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy(), None);
+                let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
+                let (rows, columns, turned) =
+                    if turned_over { (columns, rows, !turned) } else { (rows, columns, turned) };
+                let named = |name: &str| self.attributes.get(name).is_none_or(|yes| *yes != true && *yes != 1);
+                Names {
+                    rows: rows.filter(|_| named(anndata::NUMBERED_ROWS)),
+                    columns: columns.filter(|_| named(anndata::NUMBERED_COLUMNS)),
+                    turned,
+                }
+            }
+            Source::Hdf5(_) | Source::Npz(_) => {
+                let list = |name| self.list(name).or_else(|| self.list_of_parties(name));
+                Names { rows: list(ROW_NAMES), columns: list(COLUMN_NAMES), turned: false }
+            }
+        }
+    }
+
+    /// A list of names among the attributes.
+    fn list(&self, name: &str) -> Option<Vec<String>> {
+        let list = self.attributes.get(name)?.as_array()?;
+        list.iter().map(|name| name.as_str().map(str::to_string)).collect()
+    }
+
+    /// The lists of the parties that count, one after the other; `None` if one of them has none or cannot be read.
+    fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
+        let lists = self.parties()?.map(|party| self.of_party(party).ok()?.list(name));
+        Some(lists.collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or
+    /// an output to which something was added.
+    pub fn is_output(&self) -> bool {
+        self.is_unchanged() && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
+    }
+
+    /// Whether the file is as it was written, without anything that was added or changed.
+    pub(super) fn is_unchanged(&self) -> bool {
+        match &self.source {
+            Source::AnnData(file) => anndata::holds_factors_alone(file),
+            // Any change leaves the checksum behind.
+            Source::Hdf5(_) => self.sealed,
+            Source::Npz(matrices) => matrices.is_own(),
+        }
+    }
+
+    /// Rows and columns of a matrix in the shared file.
+    ///
+    /// # Errors
+    /// If there is no such matrix.
+    pub fn matrix(&self, name: &str) -> Result<(usize, usize)> {
+        match &self.source {
+            Source::Npz(matrices) => matrices.matrix(name).map(|(shape, _)| shape).ok_or_else(|| self.lacks(name)),
+            _ => self.dataset(name).map(|(_, shape)| shape),
+        }
+    }
+
+    /// The element type of a matrix in the shared file: `f32`, `f64`, or HDF5's name for another.
+    ///
+    /// # Errors
+    /// If there is no such matrix.
+    pub fn precision(&self, name: &str) -> Result<String> {
+        if let Source::Npz(matrices) = &self.source {
+            return matrices.matrix(name).map(|(_, kind)| kind.into()).ok_or_else(|| self.lacks(name));
+        }
+        let (dataset, _) = self.dataset(name)?;
+        element_type(&dataset).map(|t| type_name(&t)).map_err(|e| damaged(&self.path, e))
+    }
+
+    /// Whether the shared file has such a matrix.
+    pub fn has(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Hdf5(file) => file.link_exists(name),
+            Source::AnnData(file) => {
+                // HDF5 prints an error of its own for a link in a missing group.
+                let place = anndata::find(&self.attributes, name);
+                let group = place.split('/').next().unwrap_or(place);
+                file.link_exists(group) && file.link_exists(place)
+            }
+            Source::Npz(matrices) => matrices.matrix(name).is_some(),
+        }
+    }
+
+    fn lacks(&self, name: &str) -> Error {
+        let files = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        if let (Some(files), Some(party)) = (files, self.attributes.get(PARTY)) {
+            return Error::input(format!(
+                "{}: has no matrix {name}: it is the file of party {party} with its private factors alone; give {}, \
+                 which the run wrote beside it",
+                self.path.display(),
+                self.path.with_file_name(shared_file(files)).display()
+            ));
+        }
+        if let Some(files) = files {
+            return Error::input(format!(
+                "{}: its {name} is private and in the files of the parties ({files}); this needs both factors in one file",
+                self.path.display()
+            ));
+        }
+        Error::input(format!(
+            "{}: has no matrix {name}; was it written by this program and algorithm?",
+            self.path.display()
+        ))
+    }
+
+    /// Fills `out` with rows `first_row ..` of a matrix of the shared file, stored in either precision.
+    ///
+    /// # Errors
+    /// If there is no such matrix, or it has another shape.
+    pub fn as_f64(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
+        if self.precision(name)? != f32::NAME {
+            return self.read(name, first_row, out);
+        }
+        let mut narrow = Array2::<f32>::zeros(out.dim());
+        self.read(name, first_row, narrow.view_mut())?;
+        out.zip_mut_with(&narrow, |out, &x| *out = x.as_f64());
+        Ok(())
+    }
+
+    fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {
+        // HDF5 prints an error of its own for a missing name.
+        let (true, Source::Hdf5(file) | Source::AnnData(file)) = (self.has(name), &self.source) else {
+            return Err(self.lacks(name));
+        };
+        let place = match &self.source {
+            Source::AnnData(_) => anndata::find(&self.attributes, name),
+            _ => name,
+        };
+        let dataset = file.dataset(place).map_err(|e| damaged(&self.path, e))?;
+        match dataset.shape()[..] {
+            [rows, cols] => Ok((dataset, (rows, cols))),
+            ref other => Err(Error::input(format!(
+                "{}: {name} has {} dimensions where a matrix has 2",
+                self.path.display(),
+                other.len()
+            ))),
+        }
+    }
+
+    /// The parties that count, whose files are beside this shared one, if there are any.
+    pub(super) fn parties(&self) -> Option<Range<usize>> {
+        let count = self.attributes.get("parties").and_then(Value::as_u64)?;
+        let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
+        is_shared.then_some(self.party().map_or(0..count as usize, |party| party..party + 1))
+    }
+
+    /// Opens and checks the file of `party`.
+    pub(super) fn of_party(&self, party: usize) -> Result<Stored> {
+        let text = self.attributes.get(PARTY_FILES).and_then(Value::as_str);
+        let width = self.attributes.get(PARTY_WIDTH).and_then(Value::as_u64);
+        let (Some(text), Some(width)) = (text, width) else {
+            return Err(Error::input(format!(
+                "{}: was written without private files, but party {party} needs its own; was it written by another algorithm?",
+                self.path.display()
+            )));
+        };
+        if let Some((_, path)) = self.party.as_ref().filter(|(named, _)| *named == party) {
+            return self.open_party(party, path);
+        }
+        let generation = self.attributes.get(GENERATION).and_then(Value::as_u64);
+        let file = |text: &str| self.path.with_file_name(party_file(text, party, width as usize));
+        let now = pattern(&self.path, generation);
+        open_either(
+            [file(&now), file(text)],
+            |path| self.open_party(party, path),
+            |path, e| {
+                Error::input(format!(
+                    "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where \
+                     you may read them{}",
+                    self.path.display(),
+                    path.display(),
+                    renamed(&shared_file(&now), &shared_file(text))
+                ))
+            },
+        )
+    }
+
+    /// Opens the file of `party` at `path`, which must be of the same run.
+    fn open_party(&self, party: usize, path: &Path) -> Result<Stored> {
+        let stored = Stored::open_as(path, self.sealed)?;
+        let common = |name: &'static str| (name, self.attributes.get(name).cloned());
+        for (key, expected) in [common(GENERATION), (PARTY, Some(Value::from(party))), common(SET)] {
+            if stored.attributes.get(key) != expected.as_ref() {
+                return Err(Error::input(format!(
+                    "{}: does not belong to {}: its {key} is {}, not {}; put the files of one run back together",
+                    stored.path.display(),
+                    self.path.display(),
+                    stored.attributes.get(key).unwrap_or(&Value::Null),
+                    expected.unwrap_or(Value::Null)
+                )));
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Fills `out` with rows `first_row ..` of a matrix of this file.
+    fn read<T: Real>(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let (path, shown) = (&self.path, self.path.display());
+        let (found, (rows, cols)) = (self.precision(name)?, self.matrix(name)?);
+        if found != T::NAME {
+            return Err(Error::input(format!(
+                "{shown}: {name} is stored as {found}, but this run computes in {}; give --precision {found} or another file",
+                T::NAME
+            )));
+        }
+        let wanted = first_row..first_row.saturating_add(out.nrows());
+        if wanted.end > rows || out.ncols() != cols {
+            return Err(Error::input(format!(
+                "{shown}: {name} is {rows} x {cols}, but rows {}..{} of {} columns are needed; is it of another matrix or k?",
+                wanted.start,
+                wanted.end,
+                out.ncols()
+            )));
+        }
+        if let Source::Npz(matrices) = &self.source {
+            return matrices.read(name, first_row, out).map_err(|e| e.at(shown));
+        }
+        let (dataset, _) = self.dataset(name)?;
+        let seals = Sums::read(&dataset).map_err(|e| damaged(path, e))?;
+        let block = match &seals {
+            Some(seals) if seals.block == 0 || seals.sums.len() != rows.div_ceil(seals.block) => {
+                return Err(damaged(path, format!("the checksums of {name} are not as they should be")));
+            }
+            Some(seals) => seals.block,
+            None => crate::output::plan::block_rows(rows, cols),
+        };
+        for part in blocks(wanted.clone(), block) {
+            // A checksum covers a whole block.
+            let whole = part.start / block * block..(part.start / block * block).saturating_add(block).min(rows);
+            let read = if seals.is_some() { whole } else { part.clone() };
+            let values = hdf5_real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
+            if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
+                let mut seal = Checksum::new(block * cols);
+                seal.add(flat);
+                if seal.sums().first() != seals.sums.get(part.start / block) {
+                    return Err(damaged(
+                        path,
+                        format!("rows {}..{} of {name} fail their checksum", read.start, read.end),
+                    ));
+                }
+            }
+            out.slice_mut(s![part.start - wanted.start..part.end - wanted.start, ..])
+                .assign(&values.slice(s![part.start - read.start..part.end - read.start, ..]));
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> ReadRows<T> for Stored {
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
+        match owner {
+            Owner::Shared => self.read(name, first_row, out),
+            Owner::Party(party) => self.of_party(party)?.read(name, first_row, out),
+        }
+    }
+}
+
+impl<T: Real> SavedState<T> for Stored {
+    fn scalars(&self, owner: Owner) -> Result<Value> {
+        let scalars = |stored: &Stored| stored.attributes.get(STATE).cloned().unwrap_or_default();
+        match owner {
+            Owner::Shared => Ok(scalars(self)),
+            Owner::Party(party) => self.of_party(party).map(|stored| scalars(&stored)),
+        }
+    }
+}
+
+/// Refuses a file that is something else than its name says.
+fn recognise(path: &Path) -> Result<()> {
+    let wanted = if Format::of(path) == Ok(Format::Npz) { FileKind::Zip } else { FileKind::Hdf5 };
+    match detect::kind(path) {
+        Some(found) if found != wanted => Err(Error::input(format!(
+            "{}: is {found}; factors are in a file that --output wrote (.h5, .h5ad, .npz), under the name that it had",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The checksums of a matrix.
+struct Sums {
+    block: usize,
+    sums: Vec<u32>,
+}
+
+impl Sums {
+    /// `None` if there are none.
+    fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
+        if !dataset.attr_names()?.iter().any(|name| name == checksum::SUMS) {
+            return Ok(None);
+        }
+        let block: u64 = dataset.attr(checksum::BLOCK)?.read_scalar()?;
+        let sums = dataset.attr(checksum::SUMS)?.read_raw()?;
+        Ok(Some(Sums { block: usize::try_from(block).unwrap_or(0), sums }))
+    }
+}
+
+/// Opens the first of two files that belongs to the set: the one by the present name of another of its files, which may have
+/// been renamed together, and the one by the name that it was written with. `missing` is the error if there is neither.
+fn open_either(
+    [now, then]: [PathBuf; 2],
+    open: impl Fn(&Path) -> Result<Stored>,
+    missing: impl FnOnce(&Path, std::io::Error) -> Error,
+) -> Result<Stored> {
+    match std::fs::File::open(&now) {
+        Ok(_) => {
+            open(&now).or_else(|failure| if now == then { Err(failure) } else { open(&then).map_err(|_| failure) })
+        }
+        Err(_) if std::fs::File::open(&then).is_ok() => open(&then),
+        Err(e) => Err(missing(&now, e)),
+    }
+}
+
+/// What to add to an error about files that are neither at one name nor at the other.
+fn renamed(now: &str, then: &str) -> String {
+    if now == then { String::new() } else { format!("; was it renamed? It was written as {then}") }
+}
+
+/// The pattern of the parties' file names: `F.party-{party}.h5`, with a generation `F.party-{party}.g17.h5`.
+pub fn pattern(path: &Path, generation: Option<u64>) -> String {
+    let part = |text: Option<&std::ffi::OsStr>| text.map(|t| t.to_string_lossy().into_owned());
+    let stem = part(path.file_stem()).unwrap_or_default();
+    let generation = generation.map_or_else(String::new, |g| format!(".g{g}"));
+    let extension = part(path.extension()).map_or_else(String::new, |e| format!(".{e}"));
+    format!("{stem}.party-{{party}}{generation}{extension}")
+}
+
+/// The file name of a party, from the pattern with `{party}`.
+pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
+    // Only a damaged file asks for more digits than a usize has.
+    let number = format!("{party:0width$}", width = width.min(20));
+    match pattern.rsplit_once("{party}") {
+        Some((before, after)) => format!("{before}{number}{after}"),
+        None => pattern.to_string(),
+    }
+}
+
+/// The name of the shared file, from the pattern for those of the parties.
+fn shared_file(pattern: &str) -> String {
+    let (stem, rest) = pattern.rsplit_once(".party-{party}").unwrap_or((pattern, ""));
+    // A checkpoint's generation is not in the name of its shared file.
+    rest.rsplit_once('.').map_or_else(|| stem.to_string(), |(_, extension)| format!("{stem}.{extension}"))
+}
+
+/// The name of the shared file beside that of `party`, by the present name of the latter, if it is still that of a party's file.
+fn shared_beside(own: &Path, party: usize) -> Option<String> {
+    let (before, after) = own.file_name()?.to_str()?.rsplit_once(".party-")?;
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = after.split_at(digits);
+    (number.parse() == Ok(party)).then(|| shared_file(&format!("{before}.party-{{party}}{rest}")))
+}
+
+fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::input(format!("{}: is damaged: {what}; use a backup copy, or start again without it", path.display()))
+}
+
+fn element_type(dataset: &hdf5::Dataset) -> std::result::Result<TypeDescriptor, hdf5::Error> {
+    dataset.dtype()?.to_descriptor()
+}
+
+fn type_name(t: &TypeDescriptor) -> String {
+    match t {
+        TypeDescriptor::Float(size) => format!("f{}", 8 * *size as usize),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,331 @@
+//! The files that a command writes, checked before anything is read: each can be written, none is an input or another
+//! output, and none replaces a file that fednmf did not write.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished::directory;
+
+use crate as data;
+use crate::output::checkpoint;
+use crate::output::h5::check_writable;
+use crate::output::own_text;
+use crate::output::party_files;
+use crate::output::party_files::PartyName;
+use crate::output::stored::Stored;
+use crate::output::view::RecordedView;
+
+/// What a command writes to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Factors; parties with private ones write files beside it (`F.party-03.h5`).
+    Factors,
+    /// Factors that are added to an existing AnnData file.
+    AddedFactors,
+    /// A checkpoint, with files beside it as well. Whether an existing one may be replaced depends on the data.
+    Checkpoint,
+    Trace,
+    /// The record of what a rank sends; never replaced.
+    Transcript,
+    Report,
+    /// The order of merges, a number on each line.
+    Order,
+    /// What a rank received.
+    View,
+}
+
+/// A file that a command writes.
+#[derive(Debug, Clone)]
+pub struct Target<'a> {
+    /// The option that names it, for messages.
+    pub option: &'static str,
+    pub path: &'a Path,
+    pub content: Content,
+}
+
+/// A file that a command reads, with the option that names it.
+pub type Source = (&'static str, PathBuf);
+
+/// Checks the files that a command writes against each other, against the files that it reads, and against what exists.
+///
+/// # Errors
+/// Naming the option that is wrong.
+pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
+    for (i, target) in targets.iter().enumerate() {
+        let Target { option, path, content } = target;
+        check_name(option, path)?;
+        check_writable(path).map_err(|e| e.at(option))?;
+        if *content != Content::Trace && !target.may_be_written() {
+            return Err(Error::input(format!(
+                "{option} {}: is a device or a pipe, not a file; give the name of a file",
+                path.display()
+            )));
+        }
+        for (other, source) in sources {
+            // Factors may be added to the matrix that they are of.
+            if *content == Content::AddedFactors && *other == "--input" {
+                continue;
+            }
+            if same(path, source) || target.has_party_file(source) {
+                return Err(Error::input(format!(
+                    "{option} {}: would overwrite {}, which {other} reads; choose another name{}",
+                    path.display(),
+                    source.display(),
+                    if *content == Content::Factors && path.extension().is_some_and(|e| e == "h5ad") {
+                        ", or give --add-to instead to keep the contents and add the factors"
+                    } else {
+                        ""
+                    }
+                )));
+            }
+        }
+        for other in &targets[..i] {
+            if same(path, other.path) || target.has_party_file(other.path) || other.has_party_file(path) {
+                return Err(Error::input(format!(
+                    "{option} {}: {} writes to the same file; give each a name of its own",
+                    path.display(),
+                    other.option
+                )));
+            }
+        }
+        let html = |e: &std::ffi::OsStr| ["html", "htm"].iter().any(|name| e.eq_ignore_ascii_case(name));
+        if *content == Content::Report && path.extension().is_some_and(|e| !html(e)) {
+            return Err(Error::input(format!(
+                "{option} {}: a report is an HTML page; let its name end in .html (a browser prints it as PDF)",
+                path.display()
+            )));
+        }
+        check_existing(target)?;
+    }
+    Ok(())
+}
+
+/// Checks that a target replaces nothing that fednmf did not write. [`check`] includes it; before a long run writes its
+/// results, it is worth repeating.
+///
+/// # Errors
+/// Naming the option of the target.
+pub fn check_existing(target: &Target<'_>) -> Result<()> {
+    let Target { option, path, content } = target;
+    target.check_party_files()?;
+    // A trace is appended to what is there, and the file behind --add-to is found before.
+    if !matches!(content, Content::Trace | Content::AddedFactors) {
+        check_link(option, path)?;
+        if fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().readonly()) {
+            return Err(Error::input(format!(
+                "{option} {}: exists and is read-only, so it is not replaced; make it writable or choose another name",
+                path.display()
+            )));
+        }
+    }
+    match foreign(path, *content) {
+        None => Ok(()),
+        Some(kind) => Err(Error::input(format!(
+            "{option} {}: exists and is not {kind} as fednmf wrote it, so it is not replaced; remove it or choose another \
+             name",
+            path.display()
+        ))),
+    }
+}
+
+/// The first of `F-1.h5`, `F-2.h5`, … that no file has, nor one of its parties.
+pub fn free_beside(path: &Path) -> PathBuf {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let (stem, extension) = (text(path.file_stem()), path.extension().map(|e| format!(".{}", text(Some(e)))));
+    let named = |i: usize| path.with_file_name(format!("{stem}-{i}{}", extension.as_deref().unwrap_or_default()));
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err() && party_files::beside(path).is_empty();
+    (1..).map(named).find(is_free).unwrap_or_else(|| path.to_path_buf())
+}
+
+/// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the
+/// user's.
+///
+/// # Errors
+/// Naming `option`, the one that names the file.
+pub fn check_new(option: &str, path: &Path) -> Result<()> {
+    check_name(option, path)?;
+    check_link(option, path)?;
+    if fs::metadata(path).is_ok_and(|found| !found.is_file() || found.len() > 0) {
+        return Err(Error::input(format!(
+            "{option} {}: exists and is not replaced; remove it or choose another name",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses the word that stands for the parties in the names of inputs: a command gives its files their parties itself.
+fn check_name(option: &str, path: &Path) -> Result<()> {
+    if path.to_string_lossy().contains(data::PARTY) {
+        return Err(Error::input(format!(
+            "{option} {}: {} stands for the parties in --input alone; leave it out, and files of parties get their number \
+             by themselves (F.party-00.h5)",
+            path.display(),
+            data::PARTY
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a symbolic link in the place of an output, also one to nothing: a complete file is renamed to its name, and
+/// would replace the link. What is private to a party must not follow one.
+fn check_link(option: &str, path: &Path) -> Result<()> {
+    let device = || fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && !device() {
+        return Err(Error::input(format!(
+            "{option} {}: is a symbolic link, which the output would replace; name the file that it points to, or \
+             remove it",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+impl Target<'_> {
+    /// Whether nothing is there yet, or a file. A page can go to a device such as /dev/null, which stays what it is.
+    fn may_be_written(&self) -> bool {
+        fs::metadata(self.path).map_or(true, |found| {
+            found.is_file() || self.content == Content::Report && found.file_type().is_char_device()
+        })
+    }
+
+    /// Checks the files of parties beside this one, which each rank writes, perhaps on a machine of its own.
+    ///
+    /// # Errors
+    /// If one exists that fednmf did not write.
+    pub fn check_party_files(&self) -> Result<()> {
+        let Some(path) = self.foreign_party_file() else { return Ok(()) };
+        Err(Error::input(format!(
+            "{}: {} has the name of a party's file of this output, but fednmf did not write it, or something was added to \
+             it; move it or choose another name",
+            self.option,
+            path.display()
+        )))
+    }
+
+    /// An existing file, or a directory, with the name of a party's file beside this one that fednmf did not write as such.
+    /// Empty files may be filled.
+    fn foreign_party_file(&self) -> Option<PathBuf> {
+        let is_foreign = |path: &Path, name: PartyName| {
+            let replaced = match self.content {
+                Content::Factors => name.generation.is_none(),
+                // The present files of a checkpoint are read if it is resumed, and removed if they are recognised.
+                Content::Checkpoint => name.generation.is_some_and(|g| g != checkpoint::generation(self.path)),
+                _ => false,
+            };
+            // A checkpoint that cannot be written does not end the run.
+            let in_the_way = |found: fs::Metadata| match found.is_file() {
+                true => found.len() > 0 && !name.is_own(path),
+                false => self.content == Content::Factors,
+            };
+            replaced && fs::metadata(path).is_ok_and(in_the_way)
+        };
+        party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
+    }
+
+    /// Whether `path` has the name of a party's file beside this one.
+    fn has_party_file(&self, path: &Path) -> bool {
+        matches!(self.content, Content::Factors | Content::Checkpoint)
+            && PartyName::of(self.path, path).is_some()
+            && canonical(directory(self.path)) == canonical(directory(path))
+    }
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Whether two paths are the same file: by device and inode, or, if neither exists, by name. Devices and pipes, such as
+/// /dev/null, may be written to by several.
+fn same(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Err(_), Err(_)) => a.file_name() == b.file_name() && canonical(directory(a)) == canonical(directory(b)),
+        _ => false,
+    }
+}
+
+/// What an existing file should have been to be replaced; `None` if it may be.
+fn foreign(path: &Path, content: Content) -> Option<&'static str> {
+    let exists = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0);
+    if !exists {
+        return None;
+    }
+    let (own, kind) = match content {
+        Content::Factors => (Stored::open(path).is_ok_and(|stored| stored.is_output()), "an output"),
+        Content::Trace => (own_text::is_trace(path), "a trace"),
+        Content::Report => (own_text::is_report(path), "a report"),
+        Content::View => (RecordedView::open(path).is_ok(), "a view"),
+        Content::Order => (own_text::is_order(path), "an order of merges"),
+        // What a transcript finds in its place it refuses itself.
+        Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
+    };
+    (!own).then_some(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(targets: &[(&'static str, &Path, Content)], sources: &[Source]) -> Option<String> {
+        let target = |&(option, path, content)| Target { option, path, content };
+        check(&targets.iter().map(target).collect::<Vec<_>>(), sources).err().map(|e| e.message)
+    }
+
+    #[test]
+    fn a_file_has_one_purpose_however_it_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("in.h5ad"), "x").unwrap();
+        fs::hard_link(at("in.h5ad"), at("hard.h5ad")).unwrap();
+        std::os::unix::fs::symlink(at("in.h5ad"), at("soft.h5ad")).unwrap();
+        let input = [("--input", at("in.h5ad"))];
+        for name in ["in.h5ad", "hard.h5ad", "soft.h5ad", "./in.h5ad"] {
+            let message = refusal(&[("--output", &at(name), Content::Factors)], &input).unwrap();
+            assert!(message.contains("--input") && message.contains("--add-to"), "{name}: {message}");
+        }
+        // No link is replaced, whether it leads somewhere or not.
+        std::os::unix::fs::symlink(at("nothing.h5"), at("dangling.h5")).unwrap();
+        std::os::unix::fs::symlink(at("in.h5ad"), at("soft.html")).unwrap();
+        for (name, content) in [("dangling.h5", Content::Factors), ("soft.html", Content::Report)] {
+            let message = refusal(&[("--x", &at(name), content)], &[]).unwrap();
+            assert!(message.contains("symbolic link") && message.contains(name), "{message}");
+            assert_eq!(refusal(&[("--x", &at(name), Content::Trace)], &[]).filter(|m| m.contains("link")), None);
+        }
+        assert!(check_new("--x", &at("dangling.h5")).is_err_and(|e| e.message.contains("symbolic link")));
+        let (new, same) = (at("new.h5"), dir.path().join(".").join("new.h5"));
+        let both = [("--output", &*new, Content::Factors), ("--checkpoint", &*same, Content::Checkpoint)];
+        assert!(refusal(&both, &[]).unwrap().contains("--output"));
+        assert_eq!(refusal(&both[..1], &input), None);
+        let null = Path::new("/dev/null");
+        assert_eq!(refusal(&[("--trace", null, Content::Trace), ("--report", null, Content::Report)], &[]), None);
+    }
+
+    #[test]
+    fn party_files_count_as_their_outputs() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let input = [("--input", at("x.party-0.h5"))];
+        assert!(refusal(&[("--output", &at("x.h5"), Content::Factors)], &input).is_some());
+        assert!(refusal(&[("--checkpoint", &at("x.h5"), Content::Checkpoint)], &input).is_some());
+        assert_eq!(refusal(&[("--output", &at("y.h5"), Content::Factors)], &input), None);
+        assert_eq!(refusal(&[("--trace", &at("x.h5"), Content::Trace)], &input), None);
+    }
+
+    #[test]
+    fn files_of_others_are_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in [("t.jsonl", Content::Trace), ("r.html", Content::Report), ("o.h5", Content::Factors)] {
+            let path = dir.path().join(name);
+            fs::write(&path, "").unwrap();
+            assert_eq!(refusal(&[("--x", &path, content)], &[]), None, "an empty file may be filled");
+            fs::write(&path, "my own notes, not to be lost").unwrap();
+            assert!(refusal(&[("--x", &path, content)], &[]).unwrap().contains("not replaced"), "{name}");
+        }
+        let path = dir.path().join("t.jsonl");
+        fs::write(&path, "{\"event\":\"start\",\"version\":\"0\"}\n").unwrap();
+        assert_eq!(refusal(&[("--trace", &path, Content::Trace)], &[]), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! Reads the rows of a file as blocks, in any order and as often as wanted.
+
+use std::fs::{File, Metadata};
+use std::ops::Range;
+use std::time::SystemTime;
+
+use ndarray::Array2;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::assemble::{LocalBlock, sort_rows};
+use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource};
+use fednmf_data::policy::{EntryPolicy, position};
+use fednmf_linalg::{CsrMatrix, Real};
+
+use crate::formats::compressed::CompressedReader;
+use crate::formats::file::{LineReader, LineShape, MatrixFile};
+use crate::formats::io;
+use crate::formats::reader::DenseReader;
+
+/// What is done to each entry after it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Preparation {
+    /// What it is divided by.
+    pub divisor: Option<f64>,
+    /// From which value on it becomes 1, otherwise 0.
+    pub threshold: Option<f64>,
+}
+
+impl Preparation {
+    #[inline]
+    fn apply<T: Real>(self, x: T) -> T {
+        let x = self.divisor.map_or(x, |divisor| T::from_f64(x.as_f64() / divisor));
+        match self.threshold {
+            Some(threshold) if x.as_f64() >= threshold => T::one(),
+            Some(_) => T::zero(),
+            None => x,
+        }
+    }
+}
+
+/// A file of which rows are read, as a plan: nothing is open.
+#[derive(Debug, Clone)]
+pub struct Source {
+    file: MatrixFile,
+    /// Whether its columns are the rows of the matrix.
+    transpose: bool,
+    policy: EntryPolicy,
+    preparation: Preparation,
+}
+
+impl Source {
+    /// The rows of the matrix in `file`, or where `transpose` of its transpose; [`MatrixFile::check_lines`] accepts it.
+    pub fn new(file: MatrixFile, transpose: bool, policy: EntryPolicy) -> Self {
+        Source { file, transpose, policy, preparation: Preparation::default() }
+    }
+
+    /// The same rows with entries that are prepared so.
+    #[must_use]
+    pub fn prepared(&self, preparation: Preparation) -> Self {
+        Source { preparation, ..self.clone() }
+    }
+
+    /// How its rows are stored.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn shape(&self) -> Result<LineShape> {
+        self.file.line_shape()
+    }
+
+    /// The number of entries of each row of a sparse matrix.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is damaged.
+    pub fn counts(&self) -> Result<Option<Vec<u64>>> {
+        self.file.line_counts()
+    }
+
+    pub fn cols(&self) -> usize {
+        if self.transpose { self.file.rows } else { self.file.cols }
+    }
+}
+
+impl<T: Real> RowSource<T> for Source {
+    fn cols(&self) -> usize {
+        self.cols()
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.file.sparse()
+    }
+
+    fn open(&self) -> Result<Box<dyn OpenRows<T> + '_>> {
+        Ok(Box::new(OpenSource {
+            source: self,
+            state: FileState::new(self.file.path())?,
+            together: self.shape()?.together,
+            lines: self.file.line_reader(self.policy)?,
+        }))
+    }
+}
+
+/// An open file of which rows are read.
+pub struct OpenSource<'a, T> {
+    source: &'a Source,
+    state: FileState,
+    /// Rows that are unpacked together.
+    together: usize,
+    lines: LineReader<'a, T>,
+}
+
+impl<T: Real> OpenRows<T> for OpenSource<'_, T> {
+    fn fill(&mut self, rows: &Range<usize>, memory: LocalBlock<T>) -> Result<Filled<T>> {
+        let source = self.source;
+        let filled = match &mut self.lines {
+            LineReader::Dense(reader) => dense(reader.as_mut(), source, rows, self.together, memory),
+            LineReader::Sparse(reader) => sparse(reader, source, rows, memory),
+        };
+        // What a changed file holds is no reason for an error.
+        self.state.check(source.file.path())?;
+        filled
+    }
+}
+
+fn dense<T: Real>(
+    reader: &mut dyn DenseReader<T>,
+    source: &Source,
+    rows: &Range<usize>,
+    together: usize,
+    memory: LocalBlock<T>,
+) -> Result<Filled<T>> {
+    let cols = source.cols();
+    let mut entries = match memory {
+        LocalBlock::Dense(x) => x.into_owned().into_raw_vec_and_offset().0,
+        LocalBlock::Sparse(_) => Vec::new(),
+    };
+    let length = rows.len() * cols;
+    entries.reserve_exact(length.saturating_sub(entries.len()));
+    entries.resize(length, T::zero());
+    let mut from = rows.start;
+    while from < rows.end && cols > 0 {
+        // Rows that are unpacked together are read together; of others a few, which stay in cache until they are checked.
+        let step =
+            if together > 1 { together - from % together } else { (READ_AT_ONCE / (cols * size_of::<T>())).max(1) };
+        let lines = from..rows.end.min(from + step);
+        let out = &mut entries[(from - rows.start) * cols..(lines.end - rows.start) * cols];
+        from = lines.end;
+        reader.fill(lines, 0..cols, out)?;
+        if source.preparation != Preparation::default() {
+            out.iter_mut().for_each(|x| *x = source.preparation.apply(*x));
+        }
+    }
+    let panel = Array2::from_shape_vec((rows.len(), cols), entries)
+        .map_err(|e| Error::failed(format!("a panel of the input: {e}; this is a bug, please report it")))?;
+    Ok(Filled { panel: LocalBlock::Dense(panel.into()), counts: Counts::default() })
+}
+
+/// Bytes of entries that are decoded at once.
+const READ_AT_ONCE: usize = 256 << 10;
+
+fn sparse<T: Real>(
+    reader: &mut CompressedReader<'_>,
+    source: &Source,
+    rows: &Range<usize>,
+    memory: LocalBlock<T>,
+) -> Result<Filled<T>> {
+    let (mut starts, mut cols, mut values) = match memory {
+        LocalBlock::Sparse(x) => {
+            let (starts, cols, values) = x.into_raw_storage();
+            (starts, cols.into_vec(), values.into_vec())
+        }
+        LocalBlock::Dense(_) => Default::default(),
+    };
+    starts.clear();
+    cols.clear();
+    values.clear();
+    let mut entries = reader.entries_of(rows.clone());
+    let most = (entries.end - entries.start) as usize;
+    starts.reserve_exact(rows.len() + 1);
+    cols.reserve_exact(most);
+    values.reserve_exact(most);
+    let mut counts = Counts::default();
+    let mut sink = |i: usize, j: usize, value: f64| {
+        if value == 0.0 {
+            counts.stored_zeros += 1;
+            return Ok(());
+        }
+        let checked = source.policy.check::<T>(value);
+        let value = source.preparation.apply(checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?);
+        if value != T::zero() || source.preparation.threshold.is_none() {
+            let (i, j) = if source.transpose { (j, i) } else { (i, j) };
+            // All rows up to this one begin here or before.
+            starts.resize(i - rows.start + 1, cols.len());
+            cols.push(j as i32);
+            values.push(value);
+        }
+        Ok(())
+    };
+    while entries.start < entries.end {
+        let (step, indices, numbers) = reader.step(&entries)?;
+        reader.emit(step.start, &indices, &numbers, &mut sink)?;
+        entries.start = step.end;
+    }
+    starts.resize(rows.len() + 1, cols.len());
+    counts.duplicates = sort_rows(&mut starts, &mut cols, &mut values);
+    let shape = (rows.len(), source.cols());
+    let panel = CsrMatrix::try_new(shape, starts, cols.into(), values.into())
+        .map_err(|(_, _, _, e)| Error::failed(format!("a sparse panel of the input: {e}")))?;
+    Ok(Filled { panel: LocalBlock::Sparse(panel), counts })
+}
+
+/// What a file was like when it was opened. A file that another one replaces under its name is still there.
+struct FileState {
+    file: File,
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl FileState {
+    fn new(path: &str) -> Result<Self> {
+        let file = io::open(path)?;
+        let found = file.metadata().map_err(|e| io::io_error(path, &e))?;
+        Ok(FileState { file, length: found.len(), modified: found.modified().ok() })
+    }
+
+    /// Refuses a file that has changed since.
+    fn check(&self, path: &str) -> Result<()> {
+        let same = |found: &Metadata| found.len() == self.length && found.modified().ok() == self.modified;
+        if self.file.metadata().is_ok_and(|found| same(&found)) {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "{path}: was changed while the run read its rows, so the result would be of no matrix; start again, and leave \
+             the file alone"
+        )))
+    }
+}

@@ -1,0 +1,265 @@
+//! What `--input` and its options ask for, parsed and checked without touching the disk.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::Stack;
+use fednmf_data::header::Header;
+use fednmf_data::policy::{EntryPolicy, NanRemedy};
+use fednmf_data::synthetic::Synthetic;
+
+use crate::formats::hdf5::is_hdf5_name;
+use crate::formats::options::{TableFormat, TableOptions};
+
+/// Where the matrix comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// A file; with `{party}` in its name, one file for each party. `dataset` names the matrix in an HDF5 file.
+    File { path: String, dataset: Option<String> },
+    /// A matrix that is generated.
+    Synthetic(Synthetic),
+}
+
+/// How the entries are scaled (`--scale`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scale {
+    None,
+    /// Divide by the largest entry.
+    Max,
+    /// Divide by this number: the largest entry of an earlier matrix.
+    By(f64),
+}
+
+/// The value from which on an entry becomes 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Threshold {
+    At(f64),
+    /// The q-quantile of the matrix, zeros included: the upper 1 − q become ones.
+    Quantile(f64),
+}
+
+impl FromStr for Threshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |text: &str| text.parse::<f64>().ok().filter(|x| x.is_finite());
+        match text.strip_prefix('q') {
+            Some(share) => match number(share) {
+                Some(q) if q > 0.0 && q < 1.0 => Ok(Threshold::Quantile(q)),
+                _ => Err("a quantile is q and a fraction between 0 and 1, such as q0.95".to_string()),
+            },
+            None => match number(text) {
+                Some(t) if t > 0.0 => Ok(Threshold::At(t)),
+                Some(_) => {
+                    Err("the threshold must be positive; otherwise entries that are not stored would become 1"
+                        .to_string())
+                }
+                None => Err("give a number, or a quantile such as q0.95".to_string()),
+            },
+        }
+    }
+}
+
+impl Threshold {
+    /// The value, unless the matrix decides it.
+    pub fn given(self) -> Option<f64> {
+        if let Threshold::At(value) = self { Some(value) } else { None }
+    }
+
+    /// Parses the result of [`Threshold::to_json`].
+    pub fn from_json(value: &Value) -> Option<Self> {
+        value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())
+    }
+
+    /// As it is typed: a number, or a quantile such as `q0.95`.
+    pub fn to_json(self) -> Value {
+        match self {
+            Threshold::At(t) => t.into(),
+            Threshold::Quantile(q) => format!("q{q}").into(),
+        }
+    }
+}
+
+/// The input of a run and its preprocessing, in this order: transpose, scale, binarize.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputSpec {
+    pub source: Source,
+    /// Transpose the matrix (of each file, if there are several).
+    pub transpose: bool,
+    pub scale: Scale,
+    /// Entries from this threshold on become 1, all others 0.
+    pub binarize: Option<Threshold>,
+    /// Whether negative entries are accepted; otherwise the first one is an error.
+    pub allow_negative: bool,
+    /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
+    pub allow_nan: bool,
+    /// What to say where an entry is NaN and may not be.
+    pub nan_remedy: NanRemedy,
+    /// Memory in bytes that all ranks of a node may use; by default what is free there.
+    pub memory: Option<u64>,
+    /// How a table in text is to be read; other inputs are refused with anything but the defaults.
+    pub table: TableOptions,
+    /// Number of `{party}` files; by default the number of ranks.
+    pub parties: Option<usize>,
+    /// Items that are columns of transactions, whether the files have them or not; once the input is open, all of them.
+    pub items: Option<Range<u64>>,
+    /// How `{party}` files are combined.
+    pub stack: Stack,
+    /// Whether the sums that private data share while loading are masked.
+    pub masked: bool,
+    /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
+    pub private: bool,
+    /// Whether it matters what the entries are: of a table in text that is found out only where it does.
+    pub ask_values: bool,
+    /// Whether each rank has the file of its own party at this path, on a disk of its own.
+    pub own_disk: bool,
+}
+
+/// The placeholder of the party's number (0, 1, …) in a path.
+pub const PARTY: &str = "{party}";
+
+impl InputSpec {
+    /// Takes over what only the files tell, from their header: the number of parties and the items.
+    pub fn complete(&mut self, header: &Header) {
+        self.parties = header.files.or(self.parties);
+        self.items.clone_from(&header.items);
+    }
+
+    /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All else has its default: no preprocessing, no
+    /// negative entries, party files stacked by rows.
+    ///
+    /// # Errors
+    /// If the text is empty, or has an unknown kind or key, or a value out of range.
+    pub fn parse(text: &str) -> Result<Self> {
+        let source = match text.strip_prefix("synthetic:") {
+            Some(words) => Source::Synthetic(Synthetic::parse(words)?),
+            None if text == "synthetic" => Source::Synthetic(Synthetic::parse("planted")?),
+            None => file(text)?,
+        };
+        let private = matches!(&source, Source::File { path, .. } if path.contains(PARTY));
+        Ok(InputSpec {
+            source,
+            transpose: false,
+            scale: Scale::None,
+            binarize: None,
+            allow_negative: false,
+            allow_nan: false,
+            nan_remedy: NanRemedy::default(),
+            memory: None,
+            table: TableOptions::default(),
+            parties: None,
+            items: None,
+            stack: Stack::Rows,
+            masked: false,
+            private,
+            ask_values: false,
+            own_disk: false,
+        })
+    }
+
+    /// Which entries are accepted.
+    pub fn entry_policy(&self) -> EntryPolicy {
+        let &InputSpec { allow_negative, allow_nan, nan_remedy, .. } = self;
+        EntryPolicy { allow_negative, allow_nan, nan_remedy }
+    }
+
+    /// Whether the input is one file for each party.
+    pub fn by_party(&self) -> bool {
+        matches!(&self.source, Source::File { path, .. } if self.own_disk || path.contains(PARTY))
+    }
+
+    /// The files that the input consists of, as far as they exist; of `{party}` files those of the first parties.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let Source::File { path, .. } = &self.source else { return Vec::new() };
+        if !path.contains(PARTY) {
+            return vec![PathBuf::from(path)];
+        }
+        (0..self.parties.unwrap_or(usize::MAX)).map_while(|party| party_path(path, party)).map(PathBuf::from).collect()
+    }
+
+    /// Checks the fields; called by [`crate::open`].
+    pub(super) fn check(&self) -> Result<()> {
+        if self.parties == Some(0) {
+            return Err(Error::input("--parties 0: there must be at least one party"));
+        }
+        if let (Source::Synthetic(_), Some(option)) = (&self.source, self.table.first_given()) {
+            return Err(Error::input(format!(
+                "{option} is for tables in text (.csv, .tsv, .txt), and the matrix is generated; leave the option out"
+            )));
+        }
+        if self.by_party() && self.table.format == TableFormat::Triples {
+            return Err(Error::input(
+                "--format triples: not with a file for each party, since each would number users and items in its own way; \
+                 give one file, or each party's matrix as .mtx",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The `{party}` file of a party, whose number may have leading zeros.
+pub fn party_path(pattern: &str, party: usize) -> Option<String> {
+    party_paths(pattern, party).next()
+}
+
+/// All files with the number of a party.
+pub fn party_paths(pattern: &str, party: usize) -> impl Iterator<Item = String> {
+    let mut paths = [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
+        .map(|number| pattern.replace(PARTY, &number))
+        .to_vec();
+    paths.dedup();
+    paths.into_iter().filter(|path| Path::new(path).exists())
+}
+
+fn file(text: &str) -> Result<Source> {
+    if text.is_empty() {
+        return Err(Error::input("--input is empty: give a file, or synthetic:KIND"));
+    }
+    // `data.h5ad:/layers/counts`, the first slash optional, but not a path that merely has a colon in a directory.
+    let split = text.match_indices(':').find(|(at, _)| is_hdf5_name(&text[..*at]) && at + 1 < text.len());
+    Ok(match split {
+        Some((at, _)) => Source::File { path: text[..at].to_string(), dataset: Some(text[at + 1..].to_string()) },
+        None => Source::File { path: text.to_string(), dataset: None },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_datasets_are_separated() {
+        let path = |text: &str| match InputSpec::parse(text).unwrap().source {
+            Source::File { path, dataset } => (path, dataset),
+            Source::Synthetic(_) => unreachable!(),
+        };
+        assert_eq!(path("a/b.mtx.gz"), ("a/b.mtx.gz".into(), None));
+        assert_eq!(path("a.h5ad:/layers/counts"), ("a.h5ad".into(), Some("/layers/counts".into())));
+        assert_eq!(path("odd:/dir/b.npy"), ("odd:/dir/b.npy".into(), None));
+        assert!(InputSpec::parse("b-{party}.mtx").unwrap().by_party());
+        assert!(InputSpec::parse("").is_err());
+    }
+
+    #[test]
+    fn thresholds_are_positive_numbers_or_quantiles() {
+        assert_eq!("0.5".parse(), Ok(Threshold::At(0.5)));
+        assert_eq!("q0.95".parse(), Ok(Threshold::Quantile(0.95)));
+        for threshold in [Threshold::At(0.5), Threshold::Quantile(0.95)] {
+            assert_eq!(Threshold::from_json(&threshold.to_json()), Some(threshold));
+        }
+        for (text, why) in [
+            ("0", "positive"),
+            ("-1", "positive"),
+            ("nan", "number"),
+            ("q0", "fraction"),
+            ("q1", "fraction"),
+            ("q", "fraction"),
+        ] {
+            assert!(text.parse::<Threshold>().unwrap_err().contains(why), "{text}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The sparse block: a CSR matrix, with products by MKL on optimised row blocks or by our own loops.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
+use sprs::CsMatI;
+
+use fednmf_base::error::Result;
+
+use super::csr_matrix::{CsrMatrix, owned_rows};
+use super::kernel::{ProductKernel, ProductKernels};
+use super::mkl::{Kernels, SparseMatrix};
+use super::real::Real;
+use super::threads::{even_part, over_parts, over_rows, threads};
+use super::{csr_kernels, flops};
+
+/// Rows of one MKL handle: few enough that the scatter of a transposed product stays in cache (measured: 5 times faster
+/// than one large call) and that row pointers fit 32 bits.
+const BLOCK_ROWS: usize = 4096;
+
+/// A sparse block, rows × cols.
+pub struct Csr<T: Real> {
+    matrix: CsrMatrix<T>,
+    blocks: Vec<RowBlock<T>>,
+    kernels: ProductKernels,
+    /// The partial transposed products of the threads, if there are several.
+    partials: Mutex<Vec<Vec<T>>>,
+}
+
+/// An MKL handle with its row pointers; it reads the indices and values of the matrix in place.
+struct RowBlock<T> {
+    handle: SparseMatrix<T>,
+    rows: Range<usize>,
+    _indptr: Vec<i32>,
+}
+
+impl<T: Real> Csr<T> {
+    /// A block of this CSR matrix; products are native until [`Csr::prepare`].
+    pub fn new(matrix: CsMatI<T, i32, usize>) -> Self {
+        Csr::from_rows(owned_rows(matrix))
+    }
+
+    /// As [`Csr::new`]; what the matrix borrows is not copied.
+    pub fn from_rows(matrix: CsrMatrix<T>) -> Self {
+        assert!(matrix.is_csr(), "a block is stored by rows");
+        Csr { matrix, blocks: Vec::new(), kernels: ProductKernel::Native.into(), partials: Mutex::default() }
+    }
+
+    pub fn shape(&self) -> (usize, usize) {
+        self.matrix.shape()
+    }
+
+    pub fn matrix(&self) -> &CsrMatrix<T> {
+        &self.matrix
+    }
+
+    /// Puts another matrix in the place of this one, which is returned. The memory of products stays, and they are native
+    /// until [`Csr::prepare`].
+    pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
+        assert!(matrix.is_csr(), "a block is stored by rows");
+        self.blocks.clear();
+        self.kernels = ProductKernel::Native.into();
+        std::mem::replace(&mut self.matrix, matrix)
+    }
+
+    /// Which rows and which columns have stored entries.
+    pub fn occupied(&self) -> [Vec<bool>; 2] {
+        let rows = self.matrix.outer_iterator().map(|row| row.nnz() > 0).collect();
+        let mut cols = vec![false; self.matrix.cols()];
+        self.matrix.indices().iter().for_each(|&j| cols[j as usize] = true);
+        [rows, cols]
+    }
+
+    /// The matrix (rows × `cols`) of which column `places[j]` is column j of this one, and all others are empty.
+    #[must_use]
+    pub fn with_columns_at(&self, places: &[usize], cols: usize) -> Self {
+        let x = &self.matrix;
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::with_capacity(x.nnz()), Vec::with_capacity(x.nnz()));
+        for row in x.outer_iterator() {
+            let mut entries: Vec<(i32, T)> = row.iter().map(|(j, &value)| (places[j] as i32, value)).collect();
+            entries.sort_unstable_by_key(|(j, _)| *j);
+            entries.into_iter().for_each(|(j, value)| {
+                index.push(j);
+                values.push(value);
+            });
+            starts.push(index.len());
+        }
+        Csr::new(CsMatI::new((x.rows(), cols), starts, index, values))
+    }
+
+    /// The matrix of the rows (axis 0) or columns (axis 1) with these places, which ascend.
+    #[must_use]
+    pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
+        let x = &self.matrix;
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::new(), Vec::new());
+        if axis == Axis(0) {
+            for row in places.iter().filter_map(|&i| x.outer_view(i)) {
+                index.extend_from_slice(row.indices());
+                values.extend_from_slice(row.data());
+                starts.push(index.len());
+            }
+            return Csr::new(CsMatI::new((places.len(), x.cols()), starts, index, values));
+        }
+        let mut to = vec![None; x.cols()];
+        places.iter().enumerate().for_each(|(at, &j)| to[j] = Some(at as i32));
+        for row in x.outer_iterator() {
+            for (at, &value) in row.iter().filter_map(|(j, value)| Some((to[j]?, value))) {
+                index.push(at);
+                values.push(value);
+            }
+            starts.push(index.len());
+        }
+        Csr::new(CsMatI::new((x.rows(), places.len()), starts, index, values))
+    }
+
+    /// The rows of matrices with as many columns, one after the other; `None` without a matrix or if columns differ.
+    pub fn stacked(parts: &[&Self]) -> Option<Self> {
+        let cols = parts.first()?.matrix.cols();
+        let mut starts = vec![0usize];
+        let (mut index, mut values) = (Vec::new(), Vec::new());
+        for x in parts.iter().map(|part| &part.matrix) {
+            let (from, end) = (x.indptr(), index.len());
+            if x.cols() != cols {
+                return None;
+            }
+            index.extend_from_slice(x.indices());
+            values.extend_from_slice(x.data());
+            starts.extend(from.raw_storage()[1..].iter().map(|start| end + start));
+        }
+        Some(Csr::new(CsMatI::new((starts.len() - 1, cols), starts, index, values)))
+    }
+
+    /// Selects the kernels for products with k columns. For MKL this creates and optimises the handles, which may keep a
+    /// copy of the matrix in a format of MKL; the native kernel needs no memory beside the matrix.
+    ///
+    /// # Errors
+    /// If MKL refuses the matrix.
+    pub fn prepare(&mut self, kernels: impl Into<ProductKernels>, k: usize) -> Result<()> {
+        let (rows, cols) = self.shape();
+        self.blocks.clear();
+        // MKL refuses matrices without columns.
+        self.kernels = if cols == 0 { ProductKernel::Native.into() } else { kernels.into() };
+        if self.kernels == ProductKernel::Native.into() {
+            return Ok(());
+        }
+        let indptr = self.matrix.indptr();
+        let starts = indptr.raw_storage();
+        let mut first = 0;
+        while first < rows {
+            let last = (first + BLOCK_ROWS).min(rows);
+            let (a, b) = (starts[first], starts[last]);
+            let local: Vec<i32> = starts[first..=last].iter().map(|&p| (p - a) as i32).collect();
+            let mut handle = <T as Kernels>::sparse_create(
+                last - first,
+                cols,
+                &local,
+                &self.matrix.indices()[a..b],
+                &self.matrix.data()[a..b],
+            )?;
+            for (transposed, kernel) in [(false, self.kernels.mul), (true, self.kernels.tmul)] {
+                if kernel == ProductKernel::Mkl {
+                    handle.optimize(transposed, k, 1000);
+                }
+            }
+            self.blocks.push(RowBlock { handle, rows: first..last, _indptr: local });
+            first = last;
+        }
+        Ok(())
+    }
+
+    /// out = X·B for B cols × k and out rows × k, both in row order.
+    pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        let k = b.ncols();
+        flops::count(2 * self.matrix.nnz() * k);
+        match self.kernels.mul {
+            ProductKernel::Mkl => {
+                let x = contiguous(b);
+                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
+                over_parts(threads(), &|_| {
+                    // A free thread takes the next block.
+                    let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    while let Some((mut part, block)) = next() {
+                        T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
+                    }
+                });
+            }
+            ProductKernel::Native => over_rows(out, &|first, mut out| {
+                csr_kernels::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
+            }),
+        }
+    }
+
+    /// out = XᵀU for U rows × k and out cols × k, both in row order.
+    pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        out.fill(T::zero());
+        self.tmul_add(u, out);
+    }
+
+    /// out += XᵀU; otherwise as [`Csr::tmul`].
+    pub fn tmul_add(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.matrix.nnz() * u.ncols());
+        match self.kernels.tmul {
+            ProductKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
+                for block in &self.blocks[blocks] {
+                    let part = u.slice(s![block.rows.clone(), ..]);
+                    T::sparse_mm(&block.handle, true, contiguous(&part), u.ncols(), T::one(), y);
+                }
+            }),
+            ProductKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
+                let part = u.slice(s![rows.clone(), ..]);
+                csr_kernels::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
+            }),
+        }
+    }
+
+    /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, both in row order.
+    pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.stored_in(rows.iter().copied()) * b.ncols());
+        out.fill(T::zero());
+        self.partial_sums(rows.len(), out, |places, y| {
+            let part = b.slice(s![places.clone(), ..]);
+            csr_kernels::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
+        });
+    }
+
+    /// out += Σ over 0..items of what `add` adds for them: each thread adds for a range of items to a buffer of its own, and
+    /// the buffers are summed at the end.
+    fn partial_sums(&self, items: usize, out: &mut ArrayViewMut2<T>, add: impl Fn(Range<usize>, &mut [T]) + Sync) {
+        let threads = threads();
+        if threads == 1 {
+            return add(0..items, contiguous_mut(out));
+        }
+        let mut partials = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = out.len();
+        partials.resize_with(threads, Vec::new);
+        let places: Vec<Mutex<&mut Vec<T>>> = partials.iter_mut().map(Mutex::new).collect();
+        over_parts(threads, &|t| {
+            let mut sum = places[t].lock().unwrap_or_else(PoisonError::into_inner);
+            sum.clear();
+            sum.resize(length, T::zero());
+            add(even_part(items, threads, t), &mut sum);
+        });
+        drop(places);
+        over_rows(out, &|first, mut out| {
+            let k = out.ncols();
+            for partial in partials.iter() {
+                let part = &partial[first * k..first * k + out.len()];
+                contiguous_mut(&mut out).iter_mut().zip(part).for_each(|(sum, &x)| *sum += x);
+            }
+        });
+    }
+
+    /// Number of stored entries in some rows.
+    fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
+        let indptr = self.matrix.indptr();
+        let starts = indptr.raw_storage();
+        rows.map(|i| starts[i + 1] - starts[i]).sum()
+    }
+
+    /// out += (X_S)ᵀB; otherwise as [`Csr::rows_tmul`].
+    pub fn rows_tmul_add(
+        &self,
+        rows: impl Iterator<Item = usize> + Clone,
+        b: &ArrayView2<T>,
+        out: &mut ArrayViewMut2<T>,
+    ) {
+        flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
+        csr_kernels::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
+    }
+}
+
+fn contiguous<'a, T>(a: &'a ArrayView2<'_, T>) -> &'a [T] {
+    a.as_slice().expect("an operand of a sparse product in row order")
+}
+
+fn contiguous_mut<'a, T>(a: &'a mut ArrayViewMut2<'_, T>) -> &'a mut [T] {
+    a.as_slice_mut().expect("an operand of a sparse product in row order")
+}

@@ -1,0 +1,51 @@
+//! The numerical primitives, generic over f32 and f64: blocks of the data and their products with factors, Gram matrices,
+//! residuals, and a Cholesky factorisation.
+//!
+//! Factors are `Array2` of shape rows × k. The block determines their memory order ([`Block::order`]): dense products and
+//! row-wise updates are fastest with contiguous components ([`Order::Components`]), sparse products need contiguous rows
+//! ([`Order::Rows`]). Only kernels depend on the order.
+//!
+//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), threads, the kernels (`tall_skinny`, `csr_kernels`),
+//! the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.
+
+pub mod nls;
+pub mod random;
+pub mod sketch;
+
+mod bits;
+mod block;
+mod cholesky;
+mod csr;
+mod csr_kernels;
+mod csr_matrix;
+mod dense;
+mod element;
+pub mod flops;
+mod kernel;
+#[allow(unsafe_code)]
+mod mkl;
+mod order;
+mod real;
+mod residual;
+pub mod simd;
+mod tall_skinny;
+mod threads;
+
+pub use bits::Bits;
+pub use block::Block;
+pub use cholesky::Cholesky;
+pub use csr::Csr;
+pub use csr_matrix::{CowSlice, CsrMatrix, owned_rows};
+pub use dense::{Dense, gram, select_kernels};
+pub use element::{Element, ElementType};
+pub use kernel::{ProductKernel, ProductKernels};
+pub use mkl::prefetch;
+pub use mkl::{gemm, large_pages, version as mkl_version};
+pub use order::Order;
+pub use real::Real;
+pub use residual::{residual2_of_products, squares};
+pub use threads::{PerThread, over_rows};
+pub use threads::{even_part, start_threads, with_threads};
+
+#[cfg(test)]
+mod tests;

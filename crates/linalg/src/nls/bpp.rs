@@ -1,0 +1,319 @@
+//! Block principal pivoting (Kim and Park, Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and
+//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row. A penalty
+//! makes it that of G + λ₂I and r − λ₁.
+//!
+//! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F has the coordinates
+//! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged: all of them as long as the number of
+//! violations falls, otherwise the last one only (the backup rule, which makes the method finite). Rows with the same
+//! passive set share the Cholesky factor of G_FF. A row starts from the positive coordinates of its last solution.
+//!
+//! The arithmetic is in f64 in either precision, since signs decide. Each row is independent of the others.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use super::Penalty;
+use crate::{Cholesky, Real};
+
+/// Full exchanges without fewer violations before the backup rule applies.
+const FULL_EXCHANGES: u32 = 3;
+/// Exchanges of a row after which they are taken not to end: many times those that any matrix without rounding needed.
+const MOST_EXCHANGES: u32 = 1000;
+/// Sweeps of coordinate descent over a row whose exchanges do not end.
+const SWEEPS: usize = 200;
+
+/// The state of the exchange rule for one row.
+#[derive(Debug, Clone, Copy)]
+struct ExchangeState {
+    fewest_violations: u32,
+    full_exchanges_left: u32,
+    exchanges_left: u32,
+}
+
+/// The solver with its memory, which is allocated on first use and then reused.
+#[derive(Debug, Clone, Default)]
+pub struct Pivoting {
+    k: usize,
+    gram: Vec<f64>,
+    /// λ₁ of the penalty.
+    l1: f64,
+    /// Passive sets, `words` for each row.
+    passive: Vec<u64>,
+    words: usize,
+    exchanges: Vec<ExchangeState>,
+    /// Rows that are not solved yet.
+    open: Vec<u32>,
+    /// x, then y, of one row.
+    x: Vec<f64>,
+    /// The passive set that is factorised, its factor, and its coordinates in order.
+    current: Vec<u64>,
+    cholesky: Cholesky,
+    members: Vec<usize>,
+}
+
+impl Pivoting {
+    /// A solver for k components.
+    pub fn new(k: usize) -> Self {
+        Pivoting { k, words: k.div_ceil(64), ..Pivoting::default() }
+    }
+
+    /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive
+    /// entries of X are the starting passive sets. The matrix solved for is G + δI with δ = 1e-14 max_j G_jj, so that a
+    /// singular G has a solution.
+    pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
+        self.solve_penalized(x, r, g, Penalty::NONE);
+    }
+
+    /// As [`Pivoting::solve`], with a penalty on X.
+    pub fn solve_penalized<T: Real>(
+        &mut self,
+        x: &mut ArrayViewMut2<T>,
+        r: &ArrayView2<T>,
+        g: &ArrayView2<T>,
+        penalty: Penalty,
+    ) {
+        let (rows, k) = x.dim();
+        let (l1, l2) = penalty.weights::<f64>();
+        self.l1 = l1;
+        assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
+        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64())) + l2;
+        if largest <= 0.0 {
+            // Nothing but λ₁ acts on X.
+            if l1 > 0.0 {
+                x.fill(T::zero());
+            }
+            return;
+        }
+        self.gram.clear();
+        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64()));
+        for j in 0..k {
+            self.gram[j * k + j] += l2 + 1e-14 * largest;
+        }
+        self.start(x);
+        while !self.open.is_empty() {
+            let (passive, words) = (&self.passive, self.words);
+            let set = |i: u32| &passive[i as usize * words..(i as usize + 1) * words];
+            self.open.sort_unstable_by(|&a, &b| set(a).cmp(set(b)).then(a.cmp(&b)));
+            let mut open = std::mem::take(&mut self.open);
+            let mut kept = 0;
+            let mut factorised = false;
+            for at in 0..open.len() {
+                let i = open[at] as usize;
+                if !factorised || self.current != self.passive[i * self.words..(i + 1) * self.words] {
+                    self.factorise(i);
+                    factorised = true;
+                }
+                if !self.solve_row(i, x, r, largest) {
+                    open[kept] = open[at];
+                    kept += 1;
+                }
+            }
+            open.truncate(kept);
+            self.open = open;
+        }
+    }
+
+    fn start<T: Real>(&mut self, x: &ArrayViewMut2<T>) {
+        let rows = x.nrows();
+        self.passive.clear();
+        self.passive.resize(rows * self.words, 0);
+        self.exchanges.clear();
+        let state = ExchangeState {
+            fewest_violations: u32::MAX,
+            full_exchanges_left: FULL_EXCHANGES,
+            exchanges_left: MOST_EXCHANGES,
+        };
+        self.exchanges.resize(rows, state);
+        self.open.clear();
+        self.open.extend(0..u32::try_from(rows).expect("a block has fewer than 2^32 rows"));
+        for ((i, j), &v) in x.indexed_iter() {
+            if v > T::zero() {
+                self.passive[i * self.words + j / 64] |= 1 << (j % 64);
+            }
+        }
+        self.x.resize(2 * self.k, 0.0);
+    }
+
+    /// Factorises G_FF for the passive set of row i.
+    fn factorise(&mut self, i: usize) {
+        let k = self.k;
+        self.current.clear();
+        self.current.extend_from_slice(&self.passive[i * self.words..(i + 1) * self.words]);
+        let passive = &self.passive[i * self.words..(i + 1) * self.words];
+        self.members.clear();
+        self.members.extend((0..k).filter(|&j| passive[j / 64] >> (j % 64) & 1 == 1));
+        let (members, gram) = (&self.members, &self.gram);
+        // The floor is for nearly singular matrices, where rounding can make a pivot negative.
+        self.cholesky.factorise(members.len(), 1e-14, |a, b| gram[members[a] * k + members[b]]);
+    }
+
+    /// Solves row i for its passive set. Writes the row and returns true if it is the solution; otherwise exchanges
+    /// coordinates.
+    fn solve_row<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, largest: f64) -> bool {
+        let k = self.k;
+        let (solution, dual) = self.x.split_at_mut(k);
+        let f = self.members.len();
+        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64() - self.l1);
+        self.cholesky.solve(&mut solution[..f]);
+        // y = x G − r outside the set, and the signs, up to rounding relative to the size of the terms.
+        let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        let tiny_x = 1e-12 * size;
+        let mut violations = 0;
+        let mut last = 0;
+        let mut member = 0;
+        for j in 0..k {
+            let wrong = if member < f && self.members[member] == j {
+                member += 1;
+                dual[j] = 0.0;
+                solution[member - 1] < -tiny_x
+            } else {
+                let fit: f64 = self.members.iter().zip(&*solution).map(|(&p, v)| self.gram[p * k + j] * v).sum();
+                let target = r[[i, j]].as_f64();
+                dual[j] = fit + self.l1 - target;
+                dual[j] < -1e-12 * (target.abs() + self.l1 + largest * size)
+            };
+            if wrong {
+                violations += 1;
+                last = j;
+                dual[j] = f64::NAN; // marked
+            }
+        }
+        let state = &mut self.exchanges[i];
+        let all = if violations < state.fewest_violations {
+            (state.fewest_violations, state.full_exchanges_left) = (violations, FULL_EXCHANGES);
+            true
+        } else if state.full_exchanges_left > 0 {
+            state.full_exchanges_left -= 1;
+            true
+        } else {
+            false
+        };
+        if violations == 0 {
+            let mut member = 0;
+            for j in 0..k {
+                let inside = member < f && self.members[member] == j;
+                x[[i, j]] = if inside { T::from_f64(solution[member].max(0.0)) } else { T::zero() };
+                member += usize::from(inside);
+            }
+            return true;
+        }
+        if state.exchanges_left == 0 {
+            self.descend(i, x, r);
+            return true;
+        }
+        state.exchanges_left -= 1;
+        for j in 0..k {
+            if dual[j].is_nan() && (all || j == last) {
+                self.passive[i * self.words + j / 64] ^= 1 << (j % 64);
+            }
+        }
+        false
+    }
+
+    /// Coordinate descent on row i from the solution for its passive set, where the exchanges do not end: with a singular
+    /// Gram matrix rounding in the right-hand side can make any set look wrong.
+    fn descend<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>) {
+        let k = self.k;
+        let (solution, row) = self.x.split_at_mut(k);
+        row.fill(0.0);
+        self.members.iter().zip(solution).for_each(|(&j, v)| row[j] = v.max(0.0));
+        for _ in 0..SWEEPS {
+            for j in 0..k {
+                let fit: f64 = row.iter().zip(&self.gram[j * k..(j + 1) * k]).map(|(x, g)| x * g).sum();
+                let step = (r[[i, j]].as_f64() - self.l1 - fit) / self.gram[j * k + j];
+                row[j] = (row[j] + step).max(0.0);
+            }
+        }
+        row.iter().enumerate().for_each(|(j, &v)| x[[i, j]] = T::from_f64(v));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::random::{Purpose, Stream};
+
+    fn random(seed: u64, rows: usize, cols: usize) -> Array2<f64> {
+        let stream = Stream::new(seed, Purpose::Probe, 0);
+        let mut cursor = stream.at(0);
+        Array2::from_shape_fn((rows, cols), |_| cursor.normal())
+    }
+
+    /// Two rows of B span a plane, and the right-hand sides are off it by what f32 rounds.
+    #[test]
+    fn a_singular_matrix_and_a_rounded_right_hand_side_end() {
+        let b = random(3, 2, 6).mapv(f64::abs);
+        let g = b.t().dot(&b).mapv(|v| v as f32);
+        let r = random(4, 300, 2).dot(&b).mapv(|v| v as f32);
+        let mut x = Array2::<f32>::zeros((300, 6));
+        Pivoting::new(6).solve(&mut x.view_mut(), &r.view(), &g.view());
+        let (x, r, g) = (x.mapv(f64::from), r.mapv(f64::from), g.mapv(f64::from));
+        assert!(kkt(&x, &r, &g) < 1e-3, "{}", kkt(&x, &r, &g));
+    }
+
+    fn kkt(x: &Array2<f64>, r: &Array2<f64>, g: &Array2<f64>) -> f64 {
+        let y = x.dot(g) - r;
+        let scale = r.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        x.iter().zip(&y).fold(0.0, |m: f64, (x, y)| m.max(-x).max(-y / scale).max((x * y).abs() / scale))
+    }
+
+    #[test]
+    fn the_kkt_conditions_hold() {
+        for (seed, k, rows) in [(1, 1, 50), (2, 5, 200), (3, 20, 300), (4, 70, 120)] {
+            let y = random(seed, 2 * k + 3, k);
+            let (g, r) = (y.t().dot(&y), random(seed + 100, rows, k) * 3.0);
+            let mut x = Array2::zeros((rows, k));
+            let mut solver = Pivoting::new(k);
+            solver.solve(&mut x.view_mut(), &r.view(), &g.view());
+            assert!(kkt(&x, &r, &g) < 1e-8, "k = {k}: {}", kkt(&x, &r, &g));
+            assert!(k == 1 || x.iter().any(|v| *v > 0.0) && x.iter().any(|v| *v == 0.0));
+            // A warm start and another start lead to the same solution.
+            let (mut warm, mut other) = (x.clone(), random(seed + 7, rows, k).mapv(f64::abs));
+            solver.solve(&mut warm.view_mut(), &r.view(), &g.view());
+            solver.solve(&mut other.view_mut(), &r.view(), &g.view());
+            assert!((&warm - &x).iter().chain((&other - &x).iter()).all(|e| e.abs() < 1e-8));
+        }
+    }
+
+    #[test]
+    fn a_penalty_is_part_of_the_problem() {
+        let y = random(21, 17, 6);
+        let (g, r) = (y.t().dot(&y), random(22, 80, 6) * 5.0);
+        let penalty = Penalty { l1: 1.5, l2: 0.7 };
+        let mut x = Array2::zeros((80, 6));
+        Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
+        assert!(kkt(&x, &(&r - 1.5), &(&g + &(Array2::<f64>::eye(6) * 0.7))) < 1e-8);
+        // Nothing but the penalty acts on a row, or it outweighs all.
+        for (g, l1, l2) in [(Array2::zeros((6, 6)), 1.0, 0.0), (g, 1e300, 1e300)] {
+            let mut x = Array2::<f64>::ones((80, 6));
+            let penalty = Penalty { l1, l2 };
+            Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
+            assert!(x.iter().all(|x| *x == 0.0), "{penalty:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_does_not_depend_on_other_rows() {
+        let y = random(9, 15, 6);
+        let (g, r) = (y.t().dot(&y), random(10, 40, 6));
+        let mut whole = Array2::zeros((40, 6));
+        Pivoting::new(6).solve(&mut whole.view_mut(), &r.view(), &g.view());
+        let mut part = Array2::zeros((7, 6));
+        Pivoting::new(6).solve(&mut part.view_mut(), &r.slice(ndarray::s![20..27, ..]), &g.view());
+        assert_eq!(whole.slice(ndarray::s![20..27, ..]), part);
+    }
+
+    #[test]
+    fn singular_and_empty_problems_terminate() {
+        let y = random(11, 2, 5); // rank 2
+        let (g, r) = (y.t().dot(&y), random(12, 30, 5).dot(&y.t().dot(&y)));
+        let mut x = Array2::ones((30, 5));
+        Pivoting::new(5).solve(&mut x.view_mut(), &r.view(), &g.view());
+        assert!(x.iter().all(|v| v.is_finite() && *v >= 0.0));
+        let mut zero = Array2::<f64>::ones((3, 5));
+        Pivoting::new(5).solve(&mut zero.view_mut(), &r.slice(ndarray::s![..3, ..]), &Array2::zeros((5, 5)).view());
+        assert!(zero.iter().all(|v| v.is_finite()));
+        Pivoting::new(5).solve(&mut Array2::<f64>::zeros((0, 5)).view_mut(), &r.slice(ndarray::s![..0, ..]), &g.view());
+    }
+}

@@ -1,0 +1,344 @@
+//! Multiplicative updates for any β-divergence (Févotte and Idier, Algorithms for Nonnegative Matrix Factorization with
+//! the β-Divergence, Neural Computation 23, 2011), as in scikit-learn's NMF with `solver="mu"`.
+
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+
+use super::{DivergenceUpdate, Fixed, column_sums, dot};
+use crate::nls::{Penalty, Pivoting};
+use crate::{Block, Real};
+
+/// What a fit is raised to before a negative power of it is taken: ε of f32 in either precision, as in scikit-learn.
+pub const FLOOR: f64 = f32::EPSILON as f64;
+
+/// x_l ← x_l (Σ_j m_j f_j^(β−2) y_jl / (Σ_j f_j^(β−1) y_jl + λ₁ + λ₂ x_l))^γ. With γ = 1/(2 − β) below 1, 1/(β − 1) above 2
+/// and 1 in between, the divergence never rises without a penalty.
+///
+/// For β = 1 and 2 the denominator needs the sums of Y's columns or its Gram matrix alone: work ∝ nonzeros × k. For all
+/// others it needs the fits of the zeros too: work ∝ columns × k for a row.
+#[derive(Debug, Clone)]
+pub struct BetaMultiply {
+    beta: f64,
+    /// The entries of a row, and the terms of their fits in the numerator and the denominator.
+    row: Vec<f64>,
+    numerator: Vec<f64>,
+    denominator: Vec<f64>,
+}
+
+impl BetaMultiply {
+    pub fn new(beta: f64, k: usize) -> Self {
+        BetaMultiply { beta, row: Vec::new(), numerator: vec![0.0; k], denominator: vec![0.0; k] }
+    }
+
+    /// γ.
+    fn exponent(&self) -> f64 {
+        match self.beta {
+            beta if beta < 1.0 => 1.0 / (2.0 - beta),
+            beta if beta > 2.0 => 1.0 / (beta - 1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// Whether an update takes the Gram matrix of the other factor.
+    pub fn takes_gram(beta: f64) -> bool {
+        beta == 2.0
+    }
+}
+
+fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
+    sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += weight * y.as_f64());
+}
+
+impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
+    fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        let (beta, exponent) = (self.beta, self.exponent());
+        let BetaMultiply { row: entries, numerator, denominator, .. } = self;
+        let k = x.len();
+        let of = |j: usize| &y.rows[j * k..(j + 1) * k];
+        numerator.fill(0.0);
+        denominator.fill(0.0);
+        if beta == 1.0 {
+            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)));
+            denominator.copy_from_slice(y.sums);
+        } else if beta == 2.0 {
+            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64(), of(j)));
+            for (l, x) in x.iter().enumerate() {
+                denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
+            }
+        } else {
+            entries.clear();
+            entries.resize(block.shape().1, 0.0);
+            block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
+            for (j, &m) in entries.iter().enumerate() {
+                let fit = dot(x, of(j), T::as_f64);
+                let power = |least: f64, by: f64| if least > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
+                add(denominator, power(1.0 - beta, beta - 1.0), of(j));
+                if m != 0.0 {
+                    add(numerator, m * power(2.0 - beta, beta - 2.0), of(j));
+                }
+            }
+        }
+        let (l1, l2) = penalty.weights::<f64>();
+        for ((x, &above), &below) in x.iter_mut().zip(&*numerator).zip(&*denominator) {
+            let old = x.as_f64();
+            let below = below + l1 + l2 * old;
+            let ratio = above / if below == 0.0 { FLOOR } else { below };
+            let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
+            *x = T::from_f64(if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next });
+        }
+    }
+
+    fn takes_gram(&self) -> bool {
+        BetaMultiply::takes_gram(self.beta)
+    }
+}
+
+/// Multiplicative updates of a projection, unless it changes by less than [`SETTLED`] of itself before.
+const UPDATES: usize = 100;
+/// Newton steps after them, which find the zeros that updates only approach.
+const STEPS: usize = 200;
+const SETTLED: f64 = 1e-10;
+
+/// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
+/// divergence is convex in X, otherwise a local one, near equal entries.
+pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
+    let k = y.ncols();
+    let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
+    let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
+    column_sums(&y, &mut sums);
+    let fixed = Fixed { rows: &y, sums: &sums, gram: &gram };
+    let total: f64 = sums.iter().sum();
+    let mut x = Array2::zeros((block.shape().0, k));
+    let mut update = BetaMultiply::new(beta, k);
+    let mut last = vec![T::zero(); k];
+    let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64());
+    let mut entries = vec![0.0; block.shape().1];
+    for (i, mut x) in x.rows_mut().into_iter().enumerate() {
+        let x = x.as_slice_mut().expect("made in row order");
+        let mut sum = 0.0;
+        block.for_each_nonzero(i, |_, m| sum += m.as_f64());
+        // Where all components weigh the same, the fit has the sum of the row.
+        x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
+        for _ in 0..UPDATES {
+            last.copy_from_slice(x);
+            update.update((block, i), fixed, x, penalty);
+            let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.as_f64()));
+            let settled = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= SETTLED * largest;
+            if x.iter().zip(&last).all(settled) {
+                break;
+            }
+        }
+        block.widen_row(i, 0, &mut entries);
+        let start: Vec<f64> = x.iter().map(|x| x.as_f64()).collect();
+        let found = Row { beta, entries: &entries, y: &wide, penalty }.minimum(start);
+        x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found));
+    }
+    x
+}
+
+/// A row of the data with what it is fitted by.
+struct Row<'a> {
+    beta: f64,
+    entries: &'a [f64],
+    y: &'a Array2<f64>,
+    penalty: Penalty,
+}
+
+impl Row<'_> {
+    /// A local minimum from x: each step goes towards the minimum over x ≥ 0 of a quadratic model, whose matrix is the
+    /// Hessian without its negative terms, as far as the divergence falls.
+    fn minimum(&self, x: Vec<f64>) -> Vec<f64> {
+        let k = x.len();
+        let mut x = Array1::from(x);
+        let mut solver = Pivoting::new(k);
+        let mut value = self.value(&x);
+        for _ in 0..STEPS {
+            let (gradient, hessian) = self.model(&x);
+            let rhs = (hessian.dot(&x) - &gradient).insert_axis(Axis(0));
+            let mut to = x.clone().insert_axis(Axis(0));
+            solver.solve(&mut to.view_mut(), &rhs.view(), &hessian.view());
+            let step = to.index_axis_move(Axis(0), 0) - &x;
+            let slope = gradient.dot(&step);
+            let largest = x.iter().fold(0.0, |most: f64, x| most.max(*x));
+            if slope >= 0.0 || !slope.is_finite() || step.iter().all(|d| d.abs() <= SETTLED * largest) {
+                break;
+            }
+            let mut length = 1.0;
+            let next = loop {
+                let next = (&x + &(&step * length)).mapv(|x| x.max(0.0));
+                let found = self.value(&next);
+                if found <= value + 1e-4 * length * slope {
+                    break Some((next, found));
+                }
+                length *= 0.5;
+                if length < 1e-10 {
+                    break None;
+                }
+            };
+            // The rest is rounding.
+            let Some(next) = next else { break };
+            (x, value) = next;
+        }
+        x.to_vec()
+    }
+
+    fn value(&self, x: &Array1<f64>) -> f64 {
+        let fits = self.y.dot(x);
+        let sum: f64 = self.entries.iter().zip(&fits).map(|(&m, &fit)| term(self.beta, m, fit)).sum();
+        sum + self.penalty.l1 * x.sum() + 0.5 * self.penalty.l2 * x.dot(x)
+    }
+
+    /// The gradient, and the terms of the Hessian that are positive.
+    fn model(&self, x: &Array1<f64>) -> (Array1<f64>, Array2<f64>) {
+        let beta = self.beta;
+        let fits = self.y.dot(x);
+        let (mut gradient, mut hessian) = (Array1::zeros(x.len()), Array2::zeros((x.len(), x.len())));
+        for ((&m, &fit), y) in self.entries.iter().zip(&fits).zip(self.y.rows()) {
+            let own = |weight: f64, by: f64| if m > 0.0 { weight * m * power(fit, by) } else { 0.0 };
+            gradient.scaled_add(power(fit, beta - 1.0) - own(1.0, beta - 2.0), &y);
+            let bend =
+                f64::max((beta - 1.0) * power(fit, beta - 2.0), 0.0) + f64::max(own(2.0 - beta, beta - 3.0), 0.0);
+            hessian.rows_mut().into_iter().zip(y).for_each(|(mut row, yl)| row.scaled_add(bend * yl, &y));
+        }
+        let Penalty { l1, l2 } = self.penalty;
+        gradient.zip_mut_with(x, |g, x| *g += l1 + l2 * x);
+        hessian.diag_mut().iter_mut().for_each(|h| *h += l2);
+        (gradient, hessian)
+    }
+}
+
+/// A power of a fit; negative ones of at least [`FLOOR`].
+fn power(fit: f64, by: f64) -> f64 {
+    if by < 0.0 { fit.max(FLOOR) } else { fit }.powf(by)
+}
+
+/// The β-divergence of one entry from its fit.
+fn term(beta: f64, x: f64, fit: f64) -> f64 {
+    if beta == 0.0 {
+        let ratio = x / fit.max(FLOOR);
+        ratio - ratio.ln() - 1.0
+    } else if beta == 1.0 {
+        if x > 0.0 { x * (x / fit.max(FLOOR)).ln() - x + fit } else { fit }
+    } else {
+        let own = if x > 0.0 { x.powf(beta) - beta * x * power(fit, beta - 1.0) } else { 0.0 };
+        (own + (beta - 1.0) * power(fit, beta)) / (beta * (beta - 1.0))
+    }
+}
+
+/// YᵀY of rows of k numbers, k × k.
+pub fn gram_of<T: Real>(y: &[T], k: usize) -> Vec<f64> {
+    let mut gram = vec![0.0; k * k];
+    add_gram(y, k, &mut gram);
+    gram
+}
+
+/// Writes YᵀY into `gram`.
+pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
+    gram.fill(0.0);
+    for y in y.chunks_exact(k) {
+        gram.chunks_exact_mut(k).zip(y).for_each(|(gram, x)| add(gram, x.as_f64(), y));
+    }
+}
+
+/// The β-divergence of a block from U Vᵀ, entry by entry. Negative powers are those of a fit of at least [`FLOOR`].
+pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    let mut entries = vec![0.0; v.nrows()];
+    let mut sum = 0.0;
+    for (i, u) in u.rows().into_iter().enumerate() {
+        x.widen_row(i, 0, &mut entries);
+        for (&x, v) in entries.iter().zip(v.rows()) {
+            sum += term(beta, x, u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum());
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Csr;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    fn random(i: u64, rows: usize, k: usize) -> Array2<f64> {
+        uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0) + 0.01
+    }
+
+    fn update(beta: f64, block: &Block<f64>, x: &mut Array2<f64>, y: &Array2<f64>) {
+        let (rows, mut sums) = (y.as_slice().unwrap(), vec![0.0; y.ncols()]);
+        column_sums(rows, &mut sums);
+        let gram = gram_of(rows, y.ncols());
+        let mut step = BetaMultiply::new(beta, y.ncols());
+        for (row, mut x) in x.rows_mut().into_iter().enumerate() {
+            let fixed = Fixed { rows, sums: &sums, gram: &gram };
+            step.update((block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
+        }
+    }
+
+    #[test]
+    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+        for beta in [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 4.0] {
+            let mut m = random(1, 15, 12);
+            if beta > 0.0 {
+                m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+            }
+            let y = random(3, 12, 4);
+            let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+            for block in [Block::Dense(m.clone().into()), sparse] {
+                let start = random(2, 15, 4);
+                let mut x = start.clone();
+                update(beta, &block, &mut x, &y);
+                let fit = start.dot(&y.t());
+                let gamma = if beta < 1.0 { 1.0 / (2.0 - beta) } else { 1.0 / f64::max(beta - 1.0, 1.0) };
+                let above = (&m * &fit.mapv(|f| f.powf(beta - 2.0))).dot(&y);
+                let expected = &start * &(above / fit.mapv(|f| f.powf(beta - 1.0)).dot(&y)).mapv(|x| x.powf(gamma));
+                assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12), "{beta}");
+                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view());
+                let mut last = loss(&start);
+                for _ in 0..100 {
+                    let now = loss(&x);
+                    assert!(now <= last * (1.0 + 1e-12), "{beta}: {last} {now}");
+                    last = now;
+                    update(beta, &block, &mut x, &y);
+                }
+            }
+        }
+    }
+
+    /// Zeros that the factors fit exactly add nothing.
+    #[test]
+    fn the_divergence_of_an_exact_fit_is_zero() {
+        let x = Array2::from_shape_fn((6, 2), |(i, l)| if i % 2 == l { 1.0 + i as f64 } else { 0.0 });
+        let y = Array2::from_shape_fn((4, 2), |(j, l)| if j / 2 == l { 0.5 } else { 0.0 });
+        let block = Block::Dense(x.dot(&y.t()).into());
+        for beta in [0.1, 0.5, 0.9, 1.0, 1.5, 2.0, 3.0] {
+            let found = divergence_of(beta, &block, &x.view(), &y.view());
+            assert!(found.abs() < 1e-13, "{beta}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_projection_finds_planted_rows() {
+        let (planted, y) = (random(5, 9, 3), random(3, 37, 3));
+        let block = Block::Dense(planted.dot(&y.t()).into());
+        for beta in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
+            let found = project(&block, &y.view(), beta, Penalty::NONE);
+            let loss = divergence_of(beta, &block, &found.view(), &y.view());
+            assert!(loss < 1e-4, "{beta}: {loss}");
+        }
+        // Where the data are no product: no derivative can lower the divergence, whatever β is.
+        let block = Block::Dense(random(7, 9, 37).into());
+        for beta in [-1.0, 0.0, 0.5, 1.5, 2.5, 3.0, 4.0] {
+            let found = project(&block, &y.view(), beta, Penalty::NONE);
+            let mut entries = vec![0.0; 37];
+            for (i, x) in found.rows().into_iter().enumerate() {
+                block.widen_row(i, 0, &mut entries);
+                let row = Row { beta, entries: &entries, y: &y, penalty: Penalty::NONE };
+                let (gradient, _) = row.model(&x.to_owned());
+                for (x, g) in x.iter().zip(&gradient) {
+                    assert!(if *x > 0.0 { g.abs() < 1e-6 } else { *g > -1e-6 }, "{beta}: {x} {g}");
+                }
+            }
+        }
+        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE);
+        assert!(nothing.iter().all(|x| *x == 0.0));
+    }
+}

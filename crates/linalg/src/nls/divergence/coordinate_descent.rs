@@ -1,0 +1,298 @@
+//! Coordinate descent by Newton steps (Hsieh and Dhillon, Fast Coordinate Descent Methods with Variable Selection for
+//! Non-negative Matrix Factorization, KDD 2011).
+//!
+//! Along a coordinate the slope of this objective is concave. Left of its root a Newton step stays left of it. Right of
+//! it a step can pass the root by far, where the original method may rise; but a step to x/2 or more cannot, since the
+//! curvature at t is at most (x/t)² times that at x. Beyond, the slope at the new place decides whether the step is
+//! taken or the root of the chord, which is right of the slope's: the objective never rises.
+
+use ndarray::{Array2, ArrayView2};
+
+use super::{DivergenceUpdate, Fixed, LANES, column_sums, lanes, multiplied};
+use crate::nls::Penalty;
+use crate::simd::dispatch;
+use crate::{Block, Real};
+
+/// A fit is at least this share of its entry, so that an entry that the factors say is 0 pulls with a finite force.
+const LEAST_FIT: f64 = 1e-12;
+
+/// Most sweeps of a row that is solved to the end, and the relative change of its largest entry at which it is.
+const MOST_SWEEPS: usize = 2000;
+const SOLVED: f64 = 1e-12;
+
+/// Visits the k coordinates of a row so many times, one Newton step each.
+#[derive(Debug, Clone)]
+pub struct KlSweeps {
+    passes: usize,
+    /// The row x.
+    x: Vec<f64>,
+    /// Of the row of the data: its nonzeros, and the fit there.
+    entries: Vec<f64>,
+    fit: Vec<f64>,
+    /// The rows of Y at these nonzeros, as k columns.
+    columns: Vec<f64>,
+}
+
+/// The slope and the curvature of Σ m ln f along a coordinate.
+struct Pull {
+    slope: f64,
+    curvature: f64,
+}
+
+impl<T: Real> DivergenceUpdate<T> for KlSweeps {
+    fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        self.read(block, row, y.rows);
+        self.x.iter_mut().zip(&*x).for_each(|(own, x)| *own = x.as_f64());
+        self.fit_row();
+        for _ in 0..self.passes {
+            self.pass(y.sums, penalty);
+        }
+        x.iter_mut().zip(&self.x).for_each(|(x, &own)| *x = T::from_f64(own));
+    }
+}
+
+impl KlSweeps {
+    pub fn new(k: usize, passes: usize) -> Self {
+        KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
+    }
+
+    /// Finds the row x of least divergence, from any start; it is [`KlSweeps::solution`] then.
+    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
+        self.read(block, row, y.rows);
+        // The best multiple of the row of ones.
+        let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
+        self.x.fill(if all > 0.0 { own / all } else { 0.0 });
+        self.fit_row();
+        for _ in 0..MOST_SWEEPS {
+            let moved = self.pass(y.sums, penalty);
+            let largest = self.x.iter().copied().fold(0.0, f64::max);
+            if moved <= SOLVED * largest {
+                break;
+            }
+        }
+    }
+
+    pub fn solution(&self) -> &[f64] {
+        &self.x
+    }
+
+    /// Reads the nonzeros of a row, and Y there.
+    fn read<T: Real>(&mut self, block: &Block<T>, row: usize, y: &[T]) {
+        let KlSweeps { entries, columns, .. } = self;
+        let k = self.x.len();
+        entries.clear();
+        block.for_each_nonzero(row, |_, m| entries.push(m.as_f64()));
+        let count = entries.len();
+        columns.resize(count * k, 0.0);
+        let mut at = 0;
+        block.for_each_nonzero(row, |j, _| {
+            for (l, y) in y[j * k..(j + 1) * k].iter().enumerate() {
+                columns[l * count + at] = y.as_f64();
+            }
+            at += 1;
+        });
+    }
+
+    fn fit_row(&mut self) {
+        let KlSweeps { x, entries, fit, columns, .. } = self;
+        fit.clear();
+        fit.resize(entries.len(), 0.0);
+        if entries.is_empty() {
+            return;
+        }
+        for (&x, column) in x.iter().zip(columns.chunks_exact(entries.len())) {
+            fit.iter_mut().zip(column).for_each(|(fit, y)| *fit += x * y);
+        }
+        fit.iter_mut().zip(entries).for_each(|(fit, &mut m)| *fit = fit.max(LEAST_FIT * m));
+    }
+
+    /// Visits each coordinate once; the largest change.
+    fn pass(&mut self, sums: &[f64], penalty: Penalty) -> f64 {
+        dispatch(
+            #[inline(always)]
+            || self.visit(sums, penalty.weights()),
+        )
+    }
+
+    #[inline(always)]
+    fn visit(&mut self, sums: &[f64], (l1, l2): (f64, f64)) -> f64 {
+        let KlSweeps { x, entries, fit, columns, .. } = self;
+        let count = entries.len();
+        let mut moved: f64 = 0.0;
+        for (l, (x, &sum)) in x.iter_mut().zip(sums).enumerate() {
+            let column = &columns[l * count..(l + 1) * count];
+            let next = step(
+                *x,
+                sum + l1,
+                l2,
+                #[inline(always)]
+                |shift| pull(entries, fit, column, shift),
+            );
+            let shift = next - *x;
+            if shift != 0.0 {
+                *x = next;
+                moved = moved.max(shift.abs());
+                for ((fit, y), m) in fit.iter_mut().zip(column).zip(&*entries) {
+                    *fit = (*fit + shift * y).max(LEAST_FIT * m);
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// Where x ≥ 0 goes, for the slope s(x + shift) = sum + λ₂ (x + shift) − pull(shift) of the objective.
+#[inline(always)]
+fn step(x: f64, sum: f64, l2: f64, pull: impl Fn(f64) -> Pull) -> f64 {
+    let here = pull(0.0);
+    let (slope, curvature) = (sum + l2 * x - here.slope, here.curvature + l2);
+    if slope == 0.0 || !slope.is_finite() {
+        return x;
+    }
+    // The minimiser of the auxiliary function of multiplicative updates is between x and the root as well.
+    let multiplied = multiplied(x * here.slope, sum, l2);
+    if slope < 0.0 {
+        return (x - slope / curvature).max(multiplied);
+    }
+    let next = if curvature > 0.0 { (x - slope / curvature).max(0.0) } else { 0.0 };
+    if next >= 0.5 * x {
+        return next;
+    }
+    let slope_there = sum + l2 * next - pull(next - x).slope;
+    if slope_there >= -slope {
+        return next;
+    }
+    let chord = next - (x - next) * slope_there / (slope - slope_there);
+    if chord.is_finite() { chord.min(multiplied) } else { multiplied }
+}
+
+/// Σ m y / (f + shift y) and Σ m y² / (f + shift y)².
+#[inline(always)]
+fn pull(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Pull {
+    let (mut slopes, mut curvatures) = ([0.0; LANES], [0.0; LANES]);
+    let ([m, f, y], [rest_m, rest_f, rest_y]) = lanes([entries, fit, column]);
+    for ((m, f), y) in m.iter().zip(f).zip(y) {
+        for lane in 0..LANES {
+            let ratio = y[lane] / (f[lane] + shift * y[lane]).max(LEAST_FIT * m[lane]);
+            slopes[lane] += m[lane] * ratio;
+            curvatures[lane] += m[lane] * ratio * ratio;
+        }
+    }
+    for (lane, ((&m, &f), &y)) in rest_m.iter().zip(rest_f).zip(rest_y).enumerate() {
+        let ratio = y / (f + shift * y).max(LEAST_FIT * m);
+        slopes[lane] += m * ratio;
+        curvatures[lane] += m * ratio * ratio;
+    }
+    Pull { slope: slopes.iter().sum(), curvature: curvatures.iter().sum() }
+}
+
+/// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for
+/// a fixed V (columns × k).
+pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
+    let (rows, k) = (block.shape().0, v.ncols());
+    let v: Vec<T> = v.iter().copied().collect();
+    let (mut sums, mut sweeps) = (vec![0.0; k], KlSweeps::new(k, 1));
+    column_sums(&v, &mut sums);
+    let mut u = Array2::zeros((rows, k));
+    for (row, mut u) in u.rows_mut().into_iter().enumerate() {
+        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums, gram: &[] }, penalty);
+        u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
+    }
+    u
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Csr;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    fn random(i: u64, rows: usize, k: usize) -> Array2<f64> {
+        uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0)
+    }
+
+    /// Counts with zeros, and a last row of zeros.
+    fn counts() -> Array2<f64> {
+        let mut m = random(1, 15, 37).mapv(|x| (x * 12.0 - 6.0).max(0.0).floor());
+        m.row_mut(14).fill(0.0);
+        m
+    }
+
+    /// The rows of Y, and the sums of its columns.
+    fn parts(y: &Array2<f64>) -> (Vec<f64>, Vec<f64>) {
+        (y.iter().copied().collect(), y.sum_axis(ndarray::Axis(0)).to_vec())
+    }
+
+    fn fixed<'a>(rows: &'a [f64], sums: &'a [f64]) -> Fixed<'a, f64> {
+        Fixed { rows, sums, gram: &[] }
+    }
+
+    fn objective(m: &Array2<f64>, x: &Array2<f64>, y: &Array2<f64>, penalty: Penalty) -> f64 {
+        let one = |(m, f): (&f64, &f64)| if *m > 0.0 { m * (m / f).ln() - m + f } else { *f };
+        m.iter().zip(&x.dot(&y.t())).map(one).sum::<f64>() + penalty.value(&x.view())
+    }
+
+    const PENALTIES: [Penalty; 4] =
+        [Penalty::NONE, Penalty { l1: 0.5, l2: 0.0 }, Penalty { l1: 0.0, l2: 2.0 }, Penalty { l1: 0.3, l2: 1.0 }];
+
+    #[test]
+    fn the_objective_never_rises_and_comes_to_a_stationary_point() {
+        let (m, y) = (counts(), random(3, 37, 4));
+        let (flat, sums) = parts(&y);
+        let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+        for block in [Block::Dense(m.clone().into()), sparse] {
+            // Starts far above the root pass it in a Newton step.
+            for (penalty, scale) in
+                PENALTIES.into_iter().flat_map(|penalty| [0.01, 1.0, 1e3].map(|scale| (penalty, scale)))
+            {
+                let mut x = random(2, 15, 4) * scale;
+                let mut sweeps = KlSweeps::new(4, 1);
+                for _ in 0..200 {
+                    let before = objective(&m, &x, &y, penalty);
+                    for (row, mut x) in x.rows_mut().into_iter().enumerate() {
+                        sweeps.update((&block, row), fixed(&flat, &sums), x.as_slice_mut().unwrap(), penalty);
+                    }
+                    assert!(objective(&m, &x, &y, penalty) <= before + 1e-12 * before.abs(), "{penalty:?} {scale}");
+                }
+                check_stationary(&m, &x, &y, penalty);
+            }
+        }
+    }
+
+    /// The gradient is 0 where an entry is positive, and at least 0 elsewhere.
+    fn check_stationary(m: &Array2<f64>, x: &Array2<f64>, y: &Array2<f64>, penalty: Penalty) {
+        let pull = |(m, f): (&f64, &f64)| if *m > 0.0 { m / f } else { 0.0 };
+        let ratios: Vec<f64> = m.iter().zip(&x.dot(&y.t())).map(pull).collect();
+        let ratios = Array2::from_shape_vec(m.dim(), ratios).unwrap().dot(y);
+        let gradient = x * penalty.l2 + penalty.l1 + y.sum_axis(ndarray::Axis(0)) - ratios;
+        for (x, gradient) in x.iter().zip(&gradient) {
+            assert!(*gradient > -1e-8 && (x * gradient).abs() < 1e-8, "{penalty:?}: {x} {gradient}");
+        }
+    }
+
+    #[test]
+    fn a_projection_is_the_minimum() {
+        let (m, y) = (counts(), random(3, 37, 4));
+        for penalty in PENALTIES {
+            let x = project(&Block::Dense(m.clone().into()), &y.view(), penalty);
+            check_stationary(&m, &x, &y, penalty);
+            assert!(x.row(14).iter().all(|x| *x == 0.0), "a row of zeros has none");
+        }
+        // A planted U comes back.
+        let planted = random(5, 9, 4);
+        let exact = planted.dot(&y.t());
+        let found = project(&Block::Dense(exact.into()), &y.view(), Penalty::NONE);
+        assert!((&found - &planted).iter().all(|e| e.abs() < 1e-8));
+    }
+
+    /// A start with zeros where the data has ones is left.
+    #[test]
+    fn zeros_can_be_left() {
+        let (m, y) = (Array2::from_elem((1, 6), 3.0), random(3, 6, 2));
+        let (flat, sums) = parts(&y);
+        let mut x = Array2::zeros((1, 2));
+        let row = x.as_slice_mut().unwrap();
+        KlSweeps::new(2, 300).update((&Block::Dense(m.clone().into()), 0), fixed(&flat, &sums), row, Penalty::NONE);
+        check_stationary(&m, &x, &y, Penalty::NONE);
+    }
+}

@@ -1,0 +1,90 @@
+//! Rows of a factor for the generalised Kullback-Leibler divergence: each row x ≥ 0 minimises Σ_j (f_j − m_j ln f_j) +
+//! λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Only nonzeros of the data have a
+//! term beside the sums of Y's columns: work ∝ nonzeros × k. `beta` has updates for any β-divergence, of which the
+//! Kullback-Leibler divergence is that with β = 1.
+
+mod beta;
+mod coordinate_descent;
+mod multiplicative;
+
+pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta};
+pub use coordinate_descent::{KlSweeps, project};
+pub use multiplicative::KlMultiply;
+
+use super::Penalty;
+use crate::{Block, Real};
+
+/// The other factor.
+#[derive(Debug, Clone, Copy)]
+pub struct Fixed<'a, T> {
+    /// Its rows, one after the other: k numbers for each column of the data.
+    pub rows: &'a [T],
+    /// The sums of its k columns.
+    pub sums: &'a [f64],
+    /// Its Gram matrix, k × k, for updates that take it ([`DivergenceUpdate::takes_gram`]).
+    pub gram: &'a [f64],
+}
+
+/// An update of single rows, with the memory that it needs.
+pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
+    /// Updates x, the factor's row for this row of the block.
+    fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
+
+    /// Updates consecutive rows of the factor, k numbers each, from that for row `first` of the block.
+    fn update_rows(&mut self, (block, first): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        for (i, x) in x.chunks_exact_mut(y.sums.len()).enumerate() {
+            self.update((block, first + i), y, x, penalty);
+        }
+    }
+
+    /// Whether updates take the Gram matrix of the other factor.
+    fn takes_gram(&self) -> bool {
+        false
+    }
+}
+
+/// The sums of the columns of Y (rows of `sums.len()` numbers), in f64: they have as many terms as the data has rows or
+/// columns.
+pub fn column_sums<T: Real>(y: &[T], sums: &mut [f64]) {
+    sums.fill(0.0);
+    for y in y.chunks_exact(sums.len()) {
+        sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += y.as_f64());
+    }
+}
+
+/// Terms that are summed side by side.
+const LANES: usize = 8;
+
+/// x·y in the precision of `wide`.
+#[inline(always)]
+pub fn dot<T: Real, W: Real>(x: &[T], y: &[T], wide: impl Fn(T) -> W) -> W {
+    let mut sums = [W::zero(); LANES];
+    let ([x, y], [rest_x, rest_y]) = lanes([x, y]);
+    for (x, y) in x.iter().zip(y) {
+        for lane in 0..LANES {
+            sums[lane] += wide(x[lane]) * wide(y[lane]);
+        }
+    }
+    for (sum, (&x, &y)) in sums.iter_mut().zip(rest_x.iter().zip(rest_y)) {
+        *sum += wide(x) * wide(y);
+    }
+    for half in [4, 2, 1] {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+    }
+    sums[0]
+}
+
+/// Slices as arrays of [`LANES`] numbers, and what is left.
+#[inline(always)]
+fn lanes<T, const N: usize>(slices: [&[T]; N]) -> ([&[[T; LANES]]; N], [&[T]; N]) {
+    (slices.map(|slice| slice.as_chunks::<LANES>().0), slices.map(|slice| slice.as_chunks::<LANES>().1))
+}
+
+/// The root t ≥ 0 of λ₂t² + sum t = product: the minimiser of the auxiliary function of multiplicative updates for an
+/// entry x, where product = x Σ_j m_j y_j / f_j and the sum is that of Y's column and λ₁.
+fn multiplied(product: f64, sum: f64, l2: f64) -> f64 {
+    let root = sum + (sum * sum + 4.0 * l2 * product).sqrt();
+    if root > 0.0 { 2.0 * product / root } else { 0.0 }
+}

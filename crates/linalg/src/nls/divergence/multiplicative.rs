@@ -1,0 +1,219 @@
+//! Multiplicative updates (Lee and Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2000).
+
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+
+use super::{DivergenceUpdate, Fixed, dot, multiplied};
+use crate::nls::Penalty;
+use crate::simd::dispatch;
+use crate::{Block, Real, gemm};
+
+/// Rows and columns of dense data that are updated together: their fits stay in the second-level cache.
+const TILE: (usize, usize) = (64, 256);
+
+/// x_l ← x_l (Σ_j m_j y_jl / f_j) / Σ_j y_jl; with penalties the root of a quadratic equation. The objective never
+/// rises.
+#[derive(Debug, Clone)]
+pub struct KlMultiply {
+    /// Σ_j m_j y_jl / f_j of the rows that are updated together, k each, in f64, since a row may be long.
+    ratios: Vec<f64>,
+}
+
+impl KlMultiply {
+    pub fn new(k: usize) -> Self {
+        KlMultiply { ratios: vec![0.0; k] }
+    }
+}
+
+impl<T: Real> DivergenceUpdate<T> for KlMultiply {
+    fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        dispatch(
+            #[inline(always)]
+            || self.multiply(data, y, x, penalty),
+        );
+    }
+
+    fn update_rows(&mut self, (block, first): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        let k = y.sums.len();
+        match block {
+            Block::Dense(m) if m.strides().contains(&1) => {
+                for (tile, x) in x.chunks_mut(TILE.0 * k).enumerate() {
+                    let first = first + tile * TILE.0;
+                    let rows = first..first + x.len() / k;
+                    self.multiply_tile(&m.slice(s![rows, ..]), y, x, penalty);
+                }
+            }
+            _ => {
+                for (i, x) in x.chunks_exact_mut(k).enumerate() {
+                    self.update((block, first + i), y, x, penalty);
+                }
+            }
+        }
+    }
+}
+
+impl KlMultiply {
+    #[inline(always)]
+    fn multiply<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        let k = x.len();
+        self.ratios.clear();
+        self.ratios.resize(k, 0.0);
+        let ratios = &mut self.ratios;
+        block.for_each_nonzero(row, |j, m| {
+            let y = &y.rows[j * k..(j + 1) * k];
+            let pull = pull(m, dot(x, y, |x| x));
+            ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += (pull * y).as_f64());
+        });
+        step(x, ratios, y.sums, penalty);
+    }
+
+    /// Updates some rows of dense data, by tiles of their columns.
+    fn multiply_tile<T: Real>(&mut self, m: &ArrayView2<'_, T>, y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+        let ((rows, columns), k) = (m.dim(), y.sums.len());
+        self.ratios.clear();
+        self.ratios.resize(rows * k, 0.0);
+        // The axis along which the data, and so the fits, are contiguous.
+        let along = if m.strides()[1] == 1 { Axis(1) } else { Axis(0) };
+        T::with_buffer(|buffer| {
+            buffer.resize(rows * (TILE.1 + k), T::zero());
+            let (fits, sums) = buffer[..rows * (TILE.1 + k)].split_at_mut(rows * TILE.1);
+            for from in (0..columns).step_by(TILE.1) {
+                let tile = from..columns.min(from + TILE.1);
+                let shape = (rows, tile.len()).set_f(along == Axis(0));
+                let mut fit =
+                    ArrayViewMut2::from_shape(shape, &mut fits[..rows * tile.len()]).expect("room for a tile");
+                let y = ArrayView2::from_shape((tile.len(), k), &y.rows[tile.start * k..tile.end * k]);
+                let y = y.expect("k numbers for each column");
+                let of_rows = ArrayView2::from_shape((rows, k), &*x).expect("k numbers for each row");
+                gemm(T::one(), &of_rows, &y.t(), T::zero(), &mut fit);
+                dispatch(
+                    #[inline(always)]
+                    || {
+                        let m = m.slice(s![.., tile]);
+                        for (mut fit, m) in fit.lanes_mut(along).into_iter().zip(m.lanes(along)) {
+                            match (fit.as_slice_mut(), m.as_slice()) {
+                                (Some(fit), Some(m)) => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = pull(m, *f)),
+                                _ => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = pull(m, *f)),
+                            }
+                        }
+                    },
+                );
+                let mut sums = ArrayViewMut2::from_shape((rows, k), &mut *sums).expect("k numbers for each row");
+                gemm(T::one(), &fit.view(), &y, T::zero(), &mut sums);
+                self.ratios.iter_mut().zip(sums.iter()).for_each(|(ratio, sum)| *ratio += sum.as_f64());
+            }
+        });
+        for (x, ratios) in x.chunks_exact_mut(k).zip(self.ratios.chunks_exact(k)) {
+            step(x, ratios, y.sums, penalty);
+        }
+    }
+}
+
+/// m / f; 0 where the factors say 0, or next to it: no multiple of them says m, so the entry cannot pull.
+#[inline(always)]
+fn pull<T: Real>(m: T, fit: T) -> T {
+    let pull = m / fit;
+    if pull.is_finite() { pull } else { T::zero() }
+}
+
+/// The new row x.
+#[inline(always)]
+fn step<T: Real>(x: &mut [T], ratios: &[f64], sums: &[f64], penalty: Penalty) {
+    let (l1, l2) = penalty.weights::<f64>();
+    for ((x, &ratio), &sum) in x.iter_mut().zip(ratios).zip(sums) {
+        let next = T::from_f64(multiplied(x.as_f64() * ratio, sum + l1, l2));
+        // A large penalty makes factors so small that a ratio overflows.
+        *x = if next.is_finite() || penalty.is_none() { next } else { T::zero() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, Axis};
+
+    use super::*;
+    use crate::Csr;
+    use crate::nls::divergence::column_sums;
+    use crate::random::{Purpose, Stream, uniform_factor};
+
+    fn update<T: Real>(block: &Block<T>, x: &mut Array2<T>, y: &Array2<T>, penalty: Penalty) {
+        let mut sums = vec![0.0; y.ncols()];
+        let rows = y.as_slice().unwrap();
+        column_sums(rows, &mut sums);
+        let fixed = Fixed { rows, sums: &sums, gram: &[] };
+        KlMultiply::new(y.ncols()).update_rows((block, 0), fixed, x.as_slice_mut().unwrap(), penalty);
+    }
+
+    /// Dense data in either memory order, of several tiles, and the same data by rows.
+    #[test]
+    fn tiles_give_the_rows_that_single_updates_give() {
+        let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
+        let (rows, columns, k) = (2 * TILE.0 + 3, TILE.1 + 5, 7);
+        let mut m = random(1, rows, columns);
+        m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+        let (mut start, mut y) = (random(2, rows, k), random(3, columns, k));
+        // Fits of 0, of an entry and of a zero.
+        start.row_mut(1).fill(0.0);
+        y.row_mut(2).fill(0.0);
+        let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+        let mut expected = start.clone();
+        update(&sparse, &mut expected, &y, Penalty::NONE);
+        let mut columns_first = Array2::zeros((rows, columns).f());
+        columns_first.assign(&m);
+        for dense in [m, columns_first] {
+            let mut x = start.clone();
+            update(&Block::Dense(dense.into()), &mut x, &y, Penalty::NONE);
+            assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12));
+        }
+    }
+
+    #[test]
+    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+        let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
+        let mut m = random(1, 15, 12);
+        m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+        let y = random(3, 12, 4);
+        let divergence = |x: &Array2<f64>| {
+            let fit = x.dot(&y.t());
+            let one = |(m, f): (&f64, &f64)| if *m > 0.0 { m * (m / f).ln() - m + f } else { *f };
+            m.iter().zip(&fit).map(one).sum::<f64>()
+        };
+        let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
+        for block in [Block::Dense(m.clone().into()), sparse] {
+            let start = random(2, 15, 4);
+            let mut x = start.clone();
+            update(&block, &mut x, &y, Penalty::NONE);
+            let expected = &start * &(&m / &start.dot(&y.t())).dot(&y) / y.sum_axis(Axis(0));
+            assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12));
+            let (before, after) = (divergence(&start), divergence(&x));
+            assert!(after < before, "{before} {after}");
+            for penalty in [Penalty { l1: 0.5, l2: 0.0 }, Penalty { l1: 0.0, l2: 2.0 }, Penalty { l1: 0.3, l2: 1.0 }] {
+                let objective = |x: &Array2<f64>| divergence(x) + penalty.value(&x.view());
+                for _ in 0..300 {
+                    let before = objective(&x);
+                    update(&block, &mut x, &y, penalty);
+                    assert!(objective(&x) <= before * (1.0 + 1e-12), "{penalty:?}");
+                }
+                // Where an entry is positive the gradient has come to 0.
+                let ratio = (&m / &x.dot(&y.t())).dot(&y);
+                let gradient = &x * penalty.l2 + penalty.l1 + y.sum_axis(Axis(0)) - ratio;
+                assert!((&x * &gradient).iter().all(|x| x.abs() < 1e-3), "{penalty:?}");
+                x.assign(&start);
+            }
+            for penalty in [Penalty { l1: 1e150, l2: 0.0 }, Penalty { l1: 0.0, l2: 1e150 }] {
+                (0..5).for_each(|_| update(&block, &mut x, &y, penalty));
+                assert!(x.iter().all(|x| (0.0..1e-50).contains(x)), "{penalty:?}");
+                x.assign(&start);
+            }
+        }
+    }
+
+    /// The other factor has more rows than f32 can count: x = 1 becomes m / n for the only entry m of n.
+    #[test]
+    fn sums_of_long_columns_lose_no_terms() {
+        let n = (1 << 24) + (1 << 21);
+        let one = sprs::CsMatI::new((1, n), vec![0, 1], vec![7], vec![n as f32]);
+        let mut x = Array2::ones((1, 1));
+        update(&Block::Sparse(Csr::new(one)), &mut x, &Array2::<f32>::ones((n, 1)), Penalty::NONE);
+        assert_eq!(x[[0, 0]], 1.0);
+    }
+}

@@ -1,0 +1,28 @@
+//! What methods need of a sketch S: the product SᵀF with a factor whose rows are distributed over ranks, and the
+//! right-hand side (MS)(SᵀV) of the sketched subproblem.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use crate::random::Stream;
+use crate::{Block, Real};
+
+/// A sketch S (N × d), drawn anew in each iteration.
+pub trait Sketch<T: Real> {
+    /// Number of columns d of S.
+    fn size(&self) -> usize;
+
+    /// Draws S from a public stream.
+    fn draw(&mut self, stream: &Stream);
+
+    /// The rows of the last draw, ascending, where S picks rows and mixes none: column j of S then has a single entry, in
+    /// the row that is number j here.
+    fn picked(&self) -> Option<&[usize]> {
+        None
+    }
+
+    /// out (d × k) = S[rows, :]ᵀ F for the rows `first_row ..` of S that correspond to the rows F of the factor.
+    fn sketch_rows(&mut self, first_row: usize, f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
+
+    /// out (cols × k) = Xᵀ S B for X (N × cols) and B (d × k); B and out in the order of the block.
+    fn product(&mut self, x: &Block<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>);
+}

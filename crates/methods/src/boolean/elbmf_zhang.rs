@@ -1,0 +1,212 @@
+//! ELBMF and ZHANG, the baselines that relax U_i and V_i to numbers: alternating steps of `proximal` on the party's own rows,
+//! under a weight λ_t = λ·rate^t that pushes entries towards 0 or 1.
+//!
+//! * `elbmf` (Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent): inertial
+//!   proximal gradients with two elastic nets; rounded at ½. The steps are those of the authors' code, or felb's.
+//! * `zhang` (Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications): multiplicative updates of a penalty
+//!   method; rounded at the two thresholds, of a grid of 100 × 100, whose Boolean product fits the party's rows best.
+
+use ndarray::Array2;
+
+use fednmf_base::error::Result;
+use fednmf_linalg::{Bits, Real};
+
+use super::vote;
+use super::{Client, round_rows, rounded};
+use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
+use crate::boolean::thresholds::best_thresholds;
+use crate::boolean::vote::{Local, VoteArgs};
+use crate::description::{Description, Unit};
+use crate::method::{Groups, Method};
+use crate::parameters;
+use crate::shared::init;
+use crate::{Algorithm, Problem};
+
+/// The weight λ_t.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct WeightArgs {
+    /// Weight of what draws entries to 0 or 1, at the start
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub lambda: f64,
+    /// Factor by which --lambda grows from one iteration to the next
+    #[arg(long, value_name = "X", default_value = "1.02", value_parser = parameters::number(1.0, 2.0))]
+    pub lambda_rate: f64,
+}
+
+/// The length of ELBMF's steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepSize {
+    /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
+    Ipalm,
+    /// 1/|G|, entries cut to [0, 1]: the step of felb
+    Lipschitz,
+}
+
+/// Parameters of ELBMF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ElbmfArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub weight: WeightArgs,
+    /// Soft threshold around 0 and 1
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub kappa: f64,
+    /// Share of the last change that a proximal step carries on; 0 for none
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, 1.0))]
+    pub inertia: f64,
+    /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
+    #[arg(long, value_name = "STEP", value_enum, default_value_t = StepSize::Ipalm)]
+    pub step_size: StepSize,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for ElbmfArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "elbmf",
+        "Boolean factorisation by proximal gradients at each party, components joined by vote",
+        "Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent",
+        Unit::Local,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let step = ProximalStep {
+            rule: match self.step_size {
+                StepSize::Ipalm => ProximalRule::Ipalm,
+                StepSize::Lipschitz => ProximalRule::Lipschitz,
+            },
+            kappa: self.kappa,
+            lambda: self.weight.lambda,
+            inertia: self.inertia,
+        };
+        build(problem, &self.vote, step, self.weight.lambda_rate)
+    }
+}
+
+/// Parameters of ZHANG.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ZhangArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub weight: WeightArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub vote: VoteArgs,
+}
+
+impl Method for ZhangArgs {
+    const DESCRIPTION: &'static Description = &vote::describe(
+        "zhang",
+        "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
+        "Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications",
+        Unit::Local,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.vote.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let step = ProximalStep { rule: ProximalRule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
+        build(problem, &self.vote, step, self.weight.lambda_rate)
+    }
+}
+
+/// λ_t grows no further: entries are as Boolean as they get, and the numbers stay finite.
+const MOST_LAMBDA: f64 = 1e8;
+
+struct Relaxed<T> {
+    parameters: ProximalStep,
+    rate: f64,
+    u: Array2<T>,
+    v: Array2<T>,
+    u_before: Array2<T>,
+    v_before: Array2<T>,
+    u_rhs: Array2<T>,
+    v_rhs: Array2<T>,
+    gram: Vec<T>,
+}
+
+fn build<T: Real>(
+    problem: Problem<'_, T>,
+    args: &VoteArgs,
+    parameters: ProximalStep,
+    rate: f64,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let (seed, k, n) = (problem.seed, problem.k, problem.data.header.cols);
+    vote::build(problem, args, None, move |client, first_row| {
+        let rows = client.x.shape().0;
+        let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
+        init::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
+        // Every party starts from its own V.
+        let first = client.party * n;
+        init::v(seed, &(first..first + n), 1.0, v.view_mut());
+        Relaxed {
+            parameters,
+            rate,
+            u_before: u.clone(),
+            v_before: v.clone(),
+            u_rhs: Array2::zeros((rows, k)),
+            v_rhs: Array2::zeros((n, k)),
+            gram: vec![T::zero(); k * k],
+            u,
+            v,
+        }
+    })
+}
+
+/// A factor and what belongs to it, as slices.
+fn slice<T>(a: &Array2<T>) -> &[T] {
+    a.as_slice().expect("factors are in row order")
+}
+
+fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
+    a.as_slice_mut().expect("factors are in row order")
+}
+
+impl<T: Real> Local<T> for Relaxed<T> {
+    fn iterate(&mut self, client: &Client<T>, t: usize) {
+        let k = self.v.ncols();
+        let lambda = (self.parameters.lambda * self.rate.powf(t as f64)).min(MOST_LAMBDA);
+        let parameters = ProximalStep { lambda, ..self.parameters };
+        gram(slice(&self.v), k, &mut self.gram);
+        client.x.mul(&self.v.view(), &mut self.u_rhs.view_mut());
+        let (x, before) = (slice_mut(&mut self.u), slice_mut(&mut self.u_before));
+        step(x, before, slice(&self.u_rhs), &self.gram, k, parameters, None);
+
+        gram(slice(&self.u), k, &mut self.gram);
+        client.x.tmul(&self.u.view(), &mut self.v_rhs.view_mut());
+        let (x, before) = (slice_mut(&mut self.v), slice_mut(&mut self.v_before));
+        step(x, before, slice(&self.v_rhs), &self.gram, k, parameters, None);
+    }
+
+    fn boolean(&self, client: &Client<T>) -> (Bits, Bits) {
+        if self.parameters.rule == ProximalRule::Penalty {
+            return best_thresholds(&client.x, &self.u, &self.v);
+        }
+        (round_rows(&self.u), rounded(&self.v.view()))
+    }
+
+    fn state(&self) -> Vec<(&'static str, &Array2<T>)> {
+        vec![("U", &self.u), ("V", &self.v), ("U before", &self.u_before), ("V before", &self.v_before)]
+    }
+
+    fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)> {
+        let (u, v) = (&mut self.u, &mut self.v);
+        vec![("U", u), ("V", v), ("U before", &mut self.u_before), ("V before", &mut self.v_before)]
+    }
+}

@@ -1,0 +1,462 @@
+//! FELB and FELB-MU: federated Boolean matrix factorisation by proximal gradients (Dalleiger, Vreeken, Kamp: Federated
+//! Binary Matrix Factorization using Proximal Optimization, Alg. 1).
+//!
+//! In each round every party starts from the shared V̂ and does b steps of inertial proximal alternating minimisation on
+//! its own rows, each for U_i and for V_i (`boolean::proximal`); then V̂ ← prox(Σ V_i / C), all that is ever exchanged:
+//! n k words a party. The weight λ_t = λ·rate^t of the pull to {0, 1} grows with the *round*; the server's prox has the
+//! step 1/C that follows from (10). The steps are those of ½‖A − UVᵀ‖². Inertia starts afresh in each round.
+//!
+//! The paper leaves γ open; see `gamma`.
+//!
+//! What comes out is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
+
+mod gamma;
+
+use std::ops::Range;
+
+use gamma::Gamma;
+use ndarray::Array2;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{KEYS, PartySum, SUMMED, masked};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::Real;
+use fednmf_privacy::{Bound, Mechanism, Releases};
+
+use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
+use crate::boolean::Refit;
+use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
+use crate::cost::{Cost, Kernel, Workload};
+use crate::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
+};
+use crate::method::{Groups, Method};
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::Auto;
+use crate::shared::dp;
+use crate::shared::dp::{DpArgs, Messages, Noise};
+use crate::shared::init;
+use crate::shared::secure_sum;
+use crate::shared::secure_sum::SecureSumArgs;
+use crate::{Algorithm, Measures, Problem};
+
+const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
+
+/// Parameters of FELB.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FelbArgs {
+    /// Steps of a party between two exchanges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Weight of what draws entries to 0 or 1, at the start
+    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub lambda: f64,
+    /// Factor by which --lambda grows from one iteration to the next
+    #[arg(long, value_name = "X", default_value = "1.05", value_parser = parameters::number(1.0, 2.0))]
+    pub lambda_rate: f64,
+    /// Soft threshold around 0 and 1
+    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub kappa: f64,
+    /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where rounding
+    /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over at 10, and the weight
+    /// falls to 1 as far as V stays clear
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub gamma: Auto<f64>,
+    /// Share of the last change that a proximal step carries on; 0 for none
+    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, 1.0))]
+    pub inertia: f64,
+    /// Rows of U for the shared components
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
+    pub refit: Refit,
+    /// Stop as soon as the shared factor is Boolean to 1e-6 (raise --max-iters: some hundred rounds)
+    #[arg(long)]
+    pub until_boolean: bool,
+    /// Parties cut their noised entries to [0, 1] before they send them, as in the paper
+    #[arg(long)]
+    pub clamp: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sum: SecureSumArgs,
+}
+
+/// Parameters of FELB-MU: those of FELB.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct FelbMuArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub felb: FelbArgs,
+}
+
+const fn describe(name: &'static str, aliases: &'static [&'static str], summary: &'static str) -> Description {
+    Description {
+        name,
+        aliases,
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyRows,
+        unit: Unit::Round,
+        forms: &[Form::Dense, Form::Sparse, Form::Bits],
+        allows_negative: false,
+        measure: Measure::F1,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
+        limits: Some(super::LIMITS),
+        messages: MESSAGES,
+    }
+}
+
+impl Method for FelbArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "felb",
+        &["felb-lipschitz"],
+        "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
+    );
+
+    fn check(&self) -> Result<()> {
+        if self.clamp && (!matches!(self.dp.dp, Noise::Gaussian | Noise::Laplace) || self.sum.secure_sum) {
+            return Err(Error::input(
+                "--clamp: cuts each party's noised entries, so it needs --dp gaussian or laplace without --secure-sum",
+            ));
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: entries, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let rows = m.div_ceil(parties) * hosted;
+        let stored = workload.part(rows, n);
+        let t = self.local_iters as f64;
+        let mut cost = Cost::default();
+        let (products, square) = (4.0 * t * k as f64, 4.0 * t * (k * k) as f64);
+        let own = products * stored + square * (rows + n * hosted) as f64;
+        cost.add(Kernel::Other, own, products * entries + square * (m + n * parties) as f64);
+        self.sum.add_cost(None, &mut cost, (ranks, parties), &[(SUM_V, n * k)], (word, 1));
+        cost.caveat("the flops are those of the printed formulas; no kernel counts them");
+        cost.data = workload.block(rows, stored);
+        cost.factors = workload.bytes((2 * rows + (hosted + 3) * n) * k) + (16 * n * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem, ProximalRule::Lipschitz)
+    }
+}
+
+impl Method for FelbMuArgs {
+    const DESCRIPTION: &'static Description = &describe("felb-mu", &[], "as felb, with multiplicative step sizes");
+
+    fn check(&self) -> Result<()> {
+        Method::check(&self.felb)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Method::groups(&self.felb)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Method::cost(&self.felb, workload, ranks)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.felb, problem, ProximalRule::Multiplicative)
+    }
+}
+
+const MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(SUM_V, "n x k for each party", "each round"),
+    MessageSpec::new(masked(SUM_V), "n x k for each party", "the same, with --secure-sum"),
+    MessageSpec::new(COUNTS, "9 for each party", "each evaluation"),
+    MessageSpec::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
+    dp::MESSAGES,
+    dp::MESSAGES_MASKED,
+    LARGEST_TERM,
+    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+];
+
+const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
+
+/// A V̂ this near to {0, 1} is Boolean.
+const BOOLEAN: f64 = 1e-6;
+
+/// What is the same in every round.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    rule: ProximalRule,
+    local_iters: usize,
+    lambda: f64,
+    rate: f64,
+    kappa: f64,
+    gamma: Gamma,
+    inertia: f64,
+}
+
+/// Memory of a local step, used by one hosted party after the other.
+struct Work<T> {
+    u_before: Vec<T>,
+    u_rhs: Array2<T>,
+    v_before: Array2<T>,
+    v_rhs: Array2<T>,
+    gram: Vec<T>,
+}
+
+struct Felb<T: Real> {
+    comm: PartyCommunicator,
+    parties: usize,
+    party_sum: PartySum,
+    releases: Option<Releases>,
+    clamp: bool,
+    plan: Plan,
+    until_boolean: bool,
+    seed: u64,
+    /// Of the hosted parties.
+    rows: Vec<Range<usize>>,
+    clients: Vec<Client<T>>,
+    u: Vec<Array2<T>>,
+    v: Vec<Array2<T>>,
+    /// V̂
+    shared: Array2<T>,
+    work: Work<T>,
+    outcome: Outcome<T>,
+    iteration: usize,
+}
+
+fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let (m, n) = (data.header.rows, data.header.cols);
+    let local_iters = args.local_iters;
+    let boolean = args.dp.dp == Noise::Xor;
+    let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean };
+    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
+    let plan = Plan {
+        rule,
+        local_iters,
+        lambda: args.lambda,
+        rate: args.lambda_rate,
+        kappa: args.kappa,
+        gamma: match args.gamma.given() {
+            Some(gamma) => Gamma::fixed(gamma),
+            None => Gamma::auto(local_iters, releases.is_some()),
+        },
+        inertia: args.inertia,
+    };
+    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
+    let cuts = data.cuts.rows.clone();
+    let clients = clients(data, parties, &comm)?;
+    let mut u: Vec<Array2<T>> = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
+    let rows: Vec<Range<usize>> = clients.iter().map(|c| cuts[c.party].clone()).collect();
+    let mut shared = Array2::zeros((n, k));
+    start(seed, &rows, &mut u, &mut shared);
+    let most = u.iter().map(Array2::nrows).max().unwrap_or(0);
+    let work = Work {
+        u_before: vec![T::zero(); most * k],
+        u_rhs: Array2::zeros((most, k)),
+        v_before: Array2::zeros((n, k)),
+        v_rhs: Array2::zeros((n, k)),
+        gram: vec![T::zero(); k * k],
+    };
+    Ok(Box::new(Felb {
+        outcome: Outcome::new(&clients, (m, n), k, args.refit == Refit::Greedy),
+        until_boolean: args.until_boolean,
+        v: vec![shared.clone(); clients.len()],
+        parties: parties.count,
+        clamp: args.clamp,
+        releases,
+        party_sum,
+        comm,
+        plan,
+        seed,
+        rows,
+        clients,
+        u,
+        shared,
+        work,
+        iteration: 0,
+    }))
+}
+
+/// The public start: U_i for the hosted parties' rows, and V̂.
+fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared: &mut Array2<T>) {
+    for (rows, u) in rows.iter().zip(u) {
+        init::u(seed, rows, 1.0, u.view_mut());
+    }
+    init::v(seed, &(0..shared.nrows()), 1.0, shared.view_mut());
+}
+
+impl<T: Real> Work<T> {
+    /// The local steps of one party in one round: `u` and `v` move, `v` from `shared` and never far from it.
+    fn round(
+        &mut self,
+        x: &Ones<T>,
+        u: &mut Array2<T>,
+        v: &mut Array2<T>,
+        shared: &Array2<T>,
+        plan: &Plan,
+        (lambda, gamma): (f64, f64),
+    ) {
+        let k = v.ncols();
+        v.assign(shared);
+        let parameters = ProximalStep { rule: plan.rule, kappa: plan.kappa, lambda, inertia: plan.inertia };
+        let u_before = &mut self.u_before[..u.len()];
+        let mut u_rhs = self.u_rhs.slice_mut(ndarray::s![..u.nrows(), ..]);
+        u_before.copy_from_slice(slice(u));
+        self.v_before.assign(v);
+        for _ in 0..plan.local_iters {
+            gram(slice(v), k, &mut self.gram);
+            x.mul(&v.view(), &mut u_rhs);
+            let rhs = u_rhs.as_slice().expect("rows from the first are contiguous");
+            step(slice_mut(u), u_before, rhs, &self.gram, k, parameters, None);
+
+            gram(slice(u), k, &mut self.gram);
+            x.tmul(&u.view(), &mut self.v_rhs.view_mut());
+            let pull = (gamma > 0.0).then(|| (slice(shared), gamma));
+            step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, pull);
+        }
+    }
+}
+
+fn slice<T>(a: &Array2<T>) -> &[T] {
+    a.as_slice().expect("factors are in row order")
+}
+
+fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
+    a.as_slice_mut().expect("factors are in row order")
+}
+
+impl<T: Real> Felb<T> {
+    /// V̂ ← Σ V_i, the release of a round.
+    fn sum(&mut self) -> Result<()> {
+        let Felb { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
+        for (client, v) in clients.iter().zip(&*v) {
+            comm.knows(SUMMED, Some(client.party), v.dim(), slice(v));
+        }
+        if let Some(releases) = releases {
+            releases.open()?;
+            if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
+                let fill = |hosted: usize, out: &mut [u64]| {
+                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out)
+                };
+                let total = party_sum.sum_noised_words(comm, SUM_V, shared.len(), fill);
+                let known = if releases.is_relative() { T::from_f64(*parties as f64) } else { T::zero() };
+                for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
+                    *x = known * *x + T::from_f64(releases.decode(*sum));
+                }
+                return Ok(());
+            }
+            let (low, high) = if *clamp { (T::zero(), T::one()) } else { (T::neg_infinity(), T::infinity()) };
+            let noised: Vec<_> = comm.work("noise", || {
+                let noised = v.iter_mut().enumerate().map(|(hosted, v)| {
+                    let release = releases.release(hosted, slice_mut(v), Some(slice(shared)));
+                    release.map(|x| x.max(low).min(high))
+                });
+                noised.collect()
+            });
+            return party_sum.sum_noised(comm, SUM_V, 1.0, &noised, slice_mut(shared));
+        }
+        party_sum.sum(comm, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
+    }
+
+    /// The largest distance of an entry of V̂ from {0, 1}.
+    fn gap(&self) -> f64 {
+        self.shared.iter().map(|x| x.as_f64().min(1.0 - x.as_f64())).fold(0.0, f64::max)
+    }
+
+    fn first_party(&self) -> usize {
+        self.clients.first().map_or(0, |c| c.party)
+    }
+
+    /// Rounds V̂ and fits the Boolean U_i to it.
+    fn round_off(&mut self) {
+        let shared = Components::new(rounded(&self.shared.view()));
+        let locals = self.u.iter().map(|u| (round_rows(u), None));
+        self.outcome.set(&self.clients, &shared, locals);
+    }
+}
+
+impl<T: Real> Algorithm<T> for Felb<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            if self.done() {
+                break;
+            }
+            if self.plan.gamma.adapt(self.iteration, slice(&self.shared)) {
+                start(self.seed, &self.rows, &mut self.u, &mut self.shared);
+            }
+            let round = self.iteration - self.plan.gamma.began();
+            let lambda = (self.plan.lambda * self.plan.rate.powi(round as i32)).min(1e12);
+            let gamma = self.plan.gamma.get();
+            self.comm.work("local steps", || {
+                for ((client, u), v) in self.clients.iter().zip(&mut self.u).zip(&mut self.v) {
+                    self.work.round(&client.x, u, v, &self.shared, &self.plan, (lambda, gamma));
+                }
+            });
+            self.sum()?;
+            let share = T::from_f64(1.0 / self.parties as f64);
+            let (kappa, lambda) = (T::from_f64(self.plan.kappa) * share, T::from_f64(lambda) * share);
+            self.shared.mapv_inplace(|x| prox(x * share, kappa, lambda));
+            self.iteration += 1;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn done(&self) -> bool {
+        (self.until_boolean && self.gap() < BOOLEAN) || self.releases.as_ref().is_some_and(Releases::is_spent)
+    }
+
+    fn conclude(&mut self) -> Result<()> {
+        self.round_off();
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.round_off();
+        let mut all = self.outcome.measures(&mut self.party_sum, &self.comm, self.parties)?;
+        all.push(("integrality_gap", self.gap()));
+        dp::measure(self.releases.as_ref(), &mut self.party_sum, &self.comm, &mut all)?;
+        Ok(all)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        self.outcome.factors(&self.clients, &self.comm)
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let factors = State::from(pieces(&self.clients, &self.comm, &self.shared, self.u.iter()));
+        let state = factors.with(Owner::Shared, &self.plan.gamma.state());
+        dp::save(state, self.releases.as_ref(), self.first_party())
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.shared.view_mut())?;
+        for (client, u) in self.clients.iter().zip(&mut self.u) {
+            saved.rows("U", Owner::Party(client.party), 0, u.view_mut())?;
+        }
+        self.plan.gamma.restore(saved.read(Owner::Shared)?);
+        let first = self.first_party();
+        dp::restore(saved, self.releases.as_mut(), first)?;
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn private_releases(&self) -> Option<&Releases> {
+        self.releases.as_ref()
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("gamma", self.plan.gamma.get().into())]
+    }
+}

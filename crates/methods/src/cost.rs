@@ -1,0 +1,379 @@
+//! What an iteration costs on a number of ranks: work by kernel, messages by kind, memory. Each method has its formula
+//! beside its code; tests hold bytes, messages and flops to what the ledger counts.
+
+use fednmf_comm::LARGEST;
+use fednmf_data::{GridTraffic, SideTraffic};
+use fednmf_linalg::sketch;
+
+/// A kernel whose rate is measured. The names are those of the rates file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// X·B of a whole block.
+    Mul,
+    /// XᵀU of a whole block.
+    Tmul,
+    /// (X_S)ᵀB for sampled rows of a block, in U's update and in V's, and drawing them.
+    SampledForU,
+    SampledForV,
+    /// FᵀF of a factor.
+    Gram,
+    /// Coordinate descent or a gradient step on the rows of a factor.
+    Sweep,
+    /// The multiplicative step.
+    Multiply,
+    /// Block principal pivoting; its unit is a sweep's flops, since its own depend on the data.
+    Pivot,
+    /// Loops that are not measured: their flops are told, their time is not.
+    Other,
+}
+
+impl Kernel {
+    /// As in the rates file and in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Mul => "mul",
+            Kernel::Tmul => "tmul",
+            Kernel::SampledForU => "sampled for U",
+            Kernel::SampledForV => "sampled for V",
+            Kernel::Gram => "gram",
+            Kernel::Sweep => "sweep",
+            Kernel::Multiply => "multiply",
+            Kernel::Pivot => "pivot",
+            Kernel::Other => "other",
+        }
+    }
+}
+
+/// Flops of one kernel in an iteration.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    pub kernel: Kernel,
+    /// Of the rank that has most.
+    pub rank: f64,
+    /// Of all ranks.
+    pub total: f64,
+}
+
+/// A factor whose rows the ranks of a grid share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    U,
+    V,
+}
+
+/// How a message moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    /// An exact sum over parties: two words for each.
+    PartySum,
+    /// Rows of a factor from their owners to the ranks whose sparse blocks touch them.
+    TouchedRows(Side),
+    /// Sums of such rows, back to their owners.
+    TouchedSums(Side),
+    /// Between a party and its own rank: nothing moves.
+    Local,
+}
+
+/// One kind of message of an iteration.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// As in the ledger.
+    pub kind: &'static str,
+    pub pattern: Pattern,
+    /// Ranks that take part in one of them, and how far they are apart: rank r has r + `stride` beside it.
+    pub group: usize,
+    pub stride: usize,
+    /// How often in an iteration.
+    pub times: u64,
+    /// Bytes of the vector that is summed or gathered; of rows that blocks touch, those of the busiest rank.
+    pub vector: f64,
+    /// Ranks with which the busiest one exchanges rows that blocks touch.
+    pub partners: u64,
+    /// What all ranks hand over and get back in an iteration: bytes and MPI calls, and the bytes of all parties.
+    pub mpi_bytes: u64,
+    pub messages: u64,
+    pub party_bytes: u64,
+}
+
+/// Most elements of one MPI call.
+const CHUNK: usize = 1 << 30;
+
+impl Message {
+    /// `times` all-reduces of `words` words of `word` bytes over `ranks` ranks.
+    pub fn all_reduce(kind: &'static str, ranks: usize, words: usize, word: usize, times: u64) -> Message {
+        let bytes = times * (2 * words * word * ranks) as u64;
+        let alone = ranks == 1;
+        Message {
+            kind,
+            pattern: Pattern::AllReduce,
+            group: ranks,
+            stride: 1,
+            times,
+            vector: (words * word) as f64,
+            partners: 0,
+            mpi_bytes: if alone { 0 } else { bytes },
+            messages: if alone { 0 } else { times * (ranks * words.div_ceil(CHUNK)) as u64 },
+            party_bytes: bytes,
+        }
+    }
+
+    /// An all-gather or reduce-scatter in each of `groups` groups of `size` ranks; `words` words in all groups' vectors.
+    pub fn shared_out(
+        kind: &'static str,
+        pattern: Pattern,
+        (groups, size): (usize, usize),
+        words: usize,
+        word: usize,
+    ) -> Option<Message> {
+        if size == 1 {
+            return None;
+        }
+        // Each rank hands over its part and gets the whole vector of its group, or the other way round.
+        let bytes = ((size + 1) * words * word) as u64;
+        Some(Message {
+            kind,
+            pattern,
+            group: size,
+            stride: 1,
+            times: 1,
+            vector: (words * word) as f64 / groups as f64,
+            partners: 0,
+            mpi_bytes: bytes,
+            messages: (groups * size * words.div_ceil(groups).div_ceil(CHUNK)) as u64,
+            party_bytes: bytes,
+        })
+    }
+
+    /// Rows of `row` bytes that sparse blocks touch, from rank to rank.
+    pub fn touched(kind: &'static str, pattern: Pattern, side: &SideTraffic, row: usize) -> Message {
+        // Each row and each message is counted where it is sent and where it is received.
+        let bytes = 2 * side.all_touched * row as u64;
+        Message {
+            kind,
+            pattern,
+            group: side.sharers,
+            stride: 1,
+            times: 1,
+            vector: (side.touched * row as u64) as f64,
+            partners: side.messages,
+            mpi_bytes: bytes,
+            messages: 2 * side.all_messages,
+            party_bytes: bytes,
+        }
+    }
+
+    /// `times` exact sums of one share of `words` words from each of `parties` parties.
+    pub fn party_sum(
+        kind: &'static str,
+        (ranks, parties): (usize, usize),
+        words: usize,
+        word: usize,
+        times: u64,
+    ) -> Message {
+        let alone = ranks == 1;
+        Message {
+            kind,
+            pattern: Pattern::PartySum,
+            group: ranks,
+            stride: 1,
+            times,
+            vector: (2 * 8 * words) as f64,
+            partners: 0,
+            mpi_bytes: if alone { 0 } else { times * (ranks * 2 * 8 * 2 * words) as u64 },
+            messages: if alone { 0 } else { times * (ranks * (2 * words).div_ceil(CHUNK)) as u64 },
+            party_bytes: times * (2 * parties * words * word) as u64,
+        }
+    }
+
+    /// `times` masked sums of one share of `words` words of 64 bits from each of `parties` parties.
+    pub fn masked_sum(kind: &'static str, (ranks, parties): (usize, usize), words: usize, times: u64) -> Message {
+        let party_bytes = times * (2 * 8 * parties * words) as u64;
+        Message { party_bytes, ..Message::all_reduce(kind, ranks, words, 8, times) }
+    }
+
+    /// `times` all-gathers of `bytes` bytes of all parties.
+    pub fn gathered(kind: &'static str, ranks: usize, bytes: usize, times: u64) -> Message {
+        let all = times * ((ranks + 1) * bytes) as u64;
+        let alone = ranks == 1;
+        Message {
+            kind,
+            pattern: Pattern::AllGather,
+            group: ranks,
+            stride: 1,
+            times,
+            vector: bytes as f64,
+            partners: 0,
+            mpi_bytes: if alone { 0 } else { all },
+            messages: if alone { 0 } else { times * (ranks * bytes.div_ceil(CHUNK)) as u64 },
+            party_bytes: all,
+        }
+    }
+}
+
+/// Sizes on one rank, on which the kernels' rates are measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shape {
+    /// Rows and columns of the block that is multiplied whole.
+    pub block: (usize, usize),
+    /// Rows, columns and number of sampled rows of the blocks of U's and of V's update.
+    pub sampled: [(usize, usize, usize); 2],
+    /// Rows of a factor that is updated, and of one whose Gram matrix is computed.
+    pub updated: usize,
+    pub gram: usize,
+}
+
+/// An iteration of a method on a number of ranks.
+#[derive(Debug, Clone, Default)]
+pub struct Cost {
+    pub work: Vec<Work>,
+    pub messages: Vec<Message>,
+    /// Bytes of the data on the rank that has most.
+    pub data: f64,
+    /// Bytes of factors and of what belongs to them.
+    pub factors: f64,
+    /// Bytes that the start needs before the factors are there.
+    pub start: f64,
+    /// What the rates are measured on.
+    pub shape: Shape,
+    /// The grid of ranks, where there is one.
+    pub grid: Option<(usize, usize)>,
+    /// What of this is not exact, in words.
+    pub caveats: Vec<&'static str>,
+}
+
+impl Cost {
+    /// Notes what is not exact, once.
+    pub fn caveat(&mut self, text: &'static str) {
+        if !self.caveats.contains(&text) {
+            self.caveats.push(text);
+        }
+    }
+
+    /// All that is not exact; `None` if everything is.
+    pub fn about(&self) -> Option<String> {
+        (!self.caveats.is_empty()).then(|| self.caveats.join("; "))
+    }
+
+    /// Adds work: flops of the busiest rank, and of all.
+    pub fn add(&mut self, kernel: Kernel, rank: f64, total: f64) {
+        self.work.push(Work { kernel, rank, total });
+    }
+
+    /// Adds a message, to those of its kind if there are any.
+    pub fn add_message(&mut self, message: Message) {
+        match self.messages.iter_mut().find(|known| known.kind == message.kind) {
+            Some(known) => {
+                known.times += message.times;
+                known.mpi_bytes += message.mpi_bytes;
+                known.messages += message.messages;
+                known.party_bytes += message.party_bytes;
+            }
+            None => self.messages.push(message),
+        }
+    }
+
+    /// Adds the largest terms that the exact sums over parties begin with, one number from each party and sum.
+    pub fn add_largest_terms(&mut self, parties: usize) {
+        let sums: Vec<&Message> = self.messages.iter().filter(|m| m.pattern == Pattern::PartySum).collect();
+        let Some(ranks) = sums.first().map(|m| m.group) else { return };
+        let times = |of: &dyn Fn(&Message) -> bool| sums.iter().filter(|m| of(m)).map(|m| m.times).sum::<u64>();
+        let (all, of_parties) = (times(&|_| true), times(&|m| m.party_bytes > 0));
+        let mut message = Message::all_reduce(LARGEST.kind, ranks, 1, 8, all);
+        message.party_bytes = of_parties * (2 * 8 * parties) as u64;
+        self.messages.push(message);
+    }
+
+    /// The most memory that a rank needs beside the program itself: loading holds up to 2.5 times the data, and what the start
+    /// needs is free again when the iterations begin.
+    pub fn peak(&self) -> f64 {
+        2.5 * self.data + self.factors.max(self.start)
+    }
+
+    /// Bytes and messages of all ranks, and bytes of all parties, in an iteration.
+    pub fn traffic(&self) -> [u64; 3] {
+        let sum = |f: fn(&Message) -> u64| self.messages.iter().map(f).sum();
+        [sum(|m| m.mpi_bytes), sum(|m| m.messages), sum(|m| m.party_bytes)]
+    }
+}
+
+/// What is to be factorised.
+#[derive(Debug, Clone, Copy)]
+pub struct Workload {
+    pub m: usize,
+    pub n: usize,
+    /// Stored entries: all of them for dense data.
+    pub stored: f64,
+    pub sparse: bool,
+    pub k: usize,
+    /// Parties, where their number is not that of the ranks.
+    pub parties: Option<usize>,
+    /// Bytes of a number.
+    pub word: usize,
+    /// What the ranks of a grid exchange, where it is known from the places of the nonzeros.
+    pub traffic: Option<GridTraffic>,
+}
+
+/// Sizes of the sketched products of a rank, or of all.
+pub struct Sketched {
+    /// Extent of the data across the sketched dimension, all products together.
+    pub across: usize,
+    /// Rows of factors that are sketched.
+    pub own: usize,
+    /// Number of products.
+    pub products: usize,
+}
+
+impl Workload {
+    /// Number of parties on `ranks` ranks, and the most that one rank hosts.
+    pub fn parties(&self, ranks: usize) -> (usize, usize) {
+        let parties = self.parties.unwrap_or(ranks);
+        (parties, parties.div_ceil(ranks))
+    }
+
+    /// Bytes of a block with `rows` rows and `stored` entries.
+    pub fn block(&self, rows: usize, stored: f64) -> f64 {
+        if self.sparse { stored * (self.word + 4) as f64 + 8.0 * (rows + 1) as f64 } else { stored * self.word as f64 }
+    }
+
+    /// The stored entries of a `rows` × `cols` part.
+    pub fn part(&self, rows: usize, cols: usize) -> f64 {
+        let share = rows as f64 * cols as f64;
+        if self.sparse { self.stored * share / (self.m as f64 * self.n as f64) } else { share }
+    }
+
+    /// Bytes of `words` numbers.
+    pub fn bytes(&self, words: usize) -> f64 {
+        (words * self.word) as f64
+    }
+
+    /// Flops of `times` sketched products over a dimension of `dim`, sketched to d.
+    pub fn sketched(
+        &self,
+        cost: &mut Cost,
+        kind: sketch::SketchKind,
+        kernel: Kernel,
+        (dim, d): (usize, usize),
+        times: f64,
+        [rank, all]: [Sketched; 2],
+    ) {
+        let each = rank.across / rank.products.max(1);
+        cost.shape.sampled[usize::from(kernel == Kernel::SampledForV)] = (dim, each, d);
+        let k = self.k as f64;
+        let mut add = |kernel, flops: &dyn Fn(&Sketched) -> f64| {
+            cost.add(kernel, times * flops(&rank), times * flops(&all));
+        };
+        let exact = |x: &Sketched| 2.0 * self.part(dim, x.across) * k;
+        match (kind, self.sparse) {
+            (sketch::SketchKind::Subsample, _) => add(kernel, &|x| 2.0 * self.part(d, x.across) * k),
+            (sketch::SketchKind::Count, false) => add(Kernel::Other, &|x| 2.0 * (d * x.across) as f64 * k),
+            (sketch::SketchKind::Count | sketch::SketchKind::Srht, _) => add(Kernel::Other, &exact),
+            _ => {
+                let mixed = |x: &Sketched| 2.0 * ((x.own + x.products * dim) * d) as f64 * k;
+                add(Kernel::Other, &|x| exact(x) + mixed(x));
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What a method declares about itself: name, paper, how it splits the data, what leaves a rank or party, its limits.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{KEYS, masked};
+use fednmf_comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
+use fednmf_data as data;
+use fednmf_data::Stack;
+use fednmf_data::messages::{CHECKPOINT, NORMS, OUTPUT, SAMPLE, SUMMARY};
+use fednmf_privacy::Protection;
+
+use crate::metrics::Measure;
+
+/// What one iteration is: what `--max-iters` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// One update of U and one of V.
+    Update,
+    /// One exchange between the parties.
+    Round,
+    /// One party's turn and its merge at the server.
+    Merge,
+    /// One update of U and one of V at every party; they exchange at the end.
+    Local,
+    /// One component found at every party; they exchange at the end.
+    Component,
+}
+
+impl Unit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Unit::Update => "one update of U and one of V",
+            Unit::Round => "one round of exchange between the parties",
+            Unit::Merge => "one party's turn and its merge at the server",
+            Unit::Local => "one update of U and one of V at every party; they exchange at the end",
+            Unit::Component => "one component at every party; they exchange at the end",
+        }
+    }
+}
+
+/// How the data is split; see [`Layout`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    Grid,
+    RowsAndColumns,
+    /// The matrix is symmetric, and a rank has the same rows of both factors.
+    Symmetric,
+    PartyRows,
+    PartyColumns,
+}
+
+impl Partition {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Partition::Grid => "blocks of a grid over ranks",
+            Partition::RowsAndColumns => "rows and columns over ranks",
+            Partition::Symmetric => "columns of a symmetric matrix over ranks",
+            Partition::PartyRows => "rows by party",
+            Partition::PartyColumns => "columns by party",
+        }
+    }
+
+    /// How `{party}` files are combined.
+    pub fn stack(self) -> Stack {
+        if self == Partition::PartyColumns { Stack::Columns } else { Stack::Rows }
+    }
+
+    /// Whether the blocks belong to parties, whose data stays with them.
+    pub fn is_private(self) -> bool {
+        matches!(self, Partition::PartyRows | Partition::PartyColumns)
+    }
+
+    /// Refuses a matrix that is not square where it must be symmetric.
+    ///
+    /// # Errors
+    /// With its shape.
+    pub fn check_shape(self, rows: usize, cols: usize) -> Result<()> {
+        if self != Partition::Symmetric || rows == cols {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the matrix is {rows} x {cols}, and a symmetric factorisation takes a square matrix of similarities, such as \
+             the adjacency matrix of a graph; for other matrices use --algo auto"
+        )))
+    }
+}
+
+/// The forms of a local block that a method can work on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Dense,
+    Sparse,
+    Bits,
+}
+
+/// One line of a method's message table: something that leaves a rank or a party.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageSpec {
+    /// The kind of message under which the ledger books it.
+    pub kind: &'static str,
+    pub payload: Payload,
+    pub shape: &'static str,
+    pub when: &'static str,
+}
+
+impl MessageSpec {
+    pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
+        MessageSpec { kind: tag.kind, payload: tag.payload, shape, when }
+    }
+
+    /// Whether it belongs to evaluations, which `--eval-every 0` leaves out.
+    pub fn is_evaluation(&self) -> bool {
+        self.kind.starts_with("evaluation")
+    }
+
+    /// Whether it leaves in the clear also where sums are masked.
+    pub fn is_always_shown(&self) -> bool {
+        ALWAYS_SHOWN.contains(&self.kind)
+    }
+}
+
+/// Kinds of messages that leave in the clear also where sums are masked: a factor that all parties have, and how far from it
+/// any party is.
+const ALWAYS_SHOWN: [&str; 2] = ["evaluation: gather U", "evaluation: largest disagreement"];
+
+/// For the message table of a method with exact sums over parties in the clear.
+pub const LARGEST_TERM: MessageSpec =
+    MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
+
+/// What leaves a rank or party with every method: while the data is loaded, and around the iterations.
+pub static COMMON_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(
+        CONTROL,
+        "a few words",
+        "decisions of rank 0: when to evaluate, to save, to stop; settings that it read",
+    ),
+    MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
+    MessageSpec::new(
+        data::HEADERS,
+        "path, format, shape, number of stored entries and names of datasets of each file; a digest of the names that files of \
+         parties have in common",
+        "once, while loading",
+    ),
+    MessageSpec::new(
+        data::COUNTS,
+        "counts of the entries of rows and columns",
+        "while loading, where one file holds all data",
+    ),
+    MessageSpec::new(
+        data::ENTRIES,
+        "entries",
+        "while loading, where one file holds the data of several ranks; not with a file for each party",
+    ),
+    MessageSpec::new(
+        data::STATISTICS,
+        "sum, norm and number of the entries; without private data their range and hash too",
+        "once, while loading",
+    ),
+    MessageSpec::new(
+        masked(data::STATISTICS),
+        "sum, norm and number of private entries",
+        "the same, with --secure-sum",
+    ),
+    MessageSpec::new(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
+    MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
+    MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
+    MessageSpec::new(
+        data::NAMES,
+        "names of the common rows or columns, if the input has them; without private data all names",
+        "once, with --output, or for --init FILE and --missing FILE",
+    ),
+    MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
+    MessageSpec::new(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
+    MessageSpec::new(SUMMARY, "times, bytes and memory of each rank", "once, at the end"),
+    MessageSpec::new(CHECKPOINT, "rows of the factors that all may see", "each checkpoint"),
+    MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
+];
+
+/// What leaves a rank besides with the methods without parties, whose data is not private.
+pub static RANK_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(NORMS, "largest entry and norm of each component", "once, with --output, --add-to or --report"),
+    MessageSpec::new(SAMPLE, "a few rows or columns of the matrix", "once, with --report"),
+];
+
+const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
+const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
+
+/// What differential privacy hides: neighbouring inputs differ in one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectedUnit {
+    /// The whole data of a party
+    Party,
+    /// A column of the data
+    Column,
+}
+
+impl ProtectedUnit {
+    /// In words, for `list`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ProtectedUnit::Party => "the whole data of a party, in the place of any other",
+            ProtectedUnit::Column => "one column, in the place of any other",
+        }
+    }
+}
+
+/// Whether a method offers `--dp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DifferentialPrivacy {
+    Offered(ProtectedUnit),
+    /// Not, and why.
+    Refused(&'static str),
+}
+
+/// Why methods without parties have no `--dp`.
+pub const NO_PARTIES: DifferentialPrivacy =
+    DifferentialPrivacy::Refused("its ranks are one domain of trust, nothing leaves a party");
+
+/// What a method declares about itself.
+#[derive(Debug)]
+pub struct Description {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    /// One line for `--help` and `list`.
+    pub summary: &'static str,
+    pub paper: &'static str,
+    pub partition: Partition,
+    pub unit: Unit,
+    pub forms: &'static [Form],
+    /// Whether the data may have negative entries.
+    pub allows_negative: bool,
+    pub dp: DifferentialPrivacy,
+    /// What the method is about: progress and summary lead with it.
+    pub measure: Measure,
+    /// What a private method does not promise, in two lines; `None` where the ranks are one domain of trust.
+    pub limits: Option<[&'static str; 2]>,
+    pub messages: &'static [MessageSpec],
+}
+
+impl Description {
+    /// The message table, with what leaves with every method.
+    pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
+        let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };
+        COMMON_MESSAGES.iter().chain(of_ranks).chain(self.messages)
+    }
+
+    /// What its `--dp` protects; `None` where it is not offered.
+    pub fn protects(&self) -> Option<ProtectedUnit> {
+        if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
+    }
+
+    /// Whether such a message has noise with `--dp`.
+    pub fn adds_noise_to(&self, message: &MessageSpec) -> bool {
+        self.protects().is_some()
+            && (message.payload == Payload::SharedFactor
+                || message.payload == Payload::Product && message.when.contains("with --dp"))
+    }
+
+    /// Whether it factorises matrices of 0 and 1, and those only.
+    pub fn is_boolean(&self) -> bool {
+        self.forms.contains(&Form::Bits)
+    }
+
+    /// Whether a message that the ledger books under `protection` may be this one.
+    pub fn allows(&self, message: &MessageSpec, protection: &str) -> bool {
+        let allowed = match message.payload {
+            Payload::Ciphertext => &[Protection::Encrypted][..],
+            Payload::Masked => &[Protection::Masked, Protection::MaskedNoised],
+            Payload::Control => &[Protection::Public, Protection::Declared],
+            _ => &[Protection::Declared, Protection::Noised],
+        };
+        allowed.iter().any(|one| one.name() == protection)
+    }
+
+    /// How a message is protected from those that relay or receive it, in words.
+    pub fn protection(&self, message: &MessageSpec) -> String {
+        let clear = match message.payload {
+            Payload::Ciphertext => return "encrypted".into(),
+            Payload::Masked => return "masked: only the sum of all parties can be read".into(),
+            Payload::Control => return "in the clear; independent of the entries".into(),
+            _ => "in the clear",
+        };
+        let masked = self.all_messages().any(|w| w.kind == message.kind && w.payload == Payload::Masked);
+        let noised = self.adds_noise_to(message);
+        let more = [(masked, "masked with --secure-sum"), (noised, "noised with --dp")];
+        let more: Vec<&str> = more.into_iter().filter_map(|(is, text)| is.then_some(text)).collect();
+        if more.is_empty() { clear.into() } else { format!("{clear}; {}", more.join(", ")) }
+    }
+}

@@ -1,0 +1,186 @@
+//! `--algo auto`: extrapolated HALS with several sweeps for each product, or DSANLS where the matrix is dense and so large
+//! that a few exact products cost more than many sketched ones.
+//!
+//! The choice depends on the sizes alone, not on the number of ranks or a clock, because the answer must not depend on
+//! them: it compares the flops of either to an error of 1.01 times the best, the start included. The numbers of
+//! iterations are those of planted matrices (`bench/run choice`, `bench/run regime`): the start that is computed from
+//! the data reaches that error by itself, so HALS needs an iteration or none, but some 19 from random numbers, and
+//! DSANLS with d = 10k some 350. On real data, counted in the same way, DSANLS does not reach it. On sparse data a
+//! product costs little more than the sweeps, which a sketch does not save.
+
+use std::sync::Arc;
+
+use fednmf_base::error::Result;
+use fednmf_linalg::Real;
+
+use super::dsanls::DsanlsArgs;
+use super::hals::HalsArgs;
+use crate::description::Description;
+use crate::method::{Choice, Groups, MatrixShape, Method, defaults};
+use crate::parameters;
+use crate::parameters::{Auto, Size, Sizes as SketchSizes};
+use crate::shared::alternating::{ExactArgs, Sizes};
+use crate::shared::extrapolation::Extrapolation;
+use crate::shared::init::{InitArgs, Start};
+use crate::shared::missing::MissingArgs;
+use crate::{Algorithm, Problem};
+
+/// Parameters of HALS with the defaults of its accelerated form. Any that is given decides for HALS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AutoArgs {
+    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+    /// flops (accelerated HALS)
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub inner_sweeps: Auto<usize>,
+    /// Where a factor's update starts [default: restart; none with --missing or --holdout]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub extrapolation: Option<Extrapolation>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: MissingArgs,
+}
+
+const WHY_HALS: &str =
+    "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
+const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";
+const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
+
+/// Iterations to 1.01 times the best error: of extrapolated HALS from random numbers and from a start that is computed
+/// from the data, and of DSANLS.
+const EXACT_FROM_RANDOM: f64 = 19.0;
+const EXACT_FROM_DATA: f64 = 1.0;
+const SKETCHED: f64 = 350.0;
+/// Sketched rows or columns for each component.
+const DRAWS: usize = 10;
+/// Flops of a product with the whole matrix that take as long as one with sampled rows (`bench/run regime`).
+const SAMPLED_FLOP: f64 = 1.5;
+
+impl AutoArgs {
+    fn hals(&self) -> HalsArgs {
+        let accelerated = if self.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
+        HalsArgs {
+            inner_sweeps: self.inner_sweeps,
+            extrapolation: self.extrapolation.unwrap_or(accelerated),
+            exact: self.exact.by_size(),
+            missing: self.missing.clone(),
+        }
+    }
+
+    /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
+    fn dsanls(&self, MatrixShape { m, n, k, sparse, streamed }: MatrixShape) -> Option<DsanlsArgs> {
+        if sparse || streamed {
+            return None;
+        }
+        let sizes = Sizes { m, n, entries: m as f64 * n as f64, k };
+        let start = Start::choose(&self.exact.by_size().init.init, &sizes, sparse);
+        let iterations = if start == Start::Random { EXACT_FROM_RANDOM } else { EXACT_FROM_DATA };
+        let exact = start.flops(&sizes, sparse) + iterations * 4.0 * sizes.entries * k as f64;
+        // The products, and the Gram matrices and updates.
+        let draws = DRAWS * k;
+        let sketched = SKETCHED * SAMPLED_FLOP * 2.0 * (m + n) as f64 * (k * (draws + k)) as f64;
+        if exact <= sketched {
+            return None;
+        }
+        let size = Size::Count(draws);
+        let mut args = defaults::<DsanlsArgs>();
+        args.sketch.sketch_size = Auto::Given(SketchSizes { u: size, v: size });
+        args.regularization = self.exact.regularization.clone();
+        Some(args)
+    }
+}
+
+impl Method for AutoArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "auto",
+        aliases: &[],
+        summary: "chooses by the sizes: accelerated HALS, or DSANLS for very large dense data",
+        ..*HalsArgs::DESCRIPTION
+    };
+
+    fn check(&self) -> Result<()> {
+        self.hals().check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            grid: Some(&self.exact.grid),
+            init: Some(&self.exact.init),
+            regularization: Some(&self.exact.regularization),
+            missing: Some(&self.missing),
+            ..Groups::default()
+        }
+    }
+
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
+        // Whoever asks for a parameter of HALS gets HALS. DSANLS starts at random and takes penalties, too.
+        let mut asked = self.clone();
+        asked.exact.regularization = defaults::<AutoArgs>().exact.regularization;
+        if asked.exact.init == InitArgs::RANDOM {
+            asked.exact.init = defaults::<AutoArgs>().exact.init;
+        }
+        let untouched = asked == defaults();
+        let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
+        Some(match sketched {
+            Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
+            None if matrix.is_some_and(|shape| shape.streamed) => {
+                Choice { method: Arc::new(self.hals()), why: WHY_STREAMED }
+            }
+            None => Choice { method: Arc::new(self.hals()), why: WHY_HALS },
+        })
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        self.hals().build(problem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(m: usize, n: usize, k: usize, sparse: bool) -> Choice {
+        defaults::<AutoArgs>().choose(Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
+    }
+
+    #[test]
+    fn only_large_dense_matrices_are_sketched() {
+        let name = |m, n, k, sparse| chosen(m, n, k, sparse).method.description().name;
+        assert_eq!(name(20_000, 2_000, 40, false), "hals");
+        assert_eq!(name(60_000, 784, 10, false), "hals");
+        assert_eq!(name(4_000, 4_000, 20, false), "hals");
+        assert_eq!(name(4_000, 4_000, 8, false), "hals");
+        assert_eq!(name(8_000, 8_000, 20, false), "hals");
+        assert_eq!(name(60_000, 60_000, 20, false), "dsanls");
+        assert_eq!(name(60_000, 60_000, 20, true), "hals");
+        assert_eq!(name(6_000, 6_000, 4, false), "hals");
+        assert_eq!(name(60_000, 60_000, 4, false), "dsanls");
+    }
+
+    #[test]
+    fn what_memory_cannot_hold_is_not_sketched() {
+        let name = |streamed| {
+            let shape = MatrixShape { m: 60_000, n: 60_000, k: 20, sparse: false, streamed };
+            defaults::<AutoArgs>().choose(Some(shape)).unwrap().method.description().name
+        };
+        assert_eq!([name(false), name(true)], ["dsanls", "hals"]);
+    }
+
+    #[test]
+    fn from_random_numbers_sketching_pays_earlier() {
+        let mut args = defaults::<AutoArgs>();
+        args.exact.init = InitArgs::RANDOM;
+        let name = |n| {
+            let shape = MatrixShape { m: n, n, k: 20, sparse: false, streamed: false };
+            args.choose(Some(shape)).unwrap().method.description().name
+        };
+        assert_eq!([name(4_000), name(8_000)], ["hals", "dsanls"]);
+    }
+
+    #[test]
+    fn the_sketch_has_ten_rows_for_a_component() {
+        assert_eq!(chosen(60_000, 60_000, 20, false).method.parameters()["sketch_size"], "200,200");
+    }
+}

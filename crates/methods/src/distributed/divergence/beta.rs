@@ -1,0 +1,95 @@
+//! Multiplicative updates for any β-divergence (Févotte and Idier 2011): Itakura-Saito (β = 0), Kullback-Leibler (1),
+//! least squares (2), and what lies between and beyond. The iterates are those of scikit-learn's NMF with `solver="mu"`.
+
+use serde::{Serialize, Serializer};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::divergence::BetaMultiply;
+
+use super::{Loss, describe};
+use crate::cost::{Cost, Workload};
+use crate::description::Description;
+use crate::method::{Groups, Method};
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::Parsed;
+use crate::shared::init::InitArgs;
+use crate::shared::regularization::RegularizationArgs;
+use crate::{Algorithm, Problem};
+
+/// β, as a number or as the name of its divergence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Beta(pub f64);
+
+/// The names that scikit-learn has for some β.
+const NAMES: [(&str, f64); 3] = [("itakura-saito", 0.0), ("kullback-leibler", 1.0), ("frobenius", 2.0)];
+/// Largest |β|: powers of the fit beyond it leave the range of numbers.
+const MOST: f64 = 10.0;
+
+fn beta(text: &str) -> Parsed<Beta> {
+    match NAMES.iter().find(|(name, _)| *name == text) {
+        Some((_, beta)) => Ok(Beta(*beta)),
+        None => parameters::number(-MOST, MOST)(text)
+            .map(Beta)
+            .map_err(|must| format!("{must}, or itakura-saito (0), kullback-leibler (1) or frobenius (2)")),
+    }
+}
+
+impl Serialize for Beta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+/// Parameters of multiplicative updates for a β-divergence.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct BetaMuArgs {
+    /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
+    #[arg(long, value_name = "X", default_value = "1.5", value_parser = beta)]
+    pub beta: Beta,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub init: InitArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+}
+
+impl Method for BetaMuArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "beta-mu",
+        &["mu-beta"],
+        "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
+        "Fevotte and Idier 2011",
+        Measure::BetaDivergence,
+    );
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, .. } = *workload;
+        // What the factors say of an entry, its share in numerator and denominator; zeros have no share for β of 1 and 2.
+        let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
+        let mut cost = super::cost(&self.init, &Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);
+        let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+        cost.data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let (Beta(beta), header) = (self.beta, &problem.data.header);
+        let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
+        if beta <= 0.0 && zeros > 0 {
+            return Err(Error::input(format!(
+                "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
+                 most 0; use a larger beta, or add a small number to all entries"
+            ))
+            .on_all_ranks());
+        }
+        let update = BetaMultiply::new(beta, problem.k);
+        super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)
+    }
+}

@@ -1,0 +1,57 @@
+//! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
+//! row in turn, which never raises the objective, several times for each half of an iteration.
+
+use fednmf_base::error::Result;
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::divergence::KlSweeps;
+
+use super::{KlArgs, describe};
+use crate::cost::{Cost, Workload};
+use crate::description::Description;
+use crate::method::{Groups, Method};
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::shared::missing::UpdateKind;
+use crate::{Algorithm, Problem};
+
+/// Parameters of coordinate descent for the Kullback-Leibler divergence.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct KlCdArgs {
+    /// Sweeps of a factor in each iteration
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parameters::count(1))]
+    pub inner_sweeps: usize,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub kl: KlArgs,
+}
+
+impl Method for KlCdArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "kl-cd",
+        &["cd-kl"],
+        "coordinate descent for the Kullback-Leibler divergence: for counts, monotone, in fewer iterations than kl-mu",
+        "Hsieh and Dhillon 2011",
+        Measure::Divergence,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.kl.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.kl.groups()
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        // What the factors say of an entry; then for each coordinate a ratio, its share in slope and curvature, and the new fit.
+        let mut cost = super::cost(&self.kl.init, workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
+        // What is known of the other factor at the nonzeros of a row.
+        cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let update = KlSweeps::new(problem.k, self.inner_sweeps);
+        self.kl.build(problem, update, UpdateKind::KlCd { passes: self.inner_sweeps })
+    }
+}

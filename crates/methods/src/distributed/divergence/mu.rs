@@ -1,0 +1,50 @@
+//! Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung 2001):
+//! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U.
+
+use fednmf_base::error::Result;
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::divergence::KlMultiply;
+
+use super::{KlArgs, describe};
+use crate::cost::{Cost, Workload};
+use crate::description::Description;
+use crate::method::{Groups, Method};
+use crate::metrics::Measure;
+use crate::shared::missing::UpdateKind;
+use crate::{Algorithm, Problem};
+
+/// Parameters of multiplicative updates for the Kullback-Leibler divergence.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct KlMuArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub kl: KlArgs,
+}
+
+impl Method for KlMuArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "kl-mu",
+        &["mu-kl"],
+        "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
+        "Lee and Seung 2001",
+        Measure::Divergence,
+    );
+
+    fn check(&self) -> Result<()> {
+        self.kl.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.kl.groups()
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        // What the factors say of an entry, and its share in k ratios.
+        Ok(Some(super::cost(&self.kl.init, workload, ranks, 4.0)))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let update = KlMultiply::new(problem.k);
+        self.kl.build(problem, update, UpdateKind::KlMu)
+    }
+}

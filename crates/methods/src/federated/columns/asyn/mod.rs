@@ -1,0 +1,512 @@
+//! Asyn-SD and Asyn-SSD-V (Qian et al., Alg. 6 and 7): a server holds U; a party takes a copy, does `--local-iters`
+//! steps on its own columns, and returns the copy. The server merges it, U ← (1 − ω_t) U + ω_t U_r with ω_t = ρ/(ρ +
+//! t), and the party continues with the result. No party waits for a slower one; parties with more data report less
+//! often.
+//!
+//! One of three clocks decides which party is merged next:
+//!
+//! * virtual ([`schedule`]): a turn takes time in proportion to its multiplications, counted from public numbers. So
+//!   the order of merges, and every bit of the result, is the same on any number of ranks. Ranks work in parallel: a
+//!   rank executes its own parties' turns and waits only for the server's answers;
+//! * real ([`live`]): parties are merged in order of arrival, which differs between runs and can be recorded;
+//! * a recorded order (`--replay`), executed like the virtual clock. What a party computes in a turn depends only on
+//!   the U that it received and on the number of the turn, so the replayed run has the bits of the recorded one.
+//!
+//! t counts from 1: with t = 0 the first party would replace the server's U. The server sees every U_r, so there is no
+//! sum to mask.
+
+mod real_clock;
+mod schedule;
+
+use std::path::PathBuf;
+
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::PartySum;
+use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::Real;
+use fednmf_privacy::{Declared, DeclaredMut};
+
+use self::real_clock::{Live, TURNS};
+use self::schedule::{Schedule, replay};
+use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, fit, parties, pieces, relative_error, start_u};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
+use crate::method::{Groups, Method};
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::{Auto, OrNone};
+use crate::shared::sketched_step::{SketchArgs, SketchedStep};
+use crate::{Algorithm, Asynchronous, Measures, Problem};
+
+const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
+const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
+const SHOW_U: MessageTag = MessageTag::new("evaluation: the server's U", Payload::SharedFactor);
+const LEFT: MessageTag = MessageTag::new("norm of the columns that are left", Payload::Scalar);
+const LAST_U: MessageTag = MessageTag::new("the server's last U", Payload::SharedFactor);
+
+const MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(TO_SERVER, "m x k", "each merge"),
+    MessageSpec::new(FROM_SERVER, "m x k", "each merge"),
+    MessageSpec::new(SHOW_U, "m x k", "each evaluation"),
+    MessageSpec::new(LAST_U, "m x k", "once, at the end"),
+    MessageSpec::new(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation"),
+    MessageSpec::new(LEFT, "1", "after a loss, with --clock real"),
+    MessageSpec::new(TURNS, "a kind and a party", "each turn, with --clock real"),
+    LARGEST_TERM,
+];
+
+/// What decides the order of merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Counted work: the same result in every run and on any number of ranks
+    Virtual,
+    /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
+    Real,
+}
+
+/// The order of merges.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ClockArgs {
+    /// What decides the order of merges
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Clock::Virtual)]
+    pub clock: Clock,
+    /// Write the order of merges to this file, one party per line, for --replay
+    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub record_order: OrNone<PathBuf>,
+    /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
+    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub replay: OrNone<PathBuf>,
+    /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
+    #[arg(long, value_name = "S", default_value = "600", value_parser = parameters::number(0.001, 1e9))]
+    pub party_timeout: f64,
+}
+
+/// Parameters that both variants share.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub local: LocalArgs,
+    /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
+    #[arg(long, value_name = "X", default_value = "auto",
+          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
+    pub rho: Auto<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub clock: ClockArgs,
+}
+
+impl AsynArgs {
+    fn check(&self) -> Result<()> {
+        if self.clock.clock == Clock::Real && self.clock.replay.as_ref().is_some() {
+            return Err(Error::input("--replay: the order is the recorded one; omit --clock real"));
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            step: Some(&self.local.step),
+            real_time: self.clock.clock == Clock::Real,
+            record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
+            replay: self.clock.replay.as_ref().map(PathBuf::as_path),
+            regularization: Some(&self.local.regularization),
+            party_missing: Some(&self.local.missing),
+            ..Groups::default()
+        }
+    }
+}
+
+/// Parameters of Asyn-SD.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynSdArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub asyn: AsynArgs,
+}
+
+/// Parameters of Asyn-SSD-V.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct AsynSsdVArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub asyn: AsynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: SketchArgs,
+}
+
+const fn describe(name: &'static str, summary: &'static str) -> Description {
+    Description {
+        name,
+        aliases: &[],
+        summary,
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Merge,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "each party releases U at its own pace, so a budget has no common rounds; use syn-sd",
+        ),
+        limits: Some([
+            "The server sees each party's U_r after every turn; there is no sum that could be masked.",
+            "The order of merges shows which parties are slow or have much data. No noise is added.",
+        ]),
+        messages: MESSAGES,
+    }
+}
+
+impl Method for AsynSdArgs {
+    const DESCRIPTION: &'static Description = &describe(
+        "asyn-sd",
+        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
+    );
+
+    fn check(&self) -> Result<()> {
+        self.asyn.check()
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.asyn.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.asyn, None, problem)
+    }
+}
+
+impl Method for AsynSsdVArgs {
+    const DESCRIPTION: &'static Description =
+        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
+
+    fn check(&self) -> Result<()> {
+        self.asyn.check()?;
+        self.asyn.local.check_sketch(self.sketch.sketch)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        self.asyn.groups()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(&self.asyn, Some(&self.sketch), problem)
+    }
+}
+
+/// The rank that the server runs on.
+const SERVER: usize = 0;
+
+struct Asyn<T: Real> {
+    comm: PartyCommunicator,
+    /// All ranks, or those that are left.
+    survivors: PartyCommunicator,
+    who: Parties,
+    /// By rank: whether it hosts a party with data.
+    busy: Vec<bool>,
+    party_sum: PartySum,
+    facts: Facts,
+    draws: Draws,
+    step: SketchedStep,
+    local_iters: usize,
+    v_first: bool,
+    rho: f64,
+    /// The order of merges, where it is known in advance.
+    schedule: Option<Schedule>,
+    /// The state of a run whose order is not.
+    live: Option<Live>,
+    /// The parties whose turns were merged so far, on rank 0; `None` if nobody asks for them.
+    order: Option<Vec<usize>>,
+    members: Vec<LocalParty<T>>,
+    scratch: Scratch<T>,
+    /// The server's U; elsewhere what the last evaluation showed.
+    u: Array2<T>,
+    /// Whether every rank has the server's U.
+    shown: bool,
+    /// Buffer for a copy of U that is sent or received.
+    sent: Vec<T>,
+    refitted: Refitted<T>,
+    iteration: usize,
+}
+
+fn build<T: Real>(
+    args: &AsynArgs,
+    sketch: Option<&SketchArgs>,
+    problem: Problem<'_, T>,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, carry_on, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let facts = Facts::of(&data, k, Some(&args.local.regularization));
+    let u = start_u(&facts, seed);
+    let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &facts)?;
+    let (m, n) = (facts.m as f64, facts.n as f64);
+    // Multiplications of a step: two products with the data, two Gram matrices and two sweeps.
+    let density = if data.header.sparse { data.statistics.nonzeros as f64 / (m * n) } else { 1.0 };
+    let cost = data.cuts.cols.iter().map(|cols| {
+        let columns = cols.len() as f64;
+        let seen = if sketch.is_some() { d_u(cols.len()) as f64 } else { columns };
+        let step = m * (columns + seen) * density + 2.0 * (m + columns) * k as f64;
+        (columns > 0.0).then_some((step * k as f64) as u64 + 1)
+    });
+    let busy = |rank: usize| who.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
+    let busy = (0..who.ranks).map(busy).collect();
+    let cost = cost.collect();
+    let ClockArgs { clock, record_order, replay: recorded, party_timeout } = &args.clock;
+    let real = *clock == Clock::Real;
+    let replay = match recorded.as_ref() {
+        Some(path) => Some(replay(&comm, path, who)?),
+        None => None,
+    };
+    let kept = real || replay.is_some() || record_order.as_ref().is_some();
+    let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
+    let mine = parties(data, &facts, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
+    let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
+    let member = |party| LocalParty::new(party, &u, &facts, own);
+    Ok(Box::new(Asyn {
+        party_sum: PartySum::plain(&comm, who),
+        draws: Draws { seed, parties: who.count },
+        step: SketchedStep::new(&args.local.step),
+        local_iters: args.local.local_iters,
+        v_first: args.local.order == UpdateOrder::VFirst,
+        rho: args.rho.given().unwrap_or(who.count as f64),
+        schedule,
+        live: real.then(|| Live::new(*party_timeout, carry_on, who, comm.rank())),
+        order: kept.then(Vec::new),
+        busy,
+        members: mine.into_iter().map(member).collect(),
+        scratch: Scratch::new(&facts),
+        sent: entries(&u).to_vec(),
+        u,
+        shown: true,
+        refitted: Refitted::default(),
+        iteration: 0,
+        facts,
+        who,
+        survivors: comm.clone(),
+        comm,
+    }))
+}
+
+/// What a checkpoint keeps of the merges.
+#[derive(Serialize, Deserialize)]
+struct MergeHistory {
+    /// The parties in the order of their merges.
+    order: Vec<usize>,
+}
+
+/// What a checkpoint keeps of a party in real time.
+#[derive(Serialize, Deserialize)]
+struct TurnState {
+    /// Local steps done in the present turn.
+    steps: usize,
+}
+
+/// Books a transfer between the server and a party on its own rank, which needs no message.
+fn book_own<T: Real>(comm: &PartyCommunicator, tag: MessageTag, elements: &[T]) {
+    comm.hand_over(tag, [Declared(elements); 2].into_iter());
+}
+
+impl<T: Real> Asyn<T> {
+    /// The next merge of a known order, on the ranks of server and party. Returns whether there is one.
+    fn merge(&mut self) -> bool {
+        let Some((party, turn)) = self.schedule.as_mut().and_then(Schedule::next) else { return false };
+        let (here, host) = (self.comm.rank(), self.who.host(party));
+        let Asyn { comm, who, members, draws, step, scratch, sent, local_iters, v_first, .. } = self;
+        let local = (here == host).then(|| party - who.hosted(here).start);
+        if let Some(i) = local {
+            let member = &mut members[i];
+            comm.work("turn", || {
+                for t in turn * *local_iters..(turn + 1) * *local_iters {
+                    member.local_step(*v_first, step, t, draws, scratch);
+                }
+            });
+            sent.copy_from_slice(entries(&member.u));
+        }
+        if here != host && here != SERVER {
+            self.iteration += 1;
+            return true;
+        }
+        comm.transfer(TO_SERVER, host, SERVER, &mut DeclaredMut(sent));
+        if here == SERVER {
+            self.blend(party);
+        } else {
+            self.iteration += 1;
+        }
+        self.comm.transfer(FROM_SERVER, SERVER, host, &mut DeclaredMut(&mut self.sent));
+        if let Some(i) = local {
+            entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
+        }
+        true
+    }
+
+    /// At the server: merges `sent` as number t = 1, 2, …; `sent` becomes the merged U.
+    fn blend(&mut self, party: usize) {
+        self.iteration += 1;
+        let omega = T::from_f64(self.rho / (self.rho + self.iteration as f64));
+        let Asyn { comm, u, sent, order, .. } = self;
+        comm.work("merge", || {
+            for (u, new) in entries_mut(u).iter_mut().zip(sent) {
+                *u = (T::one() - omega) * *u + omega * *new;
+                *new = *u;
+            }
+        });
+        if let Some(order) = order {
+            order.push(party);
+        }
+    }
+
+    /// After a loss, makes errors relative to the columns that are left. Collective among the survivors.
+    fn restrict_norm_to_survivors(&mut self) -> Result<()> {
+        let each: Vec<[f64; 1]> = self.members.iter().map(|x| [x.party.block.norm2()]).collect();
+        let mut sum = [0.0];
+        let shares = each.iter().map(<[f64; 1]>::as_slice);
+        self.party_sum.sum(&self.survivors, LEFT, self.facts.norm2, shares, &mut sum)?;
+        self.facts.norm2 = sum[0];
+        Ok(())
+    }
+
+    /// Broadcasts the server's U. Collective among the survivors.
+    fn show_u(&mut self, tag: MessageTag) {
+        let Facts { m, k, .. } = self.facts;
+        let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
+        let own = if self.comm.rank() == SERVER { entries(&self.u) } else { &[] };
+        let mut all = self.facts.order.zeros(m, k);
+        self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), entries_mut(&mut all));
+        self.u = all;
+        self.shown = true;
+        self.refitted.forget();
+    }
+}
+
+impl<T: Real> Asyn<T> {
+    /// Takes up the order of `merges`, and how far the parties are in their turns.
+    fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
+        let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
+        let stored = || -> Result<Vec<usize>> {
+            let MergeHistory { order } = saved.read(Owner::Shared)?;
+            Ok(order)
+        };
+        let order = match known {
+            // Virtual time has a single order, which a checkpoint need not hold.
+            Some(known) if !self.schedule.as_ref().is_some_and(Schedule::is_recorded) => known,
+            Some(known) if known == stored()? => known,
+            Some(_) => return Err(Error::input("--replay: the checkpoint is of a run with another order of merges")),
+            None => stored()?,
+        };
+        if let Some(Live { turns, .. }) = &mut self.live {
+            for (turn, member) in turns.iter_mut().zip(&self.members) {
+                let party = member.party.index;
+                let TurnState { steps } = saved.read(Owner::Party(party))?;
+                turn.number = order.iter().filter(|&&merged| merged == party).count();
+                turn.steps = steps.min(self.local_iters);
+            }
+        }
+        if let Some(recorded) = &mut self.order {
+            *recorded = order;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for Asyn<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        if self.live.is_some() {
+            self.live(n)?;
+        } else {
+            (0..n).take_while(|_| self.merge()).for_each(drop);
+        }
+        self.shown = false;
+        self.refitted.forget();
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        if !self.shown {
+            self.show_u(SHOW_U);
+        }
+        let Asyn { survivors: comm, party_sum, facts, members, u, refitted, live, .. } = self;
+        let each = || members.iter().map(|x| &x.party);
+        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
+        let mut all = fit(comm, party_sum, facts, fitted, &u.view())?;
+        if live.is_some() {
+            // The parties are in the middle of a turn, so their V belongs to no result.
+            return Ok(all);
+        }
+        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
+        all.push(("rel_error_unfitted", unfitted));
+        Ok(all)
+    }
+
+    fn conclude(&mut self) -> Result<()> {
+        // The parties fit their V to the final U.
+        if !self.shown {
+            self.show_u(LAST_U);
+        }
+        Ok(())
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let parts = || self.members.iter().map(|x| &x.party);
+        pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view(), &self.facts)))
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(pieces(&self.u, self.members.iter().map(|x| (&x.party, &*x.party.v))));
+        state.matrices.extend(self.members.iter().map(|x| Piece::private("U_r", x.party.index, x.u.view())));
+        if let Some(live) = &self.live {
+            let turns = self.members.iter().zip(&live.turns);
+            state = turns.fold(state, |state, (x, turn)| {
+                state.with(Owner::Party(x.party.index), &TurnState { steps: turn.steps })
+            });
+        }
+        match &self.order {
+            Some(order) => state.with(Owner::Shared, &MergeHistory { order: order.clone() }),
+            None => state,
+        }
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        crate::federated::columns::restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+        for LocalParty { party, u, .. } in &mut self.members {
+            saved.rows("U_r", Owner::Party(party.index), 0, u.view_mut())?;
+        }
+        self.restore_order(saved, iteration)?;
+        self.shown = false;
+        self.refitted.forget();
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn done(&self) -> bool {
+        self.schedule.as_ref().is_some_and(Schedule::is_over)
+    }
+
+    fn asynchronous(&self) -> Option<&dyn Asynchronous> {
+        Some(self)
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("rho", self.rho.into()), ("mu_alpha", self.step.alpha().into())]
+    }
+}
+
+impl<T: Real> Asynchronous for Asyn<T> {
+    fn order(&self) -> &[usize] {
+        self.order.as_deref().unwrap_or_default()
+    }
+
+    fn survivors(&self) -> Option<&PartyCommunicator> {
+        self.live.as_ref().and_then(Live::left).map(|_| &self.survivors)
+    }
+}

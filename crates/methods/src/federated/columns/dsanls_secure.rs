@@ -1,0 +1,569 @@
+//! `dsanls-secure`: DSANLS over private columns (Qian et al., section 4.1), and how long that stays safe.
+//!
+//! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
+//! so that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
+//! after ⌈n/d⌉ of them M is determined (Theorem 3; `fednmf audit attack` computes it from a view of `--record-view`). So
+//! at most `--max-releases` are made. A party knows its own columns, so by default they are the most with fewer equations
+//! than the others have columns, for the party with the most columns. Later iterations reuse the released sketches in turn,
+//! and nothing more of M leaves a party.
+//!
+//! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
+//! prior knowledge of M. Whole numbers are such knowledge: an entry with one of w values has log₂ w bits, and an equation in
+//! double precision gives 52. So releases of whole numbers (or of multiples of a common unit) end before their bits are as many
+//! as those of the unknown part of a row ([`grid`]); lattice reduction finds the data from more. Zeros are such knowledge
+//! too: basis pursuit finds rows with few other entries from fewer equations than unknowns, so releases end before
+//! ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
+//! these two are refused without `--i-know-this-leaks`.
+
+use std::ops::Range;
+
+use ndarray::{Array2, s};
+
+use fednmf_audit::pursuit;
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{KEYS, PartySum};
+use fednmf_comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
+use fednmf_data::Loaded;
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::random::Stream;
+use fednmf_linalg::sketch;
+use fednmf_linalg::sketch::{Sketch, SketchKind};
+use fednmf_linalg::{Block, Real, gemm, gram};
+use fednmf_privacy::{Declared, DeclaredMut};
+
+use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, fit, parties, summed};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::federated::columns::local::{Draws, Scratch, trace};
+use crate::method::{Groups, Method};
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::{Auto, Sizes};
+use crate::shared::init;
+use crate::shared::missing::PartyMissing;
+use crate::shared::regularization::RegularizationArgs;
+use crate::shared::secure_sum::{SecureSumArgs, party_sum};
+use crate::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
+use crate::{Algorithm, Measures, Problem};
+
+/// Parameters of DSANLS over private columns.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DsanlsSecureArgs {
+    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
+    /// subsample and count release columns as they are
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "gaussian")]
+    pub sketch: SketchKind,
+    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
+    /// where it is small
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+    /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
+    /// than columns, less for rows with many zeros, and for whole numbers fewer bits than a row has
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parameters::count(0))]
+    pub max_releases: usize,
+    /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
+    #[arg(long)]
+    pub i_know_this_leaks: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub step: StepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+}
+
+impl Method for DsanlsSecureArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "dsanls-secure",
+        aliases: &[],
+        summary: "DSANLS over private columns: each iteration releases a sketch of the data, so only a few are allowed",
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Update,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Refused(
+            "it releases sketches of the data, and enough noise on them would drown the data",
+        ),
+        limits: Some([
+            "It releases sketches of the data; enough of them determine it (Theorem 3 of the paper), hence the limit.",
+            "Whole numbers and rows with many zeros allow few or none. Fewer leave the data undetermined, which is not secret.",
+        ]),
+        messages: &[
+            RELEASES[0],
+            RELEASES[1],
+            SKETCHES_V[0],
+            SKETCHES_V[1],
+            SKETCHES_U[0],
+            SKETCHES_U[1],
+            MessageSpec::new(GATHER_U, "m x k", "each evaluation"),
+            RESIDUALS[0],
+            RESIDUALS[1],
+            LARGEST_TERM,
+            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        let kind = match self.sketch {
+            SketchKind::Subsample => "subsample",
+            SketchKind::Count => "count",
+            SketchKind::Gaussian | SketchKind::Uniform | SketchKind::Srht => return Ok(()),
+        };
+        if self.i_know_this_leaks {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "--sketch {kind}: a single release shows columns of M as they are; use --sketch gaussian, or add \
+             --i-know-this-leaks"
+        )))
+    }
+
+    fn why_not(name: &str) -> Option<&'static str> {
+        (name == "missing").then_some(
+            "it reuses a few released sketches of the data, and completed data change with the factors: new sketches would be \
+             more releases than are safe, old ones the completion of the start; use syn-ssd-u",
+        )
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            step: Some(&self.step),
+            regularization: Some(&self.regularization),
+            ..Groups::default()
+        }
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
+
+const RELEASE: MessageTag = MessageTag::new("sketch of M", Payload::Sketch);
+const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
+const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
+const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
+
+const RELEASES: [MessageSpec; 2] = summed(RELEASE, "m x d_U", "each of the first --max-releases iterations");
+const SKETCHES_V: [MessageSpec; 2] = summed(SKETCHED_V, "d_U x k", "each iteration");
+const SKETCHES_U: [MessageSpec; 2] = summed(SKETCHED_U, "d_V x k", "each iteration");
+const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; 2 with penalties", "each evaluation");
+/// Rows of S that are generated at a time.
+const CHUNK: usize = 256;
+
+/// A party, with its rows of U and its terms of the sums.
+struct SecureParty<T: Real> {
+    party: Party<T>,
+    /// I_r
+    rows: Range<usize>,
+    /// U[I_r], |I_r| × k
+    u: Array2<T>,
+    rhs: Array2<T>,
+    /// S[J_r, :], |J_r| × d_U
+    sketch: Array2<T>,
+    /// M[:, J_r] S[J_r, :], m × d_U
+    release: Array2<T>,
+    /// S[J_r, :]ᵀ V_r, d_U × k, and S'[I_r, :]ᵀ U[I_r], d_V × k
+    shares: [Array2<T>; 2],
+}
+
+struct DsanlsSecure<T: Real> {
+    comm: PartyCommunicator,
+    party_sum: PartySum,
+    facts: Facts,
+    draws: Draws,
+    step: SketchedStep,
+    /// Largest number of releases.
+    limit: usize,
+    members: Vec<SecureParty<T>>,
+    /// S for U's step, a CHUNK of rows at a time, and S' for V's.
+    across: Box<dyn Sketch<T>>,
+    down: Box<dyn Sketch<T>>,
+    chunk: Array2<T>,
+    eye: Array2<T>,
+    /// All releases so far, stacked: (limit · m) × d_U. Every party has them.
+    released: Array2<T>,
+    release: Array2<T>,
+    /// Σ SᵀV and Σ S'ᵀU.
+    fixed: [Array2<T>; 2],
+    scratch: Scratch<T>,
+    /// Rows of U for each rank.
+    u_rows: Vec<Range<usize>>,
+    u_parts: Parts,
+    iteration: usize,
+}
+
+/// Units that the entries of a party may be multiples of: whole numbers, halves, …, grey values, decimal places.
+const UNITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 255.0, 1000.0];
+
+/// How fine the numbers of a party are: the number of units in 1, if all its entries are multiples of a unit. `divisor` is what
+/// the data were divided by. Zeros alone tell nothing.
+fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
+    let fits = |values: &[T], units: f64| {
+        values.iter().all(|x| {
+            let x: f64 = x.as_f64() * divisor * units;
+            (x - x.round()).abs() <= 64.0 * 2f64.powf(-precision_bits::<T>()) * x.abs().max(1.0)
+        })
+    };
+    let on_grid = |units: f64| match block {
+        Block::Dense(x) => {
+            x.iter().any(|x| *x != T::zero()) && x.rows().into_iter().all(|row| fits(&row.to_vec(), units))
+        }
+        Block::Sparse(x) => x.matrix().nnz() > 0 && fits(x.matrix().data(), units),
+        Block::Bits(_) => true,
+    };
+    UNITS.into_iter().find(|&units| on_grid(units))
+}
+
+/// The largest difference of entries, among which is 0.
+fn range<T: Real>(block: &Block<T>) -> f64 {
+    let ends = |values: &mut dyn Iterator<Item = &T>| {
+        let (low, high) = values.fold((0.0f64, 0.0f64), |(low, high), x| (low.min(x.as_f64()), high.max(x.as_f64())));
+        high - low
+    };
+    match block {
+        Block::Dense(x) => ends(&mut x.iter()),
+        Block::Sparse(x) => ends(&mut x.matrix().data().iter()),
+        Block::Bits(_) => 1.0,
+    }
+}
+
+/// The columns that the party with the most of them does not know: what the equations have to determine.
+fn hidden<T: Real>(data: &Loaded<T>) -> usize {
+    let all = data.header.cols;
+    let most = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
+    // A single party has nobody to hide from.
+    if most == all { all } else { all - most }
+}
+
+/// The smallest share of nonzero entries in a row; rows of zeros alone are known as such from any release.
+fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
+    let (rows, cols) = block.shape();
+    let nonzero = |i: usize| match block {
+        Block::Dense(x) => x.row(i).iter().filter(|x| **x != T::zero()).count(),
+        Block::Sparse(x) => x.matrix().outer_view(i).map_or(0, |row| row.nnz()),
+        Block::Bits(x) => x.ones(i).count(),
+    };
+    let fewest = (0..rows).map(nonzero).filter(|&count| count > 0).min();
+    fewest.map_or(1.0, |fewest| fewest as f64 / cols as f64)
+}
+
+/// What the entries of the parties allow, agreed by all.
+#[derive(Debug, Clone, Copy)]
+struct SafeReleases {
+    /// The most that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid.
+    for_grids: Option<usize>,
+    /// The most with fewer equations than basis pursuit needs for a party's row with most zeros.
+    for_zeros: usize,
+}
+
+impl SafeReleases {
+    /// For releases of `d_u` columns. Collective.
+    fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
+        let (hidden, divisor) = (hidden(data) as f64, data.divisor.unwrap_or(1.0));
+        // Each party takes the range of its own entries: that of all would have to be shared.
+        let for_grid = |block: &Block<T>| {
+            let bits = hidden * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
+            Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
+        };
+        let for_zeros = |block: &Block<T>| {
+            let most = pursuit::insufficient_equations(nonzero_share(block), hidden);
+            (most as u32).min(hidden as u32 - 1) / d_u as u32
+        };
+        let smallest = [data.blocks.iter().filter_map(for_grid).min(), data.blocks.iter().map(for_zeros).min()];
+        // Two numbers for all: the smallest limits.
+        let mut smallest = smallest.map(|limit| limit.map_or(0, |limit| u32::MAX - limit));
+        comm.max(CONTROL, DeclaredMut(&mut smallest));
+        let [for_grids, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
+        SafeReleases { for_grids, for_zeros: for_zeros.unwrap_or(usize::MAX) }
+    }
+}
+
+/// Bits of a number behind its first one.
+fn precision_bits<T: Real>() -> f64 {
+    -T::epsilon().as_f64().log2()
+}
+
+/// Most numbers of all releases, which are kept.
+const MOST_KEPT: usize = 1 << 40;
+
+/// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
+/// the entries allow for d_U.
+fn sizes(
+    args: &DsanlsSecureArgs,
+    facts: &Facts,
+    hidden: usize,
+    safe_for_entries: impl Fn(usize) -> SafeReleases,
+) -> Result<(usize, usize, usize)> {
+    let Facts { m, n, k, .. } = *facts;
+    let (d_u, d_v) = match args.sketch_size.given() {
+        Some(sizes) => (sizes.u.of(n), sizes.v.of(m)),
+        None => (sketch::default_size(n, k).min(hidden.saturating_sub(1).max(1)), sketch::default_size(m, k)),
+    };
+    if d_u > n || d_v > m {
+        return Err(Error::input(format!(
+            "--sketch-size {d_u},{d_v}: at most the matrix's own {n} columns for U's update and {m} rows for V's"
+        )));
+    }
+    let safe = (hidden - 1) / d_u;
+    let limit = if args.max_releases == 0 { safe } else { args.max_releases };
+    let kept = limit.checked_mul(m).and_then(|rows| rows.checked_mul(d_u));
+    if kept.is_none_or(|entries| entries > MOST_KEPT) {
+        return Err(Error::input(format!(
+            "--max-releases {limit}: {m} x {d_u} numbers each are more than any memory holds; {} release(s) determine M",
+            n.div_ceil(d_u)
+        )));
+    }
+    if args.i_know_this_leaks {
+        return Ok((d_u, d_v, limit.max(1)));
+    }
+    if safe == 0 || limit > safe {
+        return Err(Error::input(format!(
+            "--max-releases {}: {} sketches with {d_u} of {n} columns are enough for a party to compute the {hidden} columns \
+             of the others; at most {safe} are allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
+            limit.max(1),
+            hidden.div_ceil(d_u)
+        )));
+    }
+    let SafeReleases { for_grids, for_zeros } = safe_for_entries(d_u);
+    let least = limit.min(for_zeros).min(for_grids.unwrap_or(usize::MAX));
+    if least >= 1 && args.max_releases <= least {
+        return Ok((d_u, d_v, least));
+    }
+    let why = match for_grids {
+        Some(grids) if grids <= for_zeros => format!(
+            "entries are whole numbers or multiples of a unit, so the numbers of {limit} sketch(es) of {d_u} columns have \
+             more bits than what a party does not know of a row, and lattice reduction may find it"
+        ),
+        _ => {
+            format!("rows have many zeros, so that basis pursuit may find one from {limit} sketch(es) of {d_u} columns")
+        }
+    };
+    Err(Error::input(format!(
+        "--max-releases {}: a party's {why}; {least} are allowed (a smaller --sketch-size allows more) without \
+         --i-know-this-leaks",
+        limit.max(1)
+    )))
+}
+
+fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let facts = Facts::of(&data, k, Some(&args.regularization));
+    let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
+    let Facts { m, n, order, .. } = facts;
+    let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
+        (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,
+        _ => 0..0,
+    };
+    let u_rows = rows_by_rank(who, rows_of);
+    let mine = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let member = |party: Party<T>| {
+        let rows = even_part(m, who.count, party.index);
+        let mut u = order.zeros(rows.len(), k);
+        init::u(seed, &rows, facts.scale, u.view_mut());
+        SecureParty {
+            rhs: order.zeros(rows.len(), k),
+            sketch: order.zeros(party.cols.len(), d_u),
+            release: order.zeros(m, d_u),
+            shares: [order.zeros(d_u, k), order.zeros(d_v, k)],
+            party,
+            rows,
+            u,
+        }
+    };
+    Ok(Box::new(DsanlsSecure {
+        party_sum: party_sum(&comm, who, &args.secure_sum, None)?,
+        draws: Draws { seed, parties: who.count },
+        step: SketchedStep::new(&args.step),
+        limit,
+        members: mine.into_iter().map(member).collect(),
+        across: sketch::make(args.sketch, n, d_u, CHUNK, order),
+        down: sketch::make(args.sketch, m, d_v, k, order),
+        chunk: order.zeros(d_u, CHUNK),
+        eye: Array2::eye(CHUNK),
+        released: Array2::zeros((limit * m, d_u)),
+        release: order.zeros(m, d_u),
+        fixed: [order.zeros(d_u, k), order.zeros(d_v, k)],
+        scratch: Scratch::new(&facts),
+        u_parts: Parts::new(&u_rows, k),
+        u_rows,
+        facts,
+        comm,
+        iteration: 0,
+    }))
+}
+
+/// The rows of U that each rank's parties own; a rank without parties has an empty range where the last one ended.
+fn rows_by_rank(who: Parties, rows_of: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let each = (0..who.ranks).map(|rank| {
+        let rows = rows_of(who.hosted(rank));
+        if rows.is_empty() && who.hosted(rank).is_empty() {
+            return end..end;
+        }
+        end = rows.end;
+        rows
+    });
+    each.collect()
+}
+
+impl<T: Real> DsanlsSecure<T> {
+    /// The stream of the sketch of release `number`.
+    fn stream(draws: &Draws, number: usize) -> Stream {
+        sketch::stream(draws.seed, true, number)
+    }
+
+    /// Generates each party's rows of S.
+    fn draw(&mut self, number: usize) {
+        let DsanlsSecure { comm, draws, members, across, chunk, eye, .. } = self;
+        comm.work("draw S", || {
+            across.draw(&Self::stream(draws, number));
+            for SecureParty { party, sketch, .. } in members.iter_mut() {
+                for first in (0..party.cols.len()).step_by(CHUNK) {
+                    let rows = CHUNK.min(party.cols.len() - first);
+                    let identity = eye.slice(s![..rows, ..]);
+                    across.sketch_rows(party.cols.start + first, &identity, &mut chunk.view_mut());
+                    sketch.slice_mut(s![first..first + rows, ..]).assign(&chunk.slice(s![.., ..rows]).t());
+                }
+            }
+        });
+    }
+
+    fn iterate(&mut self) -> Result<()> {
+        let t = self.iteration;
+        let number = t % self.limit;
+        self.draw(number);
+        let DsanlsSecure {
+            comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, ..
+        } = self;
+        let Facts { m, n, scale, .. } = *facts;
+        let [fixed_v, fixed_u] = fixed;
+        let lies = s![number * m..(number + 1) * m, ..];
+        if t < self.limit {
+            comm.work("sketch M", || {
+                for SecureParty { party, sketch, release, .. } in members.iter_mut() {
+                    party.block.mul(&sketch.view(), &mut release.view_mut());
+                }
+            });
+            let expected = (facts.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
+            party_sum.sum(
+                comm,
+                RELEASE,
+                expected,
+                members.iter().map(|x| entries(&x.release)),
+                entries_mut(release),
+            )?;
+            released.slice_mut(lies).assign(release);
+        }
+
+        for SecureParty { party, sketch, shares, .. } in members.iter_mut() {
+            gemm(T::one(), &sketch.t(), &party.v.view(), T::zero(), &mut shares[0].view_mut());
+        }
+        let expected = scale * n as f64 / fixed_v.nrows() as f64;
+        party_sum.sum(
+            comm,
+            SKETCHED_V,
+            expected,
+            members.iter().map(|x| entries(&x.shares[0])),
+            entries_mut(fixed_v),
+        )?;
+        comm.work("U's step", || {
+            let g = &mut scratch.gram;
+            gram(&fixed_v.view(), &mut g.view_mut());
+            let norm2 = trace(g);
+            let sketched = released.slice(lies);
+            for SecureParty { rows, u, rhs, .. } in members.iter_mut() {
+                let own = sketched.slice(s![rows.clone(), ..]);
+                gemm(T::one(), &own, &fixed_v.view(), T::zero(), &mut rhs.view_mut());
+                let g = (&g.view(), facts.penalties.u);
+                step.apply(&mut u.view_mut(), &rhs.view(), g, norm2, t, &mut scratch.probe.view_mut());
+            }
+        });
+
+        comm.work("sketch U", || {
+            down.draw(&draws.shared(t));
+            for SecureParty { rows, u, shares, .. } in members.iter_mut() {
+                down.sketch_rows(rows.start, &u.view(), &mut shares[1].view_mut());
+            }
+        });
+        let expected = scale * m as f64 / fixed_u.nrows() as f64;
+        party_sum.sum(
+            comm,
+            SKETCHED_U,
+            expected,
+            members.iter().map(|x| entries(&x.shares[1])),
+            entries_mut(fixed_u),
+        )?;
+        comm.work("V's step", || {
+            let g = &mut scratch.gram;
+            gram(&fixed_u.view(), &mut g.view_mut());
+            let norm2 = trace(g);
+            for SecureParty { party, .. } in members.iter_mut() {
+                down.product(&party.block, &fixed_u.view(), &mut party.rhs.view_mut());
+                let (r, g) = (&party.rhs.view(), (&g.view(), facts.penalties.v));
+                step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
+            }
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let Facts { m, k, .. } = self.facts;
+        let mut own = Array2::zeros((self.u_rows[self.comm.rank()].len(), k));
+        let first = self.u_rows[self.comm.rank()].start;
+        for SecureParty { rows, u, .. } in &self.members {
+            own.slice_mut(s![rows.start - first..rows.end - first, ..]).assign(u);
+        }
+        let mut whole = Array2::zeros((m, k));
+        self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
+        let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
+        fit(&self.comm, &mut self.party_sum, &self.facts, parts, &whole.view())
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let us = self.members.iter().map(|x| Piece::shared("U", self.facts.m, x.rows.start, x.u.view()));
+        us.chain(self.members.iter().map(|x| Piece::private("V", x.party.index, x.party.v.view()))).collect()
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        state.matrices.push(Piece::shared("released", self.released.nrows(), 0, self.released.view()));
+        state
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("released", Owner::Shared, 0, self.released.view_mut())?;
+        for SecureParty { party, rows, u, .. } in &mut self.members {
+            saved.rows("U", Owner::Shared, rows.start, u.view_mut())?;
+            saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![
+            ("sketch_size_u", self.release.ncols().into()),
+            ("sketch_size_v", self.down.size().into()),
+            ("releases", self.limit.into()),
+            ("mu_alpha", self.step.alpha().into()),
+        ]
+    }
+}

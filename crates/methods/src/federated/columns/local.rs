@@ -1,0 +1,220 @@
+//! A party's local steps: of its copy of U and of its V_r, on its own columns.
+
+use ndarray::{Array1, Array2};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_linalg::random::Stream;
+use fednmf_linalg::sketch;
+use fednmf_linalg::sketch::{Sketch, SketchKind};
+use fednmf_linalg::{Block, Real, gram, squares};
+
+use super::{Facts, Party};
+use crate::parameters;
+use crate::parameters::Sizes;
+use crate::shared::missing;
+use crate::shared::missing::{PartyMissing, PartyMissingArgs, Side};
+use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::sketched_step::{SketchedStep, StepArgs};
+
+/// The factor that a party updates first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateOrder {
+    /// V, which then fits the U that the party received
+    VFirst,
+    /// U, as printed in the paper
+    UFirst,
+}
+
+/// A party's local steps.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct LocalArgs {
+    /// Steps of a party between two exchanges
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Factor that a party updates first
+    #[arg(long, value_name = "ORDER", value_enum, default_value_t = UpdateOrder::VFirst)]
+    pub order: UpdateOrder,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub step: StepArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub missing: PartyMissingArgs,
+}
+
+impl LocalArgs {
+    /// Checks that a sketch goes with missing entries.
+    ///
+    /// # Errors
+    /// Naming the sketch.
+    pub fn check_sketch(&self, kind: SketchKind) -> Result<()> {
+        if self.missing.missing == PartyMissing::None { Ok(()) } else { missing::check_sketch(kind, "subsample") }
+    }
+}
+
+/// A party with its copy of U.
+pub struct LocalParty<T: Real> {
+    pub party: Party<T>,
+    /// U_r, m × k
+    pub u: Array2<T>,
+    /// On V_r, and on the own copy of U: its share of the one on U, so that all shares add up to that.
+    penalties: Penalties,
+    own: Option<OwnSketch<T>>,
+}
+
+/// What a party needs to sketch its own columns.
+struct OwnSketch<T: Real> {
+    /// S₁, |J_r| × d
+    sketch: Box<dyn Sketch<T>>,
+    /// M_rᵀ
+    across: Block<T>,
+    /// S₁ᵀV_r, d × k
+    v: Array2<T>,
+}
+
+/// Scratch memory that the parties of a rank share.
+pub struct Scratch<T> {
+    pub rhs: Array2<T>,
+    pub gram: Array2<T>,
+    pub probe: Array1<T>,
+}
+
+impl<T: Real> Scratch<T> {
+    pub fn new(facts: &Facts) -> Self {
+        let Facts { m, k, order, .. } = *facts;
+        Scratch { rhs: order.zeros(m, k), gram: Array2::zeros((k, k)), probe: Array1::zeros(2 * k) }
+    }
+}
+
+/// The public random streams of the sketches; no two draws share one.
+#[derive(Debug, Clone, Copy)]
+pub struct Draws {
+    pub seed: u64,
+    pub parties: usize,
+}
+
+impl Draws {
+    /// The stream of S₂ at local step t, the same for all parties.
+    pub fn shared(&self, t: usize) -> Stream {
+        sketch::stream(self.seed, false, t)
+    }
+
+    /// The stream of a party's own S₁ at its local step t.
+    pub fn of_party(&self, party: usize, t: usize) -> Stream {
+        sketch::stream(self.seed, true, t * self.parties + party)
+    }
+}
+
+/// d_U as a function of a party's number of columns, and d_V (of m).
+///
+/// # Errors
+/// When d_V is more than m.
+pub fn sketch_sizes(asked: Option<Sizes>, facts: &Facts) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+    let k = facts.k;
+    let d_v = asked.map_or(sketch::default_size(facts.m, k), |sizes| sizes.v.of(facts.m));
+    if d_v > facts.m {
+        return Err(Error::input(format!(
+            "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
+            facts.m
+        )));
+    }
+    // A count may exceed the columns of a small party, which then takes them all.
+    let d_u = move |columns: usize| match asked {
+        Some(sizes) => sizes.u.of(columns).min(columns),
+        None => sketch::default_size(columns, k).min(columns),
+    };
+    Ok((d_u, d_v))
+}
+
+impl<T: Real> LocalParty<T> {
+    /// A party that starts with this U. With a `sketch` (its kind, and d_U as a function of the number of columns), U's
+    /// steps are sketched.
+    pub fn new(
+        party: Party<T>,
+        u: &Array2<T>,
+        facts: &Facts,
+        sketch: Option<(SketchKind, &dyn Fn(usize) -> usize)>,
+    ) -> Self {
+        let columns = party.cols.len();
+        let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
+            let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
+            let v = facts.order.zeros(sketch.size(), facts.k);
+            OwnSketch { sketch, across: party.block.transposed(), v }
+        });
+        let share = columns as f64 / facts.n.max(1) as f64;
+        let penalties = Penalties { u: facts.penalties.u.times(share), v: facts.penalties.v };
+        LocalParty { u: u.clone(), penalties, own, party }
+    }
+
+    /// One local step of V_r and of the own copy of U, in this order or the other.
+    pub fn local_step(
+        &mut self,
+        v_first: bool,
+        step: &SketchedStep,
+        t: usize,
+        draws: &Draws,
+        scratch: &mut Scratch<T>,
+    ) {
+        if v_first {
+            self.step_v(step, t, scratch);
+        }
+        self.step_u(step, t, draws, scratch);
+        if !v_first {
+            self.step_v(step, t, scratch);
+        }
+    }
+
+    /// V_r's step against the party's own copy of U.
+    pub fn step_v(&mut self, step: &SketchedStep, t: usize, scratch: &mut Scratch<T>) {
+        let penalty = self.penalties.v;
+        let Party { block, gaps, v, rhs, .. } = &mut self.party;
+        gram(&self.u.view(), &mut scratch.gram.view_mut());
+        block.tmul(&self.u.view(), &mut rhs.view_mut());
+        if let Some(gaps) = gaps {
+            gaps.complete(Side::Columns, &v.view(), &self.u.view(), &scratch.gram.view(), rhs);
+        }
+        let (r, g) = (&rhs.view(), (&scratch.gram.view(), penalty));
+        step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
+    }
+
+    /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
+    pub fn step_u(&mut self, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
+        let Party { block, gaps, v, index, .. } = &mut self.party;
+        if v.nrows() == 0 {
+            return;
+        }
+        let Scratch { rhs, gram: g, probe } = scratch;
+        let norm2 = match &mut self.own {
+            Some(OwnSketch { sketch, across, v: sketched }) => {
+                sketch.draw(&draws.of_party(*index, t));
+                sketch.sketch_rows(0, &v.view(), &mut sketched.view_mut());
+                gram(&sketched.view(), &mut g.view_mut());
+                sketch.product(across, &sketched.view(), &mut rhs.view_mut());
+                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                    let picked = (picked, &sketched.view());
+                    gaps.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
+                }
+                squares(v.as_slice_memory_order().expect("made contiguous"))
+            }
+            None => {
+                gram(&v.view(), &mut g.view_mut());
+                block.mul(&v.view(), &mut rhs.view_mut());
+                if let Some(gaps) = gaps {
+                    gaps.complete(Side::Rows, &self.u.view(), &v.view(), &g.view(), rhs);
+                }
+                trace(g)
+            }
+        };
+        let g = (&g.view(), self.penalties.u);
+        step.apply(&mut self.u.view_mut(), &rhs.view(), g, norm2, t, &mut probe.view_mut());
+    }
+}
+
+/// ‖Y‖_F² from YᵀY.
+pub fn trace<T: Real>(gram: &Array2<T>) -> f64 {
+    gram.diag().iter().map(|x| x.as_f64()).sum()
+}

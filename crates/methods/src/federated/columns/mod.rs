@@ -1,0 +1,263 @@
+//! NMF over federated columns (Qian et al., section 4): party r holds the columns M[:, J_r], which no other party may
+//! see. U is shared; V[J_r] stays with party r.
+//!
+//! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
+//! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, where no party waits for another;
+//! * `dsanls-secure` ([`dsanls_secure`]): sketches of the data are summed, which is safe for a few iterations only;
+//! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
+//!   ([`noised_hals`]) noise on the sums hides single columns.
+//!
+//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`Gaps`]) before each step; what they send is
+//! what they send of complete columns.
+//!
+//! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
+//! asynchronous methods have no such sums.
+
+pub mod asyn;
+pub mod dsanls_secure;
+mod local;
+pub mod noised_hals;
+mod row_subsample;
+pub mod secure_hals;
+pub mod syn;
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2};
+
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::{PartySum, masked};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::Loaded;
+use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_linalg::nls::{Penalty, Pivoting};
+use fednmf_linalg::{Block, Order, ProductKernels, Real, gram};
+use fednmf_privacy::Private;
+
+use crate::Measures;
+use crate::description::{Form, MessageSpec};
+use crate::metrics;
+use crate::shared::init;
+use crate::shared::missing::{Gaps, PartyMissing, Side};
+use crate::shared::regularization::{Penalties, RegularizationArgs};
+
+const PAPER: &str =
+    "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
+const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
+
+/// The right-hand side of U's update, summed over parties.
+const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);
+
+/// The two lines of a message table for a sum over parties.
+const fn summed(tag: MessageTag, shape: &'static str, when: &'static str) -> [MessageSpec; 2] {
+    [MessageSpec::new(tag, shape, when), MessageSpec::new(masked(tag), shape, "the same, with --secure-sum")]
+}
+
+/// The private state of a party: its columns of the data and its rows of V.
+struct Party<T: Real> {
+    index: usize,
+    /// J_r
+    cols: Range<usize>,
+    /// M[:, J_r], m × |J_r|
+    block: Private<Block<T>>,
+    /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
+    gaps: Option<Private<Gaps<T>>>,
+    /// V[J_r], |J_r| × k
+    v: Private<Array2<T>>,
+    /// The right-hand side of V's update, |J_r| × k
+    rhs: Array2<T>,
+}
+
+impl<T: Real> Party<T> {
+    /// Σ (m_ij − u_i·v_j)² over the observed entries.
+    fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
+        match &self.gaps {
+            Some(gaps) => gaps.residual2(&self.block, u, v),
+            None => self.block.residual2(u, v),
+        }
+    }
+}
+
+/// Shape and statistics of the whole matrix, the penalties, and quantities derived from them; all public.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    m: usize,
+    n: usize,
+    k: usize,
+    norm2: f64,
+    penalties: Penalties,
+    /// Upper bound of the entries of the factors' start.
+    scale: f64,
+    /// Memory order of factors and right-hand sides, the same on every rank.
+    order: Order,
+}
+
+impl Facts {
+    fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationArgs>) -> Self {
+        let (m, n) = (data.header.rows, data.header.cols);
+        let scale = init::scale(data.statistics.sum, (m, n), k);
+        let order = if data.header.sparse { Order::Rows } else { Order::Components };
+        let penalties = regularization.map_or_else(Penalties::default, |args| args.penalties((m, n)));
+        Facts { m, n, k, norm2: data.statistics.norm2, penalties, scale, order }
+    }
+}
+
+/// The start of the shared U.
+fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
+    let mut u = facts.order.zeros(facts.m, facts.k);
+    init::u(seed, &(0..facts.m), facts.scale, u.view_mut());
+    u
+}
+
+/// The hosted parties, each with its start of V.
+fn parties<T: Real>(
+    data: Loaded<T>,
+    facts: &Facts,
+    missing: PartyMissing,
+    kernel: ProductKernels,
+    seed: u64,
+    hosted: Range<usize>,
+) -> Result<Vec<Party<T>>> {
+    let cuts = data.cuts.cols;
+    let each = hosted.zip(data.blocks).map(|(index, block)| {
+        let (mut block, gaps) = missing.separate(block, facts.k);
+        block.prepare(kernel, facts.k)?;
+        let cols = cuts[index].clone();
+        let mut v = facts.order.zeros(cols.len(), facts.k);
+        init::v(seed, &cols, facts.scale, v.view_mut());
+        if let Some(gaps) = &gaps {
+            gaps.clear_unobserved(Side::Columns, &mut v, facts.m);
+        }
+        Ok(Party {
+            index,
+            gaps,
+            rhs: facts.order.zeros(cols.len(), facts.k),
+            cols,
+            block: Private::new(block),
+            v: Private::new(v),
+        })
+    });
+    each.collect()
+}
+
+/// The exact V[J_r] for the final U, the observed entries and this penalty on V, which each party computes locally.
+fn refit<'a, T: Real>(
+    parties: impl Iterator<Item = &'a Party<T>>,
+    u: &ArrayView2<T>,
+    penalty: Penalty,
+) -> Vec<Array2<T>> {
+    let k = u.ncols();
+    let mut g = Array2::zeros((k, k));
+    gram(u, &mut g.view_mut());
+    let mut solver = Pivoting::new(k);
+    let mut one = |party: &Party<T>| {
+        let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
+        party.block.tmul(u, &mut rhs.view_mut());
+        match &party.gaps {
+            Some(gaps) => gaps.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
+            None => solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty),
+        }
+        v
+    };
+    parties.map(&mut one).collect()
+}
+
+/// V refitted to U: computed on demand, and cached until U changes.
+#[derive(Default)]
+struct Refitted<T>(OnceCell<Vec<Array2<T>>>);
+
+impl<T: Real> Refitted<T> {
+    fn get<'a, 'p>(
+        &'a self,
+        parties: impl Iterator<Item = &'p Party<T>>,
+        u: &ArrayView2<T>,
+        facts: &Facts,
+    ) -> &'a [Array2<T>] {
+        self.0.get_or_init(|| refit(parties, u, facts.penalties.v))
+    }
+
+    fn forget(&mut self) {
+        self.0.take();
+    }
+}
+
+/// The relative error with these rows of V for the hosted parties, over the parties that are left if some have dropped
+/// out: relative to their share of ‖M‖², as if all had alike. Their own norms stay unknown, since the difference from the
+/// norm of all would be that of the lost parties. Collective.
+fn relative_error<'a, T: Real>(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    norm2: f64,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+    u: &ArrayView2<T>,
+) -> Result<f64> {
+    let each: Vec<[f64; 1]> = parts.map(|(p, v)| [p.residual2(u, &v.view())]).collect();
+    let mut sum = [0.0];
+    party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
+}
+
+/// The relative error, as [`relative_error`], and with penalties the objective. What V's penalty is at a party is summed with the
+/// residuals. Collective.
+fn fit<'a, T: Real>(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    facts: &Facts,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+    u: &ArrayView2<T>,
+) -> Result<Measures> {
+    let Facts { norm2, penalties, .. } = *facts;
+    if !penalties.any() {
+        return Ok(vec![("rel_error", relative_error(comm, party_sum, norm2, parts, u)?)]);
+    }
+    let term = |(p, v): (&Party<T>, &Array2<T>)| [p.residual2(u, &v.view()), penalties.v.value(&v.view())];
+    let each: Vec<[f64; 2]> = parts.map(term).collect();
+    let mut sum = [0.0; 2];
+    party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;
+    let [residual2, of_v] = sum;
+    let mut found = vec![("rel_error", metrics::relative(residual2, norm2 * party_sum.share_left()))];
+    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + of_v));
+    Ok(found)
+}
+
+/// U as part of the shared result, and each hosted party's V as its own.
+fn pieces<'a, T: Real>(
+    u: &'a Array2<T>,
+    parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
+) -> Vec<Piece<'a, T>> {
+    let mut all = vec![Piece::shared("U", u.nrows(), 0, u.view())];
+    all.extend(parts.map(|(p, v)| Piece::private("V", p.index, v.view())));
+    all
+}
+
+/// Restores what [`pieces`] returned.
+fn restore<'a, T: Real>(
+    saved: &dyn SavedState<T>,
+    u: &mut Array2<T>,
+    parties: impl Iterator<Item = &'a mut Party<T>>,
+) -> Result<()> {
+    saved.rows("U", Owner::Shared, 0, u.view_mut())?;
+    for party in parties {
+        saved.rows("V", Owner::Party(party.index), 0, party.v.view_mut())?;
+    }
+    Ok(())
+}
+
+/// Divides a sum of weighted terms by the weight of the parties in it, if some have vanished.
+fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
+    let weight = party_sum.weight(weights.iter().copied());
+    if weight > 0.0 && weight != 1.0 {
+        sum.mapv_inplace(|x| x / T::from_f64(weight));
+    }
+}
+
+/// All entries of a factor in memory order.
+fn entries<T>(factor: &Array2<T>) -> &[T] {
+    factor.as_slice_memory_order().expect("factors are contiguous")
+}
+
+/// As [`entries`].
+fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
+    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+}

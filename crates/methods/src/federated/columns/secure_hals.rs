@@ -1,0 +1,562 @@
+//! `secure-hals`: exact HALS with the iterates that pooled columns would give.
+//!
+//! U's update needs of the data only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k); V_r's update needs M_r and U. So the
+//! parties sum the two, each computes the same update of U, and updates its own V_r: nothing is averaged, and the
+//! iterates are those of `hals`. With `--secure-sum` nobody sees a single term of the sums.
+//!
+//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), make better use of a sum than one
+//! sweep does. `--extrapolation restart` reaches an error with fewer sums, and no more leaves a party: the objective at
+//! the new U follows from the two sums and ‖M‖², which all parties know.
+//!
+//! `--sketch subsample` sums and updates only some rows of U in an iteration
+//! ([`rows`](crate::federated::columns::row_subsample)): a sum costs d k words instead of m k, and every V_r is updated after
+//! it.
+//!
+//! With `--dp` ([`noised_hals`](crate::federated::columns::noised_hals)) each sum has noise that hides single columns.
+
+use ndarray::Array2;
+use rand::Rng as _;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::random::secret_rng;
+use fednmf_linalg::{Real, gram};
+
+use super::{
+    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u, summed,
+};
+use crate::cost::{Cost, Kernel, Shape, Workload};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
+use crate::federated::columns::local::{sketch_sizes, trace};
+use crate::federated::columns::noised_hals;
+use crate::federated::columns::row_subsample::Rows;
+use crate::method::{Groups, Method};
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::{Auto, SecretSource, Sizes};
+use crate::shared::dp;
+use crate::shared::dp::DpArgs;
+use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
+use crate::shared::least_squares::{LeastSquaresUpdate, Update};
+use crate::shared::missing::PartyMissing;
+use crate::shared::regularization::RegularizationArgs;
+use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::shared::sketched_step::oblivious;
+use crate::{Algorithm, Measures, Problem};
+
+/// How a party's V starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartOfV {
+    /// Drawn by the party, unknown to the others
+    Private,
+    /// Drawn by --seed
+    Public,
+}
+
+/// The rows of U that an iteration sums for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowSketch {
+    /// All rows
+    None,
+    /// Some rows, in turn: less traffic for a sum
+    Subsample,
+}
+
+/// Parameters of secure HALS.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SecureHalsArgs {
+    /// Sweeps of a factor between two sums
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    /// Update of a factor from its sums. auto: hals; with --dp bpp, since each sum costs privacy
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parameters::auto(parameters::word::<Update>()))]
+    pub update: Auto<Update>,
+    /// Start of a party's V: private, drawn by the party, or public, drawn by --seed, with which the first sum gives k exact
+    /// equations for each row of the data. auto: private with --secure-sum
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
+    pub start: Auto<StartOfV>,
+    /// Where a factor's update starts
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
+    pub extrapolation: Extrapolation,
+    /// Rows of U that an iteration sums for and updates
+    #[arg(long, value_name = "KIND", value_parser = oblivious::<RowSketch>(), default_value = "none")]
+    pub sketch: RowSketch,
+    /// With --sketch subsample, number of rows (D_V) of an iteration: a count, or a share with %. auto: 10 %, at least
+    /// 2 k
+    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
+    pub sketch_size: Auto<Sizes>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub regularization: RegularizationArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub threshold: ThresholdArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: DpArgs,
+}
+
+impl Method for SecureHalsArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "secure-hals",
+        aliases: &[],
+        summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        unit: Unit::Update,
+        forms: FORMS,
+        allows_negative: false,
+        measure: Measure::RelativeError,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Column),
+        limits: Some([
+            "Without --dp it is not safe in stated terms: exact sums have no known bound, and --secure-sum hides their terms only.",
+            "--dp bounds what they tell of one column, not of a party; loading and evaluations (--eval-every 0) are beside it.",
+        ]),
+        messages: &[
+            PRODUCTS[0],
+            PRODUCTS[1],
+            GRAM_IN_CLEAR,
+            RESIDUALS[0],
+            RESIDUALS[1],
+            NOISED[0],
+            NOISED[1],
+            dp::MESSAGES,
+            dp::MESSAGES_MASKED,
+            LARGEST_TERM,
+            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+        ],
+    };
+
+    fn check(&self) -> Result<()> {
+        if self.dp.is_on() {
+            let with = |option: &str, why: &str| Err(Error::input(format!("--{option}: {why}; omit it or --dp")));
+            if self.start.given().is_some() {
+                return with("start", "with --dp V starts as the fit of each column to the public U");
+            }
+            if self.sketch != RowSketch::None {
+                return with("sketch", "with --dp each sum costs privacy, and one of some rows as much as one of all");
+            }
+            if self.extrapolation != Extrapolation::None {
+                return with("extrapolation", "it depends on the objective, which noise hides");
+            }
+            if self.update() == Update::Bpp && self.local_iters > 1 {
+                return with("local-iters", "it counts sweeps of --update hals, and with --dp --update is bpp");
+            }
+            if self.regularization.is_on() {
+                return Err(Error::input(
+                    "--alpha-u, --alpha-v: with --dp the columns of U have norm 1 after each update, which changes the \
+                     penalties; omit them or --dp",
+                ));
+            }
+        }
+        if self.extrapolation == Extrapolation::Restart && self.regularization.has_l1_on_v() {
+            return Err(Error::input(
+                "--extrapolation restart: it depends on the objective, and the L1 penalty on V would need another sum; omit it, \
+                 or use --l1-ratio 0 or --alpha-v 0",
+            ));
+        }
+        if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
+            return Err(Error::input("--sketch-size: secure-hals sums all rows; add --sketch subsample"));
+        }
+        if self.sketch != RowSketch::None && self.extrapolation == Extrapolation::Restart {
+            return Err(Error::input(
+                "--extrapolation restart: it depends on the objective, which needs the sums of all rows; omit --sketch",
+            ));
+        }
+        Ok(())
+    }
+
+    fn why_not(name: &str) -> Option<&'static str> {
+        (name == "missing").then_some(
+            "its sums less what U and V say are sums over the observed entries, so a row that few columns have would show \
+             which, and their entries; use syn-ssd-u",
+        )
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Groups {
+            secure_sum: Some(&self.secure_sum),
+            regularization: Some(&self.regularization),
+            threshold: Some(&self.threshold),
+            dp: Some(&self.dp),
+            ..Groups::default()
+        }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: all_stored, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let cols = n.div_ceil(parties) * hosted;
+        let mut cost = Cost::default();
+        let (product, square) = (2.0 * k as f64, 2.0 * (k * k) as f64);
+        let stored = workload.part(m, cols);
+        cost.add(Kernel::Mul, product * stored, product * all_stored);
+        cost.add(Kernel::Tmul, product * stored, product * all_stored);
+        let grams = if self.extrapolation == Extrapolation::Restart { 2 } else { 1 };
+        cost.add(Kernel::Gram, square * (grams * m + cols) as f64, square * (grams * m * ranks + n) as f64);
+        let (kernel, passes) = match self.update() {
+            Update::Bpp => (Kernel::Pivot, 1.0),
+            Update::Hals => (Kernel::Sweep, self.local_iters as f64),
+        };
+        // Every rank updates the whole U.
+        cost.add(kernel, passes * square * (m + cols) as f64, passes * square * (m * ranks + n) as f64);
+        let sums: &[(MessageTag, usize)] = if self.dp.is_on() {
+            &[(noised_hals::RELEASE, noised_hals::release_length(m, k))]
+        } else {
+            &[(PRODUCT, m * k), (GRAM, k * k)]
+        };
+        self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), sums, (word, 1));
+        cost.data = workload.block(m * hosted, stored);
+        cost.shape = Shape { block: (m, cols / hosted), updated: m, gram: m, ..Shape::default() };
+        cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if self.dp.is_on() {
+            let update = LeastSquaresUpdate::new(self.update() == Update::Bpp, self.local_iters, problem.k);
+            return noised_hals::build(&self.dp, &self.secure_sum, update, problem);
+        }
+        build(self, problem)
+    }
+}
+
+impl SecureHalsArgs {
+    fn update(&self) -> Update {
+        self.update.given().unwrap_or(if self.dp.is_on() { Update::Bpp } else { Update::Hals })
+    }
+
+    /// Sums in the clear show each party's term anyway.
+    fn start(&self) -> StartOfV {
+        let hidden = if self.secure_sum.secure_sum { StartOfV::Private } else { StartOfV::Public };
+        self.start.given().unwrap_or(hidden)
+    }
+}
+
+const GRAM: MessageTag = MessageTag::new("sum of V_r'V_r", Payload::Gram);
+
+const PRODUCTS: [MessageSpec; 2] = [
+    MessageSpec::new(PRODUCT, "m x k; with --sketch d_V x k", "each iteration"),
+    MessageSpec::new(
+        masked(PRODUCT),
+        "the same and k x k, the Gram matrix, as one",
+        "each iteration, with --secure-sum",
+    ),
+];
+const NOISED: [MessageSpec; 2] = [
+    MessageSpec::new(noised_hals::RELEASE, "m k + k (k + 1)/2", "each iteration, with --dp"),
+    MessageSpec::new(masked(noised_hals::RELEASE), "the same", "each iteration, with --dp and --secure-sum"),
+];
+const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");
+const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; 2 with penalties", "each evaluation");
+
+/// Distinguishes the private start from other secrets of a party.
+const START: u64 = 0x5354_4152_5400_0000;
+
+/// A party, and its terms of the sums.
+struct SecureParty<T: Real> {
+    party: Party<T>,
+    /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
+    v_beyond: Option<Array2<T>>,
+    product: Array2<T>,
+    gram: Array2<T>,
+    /// With a sketch, the change of the right-hand side, |J_r| × k.
+    change: Option<Array2<T>>,
+}
+
+struct SecureHals<T: Real> {
+    comm: PartyCommunicator,
+    party_sum: PartySum,
+    facts: Facts,
+    update: LeastSquaresUpdate,
+    members: Vec<SecureParty<T>>,
+    /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
+    u: Array2<T>,
+    extrapolated: Option<Extrapolated<T>>,
+    /// With a sketch, the rows of U that are updated.
+    rows: Option<Rows<T>>,
+    rhs: Array2<T>,
+    gram: Array2<T>,
+    iteration: usize,
+}
+
+/// State of an extrapolated run beside the extrapolated factors.
+struct Extrapolated<T: Real> {
+    momentum: Momentum,
+    /// U after its last update.
+    u_new: Array2<T>,
+    /// UᵀU.
+    gram: Array2<T>,
+}
+
+impl<T: Real> Extrapolated<T> {
+    /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
+    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and the
+    /// trace of g tells its L2 penalty.
+    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, facts: &Facts) -> bool {
+        let Facts { norm2, penalties, .. } = *facts;
+        gram(&u.view(), &mut self.gram.view_mut());
+        let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
+        let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
+        extrapolate(u, &mut self.u_new, self.momentum.beta);
+        let falls = self.momentum.judge(objective);
+        if !falls {
+            u.assign(&self.u_new);
+        }
+        falls
+    }
+}
+
+fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let facts = Facts::of(&data, k, Some(&args.regularization));
+    let u = start_u(&facts, seed);
+    let beyond = args.extrapolation == Extrapolation::Restart;
+    let rows = match args.sketch {
+        RowSketch::None => None,
+        RowSketch::Subsample => {
+            let size = match args.sketch_size.given() {
+                Some(sizes) => sketch_sizes(Some(sizes), &facts)?.1,
+                // A tenth of the rows, but enough that they outweigh the k × k words of the Gram matrix.
+                None => (facts.m / 10).max(2 * k).min(facts.m),
+            };
+            Some(Rows::new(facts.m, size, k, seed, facts.order))
+        }
+    };
+    let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
+    let mut hosted = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    if args.start() == StartOfV::Private {
+        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.dp.secret_seed));
+        comm.agree_on_error(drawn)?;
+    }
+    let members = hosted
+        .into_iter()
+        .map(|party| {
+            let v_beyond = beyond.then(|| party.v.clone());
+            let change = rows.as_ref().map(|_| facts.order.zeros(party.cols.len(), k));
+            SecureParty {
+                party,
+                v_beyond,
+                product: facts.order.zeros(summed_rows, k),
+                gram: Array2::zeros((k, k)),
+                change,
+            }
+        })
+        .collect();
+    let extrapolated =
+        beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
+    let rhs_rows = if rows.is_some() { 0 } else { facts.m };
+    Ok(Box::new(SecureHals {
+        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        comm,
+        update: LeastSquaresUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
+        members,
+        u,
+        extrapolated,
+        rows,
+        rhs: facts.order.zeros(rhs_rows, k),
+        gram: Array2::zeros((k, k)),
+        facts,
+        iteration: 0,
+    }))
+}
+
+/// Draws a party's start from its own secret randomness: U(0, scale), as the public one.
+fn draw_private<T: Real>(party: &mut Party<T>, facts: &Facts, source: SecretSource) -> Result<()> {
+    let mut rng = secret_rng(source.seed(), START ^ party.index as u64)?;
+    // By rows, whatever the memory order, so that it is the same for dense and sparse data.
+    for mut row in party.v.rows_mut() {
+        for x in &mut row {
+            let bits = rng.next_u64() >> 11;
+            *x = T::from_f64(facts.scale * bits as f64 / (1u64 << 53) as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Expected size of an entry of M V, with V as large as at its start.
+fn product_size(facts: &Facts) -> f64 {
+    let n = facts.n as f64;
+    n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * facts.scale
+}
+
+/// Expected size of an entry of VᵀV.
+fn gram_size(facts: &Facts) -> f64 {
+    facts.n as f64 * facts.scale * facts.scale
+}
+
+/// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.
+fn sums<T: Real>(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    facts: &Facts,
+    members: &[SecureParty<T>],
+    rhs: &mut Array2<T>,
+    g: &mut Array2<T>,
+) -> Result<()> {
+    let product = |hosted: usize| entries(&members[hosted].product);
+    let gram = |hosted: usize| entries(&members[hosted].gram);
+    party_sum.sum_together(
+        comm,
+        &mut [
+            Joint { tag: PRODUCT, expected: product_size(facts), term: &product, out: entries_mut(rhs) },
+            Joint { tag: GRAM, expected: gram_size(facts), term: &gram, out: entries_mut(g) },
+        ],
+    )
+}
+
+impl<T: Real> SecureHals<T> {
+    /// An iteration for the chosen rows of U.
+    fn iterate_rows(&mut self) -> Result<()> {
+        let t = self.iteration;
+        let SecureHals { comm, party_sum, facts, update, members, u, rows, gram: g, .. } = self;
+        let Some(rows) = rows else { return Ok(()) };
+        rows.turn_to(t);
+        comm.work("product", || {
+            for SecureParty { party, product, gram: term, .. } in members.iter_mut() {
+                rows.product(party, &party.v.view(), product);
+                gram(&party.v.view(), &mut term.view_mut());
+            }
+        });
+        sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
+        comm.work("update", || {
+            rows.pick(u);
+            update.apply(&mut rows.u, &rows.rhs, g, facts.penalties.u);
+            rows.put(u);
+        });
+        comm.work("product", || {
+            gram(&u.view(), &mut g.view_mut());
+            for SecureParty { party, change, .. } in members.iter_mut() {
+                match change {
+                    Some(change) if !rows.recomputes(t) => rows.update_rhs(party, change),
+                    _ => party.block.tmul(&u.view(), &mut party.rhs.view_mut()),
+                }
+            }
+        });
+        comm.work("update", || {
+            let penalty = facts.penalties.v;
+            members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, g, penalty));
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+
+    fn iterate(&mut self) -> Result<()> {
+        if self.rows.is_some() {
+            return self.iterate_rows();
+        }
+        let SecureHals { comm, party_sum, facts, update, members, u, extrapolated, rhs, gram: g, .. } = self;
+        comm.work("product", || {
+            for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
+                let v = v_beyond.as_ref().unwrap_or(&party.v).view();
+                party.block.mul(&v, &mut product.view_mut());
+                gram(&v, &mut term.view_mut());
+            }
+        });
+        sums(comm, party_sum, facts, members, rhs, g)?;
+        comm.work("update", || {
+            update.apply(u, rhs, g, facts.penalties.u);
+            if let Some(x) = extrapolated
+                && !x.advance(u, rhs, g, facts)
+            {
+                for SecureParty { party, v_beyond, .. } in members.iter_mut() {
+                    if let Some(v) = v_beyond {
+                        v.assign(&party.v);
+                    }
+                }
+            }
+        });
+
+        comm.work("product", || {
+            gram(&u.view(), &mut g.view_mut());
+            for SecureParty { party, .. } in members.iter_mut() {
+                party.block.tmul(&u.view(), &mut party.rhs.view_mut());
+            }
+        });
+        comm.work("update", || {
+            for SecureParty { party, v_beyond, .. } in members.iter_mut() {
+                match (v_beyond, &*extrapolated) {
+                    (Some(v), Some(x)) => {
+                        update.apply(v, &party.rhs, g, facts.penalties.v);
+                        extrapolate(v, &mut party.v, x.momentum.beta);
+                    }
+                    _ => update.apply(&mut party.v, &party.rhs, g, facts.penalties.v),
+                }
+            }
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for SecureHals<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
+        let mut all = fit(&self.comm, &mut self.party_sum, &self.facts, parts, &self.u.view())?;
+        all.extend(self.party_sum.losses());
+        Ok(all)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        pieces(&self.u, self.members.iter().map(|x| (&x.party, &*x.party.v)))
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        if let Some(x) = &self.extrapolated {
+            state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
+            state = state.with(Owner::Shared, &x.momentum);
+        }
+        for SecureParty { party, v_beyond, change, .. } in &self.members {
+            // It is updated incrementally; recomputed, its last digits would differ.
+            state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
+            state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
+        }
+        state
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        restore(saved, &mut self.u, self.members.iter_mut().map(|x| &mut x.party))?;
+        if let Some(x) = &mut self.extrapolated {
+            saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
+            x.momentum = saved.read(Owner::Shared)?;
+        }
+        for SecureParty { party, v_beyond, change, .. } in &mut self.members {
+            if change.is_some() && saved.is_of_one_moment() {
+                saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
+            } else if change.is_some() {
+                // An older one is that of another U.
+                party.block.tmul(&self.u.view(), &mut party.rhs.view_mut());
+            }
+            if let Some(v) = v_beyond {
+                saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
+            }
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        self.rows.iter().map(|rows| ("sketch_size_v", rows.size().into())).collect()
+    }
+}

@@ -1,0 +1,327 @@
+//! Which components of two factors belong together (Definition 2): P with A ≈ P B for the rows of A and B (k × n).
+//!
+//! * `lap` (D₁): P is the permutation with the least ‖A − P B‖;
+//! * `lap-rho` (D₂): the permutation with the least correlation distance, without its pairs that are not significantly
+//!   correlated: such a row of A is unaligned, its row of P is 0;
+//! * `sinkhorn` (D₃): stochastic rows, by entropic transport; `sinkhorn-rho` the same on the correlation distance;
+//! * `knn`: the mean of the nearest rows.
+
+mod knn;
+mod lap;
+mod rho;
+mod sinkhorn;
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+
+pub use self::lap::Assignment;
+use fednmf_linalg::{Real, gemm};
+
+use self::sinkhorn::Sinkhorn;
+
+/// The kinds of alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum How {
+    /// P = I: components stand for themselves, as in generic federated learning.
+    #[value(skip)]
+    Identity,
+    /// Best one-to-one assignment
+    Lap,
+    /// The same by correlation, only where it is significant
+    LapRho,
+    /// Soft weights by optimal transport
+    Sinkhorn,
+    /// The same by correlation, only where it is significant
+    SinkhornRho,
+    /// Nearest three
+    Knn,
+}
+
+/// What the assignment pays for a pair that may not be: more than any correlation distance, which is 2 at most.
+const DUMMY: f64 = 2.1;
+/// In place of a cost that is no number, so that every solver comes to an end; the driver finds the numbers out.
+const BROKEN: f64 = 1e300;
+
+/// Finds alignments; holds the memory for it.
+#[derive(Debug, Clone)]
+pub struct Aligner<T> {
+    how: How,
+    /// The correlation that two components must surpass to belong together, for the kinds that ask.
+    above: f64,
+    k: usize,
+    dot: Array2<T>,
+    cost: Vec<f64>,
+    weights: Vec<f64>,
+    /// Norms or moments of the rows.
+    rows: Vec<f64>,
+    order: Vec<usize>,
+    lap: Assignment,
+    pairing: Assignment,
+    sinkhorn: Sinkhorn,
+    /// P of the last [`Aligner::align`], k × k.
+    plan: Array2<T>,
+    /// The same for the kinds whose rows of P have a single 1 or none: its place, for which P B is found without a product.
+    counterpart: Option<Vec<usize>>,
+}
+
+/// In place of a counterpart that there is none of.
+const NOBODY: usize = usize::MAX;
+
+impl<T: Real> Aligner<T> {
+    /// For k components.
+    pub fn new(how: How, k: usize) -> Self {
+        Aligner {
+            how,
+            above: 0.0,
+            k,
+            dot: Array2::zeros((k, k)),
+            cost: vec![0.0; k * k],
+            weights: vec![0.0; k * k],
+            rows: vec![0.0; 4 * k],
+            order: vec![0; k],
+            lap: Assignment::new(k),
+            pairing: Assignment::new(k),
+            sinkhorn: Sinkhorn::new(k),
+            plan: Array2::eye(k),
+            counterpart: matches!(how, How::Identity | How::Lap | How::LapRho).then(|| (0..k).collect()),
+        }
+    }
+
+    /// The same, but components belong together only where their correlation is significantly above ρ₀ = `above`.
+    pub fn strict(self, above: f64) -> Self {
+        Aligner { above, ..self }
+    }
+
+    /// Forgets what speeds up a series of similar alignments: the next one depends on its operands alone.
+    pub fn reset(&mut self) {
+        self.lap.reset();
+        self.sinkhorn.reset();
+    }
+
+    /// The plan P with A ≈ P B, for A and B k × n in any memory order.
+    pub fn align(&mut self, a: &ArrayView2<T>, b: &ArrayView2<T>) {
+        if self.how == How::Identity {
+            return;
+        }
+        let k = self.k;
+        gemm(T::one(), a, &b.t(), T::zero(), &mut self.dot.view_mut());
+        match self.how {
+            How::Identity => {}
+            How::Lap => {
+                // ‖A − P B‖² differs from −2⟨A, P B⟩ by what no permutation changes.
+                self.cost.iter_mut().zip(&self.dot).for_each(|(c, d)| *c = finite(-d.as_f64()));
+                self.weights.fill(0.0);
+                let columns = self.lap.solve(&self.cost);
+                columns.iter().enumerate().for_each(|(r, s)| self.weights[r * k + s] = 1.0);
+            }
+            How::LapRho => {
+                rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
+                self.cost.iter_mut().for_each(|c| *c = c.min(DUMMY));
+                self.weights.fill(0.0);
+                for (r, &s) in self.lap.solve(&self.cost).iter().enumerate() {
+                    self.weights[r * k + s] = f64::from(u8::from(self.cost[r * k + s] < DUMMY));
+                }
+            }
+            How::Sinkhorn => {
+                self.squared_distances(a, b);
+                self.sinkhorn.solve(&self.cost, &mut self.weights);
+            }
+            How::SinkhornRho => {
+                rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
+                self.sinkhorn.solve(&self.cost, &mut self.weights);
+            }
+            How::Knn => {
+                self.squared_distances(a, b);
+                knn::solve(&self.cost, &mut self.order, &mut self.weights);
+            }
+        }
+        self.plan.iter_mut().zip(&self.weights).for_each(|(p, w)| *p = T::from_f64(*w));
+        if let Some(counterpart) = &mut self.counterpart {
+            for (s, weights) in counterpart.iter_mut().zip(self.weights.chunks_exact(k)) {
+                *s = weights.iter().position(|w| *w > 0.0).unwrap_or(NOBODY);
+            }
+        }
+    }
+
+    /// cost[r, s] ← ‖a_r − b_s‖², from `dot`.
+    fn squared_distances(&mut self, a: &ArrayView2<T>, b: &ArrayView2<T>) {
+        let k = self.k;
+        let norm2 = |rows: &ArrayView2<T>, r: usize| rows.row(r).iter().map(|x| x.as_f64() * x.as_f64()).sum::<f64>();
+        for r in 0..k {
+            (self.rows[r], self.rows[k + r]) = (norm2(a, r), norm2(b, r));
+        }
+        for (p, (cost, dot)) in self.cost.iter_mut().zip(&self.dot).enumerate() {
+            *cost = finite(self.rows[p / k] + self.rows[k + p % k] - 2.0 * dot.as_f64()).max(0.0);
+        }
+    }
+
+    /// ‖a_r − b_s‖² for all r and s, k × k by rows.
+    pub fn distances2(&mut self, a: &ArrayView2<T>, b: &ArrayView2<T>) -> &[f64] {
+        gemm(T::one(), a, &b.t(), T::zero(), &mut self.dot.view_mut());
+        self.squared_distances(a, b);
+        &self.cost
+    }
+
+    /// P of the last alignment.
+    pub fn plan(&self) -> ArrayView2<'_, T> {
+        self.plan.view()
+    }
+
+    /// Whether row r of A has a counterpart in B.
+    pub fn is_aligned(&self, r: usize) -> bool {
+        self.plan.row(r).iter().any(|p| *p > T::zero())
+    }
+
+    /// out ← P B.
+    pub fn apply(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        let Some(counterpart) = &self.counterpart else {
+            return gemm(T::one(), &self.plan.view(), b, T::zero(), out);
+        };
+        for (mut row, &s) in out.rows_mut().into_iter().zip(counterpart) {
+            if s == NOBODY {
+                row.fill(T::zero());
+            } else {
+                row.assign(&b.row(s));
+            }
+        }
+    }
+
+    /// A ← A + w P B.
+    fn add(&self, w: T, b: &ArrayView2<T>, a: &mut ArrayViewMut2<T>) {
+        let Some(counterpart) = &self.counterpart else {
+            return gemm(w, &self.plan.view(), b, T::one(), a);
+        };
+        for (mut row, &s) in a.rows_mut().into_iter().zip(counterpart).filter(|(_, s)| **s != NOBODY) {
+            row.scaled_add(w, &b.row(s));
+        }
+    }
+
+    /// The proximal map: A ← (A + γ P B) / (1 + γ), where a row without a counterpart stays as it is.
+    pub fn pull(&self, a: &mut ArrayViewMut2<T>, b: &ArrayView2<T>, gamma: f64) {
+        let (own, other) = (T::from_f64(1.0 / (1.0 + gamma)), T::from_f64(gamma / (1.0 + gamma)));
+        for r in 0..self.k {
+            if self.is_aligned(r) {
+                a.row_mut(r).iter_mut().for_each(|x| *x *= own);
+            }
+        }
+        self.add(other, b, a);
+    }
+
+    /// Adds the pull λ/2 ‖A − P B‖² to a least squares problem in A, given by its right-hand side (as A, k × n) and Gram
+    /// matrix (k × k); λ is γ times the Gram matrix's mean diagonal. Rows without a counterpart are not pulled.
+    pub fn weigh(&self, rhs: &mut ArrayViewMut2<T>, gram: &mut Array2<T>, b: &ArrayView2<T>, gamma: f64) {
+        let trace: f64 = gram.diag().iter().map(|g| g.as_f64()).sum();
+        let lambda = T::from_f64(gamma * trace / self.k as f64);
+        self.add(lambda, b, rhs);
+        for r in 0..self.k {
+            if self.is_aligned(r) {
+                gram[[r, r]] += lambda;
+            }
+        }
+    }
+
+    /// One row of B at most for each row of A, by the weights of the last plan; `None` where a row has none.
+    pub fn pairs(&mut self) -> impl Iterator<Item = Option<usize>> + '_ {
+        let k = self.k;
+        self.cost.iter_mut().zip(&self.plan).for_each(|(c, p)| *c = -p.as_f64());
+        self.pairing.reset();
+        let plan = &self.plan;
+        (0..k).zip(self.pairing.solve(&self.cost)).map(move |(r, &s)| (plan[[r, s]] > T::zero()).then_some(s))
+    }
+
+    /// ‖PᵀP − I‖_F of the last plan: 0 for a permutation.
+    pub fn orthogonality_gap(&mut self) -> f64 {
+        gemm(T::one(), &self.plan.t(), &self.plan.view(), T::zero(), &mut self.dot.view_mut());
+        let gap = |(p, x): (usize, &T)| (x.as_f64() - f64::from(u8::from(p / self.k == p % self.k))).powi(2);
+        self.dot.iter().enumerate().map(gap).sum::<f64>().sqrt()
+    }
+}
+
+fn finite(x: f64) -> f64 {
+    if x.is_nan() { BROKEN } else { x.clamp(-BROKEN, BROKEN) }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
+
+    use super::*;
+
+    #[test]
+    fn every_kind_finds_a_permutation_but_the_nearest_neighbours() {
+        let (k, n) = (6, 80);
+        let order = [3, 1, 5, 0, 2, 4];
+        let b = uniform_factor::<f64>(&Stream::new(3, Purpose::Probe, 0), 0..k, n, 1.0).mapv(|x| x.powi(8));
+        let a = b.select(ndarray::Axis(0), &order);
+        for how in [How::Lap, How::LapRho, How::Sinkhorn, How::SinkhornRho] {
+            let mut aligner = Aligner::new(how, k);
+            aligner.align(&a.view(), &b.view());
+            assert_eq!(aligner.pairs().map(Option::unwrap).collect::<Vec<_>>(), order, "{how:?}");
+            let mut out = Array2::zeros((k, n));
+            aligner.apply(&b.view(), &mut out.view_mut());
+            assert!((&out - &a).iter().all(|e| e.abs() < 1e-3), "{how:?}");
+            assert!(aligner.orthogonality_gap() < 1e-2, "{how:?} {}", aligner.orthogonality_gap());
+        }
+        let mut nearest = Aligner::new(How::Knn, k);
+        nearest.align(&a.view(), &b.view());
+        assert!(nearest.orthogonality_gap() > 0.5);
+    }
+
+    #[test]
+    fn a_component_that_only_one_side_has_is_not_aligned_nor_pulled() {
+        let (k, n) = (3, 90);
+        // disjoint supports: A's last row lies where nothing of B does
+        let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
+        let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((k, n), |(r, j)| part(parts[r])(j));
+        let (mut a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));
+        for how in [How::LapRho, How::SinkhornRho] {
+            let mut aligner = Aligner::new(how, k);
+            aligner.align(&a.view(), &b.view());
+            assert_eq!(aligner.pairs().collect::<Vec<_>>(), [Some(1), Some(0), None], "{how:?}");
+            let before = a.clone();
+            aligner.pull(&mut a.view_mut(), &b.view(), 0.5);
+            assert!((&a - &before).iter().all(|e| e.abs() < 1e-12), "{how:?}");
+        }
+    }
+
+    #[test]
+    fn the_pull_is_the_weighted_mean() {
+        let (mut a, b) = (ndarray::array![[4.0, 1.0], [0.0, 3.0]], ndarray::array![[1.0, 3.0], [3.0, 0.0]]);
+        let mut aligner = Aligner::new(How::Lap, 2);
+        aligner.align(&a.view(), &b.view());
+        aligner.pull(&mut a.view_mut(), &b.view(), 0.25);
+        let expected = ndarray::array![[(4.0 + 0.25 * 3.0) / 1.25, 0.8], [0.2, 3.0]];
+        assert!((&a - &expected).iter().all(|e: &f64| e.abs() < 1e-14), "{a}");
+    }
+
+    /// λ = γ tr(G)/k is added to the problem ½ aᵀG a − rᵀa of each column, but not for the row that has no counterpart.
+    #[test]
+    fn the_weighed_problem_has_the_pull_in_it() {
+        let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
+        let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((3, 90), |(r, j)| part(parts[r])(j));
+        let (a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));
+        for how in [How::LapRho, How::SinkhornRho] {
+            let mut aligner = Aligner::new(how, 3);
+            aligner.align(&a.view(), &b.view());
+            let (mut r, mut g) = (a.clone(), Array2::from_diag(&ndarray::array![1.0, 2.0, 6.0]));
+            aligner.weigh(&mut r.view_mut(), &mut g, &b.view(), 0.5);
+            assert_eq!(g.diag().to_vec(), [2.5, 3.5, 6.0], "{how:?}");
+            for (row, expected) in
+                r.rows().into_iter().zip([&a.row(0) + &(&b.row(1) * 1.5), &a.row(1) + &(&b.row(0) * 1.5)])
+            {
+                assert!((&row - &expected).iter().all(|e| e.abs() < 1e-9), "{how:?}");
+            }
+            assert_eq!(r.row(2), a.row(2));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_come_to_an_end() {
+        let a = Array2::from_elem((4, 9), f64::NAN);
+        for how in [How::Lap, How::LapRho, How::Sinkhorn, How::SinkhornRho, How::Knn] {
+            let mut aligner = Aligner::new(how, 4);
+            aligner.align(&a.view(), &a.view());
+            assert_eq!(aligner.pairs().count(), 4);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The fixed point of "align to V̄, then average" (Alg. 1).
+
+use fednmf_base::error::Result;
+use fednmf_linalg::Real;
+
+use super::greedy;
+use super::server::Server;
+
+/// Turns at most.
+const TURNS: usize = 50;
+/// Relative fall of the loss below which it has come to rest.
+const REST: f64 = 1e-9;
+
+/// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
+/// two: the plain mean, as printed, and the greedy barycenter, both brought to rest with one-to-one alignment. The mean
+/// alone is a blur that, with clients that differ, often leads nowhere: Σ RMSD of 1.8 instead of 0.59.
+pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
+    if afresh {
+        std::mem::swap(&mut server.aligner, &mut server.first_aligner);
+        let started = first(server);
+        std::mem::swap(&mut server.aligner, &mut server.first_aligner);
+        started?;
+    }
+    settle(server)?;
+    Ok(())
+}
+
+fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
+    server.average()?;
+    let from_mean = settle(server)?;
+    let kept = server.mean.clone();
+    greedy::run(server)?;
+    if settle(server)? > from_mean {
+        server.mean.assign(&kept);
+    }
+    Ok(())
+}
+
+/// Aligns and averages until the loss falls no more; the loss before the last average.
+fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
+    let mut last = f64::INFINITY;
+    for _ in 0..TURNS {
+        server.align_all();
+        server.sum()?;
+        let (loss, moved) = server.divide();
+        // V̄ is unchanged, so every later alignment would be the same.
+        if !moved || loss >= last * (1.0 - REST) {
+            return Ok(loss);
+        }
+        last = loss;
+    }
+    Ok(last)
+}

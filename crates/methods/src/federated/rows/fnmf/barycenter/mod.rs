@@ -1,0 +1,58 @@
+//! The server (`SERVER` of Alg. 2): one V̄ from what the parties hand over.
+//!
+//! The ranks together play the server. Each rank has the part of the server that serves its own parties: what a party
+//! hands over stays where it is, is aligned there, and only sums cross between ranks. No rank ever holds all V_j, and a
+//! party sends and gets k n words a round, however many turns the server takes.
+
+mod fixed_point;
+mod fuzzy;
+mod greedy;
+mod kmeans;
+mod private;
+mod server;
+mod tree;
+
+pub use server::{DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
+
+use fednmf_base::error::Result;
+use fednmf_linalg::Real;
+
+/// How the server finds V̄.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Barycenter {
+    /// Align and average until V̄ converges
+    FixedPoint,
+    /// One party after the other
+    Greedy,
+    /// Pairs, then pairs of pairs
+    Tree,
+    /// On all components
+    Kmeans,
+    /// On all components
+    #[value(name = "fuzzy-cmeans")]
+    #[serde(rename = "fuzzy-cmeans")]
+    Fuzzy,
+    /// Parties align their own, and only the mean is needed: for --secure-sum
+    Mean,
+}
+
+impl<T: Real> Server<T> {
+    /// Makes the new V̄ from what was taken. `round` counts from 0. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, when the values cannot be summed.
+    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> Result<()> {
+        if self.active.is_empty() {
+            return Ok(());
+        }
+        match kind {
+            Barycenter::Mean => self.average(),
+            Barycenter::FixedPoint => fixed_point::run(self, round == 0),
+            Barycenter::Greedy => greedy::run(self),
+            Barycenter::Tree => tree::run(self),
+            Barycenter::Kmeans => kmeans::run(self, round),
+            Barycenter::Fuzzy => fuzzy::run(self, round == 0),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What parties do to their V_j before they hand it over: align it, put noise on it, mask it.
+
+use ndarray::ArrayViewMut2;
+
+use fednmf_base::error::Result;
+use fednmf_comm::PartyCommunicator;
+use fednmf_comm::party_sum::PartySum;
+use fednmf_linalg::Real;
+use fednmf_privacy::{Declared, Protection, Releases};
+
+use super::server::{SUM_V, Server, UPLOAD};
+use crate::federated::rows::fnmf::align::Aligner;
+
+impl<T: Real> Server<T> {
+    /// The place of a hosted party among those of this rank, and what it hands over ← P_j V_j, aligned to V̄ by the party
+    /// itself.
+    pub fn align_to_mean(&mut self, party: usize, aligner: &mut Aligner<T>) {
+        let (k, n) = (self.k, self.n);
+        for upload in self.uploads.iter_mut().filter(|u| u.party == party) {
+            let mut moved = ArrayViewMut2::from_shape((k, n), &mut upload.share[..k * n]).expect("k x n values");
+            aligner.reset();
+            aligner.align(&self.mean.view(), &upload.values.view());
+            aligner.apply(&upload.values.view(), &mut moved);
+            upload.values.assign(&moved);
+        }
+    }
+
+    /// What the parties hand over leaves them: with noise, if there are `releases`, `relative` to V̄ where it is known to
+    /// what is near it. Returns how it is protected.
+    pub fn upload(&mut self, comm: &PartyCommunicator, releases: Option<&mut Releases>, relative: bool) -> Protection {
+        let known = relative.then(|| self.mean.as_slice().expect("in row order"));
+        let active = self.uploads.iter_mut().enumerate().filter(|(_, upload)| upload.active);
+        let values = active.map(|(hosted, upload)| (hosted, upload.values.as_slice_mut().expect("in row order")));
+        match releases {
+            Some(releases) => {
+                let noised: Vec<_> = comm
+                    .work("noise", || values.map(|(hosted, values)| releases.release(hosted, values, known)).collect());
+                comm.hand_over(UPLOAD, noised.iter())
+            }
+            None => comm.hand_over(UPLOAD, values.map(|(_, values)| Declared(values))),
+        }
+    }
+
+    /// V̄ ← max(V̄, 0): noise may have taken it below.
+    pub fn cut_below_zero(&mut self) {
+        self.mean.mapv_inplace(|x| x.max(T::zero()));
+    }
+
+    /// V̄ ← mean of what was taken, by a masked sum, in which every party has a part: those that do not take part add
+    /// zeros, and all of them their share of the noise. `scale` is the size of entries to expect. Collective.
+    ///
+    /// # Errors
+    /// As [`PartySum::sum`].
+    pub fn masked_mean(
+        &mut self,
+        comm: &PartyCommunicator,
+        party_sum: &mut PartySum,
+        releases: Option<&mut Releases>,
+        relative: bool,
+        scale: f64,
+    ) -> Result<()> {
+        let Server { uploads, mean, active, total, k, n, .. } = self;
+        let total = &mut total[..*k * *n];
+        match releases {
+            Some(releases) => {
+                let known = relative.then(|| mean.as_slice().expect("in row order"));
+                let fill = |hosted: usize, out: &mut [u64]| {
+                    let upload = &uploads[hosted];
+                    let message = upload.active.then(|| upload.values.as_slice().expect("in row order"));
+                    releases.release_words(hosted, message, known, out)
+                };
+                let sum = party_sum.sum_noised_words(comm, SUM_V, total.len(), fill);
+                let count = active.len().max(1) as f64;
+                // Differences from V̄ were added up, or the V_j themselves.
+                let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
+                for (x, sum) in mean.iter_mut().zip(sum) {
+                    *x = (known * *x + T::from_f64(releases.decode(*sum) / count)).max(T::zero());
+                }
+            }
+            None => {
+                uploads.iter_mut().filter(|u| !u.active).for_each(|u| u.values.fill(T::zero()));
+                let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
+                party_sum.sum(comm, SUM_V, scale, shares, total)?;
+                // Without any that has something to say, V̄ stays.
+                let count = active.iter().filter(|&&party| party_sum.includes(party)).count();
+                if count > 0 {
+                    mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::from_f64(count as f64));
+                }
+            }
+        }
+        Ok(())
+    }
+}

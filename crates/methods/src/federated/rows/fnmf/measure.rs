@@ -1,0 +1,132 @@
+//! How good the shared V̄ is for every party: the paper's measures, with the last local U_j and with U_j refitted.
+
+use ndarray::Array2;
+
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::{Joint, PartySum};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::{Real, gram};
+
+use crate::Measures;
+use crate::federated::rows::fnmf::align::{Aligner, How};
+use crate::federated::rows::fnmf::client::Client;
+use crate::shared::regularization::Penalties;
+
+/// Single numbers of each party, summed.
+pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
+
+const COUNT: usize = 11;
+/// Of these, the first are as large as squared errors and the last are drifts, whose scales differ from that of the others.
+const SQUARES: usize = 2;
+const DRIFTS: usize = COUNT - 3;
+
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here; ‖M‖_F² and the penalties of the run
+/// are public. Collective.
+///
+/// # Errors
+/// When an error is no number any more.
+pub fn measure<T: Real>(
+    comm: &PartyCommunicator,
+    party_sum: &mut PartySum,
+    (norm2, penalties): (f64, Penalties),
+    clients: &[Client<T>],
+    mean: &Array2<T>,
+    aligner: &mut Aligner<T>,
+) -> Result<Measures> {
+    let k = mean.nrows();
+    let mut solver = Pivoting::new(k);
+    let mut g = Array2::zeros((k, k));
+    let mut aligners = [aligner, &mut Aligner::new(How::Lap, k)];
+    let own: Vec<[f64; COUNT]> =
+        clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
+    let mut sums = [0.0; COUNT];
+    // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
+    // and none can swamp another.
+    let (squares, rest) = sums.split_at_mut(SQUARES);
+    let (rest, drifts) = rest.split_at_mut(DRIFTS - SQUARES);
+    let sum = |expected, term, out| Joint { tag: ERRORS, expected, term, out };
+    party_sum.sum_together(
+        comm,
+        &mut [
+            sum(norm2, &|hosted: usize| &own[hosted][..SQUARES], squares),
+            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][SQUARES..DRIFTS], rest),
+            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][DRIFTS..], drifts),
+        ],
+    )?;
+    let norm2 = norm2 * party_sum.share_left();
+    let [residual2, penalty, rmsd, refit, distance, gap, working, personal, drift, aligned, loss] = sums;
+    let rel_error = if norm2 > 0.0 {
+        (residual2 / norm2).sqrt()
+    } else if residual2 > 0.0 {
+        f64::INFINITY
+    } else {
+        0.0
+    };
+    let working = working.max(1.0);
+    let mut all = vec![
+        ("rel_error", rel_error),
+        ("rmsd", rmsd),
+        ("rmsd_refit", refit),
+        ("rmsd_mean", rmsd / working),
+        ("distance", distance),
+        ("drift", drift),
+        ("drift_aligned", aligned),
+        ("barycenter_loss", loss),
+        ("orthogonality_gap", gap / working),
+        ("personal_components", personal),
+    ];
+    all.extend(penalties.objective(0.5 * residual2, penalty));
+    Ok(all)
+}
+
+/// The terms of one party; a party without rows has none.
+fn of_client<T: Real>(
+    client: &Client<T>,
+    mean: &Array2<T>,
+    [aligner, one_to_one]: &mut [&mut Aligner<T>; 2],
+    solver: &mut Pivoting,
+    g: &mut Array2<T>,
+) -> [f64; COUNT] {
+    if client.is_empty() {
+        return [0.0; COUNT];
+    }
+    let block = &client.block;
+    let (rows, n) = block.shape();
+    let (order, k) = (block.order(), mean.nrows());
+    // The whole of what stands against U_j here, in the block's memory order.
+    let effective = client.effective(mean);
+    let mut v = order.zeros(n, k);
+    v.assign(&effective.t());
+    let residual2 = client.residual2(&client.u, &v);
+
+    let (mut refitted, mut rhs) = (client.u.clone(), order.zeros(rows, k));
+    block.mul(&v.view(), &mut rhs.view_mut());
+    gram(&v.view(), &mut g.view_mut());
+    let Penalties { u: of_u, v: of_v } = client.penalties;
+    client.fit(&mut refitted, &v, (&rhs.view(), g), solver);
+    let refit2 = client.residual2(&refitted, &v);
+
+    let squares =
+        |f: &dyn Fn(usize, usize) -> f64| -> f64 { (0..k).map(|l| (0..n).map(|j| f(l, j).powi(2)).sum::<f64>()).sum() };
+    let drift = squares(&|l, j| client.v[[j, l]].as_f64() - mean[[l, j]].as_f64());
+    aligner.reset();
+    aligner.align(&client.v.t(), &mean.view());
+    let mut moved = Array2::zeros((k, n));
+    aligner.apply(&mean.view(), &mut moved.view_mut());
+    let aligned = squares(&|l, j| {
+        if aligner.is_aligned(l) { client.v[[j, l]].as_f64() - moved[[l, j]].as_f64() } else { 0.0 }
+    });
+    // (4) is a minimum over all alignments, whichever the method uses; one to one, so that all methods have the same measure.
+    one_to_one.reset();
+    one_to_one.align(&client.v.t(), &mean.view());
+    one_to_one.apply(&mean.view(), &mut moved.view_mut());
+    let loss = 0.5 * squares(&|l, j| client.v[[j, l]].as_f64() - moved[[l, j]].as_f64());
+    let gap = aligner.orthogonality_gap();
+    let personal = client.own_count() as f64;
+    let entries = client.observed().max(1) as f64;
+    let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
+    // A personal component is penalised in the place of the shared one.
+    let penalty = of_u.value(&client.u.view()) + of_v.value(&v.view());
+    [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
+}

@@ -1,0 +1,399 @@
+//! Joint NMF of several matrices with the same columns: integrative NMF (Yang and Michailidis, "A non-negative matrix
+//! factorization method for detecting modules in heterogeneous omics multi-modal data", Bioinformatics 32, 2016), as in
+//! LIGER (Welch et al., Cell 177, 2019). Party i holds rows X_i, and
+//!
+//! ½ Σ_i ‖X_i − U_i (V + W_i)ᵀ‖² + ½ λ Σ_i ‖U_i W_iᵀ‖²
+//!
+//! is minimised over U_i, V, W_i ≥ 0: the components V are shared, and W_i is what party i has of them on its own. An
+//! iteration updates three blocks, each a row-wise nonnegative least squares problem. Gram matrix and right-hand side are
+//!
+//! | block | Gram matrix | right-hand side |
+//! | --- | --- | --- |
+//! | U_i | (V + W_i)ᵀ(V + W_i) + λ W_iᵀW_i | X_i (V + W_i) |
+//! | W_i | (1 + λ) U_iᵀU_i | X_iᵀU_i − V U_iᵀU_i |
+//! | V | Σ_i U_iᵀU_i | Σ_i (X_iᵀU_i − W_i U_iᵀU_i) |
+//!
+//! so U_i and W_i never leave their party, and V needs two sums over parties, which can be masked. V is the last block:
+//! the first sums are then of U_i that were fitted to private data, not of a start that others know.
+
+use std::ops::Range;
+
+use ndarray::Array2;
+
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::state::OWN_PART;
+use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_linalg::nls::Penalty;
+use fednmf_linalg::{Block, Order, Real, gram};
+use fednmf_privacy::Private;
+
+use crate::cost::{Cost, Kernel, Shape, Workload};
+use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::method::{Groups, Method};
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::shared::extrapolation::inner;
+use crate::shared::init;
+use crate::shared::least_squares::{LeastSquaresUpdate, Update};
+use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::{Algorithm, Measures, Problem};
+
+/// The largest λ. W_i is about as small as 1/λ, and the squares of its entries must be numbers in f32.
+const MOST_PENALTY: f64 = 1e12;
+
+/// Parameters of integrative NMF.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct InmfArgs {
+    /// Weight of the penalty on the parties' own parts, the lambda of LIGER: the larger, the more is shared
+    #[arg(long, value_name = "X", default_value = "5", value_parser = parameters::number(0.0, MOST_PENALTY))]
+    pub own_penalty: f64,
+    /// Update of a factor from its Gram matrix and right-hand side
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Bpp)]
+    pub update: Update,
+    /// Sweeps of a factor in an iteration, with --update hals
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
+    pub local_iters: usize,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub secure_sum: SecureSumArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub threshold: ThresholdArgs,
+}
+
+impl Method for InmfArgs {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "inmf",
+        aliases: &[],
+        summary: "joint NMF of several matrices: components that all share, and each party's own part of them (LIGER)",
+        paper: "Yang and Michailidis 2016; Welch et al. 2019 (LIGER)",
+        partition: Partition::PartyRows,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::Objective,
+        dp: DifferentialPrivacy::Refused("nothing bounds what one party adds to its exact sums"),
+        limits: Some([
+            "It is not safe in stated terms: exact sums have no known bound on what they tell; --secure-sum hides their terms only,",
+            "with two parties not even these. Evaluations (--eval-every 0) are sums too.",
+        ]),
+        messages: &[
+            MessageSpec::new(PRODUCT, "n x k", "each iteration"),
+            MessageSpec::new(
+                masked(PRODUCT),
+                "n x k and k x k, the Gram matrix, as one",
+                "each iteration, with --secure-sum",
+            ),
+            MessageSpec::new(GRAM, "k x k", "each iteration"),
+            MessageSpec::new(metrics::RESIDUAL, "2", "each evaluation"),
+            MessageSpec::new(masked(metrics::RESIDUAL), "2", "the same, with --secure-sum"),
+            LARGEST_TERM,
+            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+        ],
+    };
+
+    fn groups(&self) -> Groups<'_> {
+        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), ..Groups::default() }
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        let Workload { m, n, k, word, stored: all_stored, .. } = *workload;
+        let (parties, hosted) = workload.parties(ranks);
+        let rows = m.div_ceil(parties) * hosted;
+        let stored = workload.part(rows, n);
+        let mut cost = Cost::default();
+        let (product, square) = (2.0 * k as f64, 2.0 * (k * k) as f64);
+        cost.add(Kernel::Mul, product * stored, product * all_stored);
+        cost.add(Kernel::Tmul, product * stored, product * all_stored);
+        let own_grams = if self.own_penalty > 0.0 { 2 } else { 1 };
+        let grams = |rows: usize, parties: usize| square * (rows + own_grams * parties * n) as f64;
+        cost.add(Kernel::Gram, grams(rows, hosted), grams(m, parties));
+        let (kernel, passes) = match self.update {
+            Update::Bpp => (Kernel::Pivot, 1.0),
+            Update::Hals => (Kernel::Sweep, self.local_iters as f64),
+        };
+        // Every rank updates the whole V.
+        let updates =
+            |rows: usize, parties: usize, ranks: usize| passes * square * (rows + (parties + ranks) * n) as f64;
+        cost.add(kernel, updates(rows, hosted, 1), updates(m, parties, ranks));
+        // V UᵀU and W UᵀU are loops over rows and k × k numbers, as a sweep is.
+        let between = 2.0 * square * n as f64;
+        cost.add(Kernel::Sweep, between * hosted as f64, between * parties as f64);
+        let sums = [(PRODUCT, n * k), (GRAM, k * k)];
+        self.secure_sum.add_cost(Some(&self.threshold), &mut cost, (ranks, parties), &sums, (word, 1));
+        cost.data = workload.block(rows, stored);
+        let own = rows / hosted;
+        cost.shape = Shape { block: (own, n), updated: own.max(n), gram: own.max(n), ..Shape::default() };
+        cost.factors = workload.bytes((2 * rows + (2 * hosted + 4) * n) * k) + (16 * n * k) as f64;
+        Ok(Some(cost))
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
+
+/// The right-hand side of V's update, summed over parties.
+const PRODUCT: MessageTag = MessageTag::new("sum of X_r'U_r - W_r U_r'U_r", Payload::Product);
+const GRAM: MessageTag = MessageTag::new("sum of U_r'U_r", Payload::Gram);
+
+/// A party: its rows, its factors, and its terms of the sums.
+struct Member<T: Real> {
+    index: usize,
+    /// X_i, rows × n
+    block: Private<Block<T>>,
+    /// U_i, rows × k
+    u: Private<Array2<T>>,
+    /// The right-hand side of U_i's update, rows × k
+    rhs: Array2<T>,
+    /// W_i, n × k
+    own: Private<Array2<T>>,
+    /// X_iᵀU_i − W_i U_iᵀU_i, n × k
+    product: Array2<T>,
+    /// U_iᵀU_i, k × k
+    gram: Array2<T>,
+}
+
+/// Memory that the parties of a rank share.
+struct Scratch<T> {
+    /// V + W_i, and then the right-hand side of W_i's update; n × k
+    combined: Array2<T>,
+    /// k × k
+    gram: Array2<T>,
+    /// W_iᵀW_i, k × k
+    own_gram: Array2<T>,
+}
+
+struct Inmf<T: Real> {
+    comm: PartyCommunicator,
+    party_sum: PartySum,
+    update: LeastSquaresUpdate,
+    members: Vec<Member<T>>,
+    /// V, n × k
+    v: Array2<T>,
+    /// The sums that V is updated from, n × k and k × k
+    rhs: Array2<T>,
+    gram: Array2<T>,
+    scratch: Scratch<T>,
+    /// λ
+    own_penalty: f64,
+    norm2: f64,
+    /// The sizes of the entries of both sums to expect.
+    expected: [f64; 2],
+    iteration: usize,
+}
+
+fn build<T: Real>(args: &InmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let (m, n, norm2) = (data.header.rows, data.header.cols, data.statistics.norm2);
+    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let order = if data.header.sparse { Order::Rows } else { Order::Components };
+    let mut members = Vec::new();
+    for (mut block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
+        block.prepare(kernel, k)?;
+        let rows: Range<usize> = data.cuts.rows[index].clone();
+        let mut u = order.zeros(rows.len(), k);
+        init::u(seed, &rows, scale, u.view_mut());
+        members.push(Member {
+            index,
+            block: Private::new(block),
+            rhs: order.zeros(rows.len(), k),
+            u: Private::new(u),
+            own: Private::new(order.zeros(n, k)),
+            product: order.zeros(n, k),
+            gram: Array2::zeros((k, k)),
+        });
+    }
+    let mut v = order.zeros(n, k);
+    init::v(seed, &(0..n), scale, v.view_mut());
+    let rows = m as f64;
+    Ok(Box::new(Inmf {
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
+        comm,
+        update: LeastSquaresUpdate::new(args.update == Update::Bpp, args.local_iters, k),
+        members,
+        v,
+        rhs: order.zeros(n, k),
+        gram: Array2::zeros((k, k)),
+        scratch: Scratch { combined: order.zeros(n, k), gram: Array2::zeros((k, k)), own_gram: Array2::zeros((k, k)) },
+        own_penalty: args.own_penalty,
+        norm2,
+        // With U as large as at its start.
+        expected: [rows * (norm2 / (rows * n as f64)).sqrt() * scale, rows * scale * scale],
+        iteration: 0,
+    }))
+}
+
+/// X ← X − F G, for X and F n × k in the same memory order, and G k × k.
+fn subtract_product<T: Real>(x: &mut Array2<T>, f: &Array2<T>, g: &Array2<T>) {
+    if x.is_standard_layout() {
+        for (mut x, f) in x.rows_mut().into_iter().zip(f.rows()) {
+            for (&f, g) in f.iter().zip(g.rows()) {
+                x.scaled_add(-f, &g);
+            }
+        }
+    } else {
+        for (mut x, g) in x.columns_mut().into_iter().zip(g.columns()) {
+            for (f, &g) in f.columns().into_iter().zip(g) {
+                x.scaled_add(-g, &f);
+            }
+        }
+    }
+}
+
+impl<T: Real> Member<T> {
+    /// Updates U_i and W_i, and computes the terms of the sums for V's update.
+    fn step(
+        &mut self,
+        comm: &PartyCommunicator,
+        update: &mut LeastSquaresUpdate,
+        v: &Array2<T>,
+        scratch: &mut Scratch<T>,
+        lambda: T,
+    ) {
+        let Member { block, u, rhs, own, product, gram: of_u, .. } = self;
+        let Scratch { combined, gram: g, own_gram } = scratch;
+        comm.work("product X (V + W)", || {
+            combine(v, own, combined);
+            gram(&combined.view(), &mut g.view_mut());
+            if lambda > T::zero() {
+                gram(&own.view(), &mut own_gram.view_mut());
+                g.scaled_add(lambda, own_gram);
+            }
+            block.mul(&combined.view(), &mut rhs.view_mut());
+        });
+        comm.work("update", || update.apply(u, rhs, g, Penalty::NONE));
+        comm.work("product X'U", || {
+            gram(&u.view(), &mut of_u.view_mut());
+            block.tmul(&u.view(), &mut product.view_mut());
+            combined.assign(product);
+            subtract_product(combined, v, of_u);
+            // Divided by 1 + λ, so that the Gram matrix is that of the sum.
+            let share = (T::one() + lambda).recip();
+            combined.mapv_inplace(|x| x * share);
+        });
+        comm.work("update", || {
+            update.apply(own, combined, of_u, Penalty::NONE);
+            subtract_product(product, own, of_u);
+        });
+    }
+
+    /// ‖X_i − U_i (V + W_i)ᵀ‖² and ‖U_i W_iᵀ‖².
+    fn errors(&self, v: &Array2<T>, scratch: &mut Scratch<T>) -> [f64; 2] {
+        let Scratch { combined, gram: g, own_gram } = scratch;
+        combine(v, &self.own, combined);
+        gram(&self.u.view(), &mut g.view_mut());
+        gram(&self.own.view(), &mut own_gram.view_mut());
+        let residual2 = self.block.residual2(&self.u.view(), &combined.view());
+        [residual2.max(0.0), inner(&g.view(), &own_gram.view()).max(0.0)]
+    }
+}
+
+/// combined ← V + W
+fn combine<T: Real>(v: &Array2<T>, own: &Array2<T>, combined: &mut Array2<T>) {
+    ndarray::Zip::from(combined).and(v).and(own).for_each(|sum, &v, &own| *sum = v + own);
+}
+
+/// All entries of a factor in memory order.
+fn entries<T>(factor: &Array2<T>) -> &[T] {
+    factor.as_slice_memory_order().expect("factors are contiguous")
+}
+
+/// As [`entries`].
+fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
+    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+}
+
+impl<T: Real> Inmf<T> {
+    fn iterate(&mut self) -> Result<()> {
+        let Inmf { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
+        let lambda = T::from_f64(*own_penalty);
+        members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
+        let product = |hosted: usize| entries(&members[hosted].product);
+        let of_u = |hosted: usize| entries(&members[hosted].gram);
+        let [of_product, of_gram] = *expected;
+        party_sum.sum_together(
+            comm,
+            &mut [
+                Joint { tag: PRODUCT, expected: of_product, term: &product, out: entries_mut(rhs) },
+                Joint { tag: GRAM, expected: of_gram, term: &of_u, out: entries_mut(gram) },
+            ],
+        )?;
+        comm.work("update", || update.apply(v, rhs, gram, Penalty::NONE));
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for Inmf<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let Inmf { comm, party_sum, members, v, scratch, own_penalty, norm2, .. } = self;
+        let each: Vec<[f64; 2]> = members.iter().map(|member| member.errors(v, scratch)).collect();
+        let mut sums = [0.0; 2];
+        party_sum.sum(comm, metrics::RESIDUAL, *norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sums)?;
+        let [residual2, own2] = sums.map(|sum| sum.max(0.0));
+        let norm2 = *norm2 * party_sum.share_left();
+        let mut all = vec![
+            ("rel_error", metrics::relative(residual2, norm2)),
+            (Measure::Objective.key(), 0.5 * (residual2 + *own_penalty * own2)),
+            ("own_part", metrics::relative(own2, norm2)),
+        ];
+        all.extend(party_sum.losses());
+        Ok(all)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = vec![Piece::shared("V", self.v.nrows(), 0, self.v.view())];
+        for member in &self.members {
+            pieces.push(Piece::private("U", member.index, member.u.view()));
+            pieces.push(Piece::private(OWN_PART, member.index, member.own.view()));
+        }
+        pieces
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.v.view_mut())?;
+        for member in &mut self.members {
+            let owner = Owner::Party(member.index);
+            saved.rows("U", owner, 0, member.u.view_mut())?;
+            saved.rows(OWN_PART, owner, 0, member.own.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::ShapeBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_product_is_subtracted_in_either_memory_order() {
+        let number = |(i, j): (usize, usize)| (3 * i + 7 * j) as f64 % 5.0 - 1.0;
+        let g = Array2::from_shape_fn((3, 3), number);
+        let (x, f) = (Array2::from_shape_fn((6, 3), number), Array2::from_shape_fn((6, 3), |(i, j)| number((j, i))));
+        let expected = &x - &f.dot(&g);
+        let by_columns = |a: &Array2<f64>| Array2::from_shape_fn((6, 3).f(), |at| a[at]);
+        for (mut x, f) in [(x.clone(), f.clone()), (by_columns(&x), by_columns(&f))] {
+            subtract_product(&mut x, &f, &g);
+            assert_eq!(x, expected);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! A method: the type of its parameters ([`Method`]), and its type-erased forms ([`Entry`], [`ConfiguredMethod`]),
+//! for code that treats all methods alike.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Command};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_linalg::Real;
+
+use super::cost::{Cost, Workload};
+use super::description::Description;
+use super::effect;
+use super::parameters::Missing;
+use super::shared::dp::DpArgs;
+use super::shared::grid::GridArgs;
+use super::shared::init::InitArgs;
+use super::shared::missing::{MissingArgs, PartyMissing, PartyMissingArgs};
+use super::shared::regularization::RegularizationArgs;
+use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
+use super::shared::sketched_step::StepArgs;
+use super::{Algorithm, Problem};
+use crate::metrics::Measure;
+
+/// The groups of parameters that parts of the program other than the method serve; `None` where a method has no such
+/// parameters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Groups<'a> {
+    pub grid: Option<&'a GridArgs>,
+    pub init: Option<&'a InitArgs>,
+    pub missing: Option<&'a MissingArgs>,
+    pub party_missing: Option<&'a PartyMissingArgs>,
+    pub regularization: Option<&'a RegularizationArgs>,
+    pub secure_sum: Option<&'a SecureSumArgs>,
+    pub threshold: Option<&'a ThresholdArgs>,
+    pub dp: Option<&'a DpArgs>,
+    pub step: Option<&'a StepArgs>,
+    /// Whether parties take their turns in real time.
+    pub real_time: bool,
+    /// Where the order of merges is to be written.
+    pub record_order: Option<&'a Path>,
+    /// The order of merges that is repeated.
+    pub replay: Option<&'a Path>,
+}
+
+impl Groups<'_> {
+    /// Whether a factor has a penalty.
+    pub fn is_regularized(&self) -> bool {
+        self.regularization.is_some_and(RegularizationArgs::is_on)
+    }
+
+    /// Whether the method has an option that leaves missing entries out.
+    pub fn can_leave_out(&self) -> bool {
+        self.missing.is_some() || self.party_missing.is_some()
+    }
+
+    /// Whether NaN in the data marks missing entries.
+    pub fn takes_nan(&self) -> bool {
+        self.missing.is_some_and(|group| group.missing == Missing::Nan)
+            || self.party_missing.is_some_and(|group| group.missing == PartyMissing::Nan)
+    }
+
+    /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, the objective
+    /// with penalties, otherwise that of the method.
+    pub fn measure(&self, method: &Description) -> Measure {
+        let held_out = |group: &MissingArgs| group.holdout > 0.0 || group.missing.marks().is_some();
+        if self.missing.is_some_and(held_out) {
+            Measure::HeldoutRmse
+        } else if self.is_regularized() {
+            Measure::Objective
+        } else {
+            method.measure
+        }
+    }
+
+    /// Checks each group, and the groups against each other.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self, method: &Description) -> Result<()> {
+        if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
+            threshold.check(sum, self.dp.is_some_and(DpArgs::is_on))?;
+        }
+        self.dp.zip(method.protects()).map_or(Ok(()), |(dp, unit)| dp.check(unit))
+    }
+}
+
+/// A method: the type of its parameters. Doc comments of the fields are the options' help.
+pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    const DESCRIPTION: &'static Description;
+
+    /// Checks, before any data is read, what the parsers of the values cannot: parameters that exclude each other, values
+    /// that this method does not support. [`Groups::check`] has the checks of sums and noise.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Why the method does not take an option of other methods (`name` without dashes), where there is more to say than that
+    /// it does not.
+    fn why_not(_name: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// The shared groups among the parameters. An option of a group that is missing here has no effect, which a test of
+    /// the registry refuses.
+    fn groups(&self) -> Groups<'_> {
+        Groups::default()
+    }
+
+    /// Whether sums over parties are masked.
+    fn masks_sums(&self) -> bool {
+        self.groups().secure_sum.is_some_and(|sum| sum.secure_sum)
+    }
+
+    /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
+    /// Only `auto` chooses.
+    fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
+        None
+    }
+
+    /// What an iteration costs on `ranks` ranks, without the largest terms of exact sums; `None` without a formula.
+    ///
+    /// # Errors
+    /// When a parameter does not fit the shape.
+    fn cost(&self, _workload: &Workload, _ranks: usize) -> Result<Option<Cost>> {
+        Ok(None)
+    }
+
+    /// As [`Method::cost`], where each rank reads its rows of the data from the file in each pass, in panels that are not
+    /// counted; `None` if the method needs its data in memory.
+    fn streamed_cost(&self, _workload: &Workload, _ranks: usize) -> Option<Cost> {
+        None
+    }
+
+    /// Makes the algorithm from its problem.
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
+}
+
+/// What `auto` chooses by.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixShape {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub sparse: bool,
+    /// Whether its rows have to be read from the file in each pass, since memory cannot hold them.
+    pub streamed: bool,
+}
+
+/// A method that `auto` has chosen.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    pub method: Arc<dyn ConfiguredMethod>,
+    pub why: &'static str,
+}
+
+/// A method with checked parameters.
+pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
+    fn description(&self) -> &'static Description;
+
+    /// Names and values of all parameters, for trace, output and checkpoint.
+    fn parameters(&self) -> Map<String, Value>;
+
+    /// See [`Method::check`].
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()>;
+
+    fn groups(&self) -> Groups<'_>;
+
+    /// See [`Method::masks_sums`].
+    fn masks_sums(&self) -> bool;
+
+    /// See [`Method::choose`].
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
+
+    /// See [`Method::cost`].
+    ///
+    /// # Errors
+    /// When a parameter does not fit the shape.
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>>;
+
+    /// See [`Method::streamed_cost`].
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost>;
+
+    /// See [`Method::build`].
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>;
+
+    /// See [`Method::build`].
+    ///
+    /// # Errors
+    /// When the parameters do not fit the data.
+    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>;
+}
+
+impl<M: Method> ConfiguredMethod for M {
+    fn description(&self) -> &'static Description {
+        M::DESCRIPTION
+    }
+
+    fn parameters(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            other => unreachable!("parameters are a struct of plain values, not {other:?}"),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        Method::groups(self).check(M::DESCRIPTION)?;
+        Method::check(self)
+    }
+
+    fn groups(&self) -> Groups<'_> {
+        Method::groups(self)
+    }
+
+    fn masks_sums(&self) -> bool {
+        Method::masks_sums(self)
+    }
+
+    fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
+        Method::choose(self, matrix)
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Method::cost(self, workload, ranks)
+    }
+
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        Method::streamed_cost(self, workload, ranks)
+    }
+
+    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+        self.build(problem)
+    }
+
+    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
+        self.build(problem)
+    }
+}
+
+/// A method of the registry, whatever the type of its parameters.
+pub trait Entry: Sync {
+    fn description(&self) -> &'static Description;
+
+    /// The method's options, for help, reference, man page and completions.
+    fn options(&self) -> Vec<clap::Arg>;
+
+    /// The method with the parameters that were typed, its defaults for the rest.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>>;
+
+    /// The method with all its defaults.
+    fn defaults(&self) -> Arc<dyn ConfiguredMethod>;
+
+    /// See [`Method::why_not`].
+    fn why_not(&self, name: &str) -> Option<&'static str>;
+
+    /// Whether the method takes `--name`.
+    fn takes(&self, name: &str) -> bool {
+        self.options().iter().any(|arg| arg.get_long() == Some(name))
+    }
+}
+
+impl<M: Method> Entry for PhantomData<M> {
+    fn description(&self) -> &'static Description {
+        M::DESCRIPTION
+    }
+
+    fn why_not(&self, name: &str) -> Option<&'static str> {
+        M::why_not(name)
+    }
+
+    fn options(&self) -> Vec<clap::Arg> {
+        let heading = format!("Options of {}", M::DESCRIPTION.name);
+        let command = M::augment_args(Command::new("fednmf"));
+        // Negative numbers reach our own parsers, which say what the option must be.
+        let tidy = |arg: &clap::Arg| {
+            let arg = arg.clone().help_heading(heading.clone());
+            if arg.get_action().takes_values() { arg.allow_hyphen_values(true) } else { arg }
+        };
+        command.get_arguments().map(tidy).collect()
+    }
+
+    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
+        effect::check(matches)?;
+        let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
+        Method::groups(&method).check(M::DESCRIPTION)?;
+        Method::check(&method)?;
+        Ok(Arc::new(method))
+    }
+
+    fn defaults(&self) -> Arc<dyn ConfiguredMethod> {
+        Arc::new(defaults::<M>())
+    }
+}
+
+/// The registry's entry of a method.
+pub const fn entry<M: Method>() -> &'static dyn Entry {
+    &PhantomData::<M>
+}
+
+/// A method with all its defaults.
+pub fn defaults<M: Method>() -> M {
+    let matches = M::augment_args(Command::new("fednmf")).get_matches_from(["fednmf"]);
+    M::from_arg_matches(&matches).expect("every parameter has a default")
+}

@@ -1,0 +1,194 @@
+//! Measures of a factorisation, always computed in f64.
+
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
+
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_linalg::nls::divergence::{divergence_of, dot};
+use fednmf_linalg::simd::dispatch;
+use fednmf_linalg::{Block, Real, over_rows};
+
+/// The measure that a method is about: the one that progress and summary lead with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// ‖M − UVᵀ‖_F / ‖M‖_F.
+    RelativeError,
+    /// Sum over the parties of the root mean squared deviation of their rows.
+    Rmsd,
+    /// Harmonic mean of precision and recall of the ones.
+    F1,
+    /// Generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of the fit f = (UVᵀ)_ij from the entries m.
+    Divergence,
+    /// β-divergence of the fit from the entries.
+    BetaDivergence,
+    /// Mean over the parties of ‖Z_i − X Y_i‖_F / ‖Z_i‖_F.
+    Nmse,
+    /// Root mean squared error on the entries that were held out.
+    HeldoutRmse,
+    /// What a regularised method minimises: ½‖M − UVᵀ‖_F², or the divergence, and the penalties on the factors.
+    Objective,
+}
+
+impl Measure {
+    /// Its key among a method's measures, in trace and output.
+    pub fn key(self) -> &'static str {
+        match self {
+            Measure::RelativeError => "rel_error",
+            Measure::Rmsd => "rmsd",
+            Measure::F1 => "f1",
+            Measure::Divergence => "kl_divergence",
+            Measure::BetaDivergence => "beta_divergence",
+            Measure::Nmse => "nmse",
+            Measure::HeldoutRmse => "heldout_rmse",
+            Measure::Objective => "objective",
+        }
+    }
+
+    /// Its name in a sentence.
+    pub fn label(self) -> &'static str {
+        match self {
+            Measure::RelativeError => "relative error",
+            Measure::Rmsd => "RMSD",
+            Measure::F1 => "F1",
+            Measure::Divergence => "KL divergence",
+            Measure::BetaDivergence => "beta divergence",
+            Measure::Nmse => "NMSE",
+            Measure::HeldoutRmse => "held-out RMSE",
+            Measure::Objective => "objective",
+        }
+    }
+
+    /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.
+    pub fn loss(self, value: f64) -> f64 {
+        if self == Measure::F1 { 1.0 - value } else { value }
+    }
+
+    /// This measure and its value, then the objective with penalties, if there is one, and the relative error, where
+    /// these are others: what is shown of an evaluation.
+    pub fn leading(self, value: impl Fn(&str) -> Option<f64>) -> Vec<(Measure, f64)> {
+        let others = [Measure::Objective, Measure::RelativeError].into_iter().filter(|other| *other != self);
+        std::iter::once(self).chain(others).filter_map(|measure| Some((measure, value(measure.key())?))).collect()
+    }
+}
+
+/// Why a divergence is infinite, if it is.
+pub fn note_infinite(divergence: f64) -> Option<&'static str> {
+    (divergence == f64::INFINITY)
+        .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
+}
+
+/// The term of a rank in an evaluation.
+pub const RESIDUAL: MessageTag = MessageTag::new("evaluation: squared residual", Payload::Scalar);
+
+/// The relative error ‖M − UVᵀ‖_F / ‖M‖_F from the blocks (X, A, B) of all ranks with X ≈ A Bᵀ, which partition M;
+/// `norm2` is ‖M‖_F². For M = 0 the error is 0 if the product is zero, otherwise infinite. Collective.
+pub fn relative_error<'a, T: Real>(
+    comm: &Communicator,
+    norm2: f64,
+    blocks: impl Iterator<Item = (&'a Block<T>, ArrayView2<'a, T>, ArrayView2<'a, T>)>,
+) -> f64 {
+    let mut residual: [f64; 1] = [blocks.map(|(x, a, b)| x.residual2(&a, &b)).sum()];
+    comm.sum(RESIDUAL, &mut residual);
+    relative(residual[0], norm2)
+}
+
+/// The term of a rank in the value of the penalties.
+pub const PENALTY: MessageTag = MessageTag::new("evaluation: penalty", Payload::Scalar);
+
+/// The term of a rank in an evaluation of the divergence.
+pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
+
+/// The generalised Kullback-Leibler divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole
+/// V (n × k): infinite if the fit of a nonzero entry is 0. Work ∝ (rows + n + nonzeros) k.
+fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    let mut columns = vec![0.0; u.ncols()];
+    v.rows().into_iter().for_each(|v| columns.iter_mut().zip(v).for_each(|(sum, v)| *sum += v.as_f64()));
+    // Those of the rows, which are added up in order: the sum does not depend on the number of threads.
+    let mut divergences = Array2::zeros((u.nrows(), 1));
+    over_rows(&mut divergences.view_mut(), &|first, mut rows: ArrayViewMut2<'_, f64>| {
+        dispatch(
+            #[inline(always)]
+            || {
+                for (i, divergence) in rows.iter_mut().enumerate() {
+                    *divergence = kl_divergence_of_row((x, first + i), u.row(first + i), v, &columns);
+                }
+            },
+        );
+    });
+    divergences.sum()
+}
+
+/// That of a row of X from u·V, for the sums of the columns of V.
+#[inline(always)]
+fn kl_divergence_of_row<T: Real>(
+    (x, row): (&Block<T>, usize),
+    u: ArrayView1<'_, T>,
+    v: &ArrayView2<'_, T>,
+    columns: &[f64],
+) -> f64 {
+    let mut divergence = u.iter().zip(columns).map(|(u, sum)| u.as_f64() * sum).sum::<f64>();
+    x.for_each_nonzero(row, |j, m| {
+        let (v, m) = (v.row(j), m.as_f64());
+        let fit: f64 = match (u.as_slice(), v.as_slice()) {
+            (Some(u), Some(v)) => dot(u, v, T::as_f64),
+            _ => u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum(),
+        };
+        divergence += m * (m / fit).ln() - m;
+    });
+    divergence
+}
+
+/// The β-divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole V (n × k):
+/// Σ (x^β + (β − 1) f^β − β x f^(β−1)) / (β (β − 1)), and its limits for β = 0 and 1. Work ∝ nonzeros × k for β = 1, else
+/// ∝ rows × columns × k.
+pub fn own_divergence<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    if beta == 1.0 { own_kl_divergence(x, u, v) } else { divergence_of(beta, x, u, v) }
+}
+
+/// As [`beta_divergence`] with β = 1.
+pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+    beta_divergence(comm, 1.0, x, u, v)
+}
+
+/// The sum of [`own_divergence`] over the blocks of all ranks. Collective.
+pub fn beta_divergence<T: Real>(
+    comm: &Communicator,
+    beta: f64,
+    x: &Block<T>,
+    u: &ArrayView2<'_, T>,
+    v: &ArrayView2<'_, T>,
+) -> f64 {
+    let mut divergence = [own_divergence(beta, x, u, v)];
+    comm.sum(DIVERGENCE, &mut divergence);
+    divergence[0]
+}
+
+/// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].
+pub fn relative(residual2: f64, norm2: f64) -> f64 {
+    if norm2 > 0.0 {
+        f64::sqrt(residual2.max(0.0) / norm2)
+    } else if residual2 > 0.0 {
+        f64::INFINITY
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relative_error_follows_the_measure_that_leads() {
+        let value = |key: &str| (key != "rmsd" && key != "objective").then_some(if key == "f1" { 0.9 } else { 0.3 });
+        assert_eq!(Measure::F1.leading(value), [(Measure::F1, 0.9), (Measure::RelativeError, 0.3)]);
+        assert_eq!(Measure::RelativeError.leading(value), [(Measure::RelativeError, 0.3)]);
+        // A measure that was not computed is left out.
+        assert_eq!(Measure::Rmsd.leading(value), [(Measure::RelativeError, 0.3)]);
+        let penalised = |key: &str| ["heldout_rmse", "objective", "rel_error"].contains(&key).then_some(0.5);
+        let measures =
+            |leading: Measure| leading.leading(penalised).into_iter().map(|(shown, _)| shown).collect::<Vec<_>>();
+        let all = [Measure::HeldoutRmse, Measure::Objective, Measure::RelativeError];
+        assert_eq!(measures(Measure::HeldoutRmse), all);
+        assert_eq!(measures(Measure::Objective), all[1..]);
+    }
+}

@@ -1,0 +1,500 @@
+//! Types and parsers of parameter values: what an option can hold beyond a plain number or one of a list of words.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use fednmf_base::units;
+
+/// The outcome of parsing what was typed for one option; the error says what it must be.
+pub type Parsed<V> = std::result::Result<V, String>;
+
+/// A value, or `auto`: the method chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Auto<V> {
+    #[default]
+    Auto,
+    Given(V),
+}
+
+impl<V: Copy> Auto<V> {
+    /// The value that was given; `None` for `auto`.
+    pub fn given(self) -> Option<V> {
+        match self {
+            Auto::Auto => None,
+            Auto::Given(value) => Some(value),
+        }
+    }
+}
+
+impl<V: Serialize> Serialize for Auto<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Auto::Auto => serializer.serialize_str("auto"),
+            Auto::Given(value) => value.serialize(serializer),
+        }
+    }
+}
+
+/// A value, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(untagged)]
+pub enum OrNone<V> {
+    #[default]
+    None,
+    Given(V),
+}
+
+impl<V> OrNone<V> {
+    /// The value that was given.
+    pub fn as_ref(&self) -> Option<&V> {
+        match self {
+            OrNone::None => None,
+            OrNone::Given(value) => Some(value),
+        }
+    }
+}
+
+/// A whole number of at least `least`, also as 1_000_000 or 1e6.
+pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sync + 'static {
+    move |text| {
+        let parsed = units::whole_number(text).filter(|&c| c >= least);
+        parsed.ok_or_else(|| format!("must be a whole number of at least {least}"))
+    }
+}
+
+/// A seed of random numbers.
+pub fn seed(text: &str) -> Parsed<u64> {
+    text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
+}
+
+/// A whole number, also as 1_000_000, 1e6 or 2.5e5.
+pub fn whole_number(text: &str) -> Parsed<usize> {
+    units::whole_number(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
+}
+
+/// Any number; what it may be depends on other options.
+pub fn any_number(text: &str) -> Parsed<f64> {
+    text.parse().map_err(|_| "must be a number".into())
+}
+
+/// A number from `least` to `most`.
+pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + Send + Sync + 'static {
+    move |text| {
+        text.parse().ok().filter(|x: &f64| x.is_finite() && (least..=most).contains(x)).ok_or_else(|| {
+            if most.is_finite() {
+                format!("must be a number from {least} to {most}")
+            } else {
+                format!("must be a number of at least {least}")
+            }
+        })
+    }
+}
+
+/// What `parse` accepts, or `auto`.
+pub fn auto<V: 'static>(
+    parse: impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Parsed<Auto<V>> + Clone + Send + Sync + 'static {
+    move |text| match text {
+        "auto" => Ok(Auto::Auto),
+        _ => parse(text).map(Auto::Given).map_err(|must| format!("{must}, or auto")),
+    }
+}
+
+/// What `parse` accepts, or `none`.
+pub fn or_none<V: 'static>(
+    parse: impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Parsed<OrNone<V>> + Clone + Send + Sync + 'static {
+    move |text| match text {
+        "none" => Ok(OrNone::None),
+        _ => parse(text).map(OrNone::Given).map_err(|must| format!("{must}, or none")),
+    }
+}
+
+/// One of the words of an enum.
+pub fn word<V: clap::ValueEnum + 'static>() -> impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static {
+    |text| {
+        V::from_str(text, false).map_err(|_| {
+            let all = V::value_variants().iter().filter_map(|v| Some(v.to_possible_value()?.get_name().to_string()));
+            format!("must be one of {}", all.collect::<Vec<_>>().join(", "))
+        })
+    }
+}
+
+/// A word that an option takes beside file names, and what other programs call it.
+type Meaning = (&'static str, &'static [&'static str]);
+
+/// The word that is probably meant by `text`, which is neither one of the words nor the name of a file with a folder or an
+/// extension.
+fn similar(text: &str, words: &[Meaning]) -> Option<&'static str> {
+    let text = text.to_lowercase();
+    if let Some((word, _)) = words.iter().find(|(word, others)| *word == text || others.contains(&&*text)) {
+        return Some(word);
+    }
+    if text.contains(['/', '.']) {
+        return None;
+    }
+    let near = |word: &str| text.len() >= 3 && word.starts_with(&text) || edits(&text, word) <= word.len() / 4;
+    let nearest = words.iter().filter(|(word, _)| near(word)).min_by_key(|(word, _)| edits(&text, word));
+    nearest.map(|(word, _)| *word)
+}
+
+/// The refusal of a text that is [`similar`] to one of the words.
+fn meant(text: &str, words: &[Meaning]) -> String {
+    let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let word = similar(text, words).unwrap_or_default();
+    format!("did you mean {word}? It must be {}, or the name of a file (./{text} if this is one)", all.join(", "))
+}
+
+/// Letters to insert, remove or replace to turn one word into another.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// The name of a file.
+pub fn file(text: &str) -> Parsed<PathBuf> {
+    if text.is_empty() { Err("must be the name of a file".into()) } else { Ok(text.into()) }
+}
+
+/// A size as typed: a count, or a share of what it is a size of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Size {
+    Count(usize),
+    Share(f64),
+}
+
+impl Size {
+    /// The count that this is of `total`: at least 1 unless `total` is 0.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Size::Count(c) => c,
+            Size::Share(s) => ((total as f64 * s).round() as usize).clamp(1, total.max(1)),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Count(c) => write!(f, "{c}"),
+            Size::Share(s) => write!(f, "{}%", s * 100.0),
+        }
+    }
+}
+
+impl FromStr for Size {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let text = text.trim();
+        let size = match text.strip_suffix('%') {
+            Some(share) => {
+                let share = share.trim().parse().ok().filter(|&s: &f64| s > 0.0 && s <= 100.0);
+                share.map(|s| Size::Share(s / 100.0))
+            }
+            None => text.parse().ok().filter(|&c| c > 0).map(Size::Count),
+        };
+        size.ok_or(())
+    }
+}
+
+/// Sketch sizes for the updates of U and of V: `200`, `10%` or `50%,10%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sizes {
+    pub u: Size,
+    pub v: Size,
+}
+
+/// Parses [`Sizes`].
+pub fn sizes(text: &str) -> Parsed<Sizes> {
+    let mut parts = text.split(',').map(str::parse);
+    let parsed = match (parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(both)), None, None) => Some(Sizes { u: both, v: both }),
+        (Some(Ok(u)), Some(Ok(v)), None) => Some(Sizes { u, v }),
+        _ => None,
+    };
+    parsed.ok_or_else(|| "must be one or two sizes as in 200, 10%, or 50%,10%".into())
+}
+
+impl Serialize for Sizes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{},{}", self.u, self.v))
+    }
+}
+
+/// Rows and columns of a grid of ranks: `4x2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GridShape {
+    pub rows: usize,
+    pub cols: usize,
+}
+
+/// Parses a [`GridShape`].
+pub fn grid_shape(text: &str) -> Parsed<GridShape> {
+    let count = |t: &str| t.parse().ok().filter(|&c: &usize| c > 0);
+    let pair = text.split_once('x').and_then(|(r, c)| count(r).zip(count(c)));
+    pair.map(|(rows, cols)| GridShape { rows, cols }).ok_or_else(|| "must be rows x columns of ranks as in 4x2".into())
+}
+
+impl Serialize for GridShape {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}x{}", self.rows, self.cols))
+    }
+}
+
+/// Where the factors start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Init {
+    /// The method's own: at random, but with `--algo auto` by the sizes.
+    Auto,
+    /// By the sizes, as `--algo auto` asks for it.
+    BySize,
+    Random,
+    Nndsvd,
+    /// With the mean of the data in place of zeros.
+    Nndsvda,
+    /// With small random numbers in place of zeros.
+    Nndsvdar,
+    Compressed,
+    Sampled,
+    File(PathBuf),
+}
+
+/// The starts by name, with what they are called elsewhere.
+const STARTS: [Meaning; 7] = [
+    ("auto", &["default"]),
+    ("random", &["rand", "rnd", "randn", "uniform"]),
+    ("nndsvd", &["svd", "pca"]),
+    ("nndsvda", &["svda"]),
+    ("nndsvdar", &["svdar"]),
+    ("compressed", &["compress", "compression", "low-rank", "lowrank"]),
+    ("sampled", &["sample", "sampling", "subsample", "subset"]),
+];
+
+/// Parses an [`Init`].
+pub fn init(text: &str) -> Parsed<Init> {
+    Ok(match text {
+        "auto" => Init::Auto,
+        "random" => Init::Random,
+        "nndsvd" => Init::Nndsvd,
+        "nndsvda" => Init::Nndsvda,
+        "compressed" => Init::Compressed,
+        "sampled" => Init::Sampled,
+        "nndsvdar" => Init::Nndsvdar,
+        _ if similar(text, &STARTS).is_some() => return Err(meant(text, &STARTS)),
+        _ => Init::File(
+            file(text)
+                .map_err(|must| format!("{must}, auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed"))?,
+        ),
+    })
+}
+
+impl Init {
+    /// As typed; `None` for a file.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Init::Auto | Init::BySize => Some("auto"),
+            Init::Random => Some("random"),
+            Init::Nndsvd => Some("nndsvd"),
+            Init::Nndsvda => Some("nndsvda"),
+            Init::Nndsvdar => Some("nndsvdar"),
+            Init::Compressed => Some("compressed"),
+            Init::Sampled => Some("sampled"),
+            Init::File(_) => None,
+        }
+    }
+}
+
+impl Serialize for Init {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match (self, self.name()) {
+            (Init::File(path), _) => path.serialize(serializer),
+            (_, name) => name.serialize(serializer),
+        }
+    }
+}
+
+/// Which entries of the data are missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    None,
+    Nan,
+    ZeroUnobserved,
+    /// An input of the same shape, whose nonzeros mark them.
+    Marks(String),
+}
+
+impl Missing {
+    /// The input that marks missing entries, if one was named.
+    pub fn marks(&self) -> Option<&str> {
+        if let Missing::Marks(input) = self { Some(input) } else { None }
+    }
+}
+
+/// The kinds of missing entries by name, with what they are called elsewhere.
+const KINDS: [Meaning; 3] = [
+    ("none", &["no", "off", "false"]),
+    ("nan", &["na", "n/a", "null", "empty"]),
+    ("zero-unobserved", &["0", "zero", "zeros", "unobserved", "zeros-unobserved", "zero-missing"]),
+];
+
+/// Parses a [`Missing`].
+pub fn missing(text: &str) -> Parsed<Missing> {
+    Ok(match text {
+        "none" => Missing::None,
+        "nan" => Missing::Nan,
+        "zero-unobserved" => Missing::ZeroUnobserved,
+        "" => return Err("must be none, nan, zero-unobserved, or the name of a file".into()),
+        _ if similar(text, &KINDS).is_some() => return Err(meant(text, &KINDS)),
+        _ => Missing::Marks(text.into()),
+    })
+}
+
+impl Serialize for Missing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Missing::None => serializer.serialize_str("none"),
+            Missing::Nan => serializer.serialize_str("nan"),
+            Missing::ZeroUnobserved => serializer.serialize_str("zero-unobserved"),
+            Missing::Marks(input) => serializer.serialize_str(input),
+        }
+    }
+}
+
+/// Where secrets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretSource {
+    OperatingSystem,
+    Seed(u64),
+}
+
+impl SecretSource {
+    /// The seed, if secrets are not the operating system's.
+    pub fn seed(self) -> Option<u64> {
+        if let SecretSource::Seed(seed) = self { Some(seed) } else { None }
+    }
+}
+
+/// Parses a [`SecretSource`].
+pub fn secret_source(text: &str) -> Parsed<SecretSource> {
+    match text {
+        "os" => Ok(SecretSource::OperatingSystem),
+        _ => text.parse().map(SecretSource::Seed).map_err(|_| "must be a whole number, or os".into()),
+    }
+}
+
+impl Serialize for SecretSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            SecretSource::OperatingSystem => serializer.serialize_str("os"),
+            SecretSource::Seed(seed) => serializer.serialize_u64(*seed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_counts_or_shares() {
+        let parse = auto(sizes);
+        let both = |size| Auto::Given(Sizes { u: size, v: size });
+        assert_eq!(parse("200"), Ok(both(Size::Count(200))));
+        assert_eq!(parse("50%, 7"), Ok(Auto::Given(Sizes { u: Size::Share(0.5), v: Size::Count(7) })));
+        assert_eq!(parse("auto"), Ok(Auto::Auto));
+        for wrong in ["", "0", "1,2,3", "101%", "-5", "x", "10%%", "0%"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(Size::Share(0.001).of(5), 1);
+        assert_eq!(serde_json::to_value(Sizes { u: Size::Share(0.1), v: Size::Count(20) }).unwrap(), "10%,20");
+    }
+
+    #[test]
+    fn whole_numbers_have_several_forms() {
+        for (text, number) in [
+            ("0", 0),
+            ("17", 17),
+            ("1_000_000", 1_000_000),
+            ("1e6", 1_000_000),
+            ("1E+2", 100),
+            ("2.5e5", 250_000),
+            ("2.50e1", 25),
+            ("3.0", 3),
+            ("1_0.5e1", 105),
+            ("9007199254740993", 9_007_199_254_740_993),
+        ] {
+            assert_eq!(whole_number(text), Ok(number), "{text}");
+        }
+        for wrong in
+            ["", "2.5", "1e-1", "-1", "1e", "e5", ".5e1", "5.", "_1", "1_", "1__0", "1e30", "x", "1e1e1", "nan", "0x10"]
+        {
+            assert!(whole_number(wrong).is_err_and(|must| must.contains("1e6")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_word_is_no_file() {
+        for (typed, word) in [
+            ("compress", "compressed"),
+            ("compresed", "compressed"),
+            ("comp", "compressed"),
+            ("Compressed", "compressed"),
+            ("svd", "nndsvd"),
+            ("nnsvd", "nndsvd"),
+            ("NNDSVDa", "nndsvda"),
+            ("nndsvda1", "nndsvda"),
+            ("rand", "random"),
+            ("randon", "random"),
+            ("uniform", "random"),
+            ("default", "auto"),
+            ("Auto", "auto"),
+        ] {
+            let must = init(typed).unwrap_err();
+            assert!(
+                must.starts_with(&format!("did you mean {word}?")) && must.contains(&format!("./{typed}")),
+                "{must}"
+            );
+        }
+        for name in ["factors", "./compress", "runs/rand", "random.h5", "start", "k5"] {
+            assert_eq!(init(name), Ok(Init::File(name.into())));
+        }
+        for (typed, word) in
+            [("NaN", "nan"), ("NA", "nan"), ("zero", "zero-unobserved"), ("0", "zero-unobserved"), ("No", "none")]
+        {
+            assert!(missing(typed).unwrap_err().starts_with(&format!("did you mean {word}?")), "{typed}");
+        }
+        assert_eq!(missing("mask.mtx"), Ok(Missing::Marks("mask.mtx".into())));
+        assert_eq!((edits("abc", "abc"), edits("", "ab"), edits("kitten", "sitting")), (0, 2, 3));
+    }
+
+    #[test]
+    fn a_grid_is_two_counts() {
+        assert_eq!(grid_shape("4x2"), Ok(GridShape { rows: 4, cols: 2 }));
+        for wrong in ["", "4", "0x2", "4x", "x2", "4x2x1", "-4x2", "4 x 2", "1e1x2"] {
+            assert!(grid_shape(wrong).unwrap_err().contains("4x2"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_to_their_range() {
+        for wrong in ["nan", "-1", "x", "", "inf"] {
+            assert!(number(0.0, f64::INFINITY)(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(number(0.0, 1.0)("0.5"), Ok(0.5));
+        assert!(number(0.0, 1.0)("1.5").unwrap_err().contains("from 0 to 1"));
+        assert!(count(1)("0").is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
+
+use std::sync::LazyLock;
+
+use fednmf_data::NanRemedy;
+
+use super::boolean;
+use super::description::{Description, Partition};
+use super::distributed;
+use super::federated::{columns, graph, rows};
+use super::method::{ConfiguredMethod, Entry, entry};
+
+/// All methods, in the order of `list` and of messages that name several.
+pub static ALL: &[&dyn Entry] = &[
+    entry::<distributed::dsanls::DsanlsArgs>(),
+    entry::<distributed::vr_dsanls::VrDsanlsArgs>(),
+    entry::<distributed::hals::HalsArgs>(),
+    entry::<distributed::bpp::BppArgs>(),
+    entry::<distributed::mu::MuArgs>(),
+    entry::<distributed::divergence::mu::KlMuArgs>(),
+    entry::<distributed::divergence::cd::KlCdArgs>(),
+    entry::<distributed::divergence::beta::BetaMuArgs>(),
+    entry::<distributed::symnmf::SymNmfArgs>(),
+    entry::<columns::syn::SynSdArgs>(),
+    entry::<columns::syn::SynSsdUArgs>(),
+    entry::<columns::syn::SynSsdVArgs>(),
+    entry::<columns::syn::SynSsdUvArgs>(),
+    entry::<columns::asyn::AsynSdArgs>(),
+    entry::<columns::asyn::AsynSsdVArgs>(),
+    entry::<columns::secure_hals::SecureHalsArgs>(),
+    entry::<columns::dsanls_secure::DsanlsSecureArgs>(),
+    entry::<rows::fnmf::FnmfArgs>(),
+    entry::<rows::baselines::FedAvgArgs>(),
+    entry::<rows::baselines::FedProxArgs>(),
+    entry::<rows::baselines::IpalmArgs>(),
+    entry::<rows::baselines::MurArgs>(),
+    entry::<rows::inmf::InmfArgs>(),
+    entry::<boolean::felb::FelbArgs>(),
+    entry::<boolean::felb::FelbMuArgs>(),
+    entry::<boolean::elbmf_zhang::ElbmfArgs>(),
+    entry::<boolean::elbmf_zhang::ZhangArgs>(),
+    entry::<boolean::asso::AssoArgs>(),
+    entry::<boolean::grecond::GrecondArgs>(),
+    entry::<boolean::mebf::MebfArgs>(),
+    entry::<graph::ppdnmf::PpdnmfArgs>(),
+    entry::<graph::admm::AdmmArgs>(),
+];
+
+/// `--algo auto`, the default: it runs one of the others.
+pub static AUTO: &dyn Entry = entry::<distributed::auto::AutoArgs>();
+
+/// What each of them declares.
+pub fn descriptions() -> impl Iterator<Item = &'static Description> {
+    ALL.iter().map(|entry| entry.description())
+}
+
+/// What to do about missing values in the data of a method, in words: leave them out, or take a method of the same kind of
+/// parties, or of none, that can.
+pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
+    static OTHERS: LazyLock<[String; 3]> = LazyLock::new(|| {
+        [others(|p| !p.is_private()), others(|p| p == Partition::PartyRows), others(|p| p == Partition::PartyColumns)]
+    });
+    if method.groups().can_leave_out() {
+        return NanRemedy::LeaveOut;
+    }
+    NanRemedy::OtherMethods(match method.description().partition {
+        Partition::PartyRows => &OTHERS[1],
+        Partition::PartyColumns => &OTHERS[2],
+        _ => &OTHERS[0],
+    })
+}
+
+fn others(alike: impl Fn(Partition) -> bool) -> String {
+    let can = |entry: &&&dyn Entry| alike(entry.description().partition) && entry.defaults().groups().can_leave_out();
+    let names: Vec<&str> = ALL.iter().filter(can).map(|entry| entry.description().name).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("a run with {last} leaves it out with --missing nan"),
+        Some((last, names)) => format!("a run with {} or {last} leaves it out with --missing nan", names.join(", ")),
+        None => "enter a number, or leave its row or column out".to_string(),
+    }
+}
+
+/// The method of that name or alias, [`AUTO`] included.
+pub fn find(name: &str) -> Option<&'static dyn Entry> {
+    let named = |entry: &&dyn Entry| {
+        let method = entry.description();
+        method.name.eq_ignore_ascii_case(name) || method.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
+    };
+    ALL.iter().copied().chain([AUTO]).find(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    fn all() -> impl Iterator<Item = &'static dyn Entry> {
+        ALL.iter().copied().chain([AUTO])
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> =
+            all().map(Entry::description).flat_map(|m| m.aliases.iter().copied().chain([m.name])).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|w| w[0] != w[1]));
+    }
+
+    #[test]
+    fn defaults_pass_their_own_check() {
+        for entry in all() {
+            let matches = Command::new("fednmf").args(entry.options()).get_matches_from(["fednmf"]);
+            entry.configure(&matches).unwrap_or_else(|e| panic!("{}: {e}", entry.description().name));
+        }
+    }
+
+    #[test]
+    fn an_option_means_the_same_everywhere() {
+        let mut values = std::collections::BTreeMap::new();
+        for entry in all() {
+            for arg in entry.options() {
+                let value = arg.get_value_names().map(<[_]>::to_vec);
+                let known =
+                    values.entry(arg.get_long().expect("options are long").to_string()).or_insert(value.clone());
+                assert_eq!(*known, value, "--{} of {}", arg.get_id(), entry.description().name);
+            }
+        }
+    }
+
+    #[test]
+    fn private_methods_state_their_limits() {
+        for method in all().map(Entry::description) {
+            assert_eq!(method.limits.is_some(), method.partition.is_private(), "{}", method.name);
+            assert!(method.limits.into_iter().flatten().all(|line| line.len() <= 120), "{}", method.name);
+        }
+    }
+
+    #[test]
+    fn the_driver_knows_every_shared_group_of_options() {
+        for entry in all() {
+            let (method, defaults) = (entry.description().name, entry.defaults());
+            let groups = defaults.groups();
+            for (option, served) in [
+                ("grid", groups.grid.is_some()),
+                ("init", groups.init.is_some()),
+                ("missing", groups.missing.is_some() || groups.party_missing.is_some()),
+                ("alpha-u", groups.regularization.is_some()),
+                ("secure-sum", groups.secure_sum.is_some()),
+                ("secure-threshold", groups.threshold.is_some()),
+                ("dp", groups.dp.is_some()),
+                ("mu-alpha", groups.step.is_some()),
+            ] {
+                assert_eq!(entry.takes(option), served, "--{option} of {method}: see Method::groups");
+            }
+        }
+    }
+
+    #[test]
+    fn dp_is_an_option_where_it_is_offered() {
+        for entry in all() {
+            let method = entry.description();
+            assert_eq!(entry.takes("dp"), method.protects().is_some(), "{}", method.name);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Differential privacy as the methods see it: the parameters, what they ask for, and a run's releases.
+
+use std::path::{Path, PathBuf};
+
+use rand::Rng;
+use serde_json::Value;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{PartySum, masked};
+use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_data::state::{Owner, SavedState, State};
+use fednmf_linalg::random::secret_rng;
+use fednmf_privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Releases};
+
+use crate::Measures;
+use crate::description::{Description, MessageSpec, ProtectedUnit, Unit};
+use crate::parameters;
+use crate::parameters::{Auto, OrNone, SecretSource};
+
+/// The noise of `--dp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Noise {
+    None,
+    Gaussian,
+    Laplace,
+    /// Flipped bits, for Boolean methods
+    Xor,
+}
+
+/// From a budget to the scale of Gaussian noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Calibration {
+    /// Exact (Balle and Wang)
+    Analytic,
+    /// The papers' formula, refused where it does not hold
+    Classic,
+}
+
+const ANY: f64 = f64::INFINITY;
+
+/// Differential privacy of what parties release.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct DpArgs {
+    /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
+    /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
+    /// floating-point arithmetic, so that no rounding tells of what is behind the noise
+    #[arg(long, value_name = "NOISE", value_enum, default_value_t = Noise::None)]
+    pub dp: Noise,
+    /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
+    /// offers, a column for secure-hals and a party for all others
+    #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = parameters::auto(parameters::word::<ProtectedUnit>()))]
+    pub dp_unit: Auto<ProtectedUnit>,
+    /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
+    /// that of --dp-noise
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub epsilon: Auto<f64>,
+    /// The delta beside --epsilon
+    #[arg(long, value_name = "X", default_value = "1e-5", value_parser = parameters::number(0.0, 0.5))]
+    pub delta: f64,
+    /// How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of magnitudes),
+    /// or how many ones it may have (xor). secure-hals: the norm to which longer columns are scaled down in what is released;
+    /// a public number, not one found in the data. auto: the method's own bound, if it has one; secure-hals: all columns
+    /// count with norm 1
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub clip: Auto<f64>,
+    /// From budget to Gaussian noise
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Calibration::Analytic)]
+    pub dp_calibration: Calibration,
+    /// Noise of an entry: standard deviation (gaussian), scale (laplace) or chance of a flip (xor), of a message or, with
+    /// --secure-sum, of the sum. auto: from --epsilon. With both, the budget determines how many releases there are
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub dp_noise: Auto<f64>,
+    /// Releases that --epsilon is split over. auto: one for each of --max-iters, at most 8 for
+    /// secure-hals, or 1 where parties exchange once
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
+    pub dp_releases: Auto<usize>,
+    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit, or protects something
+    /// else, is refused. Runs with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name
+    /// each party has one, beside its data
+    #[arg(long, value_name = "F.json|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
+    pub budget: OrNone<PathBuf>,
+    /// What all runs on this data may spend together, for a new --budget file
+    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
+    pub budget_limit: Auto<f64>,
+    /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for tests
+    /// only
+    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
+    pub secret_seed: SecretSource,
+}
+
+/// Where a run's budget is kept, and its limit if the file is new.
+#[derive(Debug, Clone, Copy)]
+pub struct BudgetPath<'a> {
+    pub path: &'a Path,
+    pub limit: Option<f64>,
+}
+
+impl DpArgs {
+    /// The `--budget` file, if there is one.
+    pub fn budget_path(&self) -> Option<BudgetPath<'_>> {
+        self.budget.as_ref().map(|path| BudgetPath { path, limit: self.budget_limit.given() })
+    }
+
+    /// Whether releases are noised.
+    pub fn is_on(&self) -> bool {
+        self.dp != Noise::None
+    }
+
+    fn mechanism(&self) -> Option<Mechanism> {
+        match self.dp {
+            Noise::None => None,
+            Noise::Gaussian => Some(Mechanism::Gaussian),
+            Noise::Laplace => Some(Mechanism::Laplace),
+            Noise::Xor => Some(Mechanism::Xor),
+        }
+    }
+
+    /// Checks what can be known before any data is read.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    pub fn check(&self, unit: ProtectedUnit) -> Result<()> {
+        if self.budget.as_ref().is_some() && (!self.is_on() || self.epsilon.given().is_none()) {
+            return Err(Error::input(
+                "--budget: only a run with a budget of its own has a bound; add --dp and --epsilon",
+            ));
+        }
+        if self.budget.as_ref().is_none() && self.budget_limit.given().is_some() {
+            return Err(Error::input("--budget-limit: is the limit of a --budget file; name the file"));
+        }
+        if !self.is_on() {
+            let given = [("epsilon", self.epsilon), ("clip", self.clip), ("dp-noise", self.dp_noise)];
+            return match given.into_iter().find(|(_, value)| value.given().is_some()) {
+                Some((name, _)) => Err(Error::input(format!(
+                    "--{name}: there is no noise without --dp; add --dp gaussian, laplace or xor"
+                ))),
+                None if self.dp_unit.given().is_some() => {
+                    Err(Error::input("--dp-unit: there is no noise without --dp; add --dp gaussian"))
+                }
+                None => Ok(()),
+            };
+        }
+        match (self.dp_unit.given().unwrap_or(unit), unit) {
+            (ProtectedUnit::Column, ProtectedUnit::Party) => {
+                return Err(Error::input(
+                    "--dp-unit column: this method protects the whole data of a party; secure-hals --dp protects a column",
+                ));
+            }
+            (ProtectedUnit::Party, ProtectedUnit::Column) => {
+                return Err(Error::input(
+                    "--dp-unit party: secure-hals protects single columns; syn-sd --dp protects the whole data of a party",
+                ));
+            }
+            _ => {}
+        }
+        if unit == ProtectedUnit::Column && self.dp != Noise::Gaussian {
+            return Err(Error::input("--dp: noise on sums over columns is Gaussian; use --dp gaussian"));
+        }
+        if unit == ProtectedUnit::Column && self.clip.given() == Some(0.0) {
+            return Err(Error::input("--clip 0: leaves nothing to send"));
+        }
+        if self.epsilon.given().is_none() && self.dp_noise.given().is_none() {
+            return Err(Error::input(
+                "--dp: give --epsilon, the budget of the whole run (1 is strict, 10 weak), or --dp-noise",
+            ));
+        }
+        if self.dp_calibration == Calibration::Classic && self.dp != Noise::Gaussian {
+            return Err(Error::input("--dp-calibration classic: the papers' formula is for --dp gaussian"));
+        }
+        Ok(())
+    }
+
+    /// The releases that a run's budget is split over, for `max_iters` iterations; `None` where there is no budget.
+    pub fn planned(&self, max_iters: usize, method: &Description) -> Option<u64> {
+        let budget = self.is_on() && self.epsilon.given().is_some();
+        let columns = method.protects() == Some(ProtectedUnit::Column);
+        let most = if columns { max_iters.min(COLUMN_RELEASES) } else { max_iters };
+        budget.then(|| self.releases(most, method.unit != Unit::Round && !columns))
+    }
+
+    fn releases(&self, max_iters: usize, once: bool) -> u64 {
+        let all = if once { 1 } else { max_iters.max(1) };
+        self.dp_releases.given().unwrap_or(all) as u64
+    }
+}
+
+/// Releases of sums over columns, unless --dp-releases says otherwise: more of them have more noise each than they gain.
+pub const COLUMN_RELEASES: usize = 8;
+
+/// How many releases of the parties had to be cut.
+const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
+
+/// The line of the message table that comes with [`DpArgs`].
+pub const MESSAGES: MessageSpec = MessageSpec::new(CUT, "1 for each party", "each evaluation, with --dp");
+/// The same, masked.
+pub const MESSAGES_MASKED: MessageSpec =
+    MessageSpec::new(masked(CUT), "1 for each party", "the same, with --secure-sum");
+
+/// A method's side of its releases.
+#[derive(Debug, Clone, Copy)]
+pub struct Messages {
+    /// Iterations of the run; a release each, unless there is but one.
+    pub max_iters: usize,
+    pub once: bool,
+    /// Entries of a message.
+    pub length: usize,
+    /// What the method itself keeps messages within, if it does.
+    pub natural: Option<Bound>,
+    /// Standard size of an entry of what parties share at the start.
+    pub entry: f64,
+    /// Whether messages are Boolean.
+    pub boolean: bool,
+}
+
+/// The releases of a run, where privacy is asked for; `masked`: whether sums over parties are.
+///
+/// # Errors
+/// If the request cannot be met, with the reason.
+pub fn releases(
+    args: &DpArgs,
+    masked: bool,
+    messages: Messages,
+    parties: Parties,
+    comm: &PartyCommunicator,
+) -> Result<Option<Releases>> {
+    let Some(mechanism) = args.mechanism() else { return Ok(None) };
+    let clip = args.clip.given();
+    if mechanism == Mechanism::Laplace && masked {
+        return Err(Error::input(
+            "--dp laplace: its noise cannot be shared out among the parties of a --secure-sum; use --dp gaussian",
+        ));
+    }
+    let bound = match (mechanism, clip, messages.natural) {
+        (_, _, Some(columns @ Bound::Columns(_))) => columns,
+        (Mechanism::Xor, Some(ones), _) => Bound::Ones(ones.max(1.0) as usize),
+        (Mechanism::Xor, None, _) => Bound::Box,
+        (_, Some(radius), _) if radius > 0.0 => Bound::Ball(radius),
+        (_, Some(_), _) => return Err(Error::input("--clip 0: leaves nothing to send")),
+        (_, None, natural) => natural.ok_or_else(|| {
+            let length = messages.length as f64;
+            let (norm, size) = match mechanism {
+                Mechanism::Laplace => ("sum of magnitudes", messages.entry * length),
+                _ => ("norm", messages.entry * length.sqrt()),
+            };
+            Error::input(format!(
+                "--dp: this method does not bound what its parties send, so say how far a release may move with --clip X; what \
+                 they share has a {norm} of about {size:.2} at the start, and a hundredth of it is a sensible first value: --clip \
+                 {:.2}",
+                size / 100.0
+            ))
+        })?,
+    };
+    if mechanism == Mechanism::Xor && !messages.boolean {
+        return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
+    }
+    let noise = args.dp_noise.given();
+    let asked = NoiseRequest {
+        mechanism,
+        epsilon: args.epsilon.given(),
+        delta: args.delta,
+        noise,
+        classic: args.dp_calibration == Calibration::Classic,
+        releases: match args.epsilon.given() {
+            // Without a budget nothing ends but by its own.
+            None => u64::MAX,
+            Some(_) => args.releases(messages.max_iters, messages.once),
+        },
+    };
+    // Flipped bits are noise of each party's own, regardless of who adds them up.
+    let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
+    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
+    let secret_seed = args.secret_seed.seed();
+    let key = |party: usize| {
+        let mut key = [0; NOISE_KEY];
+        secret_rng(secret_seed, NOISE ^ party as u64)?.fill_bytes(&mut key);
+        Ok(key)
+    };
+    let keys = parties.hosted(comm.rank()).map(key).collect::<Result<Vec<_>>>()?;
+    Ok(Some(Releases::new(plan, keys)))
+}
+
+/// Keeps keys of noise apart from other secrets of the same `--secret-seed`.
+const NOISE: u64 = 0x6e6f_6973_6500_0000;
+
+/// Adds to the measures how many releases were cut, of all parties. Collective.
+///
+/// # Errors
+/// As [`PartySum::sum`].
+pub fn measure(
+    releases: Option<&Releases>,
+    party_sum: &mut PartySum,
+    comm: &PartyCommunicator,
+    measures: &mut Measures,
+) -> Result<()> {
+    let Some(releases) = releases else { return Ok(()) };
+    let shares: Vec<[f64; 1]> = releases.clipped().map(|cut| [cut as f64]).collect();
+    let mut sum = [0.0];
+    let (name, most) = match releases.columns() {
+        // All are scaled, whatever their norm.
+        Some(columns) if columns.all => return Ok(()),
+        Some(columns) => ("clipped_columns", columns.columns as f64),
+        None => ("clipped_releases", releases.done() as f64),
+    };
+    party_sum.sum(comm, CUT, most.max(1.0), shares.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+    measures.push((name, sum[0]));
+    Ok(())
+}
+
+/// Adds each hosted party's releases to its private state; the first of these parties is `first`.
+pub fn save<'a, T>(state: State<'a, T>, releases: Option<&Releases>, first: usize) -> State<'a, T> {
+    let saved = releases.into_iter().flat_map(Releases::saved).enumerate();
+    saved.fold(state, |state, (hosted, own)| state.with(Owner::Party(first + hosted), &own))
+}
+
+/// Restores what [`save`] stored.
+///
+/// # Errors
+/// If the checkpoint does not fit.
+pub fn restore<T>(saved: &dyn SavedState<T>, releases: Option<&mut Releases>, first: usize) -> Result<()> {
+    let Some(releases) = releases else { return Ok(()) };
+    (0..releases.hosted()).try_for_each(|hosted| {
+        releases.restore(hosted, saved.read(Owner::Party(first + hosted))?);
+        Ok(())
+    })
+}
+
+/// A run's table of releases as lines for people; nothing where there is no table.
+pub fn lines(table: &Value) -> String {
+    let Some(table) = table.as_object() else { return String::new() };
+    let text = |name: &str| match &table[name] {
+        Value::String(text) => text.clone(),
+        Value::Number(x) => x.as_f64().map_or_else(|| x.to_string(), |x| format!("{x:.6}")),
+        other => other.to_string(),
+    };
+    let count = |name: &str| table[name].as_u64().map_or_else(|| "any number".into(), |c| c.to_string());
+    let budget = match table["epsilon"].as_f64() {
+        Some(budget) => format!(" of {budget}"),
+        None => " (no budget)".into(),
+    };
+    let beside: Vec<&str> = table["not_covered"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let rows = [
+        ("unit", text("unit")),
+        ("noise", format!("{}, {} on {}", text("mechanism"), text("noise"), text("noise_on"))),
+        ("bound", format!("{}; sensitivity {}", text("bound"), text("sensitivity"))),
+        ("releases", format!("{} of {}", count("releases"), count("releases_planned"))),
+        ("epsilon", format!("{}{budget}, delta {}", text("epsilon_spent"), table["delta"])),
+        ("not covered", beside.join("; ")),
+    ];
+    let mut out = String::from("differential privacy\n");
+    rows.iter().for_each(|(name, value)| out.push_str(&format!("  {name:<12} {value}\n")));
+    out
+}

@@ -1,0 +1,421 @@
+//! The pr × pc grid of MPI-FAUN: rank (i, j) holds the block M_ij and a share of the rows of U_i and of V_j.
+//!
+//! For U's update every rank needs V_j whole (gathered in its grid column) and the product M V, of which it holds one
+//! term for all rows of block i (summed and scattered in its grid row); for V's update the other way round.
+//! With pc = 1 (1-D by rows) U never moves and V crosses the network twice per iteration: 2nk words in all. Where blocks
+//! are so sparse that they touch few rows, only these travel (`row_exchange`).
+
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
+use fednmf_data::{GridTraffic, Layout, PartySplit, SideTraffic};
+use fednmf_linalg::{Block, Order, Real};
+
+use super::row_exchange::{Exchange, Load, RowExchange, saves_a_quarter};
+use crate::description::Partition;
+use crate::parameters;
+use crate::parameters::{Auto, GridShape};
+
+/// What the ranks of a grid exchange.
+pub const GRAM_V: MessageTag = MessageTag::new("Gram of V", Payload::Gram);
+pub const GRAM_U: MessageTag = MessageTag::new("Gram of U", Payload::Gram);
+pub const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
+pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
+
+/// The grid of ranks.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct GridArgs {
+    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
+    /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
+    #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
+    pub grid: Auto<GridShape>,
+    /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
+    /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Exchange::Auto, hide_possible_values = true)]
+    pub exchange: Exchange,
+}
+
+/// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words if all rows of
+/// factors travel.
+pub fn plan(
+    partition: Partition,
+    (m, n): (usize, usize),
+    ranks: usize,
+    parties: Parties,
+    share: PartySplit,
+    grid: Option<GridShape>,
+) -> Layout {
+    match partition {
+        Partition::Grid => {
+            let (pr, pc) = grid.map_or_else(|| fewest_words(m, n, ranks), |grid| (grid.rows, grid.cols));
+            Layout::Grid { pr, pc }
+        }
+        Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
+        Partition::Symmetric => Layout::Grid { pr: 1, pc: ranks },
+        Partition::PartyRows => Layout::PartyRows { parties, split: share },
+        Partition::PartyColumns => Layout::PartyColumns { parties, split: share },
+    }
+}
+
+/// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
+///
+/// A rank sends and gets (pr − 1)/pr of the n/pc rows of V_j in an all-gather and as many in a reduce-scatter, and
+/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all, also of sparse data if all rows travel. Among equals the
+/// grid with the most rows of ranks.
+pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
+    let words = |pr: usize| (pr as u128 - 1) * n as u128 + ((ranks / pr) as u128 - 1) * m as u128;
+    let pr = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).min_by_key(|&pr| words(pr)).unwrap_or(ranks);
+    (pr, ranks / pr)
+}
+
+/// How a grid of ranks is chosen for a sparse matrix, once it is known where its entries are.
+#[derive(Debug, Clone, Copy)]
+pub struct GridChoice {
+    /// The grid that suits a dense matrix of this size.
+    pub by_size: (usize, usize),
+    pub exchange: Exchange,
+    /// Bytes of a row of a factor.
+    pub row: u64,
+    /// Bytes that the rows of factors may occupy that a rank gathers.
+    pub room: f64,
+}
+
+impl GridChoice {
+    /// With any room, rows of `row` bytes and another grid by size.
+    pub fn of_row(row: u64, exchange: Exchange, by_size: (usize, usize)) -> Self {
+        GridChoice { by_size, exchange, row, room: f64::INFINITY }
+    }
+
+    /// The index of the grid to take: the one by size, unless the busiest rank of another one computes and sends a quarter
+    /// less in an iteration. Among equals the first. Ranks that pass the same numbers decide alike.
+    pub fn choose(&self, grids: &[GridTraffic]) -> usize {
+        let is_by_size = |grid: &&GridTraffic| (grid.pr, grid.pc) == self.by_size;
+        let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
+        let fits = |grid: &GridTraffic| (self.gathered(grid) * self.row) as f64 <= self.room;
+        let others = (0..grids.len()).filter(|&at| at != usual && fits(&grids[at]));
+        match others.min_by_key(|&at| self.price(&grids[at])) {
+            Some(best) if saves_a_quarter(self.price(&grids[best]), self.price(&grids[usual])) => best,
+            _ => usual,
+        }
+    }
+
+    /// How the rows of one factor travel, and what that costs the busiest rank.
+    pub fn of_side(&self, side: &SideTraffic) -> Option<(Exchange, Load)> {
+        (side.sharers > 1).then(|| {
+            let dense = Load::of_collective(side.sharers, side.lacking * self.row);
+            let sparse = Load { bytes: side.touched * self.row, messages: side.messages };
+            match self.exchange {
+                Exchange::Dense => (Exchange::Dense, dense),
+                Exchange::Auto if !sparse.pays(dense) => (Exchange::Dense, dense),
+                _ => (Exchange::Sparse, sparse),
+            }
+        })
+    }
+
+    /// Bytes that the busiest rank sends or receives in an iteration: each factor is gathered once and summed once.
+    pub fn bytes(&self, grid: &GridTraffic) -> u64 {
+        [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side)).map(|(_, load)| 2 * load.bytes).sum()
+    }
+
+    /// What half of an iteration takes the busiest rank, in bytes. For each entry a product reads a row of a factor, which
+    /// takes about as long as to send one.
+    fn price(&self, grid: &GridTraffic) -> u64 {
+        let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
+        grid.entries * self.row + sides.map(|(_, load)| load.price()).sum::<u64>()
+    }
+
+    /// Rows of both factors that a rank has room for beside its own.
+    fn gathered(&self, grid: &GridTraffic) -> u64 {
+        [&grid.u, &grid.v].into_iter().filter(|side| side.sharers > 1).map(|side| side.lacking).sum()
+    }
+}
+
+/// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
+pub struct GridSide<T: Real> {
+    /// The ranks that share these rows: the grid row for U, the grid column for V.
+    comm: Communicator,
+    /// Rows of the whole factor that this rank owns.
+    pub own_rows: Range<usize>,
+    /// The rows owned: |own_rows| × k.
+    pub own: Array2<T>,
+    /// Right-hand side of the owned rows.
+    pub rhs: Array2<T>,
+    /// All rows of the block, gathered; empty where they are all owned.
+    whole: Array2<T>,
+    parts: Parts,
+    rows: Vec<Range<usize>>,
+    stage: Vec<T>,
+    /// Where only the rows that sparse blocks touch travel.
+    sparse: Option<RowExchange<T>>,
+}
+
+impl<T: Real> GridSide<T> {
+    /// The side of a factor whose rows `block` belong to this rank's block; `comm` leads to those that share them.
+    pub fn new(comm: Communicator, block: &Range<usize>, k: usize, order: Order) -> Self {
+        let rows = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
+        GridSide::cut(comm, block, rows, k, order)
+    }
+
+    /// The same with given cuts, by rank, that count from the block's first row.
+    pub fn cut(comm: Communicator, block: &Range<usize>, rows: Vec<Range<usize>>, k: usize, order: Order) -> Self {
+        let mine = rows[comm.rank()].clone();
+        let shared = if comm.size() > 1 { block.len() } else { 0 };
+        GridSide {
+            own_rows: block.start + mine.start..block.start + mine.end,
+            own: order.zeros(mine.len(), k),
+            rhs: order.zeros(mine.len(), k),
+            whole: order.zeros(shared, k),
+            parts: Parts::new(&rows, k),
+            stage: if order == Order::Components { vec![T::zero(); shared * k] } else { Vec::new() },
+            rows,
+            comm,
+            sparse: None,
+        }
+    }
+
+    /// Decides how rows travel in products with a sparse block that touches these ones, alike on all ranks of `all`: by
+    /// what the busiest of them sends, unless `asked` says more. Collective.
+    fn choose_exchange(&mut self, all: &Communicator, touched: &[bool], asked: Exchange) {
+        let (ranks, k) = (self.comm.size(), self.own.ncols());
+        if ranks == 1 || asked == Exchange::Dense {
+            return;
+        }
+        let others = (self.whole.nrows() - self.own.nrows()) * k * size_of::<T>();
+        let dense = Load::of_collective(ranks, others as u64).busiest(all);
+        let sparse = RowExchange::new(&self.comm, touched, &self.rows, k);
+        if sparse.load().busiest(all).pays(dense) || asked == Exchange::Sparse {
+            self.sparse = Some(sparse);
+        }
+    }
+
+    /// How rows travel, if they do.
+    fn exchange(&self) -> Option<Exchange> {
+        let how = if self.sparse.is_some() { Exchange::Sparse } else { Exchange::Dense };
+        (self.comm.size() > 1).then_some(how)
+    }
+
+    /// The rows of the block that its products need: all, or those that it touches; others have any finite value.
+    fn gather_needed(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
+        let first = self.rows[self.comm.rank()].start;
+        match &mut self.sparse {
+            Some(sparse) => {
+                sparse.gather((&self.comm, tag), &self.own, first, &mut self.whole);
+                self.whole.view()
+            }
+            None => self.gather(tag),
+        }
+    }
+
+    /// All rows of the block: what is owned, where that is all, else gathered from those that share them.
+    pub fn gather(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
+        if self.comm.size() == 1 {
+            return self.own.view();
+        }
+        let own = memory(&self.own);
+        if self.stage.is_empty() {
+            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
+            self.comm.all_gather(tag, own, &self.parts, whole);
+        } else {
+            self.comm.all_gather(tag, own, &self.parts, &mut self.stage);
+            let k = self.own.ncols();
+            for (r, rows) in self.rows.iter().enumerate() {
+                let part = &self.stage[self.parts.range(r)];
+                for j in 0..k {
+                    let from = &part[j * rows.len()..(j + 1) * rows.len()];
+                    let mut to = self.whole.slice_mut(ndarray::s![rows.clone(), j]);
+                    to.as_slice_mut().expect("a component is contiguous").copy_from_slice(from);
+                }
+            }
+        }
+        self.whole.view()
+    }
+
+    /// The right-hand side of the owned rows: `product` computes this rank's term for all rows of the block.
+    pub fn scatter(&mut self, tag: MessageTag, product: impl FnOnce(&mut Array2<T>)) {
+        if self.comm.size() == 1 {
+            product(&mut self.rhs);
+            return;
+        }
+        product(&mut self.whole);
+        if let Some(sparse) = &mut self.sparse {
+            let first = self.rows[self.comm.rank()].start;
+            return sparse.scatter((&self.comm, tag), &self.whole, first, &mut self.rhs);
+        }
+        let rhs = self.rhs.as_slice_memory_order_mut().expect("made contiguous");
+        if self.stage.is_empty() {
+            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
+            self.comm.reduce_scatter(tag, whole, &self.parts, rhs);
+        } else {
+            for (r, rows) in self.rows.iter().enumerate() {
+                let part = &mut self.stage[self.parts.range(r)];
+                for j in 0..self.whole.ncols() {
+                    let from = self.whole.slice(ndarray::s![rows.clone(), j]);
+                    part[j * rows.len()..(j + 1) * rows.len()]
+                        .copy_from_slice(from.as_slice().expect("a component is contiguous"));
+                }
+            }
+            self.comm.reduce_scatter(tag, &mut self.stage, &self.parts, rhs);
+        }
+    }
+}
+
+/// The elements in the order they have in memory.
+fn memory<T: Real>(a: &Array2<T>) -> &[T] {
+    a.as_slice_memory_order().expect("factors are made contiguous")
+}
+
+/// The grid: this rank's block and the two sides.
+pub struct Grid<T: Real> {
+    /// Rows and columns of ranks.
+    shape: (usize, usize),
+    pub block: Block<T>,
+    pub u: GridSide<T>,
+    pub v: GridSide<T>,
+}
+
+/// The rows of U and of V that this rank will own in a [`Grid`] with these cuts.
+pub fn own_rows(comm: &Communicator, cuts: &fednmf_data::Cuts) -> [Range<usize>; 2] {
+    let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
+    let (i, j) = (comm.rank() / pc, comm.rank() % pc);
+    // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
+    [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, sharers, place)| {
+        let part = even_part(block.len(), sharers, place);
+        block.start + part.start..block.start + part.end
+    })
+}
+
+impl<T: Real> Grid<T> {
+    /// The place of `comm`'s rank in a grid with `cuts`; rank i·pc + j has block (i, j).
+    pub fn new(comm: &Communicator, block: Block<T>, cuts: &fednmf_data::Cuts, k: usize) -> Self {
+        let pc = cuts.cols.len();
+        let (i, j) = (comm.rank() / pc, comm.rank() % pc);
+        let order = block.order();
+        Grid {
+            u: GridSide::new(comm.split(i), &cuts.rows[i], k, order),
+            v: GridSide::new(comm.split(j), &cuts.cols[j], k, order),
+            shape: (cuts.rows.len(), pc),
+            block,
+        }
+    }
+
+    /// Decides for each factor how its rows travel in the products that follow. Dense blocks touch all rows. Collective.
+    ///
+    /// # Errors
+    /// If a sparse exchange of dense data is asked for.
+    pub fn choose_exchange(&mut self, comm: &Communicator, asked: Exchange) -> Result<()> {
+        match &self.block {
+            Block::Sparse(block) => {
+                let [rows, cols] = block.occupied();
+                self.u.choose_exchange(comm, &rows, asked);
+                self.v.choose_exchange(comm, &cols, asked);
+                Ok(())
+            }
+            _ if asked == Exchange::Sparse => {
+                let why = "--exchange sparse: the matrix is dense, so each rank needs all rows; leave it out";
+                Err(Error::input(why).on_all_ranks())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How the rows of the factors travel, for those that do.
+    pub fn exchanges(&self) -> impl Iterator<Item = (&'static str, Exchange)> {
+        let both = [("exchange_u", self.u.exchange()), ("exchange_v", self.v.exchange())];
+        both.into_iter().filter_map(|(name, how)| Some((name, how?)))
+    }
+
+    /// `4x2`, as in `--grid`.
+    pub fn name(&self) -> String {
+        format!("{}x{}", self.shape.0, self.shape.1)
+    }
+
+    /// Right-hand side M V of U's owned rows.
+    pub fn product_for_u(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
+        let v = self.v.gather_needed(gather);
+        let block = &self.block;
+        self.u.scatter(scatter, |out| comm.work("product M V", || block.mul(&v, &mut out.view_mut())));
+    }
+
+    /// Right-hand side Mᵀ U of V's owned rows.
+    pub fn product_for_v(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
+        let u = self.u.gather_needed(gather);
+        let block = &self.block;
+        self.v.scatter(scatter, |out| comm.work("product M'U", || block.tmul(&u, &mut out.view_mut())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(pr: usize, pc: usize, entries: u64, [u, v]: [(u64, u64, u64); 2]) -> GridTraffic {
+        let side = |sharers, (lacking, touched, messages)| SideTraffic {
+            sharers,
+            lacking,
+            touched,
+            messages,
+            ..SideTraffic::default()
+        };
+        GridTraffic { pr, pc, entries, u: side(pc, u), v: side(pr, v) }
+    }
+
+    #[test]
+    fn another_grid_than_that_by_size_has_to_save_a_quarter() {
+        let none = (0, 0, 0);
+        let grids = |rows: u64| {
+            [
+                traffic(4, 1, 1000, [none, (9000, rows, 2)]),
+                traffic(2, 2, 1000, [(3000, 2900, 1), (3000, 2900, 1)]),
+                traffic(1, 4, 1000, [(9000, 8900, 3), none]),
+            ]
+        };
+        let choice = GridChoice { by_size: (2, 2), exchange: Exchange::Auto, row: 80, room: f64::INFINITY };
+        // 1000 entries and 6000 rows of 80 bytes, and a message for each doubling, in collectives.
+        let usual = 1000 * 80 + 2 * (3000 * 80 + 8192);
+        assert_eq!(choice.price(&grids(0)[1]), usual);
+        let limit = (3 * usual / 4 - 2 * 8192 - 1000 * 80) / 80;
+        assert_eq!((choice.choose(&grids(limit - 1)), choice.choose(&grids(limit + 1))), (0, 1));
+        // Rows that blocks touch make no difference to collectives.
+        assert_eq!(GridChoice { exchange: Exchange::Dense, ..choice }.choose(&grids(0)), 1);
+        // Nor are they of use where their block's rows of the factor do not fit.
+        assert_eq!(GridChoice { room: 80.0 * 8999.0, ..choice }.choose(&grids(0)), 1);
+        assert_eq!(GridChoice { room: 80.0 * 9000.0, ..choice }.choose(&grids(0)), 0);
+        // A block with all the entries takes longer than all messages.
+        let uneven = [traffic(4, 1, 9000, [none, (9000, 10, 2)]), grids(0)[1]];
+        assert_eq!(choice.choose(&uneven), 1);
+        // In an iteration a factor is gathered and summed.
+        assert_eq!(choice.bytes(&grids(7)[0]), 2 * 7 * 80);
+        assert_eq!(choice.bytes(&grids(7)[1]), 2 * 6000 * 80);
+    }
+
+    #[test]
+    fn long_matrices_are_cut_by_rows_and_square_ones_both_ways() {
+        assert_eq!(fewest_words(20_000, 2_000, 1), (1, 1));
+        assert_eq!(fewest_words(20_000, 2_000, 2), (2, 1));
+        assert_eq!(fewest_words(2_000, 20_000, 7), (1, 7));
+        assert_eq!(fewest_words(1_000, 1_000, 16), (4, 4));
+        assert_eq!(fewest_words(1_000, 1_000, 2), (2, 1));
+        assert_eq!(fewest_words(4_000, 1_000, 16), (8, 2));
+        assert_eq!(fewest_words(100, 100, 7), (7, 1));
+    }
+
+    #[test]
+    fn no_other_grid_sends_less() {
+        for (m, n) in [(37, 1000), (500, 499), (1, 9), (12, 12)] {
+            for ranks in 1..40 {
+                let (pr, pc) = fewest_words(m, n, ranks);
+                assert_eq!(pr * pc, ranks);
+                // What rank (i, j) hands over to others, in rows: by loops over its partners.
+                let sent = |pr: usize, pc: usize| {
+                    let side = |parts: usize, rows: usize| (0..parts).filter(|&p| p > 0).count() * rows;
+                    side(pr, n) + side(pc, m)
+                };
+                let best = (1..=ranks).filter(|r| ranks % r == 0).map(|r| sent(r, ranks / r)).min();
+                assert_eq!(Some(sent(pr, pc)), best, "{m} x {n} on {ranks}");
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The start that pays, and what a start costs: from sizes and counts alone, so that the choice is the same everywhere.
+
+use serde_json::Value;
+
+use super::compressed;
+use super::low_rank::Effort;
+use super::sampled::{self, Sample};
+use crate::parameters::Init;
+use crate::shared::sizes::Sizes;
+
+/// How the factors start, with all that is chosen from the sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Random,
+    Nndsvd {
+        effort: Effort,
+        zeros: Zeros,
+    },
+    Compressed {
+        effort: Effort,
+        iterations: usize,
+    },
+    Sampled(Sample),
+    /// From a file, or a caller of the library.
+    Given,
+}
+
+/// What a start from singular vectors has in place of zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zeros {
+    /// They stay: NNDSVD.
+    Kept,
+    /// The mean of the data: NNDSVDa.
+    Mean,
+    /// |x| mean / 100 with x from the standard normal distribution: NNDSVDar.
+    Random,
+}
+
+impl Zeros {
+    /// The name of the start.
+    fn start(self) -> &'static str {
+        match self {
+            Zeros::Kept => "nndsvd",
+            Zeros::Mean => "nndsvda",
+            Zeros::Random => "nndsvdar",
+        }
+    }
+}
+
+/// Singular vectors that were asked for by name.
+const ACCURATE: Effort = Effort { passes: 6, spare: 10 };
+/// A basis for compressed iterations: a second pass brings the singular vectors closer, but no run to its goal sooner.
+const BASIS: Effort = Effort { passes: 1, spare: 10 };
+/// Singular vectors for a run on sparse data. More columns, which cost as much as an iteration where k is small, save none.
+const CHEAP: Effort = Effort { passes: 1, spare: 5 };
+/// Dense flops that take as long as one flop with a nonzero of sparse data.
+const SPARSE_FLOP: f64 = 4.0;
+/// What compressed iterations may cost, in iterations with the whole data. On dense data that is too small to be sampled `auto`
+/// takes them where that is enough for the greatest number; with more, the factors fit what the approximation lacks.
+const BUDGET: f64 = 6.0;
+const LEAST: usize = 5;
+const MOST: usize = 20;
+/// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
+const WORTH: f64 = 5.0;
+/// A sample has so many lines for each component, and at least one of so many of all: more lines of a long matrix can be taken
+/// for the same work beside one iteration.
+const LINES: usize = 20;
+const ONE_OF: usize = 30;
+/// `auto` samples at most one of so many lines: with more the iterations cost what they save.
+const AT_MOST_ONE_OF: usize = 4;
+/// Iterations on a sample: what they may cost, in iterations with the whole data, their least number and their greatest.
+const SAMPLE_BUDGET: f64 = 4.0;
+const FEW: usize = 15;
+const MANY: usize = 60;
+/// The share of nonzeros from which on some lines of sparse data, or a low-rank approximation, tell enough of all.
+const DENSE_ENOUGH: f64 = 0.05;
+/// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
+/// number of them: where there are few columns, as in one-hot tables, factors of a sample end in worse local minima.
+const COMPRESSED: f64 = 0.5;
+
+/// Numbers of a Gram matrix and of sweeps by each number of a factor.
+fn squares(k: usize) -> f64 {
+    ((1 + compressed::SWEEPS) * k) as f64
+}
+
+/// What a compressed iteration computes, in flops.
+fn compressed_flops(effort: Effort, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
+    ((m + n) * k) as f64 * (4.0 * effort.columns(k, (m, n)) as f64 + 2.0 * squares(k))
+}
+
+/// What an exact iteration computes, in flops, with entries that count as much as dense ones.
+fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
+    4.0 * entries * k as f64 + 2.0 * ((m + n) * k) as f64 * squares(k)
+}
+
+/// The sample for such sizes.
+fn sample(sizes: &Sizes) -> Sample {
+    let long = sizes.m.max(sizes.n);
+    let lines = (LINES * sizes.k).max(long / ONE_OF).min(long);
+    let one = whole_flops(&Sample { lines, iterations: 1 }.sizes(sizes));
+    let iterations = (SAMPLE_BUDGET * whole_flops(sizes) / one) as usize;
+    Sample { lines, iterations: iterations.clamp(FEW, MANY) }
+}
+
+impl Start {
+    /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
+    pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
+        let Sizes { m, n, entries, k } = *sizes;
+        let dense_enough = entries >= DENSE_ENOUGH * m as f64 * n as f64;
+        let sizes = &Sizes { entries: entries * if sparse { SPARSE_FLOP } else { 1.0 }, ..*sizes };
+        let whole = whole_flops(sizes);
+        match init {
+            Init::Random | Init::Auto => Start::Random,
+            Init::File(_) => Start::Given,
+            Init::Nndsvd => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Kept },
+            Init::Nndsvda => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Mean },
+            Init::Nndsvdar => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Random },
+            Init::Compressed => {
+                let iterations = (BUDGET * whole / compressed_flops(BASIS, sizes)) as usize;
+                Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) }
+            }
+            Init::Sampled => Start::Sampled(sample(sizes)),
+            Init::BySize if 2 * k > m.min(n) => Start::Random,
+            Init::BySize => {
+                let sample = sample(sizes);
+                let vectors = Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept };
+                let few_columns = m.min(n) < LINES * k;
+                if sparse && dense_enough && few_columns && compressed_flops(CHEAP, sizes) <= COMPRESSED * whole {
+                    Start::Compressed { effort: CHEAP, iterations: LEAST }
+                } else if dense_enough && AT_MOST_ONE_OF * sample.lines <= m.max(n) {
+                    Start::Sampled(sample)
+                } else if !sparse && MOST as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
+                    Start::Compressed { effort: BASIS, iterations: MOST }
+                } else if vectors.flops(sizes, false) <= WORTH * whole {
+                    vectors
+                } else {
+                    Start::Random
+                }
+            }
+        }
+    }
+
+    /// What all ranks together compute for the start, in flops on dense data.
+    pub fn flops(self, sizes: &Sizes, sparse: bool) -> f64 {
+        let Sizes { m, n, entries, k } = *sizes;
+        let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
+        let (effort, iterations) = match self {
+            Start::Random | Start::Given => return 0.0,
+            Start::Sampled(sample) => {
+                let iteration = whole_flops(&sample.sizes(&Sizes { entries, ..*sizes }));
+                let fit = 2.0 * (entries + (sampled::FIT_SWEEPS * k * m.max(n)) as f64) * k as f64;
+                return sample.iterations as f64 * iteration + fit;
+            }
+            Start::Nndsvd { effort, .. } => (effort, 0),
+            Start::Compressed { effort, iterations } => (effort, iterations),
+        };
+        let (rows, l) = ((m + n) as f64, effort.columns(k, (m, n)) as f64);
+        let products = (2 * effort.passes + 1) as f64 * 2.0 * entries * l;
+        products + 6.0 * rows * l * l + iterations as f64 * compressed_flops(effort, sizes)
+    }
+
+    /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many
+    /// rows of U and of V, and gathers `gathered` rows (of all copies), of `word` bytes a number. A start that is not computed
+    /// needs the factors alone.
+    pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
+        if let Start::Sampled(sample) = self {
+            let [short, long] = if m < n { own } else { [own[1], own[0]] };
+            let lines = (sample.lines * long).div_ceil(m.max(n).max(1));
+            // The sample, all of whose columns this rank may have, and its factors; then those of all data.
+            let sampled = lines * m.min(n) + 3 * k * (lines + short);
+            return (word * (sampled + k * (2 * (short + long) + gathered))) as f64;
+        }
+        let (Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. }) = self else { return 0.0 };
+        const WIDE: usize = size_of::<f64>();
+        let l = effort.columns(k, (m, n));
+        let all = own[0] + own[1];
+        let [short, long] = if m < n { own } else { [own[1], own[0]] };
+        // The products with the data, and their bases: in place, while they are made orthonormal, and copied.
+        let grid = word * l * (2 * all + gathered);
+        let sides = word * l * all;
+        let approximation = grid + sides.max(2 * WIDE * l * short);
+        // The singular vectors, and what they are made from; then their nonnegative parts.
+        let vectors = sides + WIDE * (l + k) * all;
+        let parts = sides + WIDE * (l * long + 2 * k * all);
+        approximation.max(vectors).max(parts) as f64
+    }
+
+    /// Columns of the products with the data that the start takes; 0 if it takes none.
+    pub fn columns(self, k: usize, shape: (usize, usize)) -> usize {
+        match self {
+            Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. } => effort.columns(k, shape),
+            Start::Sampled(_) => k,
+            Start::Random | Start::Given => 0,
+        }
+    }
+
+    /// For trace and output.
+    pub fn decisions(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Start::Random => vec![("init", "random".into())],
+            Start::Nndsvd { effort, zeros } => vec![
+                ("init", zeros.start().into()),
+                ("init_passes", effort.passes.into()),
+                ("init_spare_columns", effort.spare.into()),
+            ],
+            Start::Compressed { effort, iterations } => vec![
+                ("init", "compressed".into()),
+                ("init_passes", effort.passes.into()),
+                ("init_spare_columns", effort.spare.into()),
+                ("init_iterations", iterations.into()),
+            ],
+            Start::Sampled(Sample { lines, iterations }) => {
+                vec![("init", "sampled".into()), ("init_lines", lines.into()), ("init_iterations", iterations.into())]
+            }
+            Start::Given => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen((m, n): (usize, usize), stored: Option<usize>, k: usize) -> &'static str {
+        let entries = stored.unwrap_or(m * n) as f64;
+        match Start::choose(&Init::BySize, &Sizes { m, n, entries, k }, stored.is_some()) {
+            Start::Random => "random",
+            Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept } => "nndsvd",
+            Start::Sampled(_) => "sampled",
+            Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
+            Start::Compressed { effort: CHEAP, iterations: LEAST } => "compressed, few iterations",
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_start_is_that_of_a_sample_where_there_are_many_lines() {
+        assert_eq!(chosen((60_000, 784), None, 40), "sampled");
+        assert_eq!(chosen((400, 10_304), None, 30), "sampled");
+        assert_eq!(chosen((1_797, 64), None, 10), "sampled");
+        assert_eq!(chosen((1_797, 64), None, 24), "nndsvd");
+        assert_eq!(chosen((500, 400), None, 10), "compressed");
+        assert_eq!(chosen((4_000, 12_000), Some(4_500_000), 30), "sampled");
+        assert_eq!(chosen((8_124, 119), Some(186_852), 20), "compressed, few iterations");
+        assert_eq!(chosen((3_430, 6_906), Some(353_160), 20), "nndsvd");
+        assert_eq!(chosen((100_000, 20_000), Some(4_000_000), 40), "nndsvd");
+        assert_eq!(chosen((60_000, 784), None, 3), "sampled");
+    }
+
+    #[test]
+    fn as_many_components_as_a_small_matrix_allows_start_at_random() {
+        assert_eq!(chosen((1_797, 64), None, 40), "random");
+        assert_eq!(chosen((1, 50), None, 1), "random");
+    }
+
+    #[test]
+    fn a_sample_of_many_lines_is_a_share_of_them() {
+        let sample = |m, n, k| sample(&Sizes { m, n, entries: (m * n) as f64, k });
+        assert_eq!(sample(60_000, 784, 40), Sample { lines: 2_000, iterations: MANY });
+        assert_eq!(sample(400, 10_304, 40).lines, 800);
+        assert_eq!(sample(30, 20, 4), Sample { lines: 30, iterations: FEW });
+    }
+
+    #[test]
+    fn only_a_computed_start_needs_memory_of_its_own() {
+        let sizes = Sizes { m: 1000, n: 400, entries: 4e5, k: 10 };
+        let bytes = |init: Init, word| {
+            Start::choose(&init, &sizes, false).bytes(sizes.k, (sizes.m, sizes.n), [500, 200], 1600, word)
+        };
+        assert_eq!((bytes(Init::Random, 8), bytes(Init::File("x.h5".into()), 8)), (0.0, 0.0));
+        // l = 20: two copies of the 700 own rows and one on its way out, and the gathered ones.
+        assert_eq!(bytes(Init::Nndsvd, 8), (8 * 20 * (3 * 700 + 1600)) as f64);
+        assert_eq!(bytes(Init::Compressed, 4), (4 * 20 * (2 * 700 + 1600) + 2 * 8 * 20 * 200) as f64);
+    }
+
+    #[test]
+    fn a_start_that_is_asked_for_is_taken() {
+        let sizes = Sizes { m: 9, n: 7, entries: 63.0, k: 7 };
+        let named = |init: Init| Start::choose(&init, &sizes, false).decisions()[0].1.clone();
+        assert_eq!(named(Init::Random), "random");
+        assert_eq!(named(Init::Nndsvd), "nndsvd");
+        assert_eq!(named(Init::Nndsvda), "nndsvda");
+        assert_eq!(named(Init::Nndsvdar), "nndsvdar");
+        assert_eq!(named(Init::Compressed), "compressed");
+        assert_eq!(named(Init::Sampled), "sampled");
+    }
+}

@@ -1,0 +1,210 @@
+//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 5 or
+//! k + 10 columns.
+//!
+//! From random numbers in the place of the shorter factor S, S ← orth(Mᵀ (M S)) a few times; then M ≈ (M S) Sᵀ. It needs
+//! the products and sums that the exact methods make anyway. Only the shorter factor is made orthonormal, by small
+//! eigenproblems of its l × l Gram matrix, which rank 0 solves and sends to all: eigenvectors are known but for their
+//! sign, and all ranks must have the same.
+
+use std::any::Any;
+use std::mem::{swap, take};
+
+use ndarray::{Array1, Array2, CowArray, Ix2};
+use ndarray_linalg::{Eigh, UPLO};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::Cuts;
+use fednmf_linalg::random::{Purpose, Stream};
+use fednmf_linalg::{Order, ProductKernels, Real, gemm, gram};
+
+use crate::shared::grid::Grid;
+use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
+
+/// What an approximation takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Passes over the data, of two products each, before the last product.
+    pub passes: usize,
+    /// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
+    pub spare: usize,
+}
+
+impl Effort {
+    /// l for an m × n matrix.
+    pub fn columns(self, k: usize, (m, n): (usize, usize)) -> usize {
+        (k + self.spare).min(m).min(n)
+    }
+}
+
+pub const GRAM: MessageTag = MessageTag::new("start: Gram", Payload::Gram);
+const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Control);
+pub const GATHER: MessageTag = MessageTag::new("start: gather", Payload::SharedFactor);
+pub const PRODUCT: MessageTag = MessageTag::new("start: sum of products", Payload::Product);
+
+/// What a start is made from.
+pub struct Task<'a> {
+    pub comm: &'a Communicator,
+    pub cuts: &'a Cuts,
+    /// m and n.
+    pub shape: (usize, usize),
+    /// Entries that a product visits.
+    pub entries: f64,
+    pub k: usize,
+    /// The sum of M's entries, and ‖M‖_F².
+    pub sum: f64,
+    pub norm2: f64,
+    pub kernel: ProductKernels,
+    pub seed: u64,
+}
+
+/// M ≈ L Rᵀ: this rank's rows of both, which are those of U and of V that it owns.
+pub struct LowRank<T> {
+    /// Of L (× l) and of R (× l), in row order.
+    pub sides: [Array2<T>; 2],
+    /// The place of the side with orthonormal columns: the shorter one. Columns beyond the data's rank are zero.
+    pub orthonormal: usize,
+}
+
+/// The approximation, and the data back. Collective.
+///
+/// # Errors
+/// When a sparse block is refused by MKL, data cannot be read, or a small eigenproblem is no numbers.
+pub fn approximate<T: Real>(
+    task: &Task<'_>,
+    mut data: RankData<T>,
+    effort: Effort,
+) -> Result<(RankData<T>, LowRank<T>)> {
+    let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
+    let l = effort.columns(k, shape);
+    data.block.prepare(kernel, l)?;
+    data.prepare(shape.1, l);
+    let RankData { block, mut stream } = data;
+    let mut grid = Grid::new(comm, block, cuts, l);
+    let wide = shape.0 < shape.1;
+    let short = if wide { &mut grid.u } else { &mut grid.v };
+    let mut cursor = Stream::new(seed, Purpose::StartV, 1).at(short.own_rows.start as u128 * l as u128);
+    // So that two products neither overflow nor underflow.
+    let scale = norm2.sqrt().recip();
+    for mut row in short.own.rows_mut() {
+        // As good as normal numbers, which take longer than a product with very sparse data.
+        row.iter_mut().for_each(|x| *x = T::from_f64(scale * (2.0 * cursor.uniform() - 1.0)));
+    }
+    let mut product = |grid: &mut Grid<T>, for_u: bool| {
+        let product = if for_u { product_for_u } else { product_for_v };
+        product((grid, &mut stream), comm, (GATHER, PRODUCT))
+    };
+    for _ in 0..effort.passes {
+        product(&mut grid, !wide)?;
+        let long = if wide { &mut grid.v } else { &mut grid.u };
+        swap(&mut long.own, &mut long.rhs);
+        product(&mut grid, wide)?;
+        let short = if wide { &mut grid.u } else { &mut grid.v };
+        let basis = orthonormal(comm, &short.rhs)?;
+        short.own.zip_mut_with(&basis, |x, &basis| *x = T::from_f64(basis));
+    }
+    product(&mut grid, !wide)?;
+    let sides = if wide { [&mut grid.u.own, &mut grid.v.rhs] } else { [&mut grid.u.rhs, &mut grid.v.own] };
+    let sides = sides.map(|side| in_rows(take(side)));
+    Ok((RankData { block: grid.block, stream }, LowRank { sides, orthonormal: usize::from(!wide) }))
+}
+
+/// The same in row order.
+fn in_rows<T: Real>(a: Array2<T>) -> Array2<T> {
+    if a.is_standard_layout() { a } else { a.as_standard_layout().into_owned() }
+}
+
+/// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice where one eigenproblem of
+/// the Gram matrix, which squares what is lost to rounding, leaves columns less than orthogonal.
+fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64>> {
+    /// From this share of the greatest eigenvalue on all columns are orthogonal to about ten digits.
+    const ENOUGH: f64 = 1e-6;
+    let mut y = wide(y);
+    for _ in 0..2 {
+        let (values, mut basis) = eigen(comm, &y)?;
+        let greatest = values.first().copied().unwrap_or(0.0).max(0.0);
+        for (mut column, &value) in basis.columns_mut().into_iter().zip(&values) {
+            column *= if value > greatest * 1e-14 { value.sqrt().recip() } else { 0.0 };
+        }
+        y = product(&y, &basis).into();
+        if values.last().is_some_and(|&least| least > greatest * ENOUGH) {
+            break;
+        }
+    }
+    Ok(y.into_owned())
+}
+
+/// Eigenvalues, falling, and eigenvectors of YᵀY over all ranks' rows of Y, the same on all ranks. Collective.
+///
+/// # Errors
+/// When they cannot be computed.
+pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64>, Array2<f64>)> {
+    let l = y.ncols();
+    let mut g = Array2::<f64>::zeros((l, l));
+    gram(&y.view(), &mut g.view_mut());
+    comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
+    let found = if comm.is_root() {
+        let found = g.eigh(UPLO::Lower).map_err(|e| {
+            Error::failed(format!("--init: the singular vectors cannot be computed ({e}); use --init random"))
+        });
+        found.map(|(values, vectors)| {
+            let values: Array1<f64> = values;
+            // Rising as LAPACK has them.
+            (values.iter().rev().copied().collect(), vectors.columns().into_iter().rev().flatten().copied().collect())
+        })
+    } else {
+        Ok((Vec::new(), Vec::new()))
+    };
+    let (values, vectors): (Vec<f64>, Vec<f64>) = comm.broadcast_value(BASIS, comm.agree_on_error(found)?);
+    let vectors = Array2::from_shape_vec((l, l), vectors).map(Array2::reversed_axes);
+    Ok((values, vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")))?))
+}
+
+/// A B in row order, where both are tall or small.
+pub fn product(a: &CowArray<'_, f64, Ix2>, b: &Array2<f64>) -> Array2<f64> {
+    let mut out = Order::Rows.zeros(a.nrows(), b.ncols());
+    gemm(1.0, &a.view(), &b.view(), 0.0, &mut out.view_mut());
+    out
+}
+
+/// The same numbers in f64, copied where they are in f32.
+pub fn wide<T: Real>(a: &Array2<T>) -> CowArray<'_, f64, Ix2> {
+    match (a as &dyn Any).downcast_ref::<Array2<f64>>() {
+        Some(a) => a.into(),
+        None => a.mapv(Real::as_f64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns that fall in size by `ratio`, each with a part of the one before; the last one is that before it if `dependent`.
+    fn columns(ratio: f64, dependent: bool) -> Array2<f64> {
+        let random = Stream::new(1, Purpose::StartV, 0);
+        let mut cursor = random.at(0);
+        let mut y = Array2::from_shape_simple_fn((200, 4), || cursor.normal());
+        for j in 1..4 {
+            let before = y.column(j - 1).to_owned();
+            y.column_mut(j).zip_mut_with(&before, |x, &before| *x = ratio * (*x + before));
+        }
+        if dependent {
+            let before = y.column(2).to_owned();
+            y.column_mut(3).assign(&before);
+        }
+        y
+    }
+
+    #[test]
+    fn a_basis_is_orthonormal_whatever_the_size_of_the_columns() {
+        // One eigenproblem is enough for the first, not for the second; the third spans three dimensions.
+        for (ratio, dependent) in [(0.5, false), (0.02, false), (0.5, true)] {
+            let basis = orthonormal(&Communicator::local(), &columns(ratio, dependent)).unwrap();
+            let product = basis.t().dot(&basis);
+            for ((i, j), &x) in product.indexed_iter() {
+                let expected = if i == j && !(dependent && j == 3) { 1.0 } else { 0.0 };
+                assert!((x - expected).abs() < 1e-9, "{ratio}, {dependent}: {product}");
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Initialisation of the factors: random ([`uniform`]); from a sample of the data ([`sampled`]); from the data's singular
+//! vectors ([`nndsvd`]), with or without iterations on a low-rank approximation ([`compressed`]); or from a file. [`choice`] has
+//! what each costs, and takes the one that pays.
+
+mod choice;
+mod compressed;
+mod low_rank;
+mod nndsvd;
+mod sampled;
+mod uniform;
+
+use std::ops::Range;
+use std::path::Path;
+
+use ndarray::{Array2, ArrayViewMut2};
+
+pub use choice::{Start, Zeros};
+pub use low_rank::Task;
+pub use uniform::{scale, start_entry, u, v};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_data::state::{Owner, ReadRows};
+use fednmf_linalg::random::{Purpose, Stream};
+use fednmf_linalg::{Order, Real};
+
+use super::row_stream::RankData;
+use crate::description::MessageSpec;
+use crate::parameters;
+use crate::parameters::Init;
+
+/// The start of the factors.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct InitArgs {
+    /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
+    /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
+    /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
+    /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
+    /// passes over the data, or random, which all other methods and runs with missing entries are
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
+    pub init: Init,
+}
+
+impl InitArgs {
+    /// The start at random.
+    pub const RANDOM: InitArgs = InitArgs { init: Init::Random };
+
+    /// The file to start from, if one was named.
+    pub fn file(&self) -> Option<&Path> {
+        if let Init::File(path) = &self.init { Some(path) } else { None }
+    }
+
+    /// Whether the start was asked to be computed from the data.
+    pub fn is_computed(&self) -> bool {
+        matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed | Init::Sampled)
+    }
+
+    /// Refuses `nndsvd` and its like for `method`, which does not start from them.
+    ///
+    /// # Errors
+    /// When that was asked for.
+    pub fn refuse_nndsvd(&self, method: &str) -> Result<()> {
+        if self.is_computed() {
+            let name = self.init.name().unwrap_or_default();
+            return Err(Error::input(format!(
+                "--init {name}: {method} starts at random or from a file; auto, hals, bpp, mu, kl-mu, kl-cd and beta-mu take \
+                 {name}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations of a sampled \
+                        one with its lines in place of the longer dimension, where more ranks share the rows or columns";
+
+/// What leaves a rank for the start.
+pub const MESSAGES: [MessageSpec; 6] = [
+    MessageSpec::new(
+        low_rank::GRAM,
+        "l x l, with l = k to k + 10; for a sampled start and two words",
+        "2 to 13 times, for a start from singular vectors; twice or three times in each iteration of a sampled one",
+    ),
+    MessageSpec::new(nndsvd::NORMS, "4 x k", "once, for a start from singular vectors"),
+    MessageSpec::new(low_rank::GATHER, "(m / pr + n / pc) x l", PRODUCTS),
+    MessageSpec::new(low_rank::PRODUCT, "(m / pr + n / pc) x l", PRODUCTS),
+    MessageSpec::new(
+        compressed::SMALL,
+        "(k + l) x k and two words",
+        "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
+    ),
+    MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
+];
+
+/// What replaces the zeros of a start where no update could leave them, in means of the data: the scale of the random numbers
+/// that NNDSVDar puts there.
+const FLOOR: f64 = 0.01;
+
+/// Own rows of both factors of an m × n matrix from this rank's data, which come back. Where `positive`, no entry is zero,
+/// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or what the start has there. Collective.
+///
+/// # Errors
+/// When there are no such factors, or the singular vectors cannot be computed.
+pub fn on_grid<T: Real>(
+    start: Start,
+    given: Option<&dyn ReadRows<T>>,
+    task: &Task<'_>,
+    positive: bool,
+    data: RankData<T>,
+    rows: [&Range<usize>; 2],
+) -> Result<(RankData<T>, [Array2<T>; 2])> {
+    let Task { comm, shape, k, sum, .. } = *task;
+    let order = data.block.order();
+    let mean = sum / (shape.0 as f64 * shape.1 as f64);
+    let small = FLOOR * mean;
+    let without_zeros = |mut factors: [Array2<T>; 2], fill: f64| {
+        let zeros = factors.iter_mut().flatten().filter(|x| **x <= T::zero());
+        zeros.for_each(|x| *x = T::from_f64(fill));
+        factors
+    };
+    match start {
+        Start::Random => {
+            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+            let scale = scale(sum, shape, k);
+            u(task.seed, rows[0], scale, of_u.view_mut());
+            v(task.seed, rows[1], scale, of_v.view_mut());
+            Ok((data, [of_u, of_v]))
+        }
+        Start::Given => {
+            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+            let read = given.map_or(Ok(()), |given| self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]));
+            comm.agree_on_error(read)?;
+            Ok((data, [of_u, of_v]))
+        }
+        Start::Nndsvd { effort, zeros } => {
+            let fill = if zeros == Zeros::Mean { mean } else { small };
+            let (data, low_rank) = low_rank::approximate(task, data, effort)?;
+            let mut factors = nndsvd::factors(comm, &low_rank, k, fill, order)?;
+            if zeros == Zeros::Random {
+                for ((factor, purpose), rows) in factors.iter_mut().zip([Purpose::StartU, Purpose::StartV]).zip(rows) {
+                    random_for_zeros(&Stream::new(task.seed, purpose, 0), rows.start, small, factor);
+                }
+            }
+            Ok((data, if zeros == Zeros::Mean || positive { without_zeros(factors, fill) } else { factors }))
+        }
+        Start::Sampled(sample) => {
+            let (data, factors) = sampled::factors(task, data, sample, small)?;
+            Ok((data, if positive { without_zeros(factors, small) } else { factors }))
+        }
+        Start::Compressed { effort, iterations } => {
+            let (data, low_rank) = low_rank::approximate(task, data, effort)?;
+            let factors = nndsvd::factors(comm, &low_rank, k, small, Order::Components)?;
+            let factors = compressed::iterate(comm, low_rank, without_zeros(factors, small), task.norm2, iterations);
+            let factors = if positive { without_zeros(factors, small) } else { factors };
+            let in_order = |x: Array2<T>| {
+                let mut out = order.zeros(x.nrows(), k);
+                out.assign(&x);
+                out
+            };
+            Ok((data, factors.map(in_order)))
+        }
+    }
+}
+
+/// Puts the absolute values of normal numbers with this deviation in place of the zeros of a factor's rows from `first` on.
+fn random_for_zeros<T: Real>(stream: &Stream, first: usize, deviation: f64, factor: &mut Array2<T>) {
+    let mut cursor = stream.at(first as u128 * factor.ncols() as u128);
+    for mut row in factor.rows_mut() {
+        for x in &mut row {
+            let drawn = cursor.normal().abs();
+            if *x <= T::zero() {
+                *x = T::from_f64(deviation * drawn);
+            }
+        }
+    }
+}
+
+/// Rows of given factors.
+///
+/// # Errors
+/// When they are of another shape, or no start.
+pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
+    for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
+        given.rows(name, Owner::Shared, rows.start, out.view_mut())?;
+        if let Some(x) = out.iter().find(|x| !(x.is_finite() && **x >= T::zero())) {
+            return Err(Error::input(format!(
+                "--init: {name} has the entry {x}, and a start is finite and not negative"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! NNDSVD (Boutsidis and Gallopoulos 2008): a start from the leading singular vectors, which are those of a low-rank
+//! approximation.
+//!
+//! Of each pair of singular vectors the parts with the larger product of norms are kept, the positive or the negative
+//! ones: U_j = √(σ_j ν) x/‖x‖, V_j = √(σ_j ν) y/‖y‖ with ν = ‖x‖‖y‖.
+
+use ndarray::{Array2, s};
+
+use fednmf_base::error::Result;
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_linalg::{Order, Real};
+
+use super::low_rank::{self, LowRank, wide};
+
+pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payload::Scalar);
+
+/// This rank's rows of U (× k) and of V (× k), without zeros of both: components beyond the data's rank are `fill`
+/// throughout, since no step leaves a pair of zeros. Collective.
+///
+/// # Errors
+/// When the small eigenproblem is no numbers.
+pub fn factors<T: Real>(
+    comm: &Communicator,
+    low_rank: &LowRank<T>,
+    k: usize,
+    fill: f64,
+    order: Order,
+) -> Result<[Array2<T>; 2]> {
+    // With orthonormal R: L Rᵀ = (L W S⁻¹) S (R W)ᵀ with LᵀL = W S² Wᵀ; likewise with orthonormal L.
+    let short = low_rank.orthonormal;
+    let long = wide(&low_rank.sides[1 - short]);
+    let (squares, basis) = low_rank::eigen(comm, &long)?;
+    let basis = basis.slice(s![.., ..k]).to_owned();
+    let singular: Vec<f64> = squares.iter().map(|s| s.max(0.0).sqrt()).collect();
+    let short_vectors = low_rank::product(&wide(&low_rank.sides[short]), &basis);
+    let mut scaled = basis;
+    for (mut column, &s) in scaled.columns_mut().into_iter().zip(&singular) {
+        column *= if s > 0.0 { 1.0 / s } else { 0.0 };
+    }
+    let long_vectors = low_rank::product(&long, &scaled);
+    let vectors = if short == 1 { [long_vectors, short_vectors] } else { [short_vectors, long_vectors] };
+    Ok(parts(comm, &vectors, &singular, fill, order))
+}
+
+/// The nonnegative parts that are kept, scaled.
+fn parts<T: Real>(
+    comm: &Communicator,
+    vectors: &[Array2<f64>; 2],
+    singular: &[f64],
+    fill: f64,
+    order: Order,
+) -> [Array2<T>; 2] {
+    let k = vectors[0].ncols();
+    // Squared, of the positive parts of both sides, then of the negative ones.
+    let mut norms = vec![0.0; 4 * k];
+    let (positive, negative) = norms.split_at_mut(2 * k);
+    for ((side, positive), negative) in vectors.iter().zip(positive.chunks_mut(k)).zip(negative.chunks_mut(k)) {
+        for row in side.rows() {
+            for ((&x, positive), negative) in row.iter().zip(&mut *positive).zip(&mut *negative) {
+                let (above, below) = (x.max(0.0), x.min(0.0));
+                *positive += above * above;
+                *negative += below * below;
+            }
+        }
+    }
+    comm.sum(NORMS, &mut norms);
+    let kept: Vec<Kept> =
+        (0..k).map(|j| Kept::of([0, 1, 2, 3].map(|i| norms[i * k + j]), singular.get(j).copied(), fill)).collect();
+    [0, 1].map(|place| {
+        let side = &vectors[place];
+        let mut out = order.zeros(side.nrows(), k);
+        for (mut out, row) in out.rows_mut().into_iter().zip(side.rows()) {
+            for ((out, &x), kept) in out.iter_mut().zip(row).zip(&kept) {
+                *out = T::from_f64((kept.scales[place] * x).max(kept.least));
+            }
+        }
+        out
+    })
+}
+
+/// What is kept of a pair of singular vectors: what is positive after multiplication by `scales`, the left and the right
+/// one, and all other entries are `least`.
+struct Kept {
+    scales: [f64; 2],
+    least: f64,
+}
+
+impl Kept {
+    /// By the squared norms of the positive parts, left and right, and of the negative ones; `fill` where nothing is left.
+    fn of(squares: [f64; 4], singular: Option<f64>, fill: f64) -> Kept {
+        let [xp, yp, xn, yn] = squares.map(f64::sqrt);
+        let (x, y, sign) = if xp * yp >= xn * yn { (xp, yp, 1.0) } else { (xn, yn, -1.0) };
+        let weight = (singular.unwrap_or(0.0) * x * y).sqrt();
+        if weight > 0.0 {
+            Kept { scales: [x, y].map(|norm| sign * weight / norm), least: 0.0 }
+        } else {
+            Kept { scales: [0.0; 2], least: fill }
+        }
+    }
+}

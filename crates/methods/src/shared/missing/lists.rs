@@ -1,0 +1,308 @@
+//! Which entries count: for each row of one side of the data, those that are observed, or those that are not.
+
+use ndarray::{Array2, ArrayView2};
+
+use fednmf_linalg::random::{Purpose, Stream, mix};
+use fednmf_linalg::{Block, Csr, Real};
+
+/// What the list of a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// The observed entries.
+    Present,
+    /// The missing ones.
+    Absent,
+}
+
+/// Columns of each row, and the entries there where they are wanted.
+pub struct Lists<T> {
+    starts: Vec<usize>,
+    index: Vec<u32>,
+    values: Vec<T>,
+}
+
+impl<T: Real> Lists<T> {
+    fn new(rows: usize) -> Self {
+        let mut starts = Vec::with_capacity(rows + 1);
+        starts.push(0);
+        Lists { starts, index: Vec::new(), values: Vec::new() }
+    }
+
+    /// The columns and the values of a row.
+    pub fn row(&self, a: usize) -> (&[u32], &[T]) {
+        let range = self.starts[a]..self.starts[a + 1];
+        (&self.index[range.clone()], self.values.get(range).unwrap_or_default())
+    }
+
+    pub fn longest(&self) -> usize {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Columns alone, row after row, each ascending.
+    pub fn of_places(rows: usize, mut places: Vec<(u32, u32)>) -> Self {
+        places.sort_unstable();
+        places.dedup();
+        let mut lists = Lists::new(rows);
+        let mut at = 0;
+        for a in 0..rows {
+            while let Some(&(_, b)) = places.get(at).filter(|p| p.0 as usize == a) {
+                lists.index.push(b);
+                at += 1;
+            }
+            lists.starts.push(lists.index.len());
+        }
+        lists
+    }
+
+    /// All entries that a block stores, zeros of a dense one included, but for those in `without`.
+    pub fn of_block(block: &Block<T>, without: &Lists<T>) -> Self {
+        let rows = block.shape().0;
+        let mut lists = Lists::new(rows);
+        for a in 0..rows {
+            let (gone, _) = without.row(a);
+            let mut gone = gone.iter().copied().peekable();
+            each(block, a, |b, value| {
+                while gone.next_if(|&g| g < b).is_some() {}
+                if gone.peek() != Some(&b) {
+                    lists.index.push(b);
+                    lists.values.push(value);
+                }
+            });
+            lists.starts.push(lists.index.len());
+        }
+        lists
+    }
+}
+
+impl<T: Real> Lists<T> {
+    /// The same by columns, of which there are n.
+    pub fn transposed(&self, n: usize) -> Self {
+        let mut starts = vec![0; n + 1];
+        self.index.iter().for_each(|&b| starts[b as usize + 1] += 1);
+        for b in 0..n {
+            starts[b + 1] += starts[b];
+        }
+        let mut next = starts.clone();
+        let (mut index, mut values) = (vec![0; self.index.len()], vec![T::zero(); self.values.len()]);
+        for a in 0..self.starts.len() - 1 {
+            let (columns, row) = self.row(a);
+            for (t, &b) in columns.iter().enumerate() {
+                let at = next[b as usize];
+                index[at] = a as u32;
+                if let Some(&value) = row.get(t) {
+                    values[at] = value;
+                }
+                next[b as usize] += 1;
+            }
+        }
+        Lists { starts, index, values }
+    }
+
+    /// Zeros the rows of a factor of which nothing is observed, where a row of the data has n entries: nothing would ever
+    /// change their start. Returns their number.
+    pub fn clear_unobserved(&self, listed: Listed, n: usize, factor: &mut Array2<T>) -> f64 {
+        let nothing = if listed == Listed::Present { 0 } else { n };
+        let mut cleared = 0.0;
+        for (a, mut row) in factor.rows_mut().into_iter().enumerate() {
+            if self.row(a).0.len() == nothing {
+                row.fill(T::zero());
+                cleared += 1.0;
+            }
+        }
+        cleared
+    }
+
+    /// Σ (m_ab − x_a·y_b)² over the observed entries, of a block with zeros in the place of the others.
+    pub fn residual2(&self, listed: Listed, block: &Block<T>, x: &ArrayView2<'_, T>, y: &ArrayView2<'_, T>) -> f64 {
+        let mut sum = 0.0;
+        for (a, x) in x.rows().into_iter().enumerate() {
+            let (columns, values) = self.row(a);
+            for (t, &b) in columns.iter().enumerate() {
+                let fit: f64 = x.iter().zip(y.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum();
+                sum += (values.get(t).map_or(0.0, |m| m.as_f64()) - fit).powi(2);
+            }
+        }
+        match listed {
+            Listed::Present => sum,
+            // Where an entry is missing the block has a zero, and what the factors say there is no error.
+            Listed::Absent => (block.residual2(x, y) - sum).max(0.0),
+        }
+    }
+}
+
+/// Hands every stored entry of a row to `f`, by columns.
+pub fn each<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(u32, T)) {
+    match block {
+        Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(b, &value)| f(b as u32, value)),
+        Block::Sparse(x) => {
+            if let Some(row) = x.matrix().outer_view(row) {
+                row.iter().for_each(|(b, &value)| f(b as u32, value));
+            }
+        }
+        Block::Bits(x) => x.ones(row).for_each(|b| f(b as u32, T::one())),
+    }
+}
+
+/// The block with zeros where `keep` says no.
+pub fn kept<T: Real>(block: Block<T>, keep: impl Fn(usize, u32, T) -> bool) -> Block<T> {
+    match block {
+        Block::Dense(mut x) => {
+            for (a, mut row) in x.rows_mut().into_iter().enumerate() {
+                for (b, value) in row.iter_mut().enumerate() {
+                    if !keep(a, b as u32, *value) {
+                        *value = T::zero();
+                    }
+                }
+            }
+            Block::Dense(x)
+        }
+        Block::Sparse(x) => {
+            let mut matrix = x.matrix().clone();
+            for (a, mut row) in matrix.outer_iterator_mut().enumerate() {
+                for (b, value) in row.iter_mut() {
+                    if !keep(a, b as u32, *value) {
+                        *value = T::zero();
+                    }
+                }
+            }
+            Block::Sparse(Csr::from_rows(matrix))
+        }
+        bits => bits,
+    }
+}
+
+/// What is known at the places of `absent`: own row, column, entry. With `only_stored` zeros are not known.
+pub fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
+    let mut held = Vec::new();
+    for a in 0..block.shape().0 {
+        for &b in absent.row(a).0 {
+            let x = match block {
+                Block::Dense(x) => x[[a, b as usize]],
+                Block::Sparse(x) => x.matrix().get(a, b as usize).copied().unwrap_or(T::zero()),
+                Block::Bits(x) => {
+                    if x.get(a, b as usize) {
+                        T::one()
+                    } else {
+                        T::zero()
+                    }
+                }
+            };
+            if x.is_finite() && (x != T::zero() || !only_stored) {
+                held.push((a as u32, b, x));
+            }
+        }
+    }
+    held
+}
+
+/// The entries that are held out, a function of the seed and the place alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Holdout {
+    seed: u64,
+    share: f64,
+    /// Whether zeros are too many to be gone through: [`Holdout::columns`] draws then, otherwise [`Holdout::takes`].
+    drawn: bool,
+}
+
+impl Holdout {
+    /// The entries that `--holdout share` takes of an m × n matrix with that many nonzeros.
+    pub fn new(seed: u64, share: f64, of: Counted) -> Self {
+        let drawn = of.sparse && !of.only_stored;
+        // Held-out zeros cost like nonzeros: no more of them than there are of those.
+        let most = if drawn { of.nonzeros as f64 / (of.shape.0 as f64 * of.shape.1 as f64) } else { 1.0 };
+        Holdout { seed, share: share.min(most), drawn }
+    }
+
+    /// Whether [`Holdout::columns`] finds them, rather than [`Holdout::takes`].
+    pub fn is_drawn(self) -> bool {
+        self.drawn
+    }
+
+    /// Whether any entry is held out.
+    pub fn any(self) -> bool {
+        self.share > 0.0
+    }
+
+    /// Whether the entry (i, j) of the matrix is held out: for data whose observed entries are gone through anyway.
+    pub fn takes(self, i: usize, j: usize) -> bool {
+        let hash = mix(mix(mix(self.seed ^ 0x6d61_736b) ^ i as u64) ^ j as u64);
+        ((hash >> 11) as f64) < self.share * (1u64 << 53) as f64
+    }
+
+    /// The columns below n of row i that are held out, ascending: for data with more zeros than could be gone through.
+    /// Work in proportion to their number: the gaps are drawn, not the entries.
+    pub fn columns(self, i: usize, n: usize, mut f: impl FnMut(usize)) {
+        if self.share <= 0.0 {
+            return;
+        }
+        let mut cursor = Stream::new(self.seed, Purpose::Holdout, i as u64).at(0);
+        let scale = (1.0 - self.share).ln().recip();
+        let mut j = 0usize;
+        loop {
+            // The number of entries that are passed over is geometric.
+            let gap = ((1.0 - cursor.uniform()).ln() * scale).floor();
+            j = j.saturating_add(if gap < n as f64 { gap as usize } else { n });
+            if j >= n {
+                return;
+            }
+            f(j);
+            j += 1;
+        }
+    }
+}
+
+/// What a share of a matrix depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    pub shape: (usize, usize),
+    pub nonzeros: u64,
+    /// Whether its blocks are sparse.
+    pub sparse: bool,
+    /// Whether only stored entries count.
+    pub only_stored: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+
+    #[test]
+    fn observed_entries_are_those_not_taken_out() {
+        let block = Block::Dense(array![[1.0, 0.0, 2.0], [3.0, 4.0, 0.0]].into());
+        let gone = Lists::of_places(2, vec![(1, 1), (0, 2), (1, 0), (1, 1)]);
+        assert_eq!((gone.row(0).0, gone.row(1).0, gone.longest()), (&[2][..], &[0, 1][..], 2));
+        let seen = Lists::of_block(&block, &gone);
+        assert_eq!(seen.row(0), (&[0, 1][..], &[1.0, 0.0][..]));
+        assert_eq!(seen.row(1), (&[2][..], &[0.0][..]));
+        assert_eq!(seen.len(), 3);
+        let block = kept(block, |a, b, _| !gone.row(a).0.contains(&b));
+        assert!(matches!(block, Block::Dense(x) if x == array![[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]));
+    }
+
+    #[test]
+    fn the_share_is_held_out_either_way() {
+        let (m, n) = (300, 400);
+        let of = |nonzeros| Counted { shape: (m, n), nonzeros, sparse: true, only_stored: false };
+        let holdout = Holdout::new(3, 0.1, of(120_000));
+        let hashed = (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|&(i, j)| holdout.takes(i, j)).count();
+        let mut drawn = 0;
+        for i in 0..m {
+            let mut last = None;
+            holdout.columns(i, n, |j| {
+                assert!(j < n && last < Some(j));
+                (last, drawn) = (Some(j), drawn + 1);
+            });
+        }
+        // 12000 with a standard deviation of 104.
+        for count in [hashed, drawn] {
+            assert!((11_400..12_600).contains(&count), "{count}");
+        }
+        Holdout::new(3, 0.0, of(120_000)).columns(0, n, |_| panic!("nothing is held out"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Factors of a matrix with missing entries (`--missing`, `--holdout`): min Σ (m_ij − u_i·v_j)² over the observed (i, j),
+//! U, V ≥ 0, and penalties, or the least Kullback-Leibler divergence of the observed entries.
+//!
+//! The exact methods of one matrix solve the rows (`masked`). Methods that step on a Gram matrix of all rows take completed
+//! data (`completed`, and `sampled` where a sketch picks rows or columns).
+
+mod completed;
+mod divergence;
+mod lists;
+mod masked;
+mod observed;
+mod sampled;
+mod separated;
+mod step;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{MessageTag, Payload};
+use fednmf_linalg::sketch::SketchKind;
+use fednmf_linalg::{Block, Real};
+use fednmf_privacy::Private;
+
+use crate::description::MessageSpec;
+use crate::parameters;
+use crate::parameters::Missing;
+
+pub use completed::{Gaps, Side};
+pub use lists::{Counted, Holdout, Listed};
+pub use masked::build;
+pub use observed::{Fit, Observed, held_places};
+pub use sampled::SampledGaps;
+pub use separated::{Separated, Tally};
+pub use step::UpdateKind;
+
+const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
+
+/// What leaves a rank beside what the exact methods send.
+pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
+
+/// The decision that counts the entries that are held out.
+pub const HELD_OUT: &str = "heldout_entries";
+/// The decisions that count rows and columns without an observed entry.
+pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
+pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
+
+/// Missing and held-out entries.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MissingArgs {
+    /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
+    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
+    /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
+    #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
+    pub missing: Missing,
+    /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
+    /// and report the error on them: heldout_rmse
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parameters::number(0.0, 0.9))]
+    pub holdout: f64,
+}
+
+impl MissingArgs {
+    /// Whether some entries do not count.
+    pub fn any(&self) -> bool {
+        self.missing != Missing::None || self.holdout > 0.0
+    }
+}
+
+/// Missing entries of data that parties keep to themselves. A file of marks, and held-out entries whose error all would have
+/// to add up, are left to the methods that split one matrix.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct PartyMissingArgs {
+    /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
+    /// completes its own data by its factors before each step, and releases what it would release of complete data
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PartyMissing::None)]
+    pub missing: PartyMissing,
+}
+
+/// Which entries of a party's data are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartyMissing {
+    None,
+    /// NaN
+    Nan,
+    /// Zeros, stored or not: only nonzeros count
+    ZeroUnobserved,
+}
+
+impl PartyMissing {
+    /// A party's block with zeros where an entry is missing, and where that is, for factors with k columns; `None` if all
+    /// entries count.
+    pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<Gaps<T>>>) {
+        if self == PartyMissing::None {
+            return (block, None);
+        }
+        let (block, gaps) = Gaps::take(block, self == PartyMissing::ZeroUnobserved, k);
+        (block, Some(Private::new(gaps)))
+    }
+}
+
+/// Refuses sketches that mix entries; `instead` are those that do not.
+///
+/// # Errors
+/// Naming the sketch.
+pub fn check_sketch(kind: SketchKind, instead: &str) -> Result<()> {
+    if kind.picks() {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "--sketch {}: it mixes missing entries with observed ones, and nothing takes them apart again; with missing entries \
+         use --sketch {instead}",
+        kind.name()
+    )))
+}

@@ -1,0 +1,195 @@
+//! Given factors and the observed entries of a matrix: their error, and the least squares solution for one of them.
+
+use ndarray::{Array2, ArrayView2, s};
+
+use fednmf_linalg::nls::{Penalty, Pivoting};
+use fednmf_linalg::{Block, Real, gram};
+
+use super::divergence::{Rows, divergence, project};
+use super::lists::{Holdout, Listed, Lists, each, held_out, kept};
+
+/// Rows of a matrix of which some entries are missing.
+pub struct Observed<T: Real> {
+    /// Zero where an entry is missing.
+    block: Block<T>,
+    /// The missing entries; with `only_stored` the observed ones.
+    lists: Lists<T>,
+    only_stored: bool,
+    /// What the data has where an entry is marked or held out: row, column, entry.
+    held: Vec<(u32, u32, T)>,
+}
+
+/// Error of factors on the observed entries of some rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Fit {
+    /// Σ (m_ij − u_i·v_j)²
+    pub residual2: f64,
+    /// Σ m_ij²
+    pub norm2: f64,
+    /// Number of observed entries.
+    pub count: f64,
+    /// Σ (m_ij − u_i·v_j)² over what the data has where an entry is marked or held out.
+    pub held2: f64,
+    /// The number of those entries.
+    pub held: f64,
+}
+
+/// The places of a block that a run held out: `row` and `column` are the positions in the matrix of the run of a row and a
+/// column of the block, `place` is the column of the block at a position.
+pub fn held_places<T: Real>(
+    block: &Block<T>,
+    holdout: Holdout,
+    row: impl Fn(usize) -> usize,
+    column: impl Fn(usize) -> usize,
+    place: impl Fn(usize) -> usize,
+) -> Vec<(usize, usize)> {
+    let mut places = Vec::new();
+    if !holdout.any() {
+        return places;
+    }
+    let (rows, n) = block.shape();
+    for a in 0..rows {
+        if holdout.is_drawn() {
+            holdout.columns(row(a), n, |j| places.push((a, place(j))));
+        } else {
+            each(block, a, |b, _| {
+                if holdout.takes(row(a), column(b as usize)) {
+                    places.push((a, b as usize));
+                }
+            });
+        }
+    }
+    places
+}
+
+impl<T: Real> Observed<T> {
+    /// Takes a block (rows × n) in which NaN marks a missing entry; so do zeros, if only stored entries count, and
+    /// `marks`: pairs of row of the block and column.
+    pub fn new(block: Block<T>, only_stored: bool, marks: impl Iterator<Item = (usize, usize)>) -> Self {
+        let rows = block.shape().0;
+        let mut gone: Vec<(u32, u32)> = marks.map(|(a, b)| (a as u32, b as u32)).collect();
+        for a in 0..rows {
+            each(&block, a, |b, x| {
+                if x.is_nan() || (only_stored && x == T::zero()) {
+                    gone.push((a as u32, b));
+                }
+            });
+        }
+        let absent = Lists::<T>::of_places(rows, gone);
+        let held = held_out(&block, &absent, only_stored);
+        let missing = |a: usize, b: u32| absent.row(a).0.binary_search(&b).is_ok();
+        let block = kept(block, |a, b, _| !missing(a, b));
+        let lists = if only_stored { Lists::of_block(&block, &absent) } else { absent };
+        Observed { block, lists, only_stored, held }
+    }
+
+    /// The error of U (rows × k) and V (n × k).
+    pub fn fit(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> Fit {
+        let (rows, n) = self.block.shape();
+        let value = |a: usize, b: u32| -> f64 {
+            u.row(a).iter().zip(v.row(b as usize)).map(|(u, v)| u.as_f64() * v.as_f64()).sum()
+        };
+        let mut fit = Fit { norm2: self.block.norm2(), held: self.held.len() as f64, ..Fit::default() };
+        fit.held2 = self.held.iter().map(|&(a, b, x)| (x.as_f64() - value(a as usize, b)).powi(2)).sum();
+        for a in 0..rows {
+            let (columns, values) = self.lists.row(a);
+            for (i, &b) in columns.iter().enumerate() {
+                let x = values.get(i).map_or(0.0, |x| x.as_f64());
+                fit.residual2 += (x - value(a, b)).powi(2);
+            }
+        }
+        if self.only_stored {
+            fit.count = self.lists.len() as f64;
+        } else {
+            // Where an entry is missing the block has a zero, and what the factors say there is no error.
+            fit.residual2 = (self.block.residual2(u, v) - fit.residual2).max(0.0);
+            fit.count = rows as f64 * n as f64 - self.lists.len() as f64;
+        }
+        fit
+    }
+}
+
+impl<T: Real> Observed<T> {
+    /// The Kullback-Leibler divergence of the observed entries from U Vᵀ.
+    pub fn divergence(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+        divergence(self.rows(), u, v)
+    }
+
+    /// The rows u ≥ 0 of least divergence of the observed entries, and penalty on U.
+    pub fn project_by_divergence(&self, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
+        project(self.rows(), v, penalty)
+    }
+
+    fn rows(&self) -> Rows<'_, T> {
+        let listed = if self.only_stored { Listed::Present } else { Listed::Absent };
+        Rows { block: &self.block, lists: &self.lists, listed }
+    }
+}
+
+impl Observed<f64> {
+    /// The rows u ≥ 0 that minimise ½ Σ (m_ij − u_i·v_j)² over the observed entries and the penalty on U, rows × k. Components of
+    /// which no observed entry of a row tells anything are 0 there.
+    pub fn project(&self, v: &ArrayView2<'_, f64>, penalty: Penalty) -> Array2<f64> {
+        let (rows, k) = (self.block.shape().0, v.ncols());
+        let mut all = Array2::zeros((k, k));
+        gram(v, &mut all.view_mut());
+        let mut u = Array2::zeros((rows, k));
+        let (mut g, mut rhs) = (Array2::zeros((k, k)), Array2::zeros((1, k)));
+        let mut solver = Pivoting::new(k);
+        for a in 0..rows {
+            let (columns, _) = self.lists.row(a);
+            // Over the observed entries, or over all less the missing ones.
+            let sign = if self.only_stored { 1.0 } else { -1.0 };
+            if self.only_stored {
+                g.fill(0.0);
+            } else {
+                g.assign(&all);
+            }
+            for &b in columns {
+                let y = v.row(b as usize);
+                for (i, &yi) in y.iter().enumerate() {
+                    g.row_mut(i).scaled_add(sign * yi, &y);
+                }
+            }
+            rhs.fill(0.0);
+            self.block.for_each_nonzero(a, |j, x| rhs.row_mut(0).scaled_add(x, &v.row(j)));
+            solver.solve_penalized(&mut u.slice_mut(s![a..=a, ..]), &rhs.view(), &g.view(), penalty);
+        }
+        u
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use fednmf_linalg::Csr;
+
+    use super::*;
+
+    #[test]
+    fn missing_entries_neither_count_nor_pull() {
+        let (u, v) = (array![[1.0, 0.0], [0.5, 2.0]], array![[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 0.0]]);
+        let m = u.dot(&v.t());
+        let mut holes = m.clone();
+        holes[[0, 2]] = f64::NAN;
+        holes[[1, 0]] = f64::NAN;
+        let marked: Vec<(usize, usize)> = vec![(0, 2), (1, 0)];
+        let mut spoiled = m.clone();
+        spoiled[[0, 2]] = 50.0;
+        spoiled[[1, 0]] = 70.0;
+        let by_nan = Observed::new(Block::Dense(holes.into()), false, std::iter::empty());
+        let by_marks = Observed::new(Block::Dense(spoiled.into()), false, marked.into_iter());
+        let stored = sprs::CsMatI::csr_from_dense(m.view(), 0.0);
+        let by_zeros = Observed::new(Block::Sparse(Csr::new(stored)), true, std::iter::empty());
+        for (observed, count) in
+            [(by_nan, 6.0), (by_marks, 6.0), (by_zeros, m.iter().filter(|x| **x > 0.0).count() as f64)]
+        {
+            let exact = observed.fit(&u.view(), &v.view());
+            assert!(exact.residual2 < 1e-12 && exact.count == count, "{exact:?}");
+            let off = observed.fit(&(&u * 1.5).view(), &v.view());
+            assert!((off.residual2 - 0.25 * off.norm2).abs() < 1e-12, "{off:?}");
+            assert!((observed.project(&v.view(), Penalty::NONE) - &u).iter().all(|e| e.abs() < 1e-9));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A matrix that all ranks may see without the entries that do not count: those of `--missing`, and the held-out ones.
+
+use ndarray::ArrayView2;
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::{Loaded, STATISTICS};
+use fednmf_linalg::{Block, Real};
+
+use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
+use super::{HELD, HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use crate::Measures;
+use crate::algorithm::Places;
+use crate::metrics;
+use crate::parameters::Missing;
+use crate::shared::init;
+
+/// The data of a rank, with what counts of them.
+pub struct Separated<T: Real> {
+    /// What the lists have.
+    pub listed: Listed,
+    /// Own rows × n, with zeros where an entry does not count, and the list of each row.
+    pub rows: (Block<T>, Lists<T>),
+    /// Own columns × m, in the same way.
+    pub cols: (Block<T>, Lists<T>),
+    pub tally: Tally<T>,
+}
+
+/// Statistics of the observed entries of the whole matrix, and this rank's held-out ones.
+pub struct Tally<T> {
+    sum: f64,
+    norm2: f64,
+    observed: f64,
+    held: f64,
+    /// Own row, column and entry of what is held out.
+    places: Vec<(u32, u32, T)>,
+}
+
+impl<T: Real> Separated<T> {
+    /// Takes the rows and the columns of this rank (n × own rows, m × own columns) out of the data. `marked` are the places of
+    /// `--missing FILE`. Collective.
+    ///
+    /// # Errors
+    /// When nothing above zero is observed.
+    pub fn take(
+        data: &mut Loaded<T>,
+        marked: Option<Places>,
+        args: &MissingArgs,
+        seed: u64,
+        comm: &Communicator,
+    ) -> Result<Self> {
+        let (m, n) = (data.header.rows, data.header.cols);
+        let mut blocks = std::mem::take(&mut data.blocks).into_iter();
+        let [rows, cols] =
+            std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block").transposed());
+        let places = marked.unwrap_or_default();
+        let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
+        let sparse = matches!(rows, Block::Sparse(_));
+        let only_stored = args.missing == Missing::ZeroUnobserved;
+        let counted = Counted { shape: (m, n), nonzeros: data.statistics.nonzeros, sparse, only_stored };
+        let holdout = Holdout::new(seed, args.holdout, counted);
+        let drawn = holdout.is_drawn();
+        let hashed = !drawn && holdout.any();
+        let side = |block: Block<T>, first: usize, mut gone: Vec<(u32, u32)>, by_rows: bool| {
+            let place = |a: usize, b: u32| if by_rows { (first + a, b as usize) } else { (b as usize, first + a) };
+            let own = block.shape().0;
+            for a in 0..own {
+                each(&block, a, |b, x| {
+                    let (i, j) = place(a, b);
+                    let counts = !only_stored || x != T::zero();
+                    if x.is_nan() || !counts || (hashed && holdout.takes(i, j)) {
+                        gone.push((a as u32, b));
+                    }
+                });
+            }
+            match (drawn, by_rows) {
+                (true, true) => {
+                    (0..own).for_each(|a| holdout.columns(first + a, n, |j| gone.push((a as u32, j as u32))))
+                }
+                (true, false) => (0..m).for_each(|i| {
+                    holdout.columns(i, n, |j| {
+                        if (first..first + own).contains(&j) {
+                            gone.push(((j - first) as u32, i as u32));
+                        }
+                    });
+                }),
+                _ => {}
+            }
+            let absent = Lists::<T>::of_places(own, gone);
+            (block, absent)
+        };
+        let local = |(i, j): (usize, usize), first: usize| ((i - first) as u32, j as u32);
+        let gone = places.rows.iter().map(|&place| local(place, of_rows.start)).collect();
+        let (rows, absent_in_rows) = side(rows, of_rows.start, gone, true);
+        let gone = places.cols.iter().map(|&(i, j)| local((j, i), of_cols.start)).collect();
+        let (cols, absent_in_cols) = side(cols, of_cols.start, gone, false);
+
+        let held = held_out(&rows, &absent_in_rows, only_stored);
+        let mut total = [absent_in_rows.len() as f64, held.len() as f64];
+        comm.sum(STATISTICS, &mut total);
+        if args.holdout > 0.0 && total[1] == 0.0 {
+            return Err(Error::input(format!(
+                "--holdout {}: so small a share of the {m} x {n} matrix holds no entry out; give a larger one, or 0",
+                args.holdout
+            ))
+            .on_all_ranks());
+        }
+        // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
+        let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
+        let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
+        let finish = |block: Block<T>, absent: Lists<T>| {
+            let lists = if listed == Listed::Present { Lists::of_block(&block, &absent) } else { absent };
+            let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Present);
+            (kept(block, |a, b, _| !gone(a, b)), lists)
+        };
+        let rows = finish(rows, absent_in_rows);
+        let cols = finish(cols, absent_in_cols);
+
+        let (block, lists) = &rows;
+        let mut sums = [0.0, block.norm2(), if listed == Listed::Present { lists.len() as f64 } else { 0.0 }];
+        (0..block.shape().0).for_each(|a| each(block, a, |_, x| sums[0] += x.as_f64()));
+        comm.sum(STATISTICS, &mut sums);
+        let observed = if listed == Listed::Present { sums[2] } else { m as f64 * n as f64 - total[0] };
+        let tally = Tally { sum: sums[0], norm2: sums[1], observed, held: total[1], places: held };
+        if tally.norm2 <= 0.0 || observed <= 0.0 {
+            return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
+        }
+        Ok(Separated { listed, rows, cols, tally })
+    }
+
+    /// The scale of a start for an m × n matrix and k components: that of the observed entries.
+    pub fn scale(&self, (m, n): (usize, usize), k: usize) -> f64 {
+        let Tally { sum, observed, .. } = self.tally;
+        init::scale(sum / observed * m as f64 * n as f64, (m, n), k)
+    }
+}
+
+impl<T: Real> Tally<T> {
+    /// Σ m_ij² over the observed entries.
+    pub fn norm2(&self) -> f64 {
+        self.norm2
+    }
+
+    /// The sum of all ranks' parts of the squared error on the observed entries, and the measures of it. Collective.
+    pub fn errors(&self, comm: &Communicator, squared: f64) -> (f64, Measures) {
+        let mut sum = [squared];
+        comm.sum(metrics::RESIDUAL, &mut sum);
+        let error = metrics::relative(sum[0], self.norm2);
+        (sum[0], vec![("rel_error", error), ("rmse", (sum[0] / self.observed).sqrt())])
+    }
+
+    /// The error on the held-out entries, if there are any, of the own rows of U and the whole V. Collective.
+    pub fn heldout(
+        &self,
+        comm: &Communicator,
+        u: &ArrayView2<'_, T>,
+        v: &ArrayView2<'_, T>,
+    ) -> Option<(&'static str, f64)> {
+        if self.held <= 0.0 {
+            return None;
+        }
+        let fit = |a: u32, b: u32| -> f64 {
+            u.row(a as usize).iter().zip(v.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
+        };
+        let mut off: [f64; 1] = [self.places.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
+        comm.sum(HELD, &mut off);
+        Some(("heldout_rmse", (off[0] / self.held).sqrt()))
+    }
+
+    /// What a trace tells of missing entries; `unobserved` are the numbers of rows and columns without an observed one.
+    pub fn decisions(&self, listed: Listed, unobserved: [f64; 2]) -> Vec<(&'static str, serde_json::Value)> {
+        let listed = if listed == Listed::Present { "observed" } else { "missing" };
+        vec![
+            ("listed", listed.into()),
+            ("observed_entries", self.observed.into()),
+            (HELD_OUT, self.held.into()),
+            (UNOBSERVED_ROWS, unobserved[0].into()),
+            (UNOBSERVED_COLUMNS, unobserved[1].into()),
+        ]
+    }
+}

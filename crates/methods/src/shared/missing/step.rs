@@ -1,0 +1,211 @@
+//! The update of one row of a factor when some entries of its row of the data do not count.
+//!
+//! With Ω the observed entries of the row, x its row of the factor and y_j the rows of the other one, HALS needs for each
+//! component l the sums Σ_Ω (m_j − x·y_j) y_jl and Σ_Ω y_jl², and a multiplicative update Σ_Ω m_j y_jl and
+//! Σ_Ω (x·y_j) y_jl. They are taken over Ω, or as those over all columns, which the Gram matrix and the product with the
+//! data tell, less those over what is missing: whichever list is given.
+
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
+
+use fednmf_linalg::nls::{Penalty, Pivoting};
+use fednmf_linalg::{Real, gram};
+
+use crate::shared::missing::lists::{Listed, Lists};
+
+/// Which method's step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpdateKind {
+    /// Coordinate descent, so often over all components.
+    Hals { passes: usize },
+    /// The exact solution, by block principal pivoting.
+    Bpp,
+    /// Multiplicative.
+    Mu,
+    /// Multiplicative, for the Kullback-Leibler divergence.
+    KlMu,
+    /// Coordinate descent for that, so often over all components.
+    KlCd { passes: usize },
+}
+
+impl UpdateKind {
+    /// Whether the divergence is minimised rather than the squared error.
+    pub fn is_divergence(self) -> bool {
+        matches!(self, UpdateKind::KlMu | UpdateKind::KlCd { .. })
+    }
+
+    /// Passes over the components of a row.
+    pub fn passes(self) -> usize {
+        match self {
+            UpdateKind::Hals { passes } | UpdateKind::KlCd { passes } => passes,
+            UpdateKind::Bpp | UpdateKind::Mu | UpdateKind::KlMu => 1,
+        }
+    }
+}
+
+/// A difference of two sums is rounding alone up to so many units in their last place.
+const LOST: f64 = 64.0;
+
+/// Memory for one row, made once.
+#[derive(Clone)]
+pub struct Workspace<T> {
+    /// The listed rows of the other factor, component after component.
+    z: Vec<T>,
+    /// For each listed entry: what is left of it (present), or what the factors say (absent).
+    e: Vec<T>,
+    squares: Vec<T>,
+    old: Vec<T>,
+    /// The Gram matrix and the right-hand side of the observed entries, for exact solutions.
+    observed: Array2<T>,
+    rhs: Vec<T>,
+    pivoting: Pivoting,
+}
+
+impl<T: Real> Workspace<T> {
+    pub fn new(longest: usize, k: usize) -> Self {
+        let zeros = |n: usize| vec![T::zero(); n];
+        Workspace {
+            z: zeros(longest * k),
+            e: zeros(longest),
+            squares: zeros(k),
+            old: zeros(k),
+            observed: Array2::zeros((k, k)),
+            rhs: zeros(k),
+            pivoting: Pivoting::new(k),
+        }
+    }
+}
+
+/// A row's problem.
+pub struct Row<'a, T: Real> {
+    pub listed: Listed,
+    pub lists: &'a Lists<T>,
+    pub number: usize,
+    /// The other factor, all rows, in row order.
+    pub y: &'a Array2<T>,
+    /// For [`Listed::Absent`]: its Gram matrix, and the product of the data (zero where missing) with it.
+    pub gram: &'a Array2<T>,
+    pub rhs: ArrayView1<'a, T>,
+    /// On the factor that is updated.
+    pub penalty: Penalty,
+}
+
+/// a·b, summed in f64: a row may have millions of entries.
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    T::from_f64(a.iter().zip(b).fold(0.0, |sum, (&a, &b)| sum + a.as_f64() * b.as_f64()))
+}
+
+fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to += scale * from);
+}
+
+impl<T: Real> Row<'_, T> {
+    /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is, or becomes 0 with
+    /// a penalty.
+    pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
+        let k = x.len();
+        let (index, values) = self.lists.row(self.number);
+        let length = index.len();
+        let Workspace { z, e, squares, old, observed, rhs, pivoting } = space;
+        let (z, e) = (&mut z[..k * length], &mut e[..length]);
+        for (t, &b) in index.iter().enumerate() {
+            for (l, &y) in self.y.row(b as usize).iter().enumerate() {
+                z[l * length + t] = y;
+            }
+        }
+        let part = |l: usize| l * length..(l + 1) * length;
+        let present = self.listed == Listed::Present;
+        let lost = T::from_f64(LOST) * T::epsilon();
+        let (l1, l2) = self.penalty.weights::<T>();
+        let penalized = !self.penalty.is_none();
+        e.fill(T::zero());
+        for l in 0..k {
+            add(e, x[l], &z[part(l)]);
+            squares[l] = dot(&z[part(l)], &z[part(l)]);
+        }
+        match kind {
+            UpdateKind::Hals { passes } => {
+                if present {
+                    e.iter_mut().zip(values).for_each(|(e, &m)| *e = m - *e);
+                }
+                for l in (0..passes).flat_map(|_| 0..k) {
+                    let own = self.gram[[l, l]];
+                    let (descent, curve) = if present {
+                        (dot(e, &z[part(l)]), squares[l])
+                    } else {
+                        let all = (0..k).fold(self.rhs[l], |sum, q| sum - self.gram[[l, q]] * x[q]);
+                        (all + dot(e, &z[part(l)]), own - squares[l])
+                    };
+                    // Nothing observed tells of the component.
+                    let nothing = curve <= T::zero() || (!present && curve <= lost * own);
+                    if nothing && !penalized {
+                        continue;
+                    }
+                    let next = if nothing {
+                        T::zero()
+                    } else {
+                        (x[l] + (descent - l1 - l2 * x[l]) / (curve + l2)).max(T::zero())
+                    };
+                    let step = next - x[l];
+                    if next.is_finite() && step != T::zero() {
+                        x[l] = next;
+                        add(e, if present { -step } else { step }, &z[part(l)]);
+                    }
+                }
+            }
+            UpdateKind::Bpp => {
+                let listed = ArrayView2::from_shape((k, length), &*z).expect("k numbers for each listed entry");
+                gram(&listed.t(), &mut observed.view_mut());
+                for l in 0..k {
+                    rhs[l] = if present { dot(values, &z[part(l)]) } else { self.rhs[l] };
+                    if !present {
+                        observed.row_mut(l).zip_mut_with(&self.gram.row(l), |listed, &all| *listed = all - *listed);
+                    }
+                }
+                // A component of which nothing observed tells has an equation of its own, at the scale of the others.
+                let scale = observed.diag().iter().fold(T::zero(), |most, &x| most.max(x));
+                for l in 0..k {
+                    let curve = observed[[l, l]];
+                    if curve <= T::zero() || (!present && curve <= lost * self.gram[[l, l]]) {
+                        observed.row_mut(l).fill(T::zero());
+                        observed.column_mut(l).fill(T::zero());
+                        observed[[l, l]] = scale;
+                        rhs[l] = if penalized { T::zero() } else { scale * x[l] };
+                    }
+                }
+                let rhs = ArrayView2::from_shape((1, k), &*rhs).expect("k numbers");
+                let mut solution = x.view_mut().insert_axis(Axis(0));
+                pivoting.solve_penalized(&mut solution, &rhs, &observed.view(), self.penalty);
+            }
+            // Those of the divergence have a step of their own.
+            UpdateKind::Mu | UpdateKind::KlMu | UpdateKind::KlCd { .. } => {
+                old.iter_mut().zip(x.iter()).for_each(|(old, &x)| *old = x);
+                for l in 0..k {
+                    let (above, below, whole) = if present {
+                        let below = dot(e, &z[part(l)]);
+                        (dot(values, &z[part(l)]), below, below)
+                    } else {
+                        let all = (0..k).fold(T::zero(), |sum, q| sum + self.gram[[l, q]] * old[q]);
+                        (self.rhs[l], all - dot(e, &z[part(l)]), all)
+                    };
+                    if below > T::zero() && (present || below > lost * whole) {
+                        x[l] = old[l] * (above.max(T::zero()) / (below + l1 + l2 * old[l]));
+                    } else if penalized {
+                        x[l] = T::zero();
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dot;
+
+    #[test]
+    fn a_long_product_loses_no_terms() {
+        let n = (1 << 24) + (1 << 21);
+        let ones = vec![1.0f32; n];
+        assert_eq!(dot(&ones, &ones), n as f32);
+    }
+}

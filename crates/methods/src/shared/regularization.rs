@@ -1,0 +1,208 @@
+//! L1 and L2 penalties on the factors, in the scale of scikit-learn's NMF (1.2 and later):
+//!
+//! loss + α_U n (ρ‖U‖₁ + ½(1 − ρ)‖U‖_F²) + α_V m (ρ‖V‖₁ + ½(1 − ρ)‖V‖_F²)
+//!
+//! for an m × n matrix, with the loss ½‖M − UVᵀ‖_F², or the divergence, and ρ of `--l1-ratio`. The factors n and m keep the balance
+//! of loss and penalties when rows or columns are added. The penalties fix the scale of the components: U D and V D⁻¹ are no
+//! longer as good as U and V.
+
+use std::fmt;
+
+use ndarray::ArrayView2;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use fednmf_comm::Communicator;
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::Penalty;
+
+use crate::description::MessageSpec;
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters;
+use crate::parameters::Parsed;
+
+/// What leaves a rank at an evaluation.
+pub const MESSAGES: MessageSpec =
+    MessageSpec::new(metrics::PENALTY, "1", "each evaluation, with --alpha-u or --alpha-v");
+
+/// A weight, or that of the other factor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Weight {
+    Same,
+    Given(f64),
+}
+
+/// A weight of a penalty, or `same`.
+///
+/// # Errors
+/// What it must be.
+pub fn weight(text: &str) -> Parsed<Weight> {
+    if text == "same" {
+        return Ok(Weight::Same);
+    }
+    let parsed = parameters::number(0.0, f64::INFINITY)(text);
+    parsed.map(Weight::Given).map_err(|must| format!("{must}, or same"))
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Weight::Same => f.write_str("same"),
+            Weight::Given(x) => x.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Weight {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Weight::Same => serializer.serialize_str("same"),
+            Weight::Given(x) => serializer.serialize_f64(*x),
+        }
+    }
+}
+
+/// Penalties on the factors.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct RegularizationArgs {
+    /// Weight of the penalty on U, as alpha_W of scikit-learn's NMF: multiplied by the number of columns of the matrix
+    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
+    pub alpha_u: f64,
+    /// Weight of the penalty on V, as alpha_H: multiplied by the number of rows of the matrix. same: that of --alpha-u
+    #[arg(long, value_name = "X", default_value = "same", value_parser = weight)]
+    pub alpha_v: Weight,
+    /// Share of L1 in the penalties: 0 is |.|_F^2 / 2 alone, 1 is |.|_1 alone
+    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, 1.0))]
+    pub l1_ratio: f64,
+}
+
+impl RegularizationArgs {
+    pub const NONE: RegularizationArgs = RegularizationArgs { alpha_u: 0.0, alpha_v: Weight::Same, l1_ratio: 0.0 };
+
+    /// The penalties of a run from its parameters by name, as in trace and output; none where a run had no such parameters.
+    pub fn from_parameters<'a>(parameter: impl Fn(&str) -> Option<&'a Value>) -> Self {
+        let number = |name: &str| parameter(name).and_then(Value::as_f64);
+        RegularizationArgs {
+            alpha_u: number("alpha_u").unwrap_or(0.0),
+            alpha_v: number("alpha_v").map_or(Weight::Same, Weight::Given),
+            l1_ratio: number("l1_ratio").unwrap_or(0.0),
+        }
+    }
+
+    /// Whether a factor has a penalty.
+    pub fn is_on(&self) -> bool {
+        self.alpha_u > 0.0 || self.alpha_v() > 0.0
+    }
+
+    /// The options that give these penalties; none without a penalty.
+    pub fn words(&self) -> Vec<String> {
+        let RegularizationArgs { alpha_u, alpha_v, l1_ratio } = self;
+        if !self.is_on() {
+            return Vec::new();
+        }
+        let options = [("--alpha-u", alpha_u.to_string()), ("--alpha-v", alpha_v.to_string())];
+        let ratio = ("--l1-ratio", l1_ratio.to_string());
+        options.into_iter().chain([ratio]).flat_map(|(option, value)| [option.to_string(), value]).collect()
+    }
+
+    /// Whether V has an L1 penalty.
+    pub fn has_l1_on_v(&self) -> bool {
+        self.alpha_v() > 0.0 && self.l1_ratio > 0.0
+    }
+
+    fn alpha_v(&self) -> f64 {
+        match self.alpha_v {
+            Weight::Same => self.alpha_u,
+            Weight::Given(alpha) => alpha,
+        }
+    }
+
+    /// The penalty on U in words; `None` without one.
+    pub fn note_on_u(&self) -> Option<String> {
+        let RegularizationArgs { alpha_u, l1_ratio, .. } = self;
+        (*alpha_u > 0.0).then(|| format!("as in the run: a penalty on U, --alpha-u {alpha_u} --l1-ratio {l1_ratio}"))
+    }
+
+    /// The penalties for an m × n matrix.
+    pub fn penalties(&self, (m, n): (usize, usize)) -> Penalties {
+        // Neither a weight nor its square may overflow; larger weights act as this one.
+        let most = f64::MAX.sqrt();
+        let penalty = |alpha: f64, length: usize| {
+            let weight = (alpha * length as f64).min(most);
+            Penalty { l1: weight * self.l1_ratio, l2: weight * (1.0 - self.l1_ratio) }
+        };
+        Penalties { u: penalty(self.alpha_u, n), v: penalty(self.alpha_v(), m) }
+    }
+}
+
+/// The penalties on U and on V.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Penalties {
+    pub u: Penalty,
+    pub v: Penalty,
+}
+
+impl Penalties {
+    /// Whether a factor has one.
+    pub fn any(self) -> bool {
+        !self.u.is_none() || !self.v.is_none()
+    }
+
+    /// Their value for some rows of U and of V.
+    pub fn value<T: Real>(self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+        self.u.value(u) + self.v.value(v)
+    }
+
+    /// Their value from the rows of U and of V of each rank, which must be no other's. Collective where there are any.
+    pub fn sum<T: Real>(self, comm: &Communicator, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+        if !self.any() {
+            return 0.0;
+        }
+        let mut sum = [self.value(u, v)];
+        comm.sum(metrics::PENALTY, &mut sum);
+        sum[0]
+    }
+
+    /// The measure of what is minimised, from the loss and the value of the penalties; `None` without penalties, where the loss
+    /// says the same.
+    pub fn objective(self, loss: f64, value: f64) -> Option<(&'static str, f64)> {
+        self.any().then(|| (Measure::Objective.key(), loss + value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+
+    #[test]
+    fn weights_are_those_of_scikit_learn() {
+        let args = RegularizationArgs { alpha_u: 0.5, alpha_v: Weight::Same, l1_ratio: 0.25 };
+        let penalties = args.penalties((10, 4));
+        assert_eq!(penalties.u, Penalty { l1: 0.5, l2: 1.5 });
+        assert_eq!(penalties.v, Penalty { l1: 1.25, l2: 3.75 });
+        let (u, v) = (array![[1.0, 2.0]], array![[2.0, 0.0]]);
+        assert_eq!(penalties.value(&u.view(), &v.view()), 1.5 + 0.75 * 5.0 + 2.5 + 0.5 * 3.75 * 4.0);
+        assert_eq!(penalties.objective(2.0, 3.0), Some(("objective", 5.0)));
+        let none = RegularizationArgs { alpha_u: 0.0, ..args };
+        assert!(!none.is_on() && !none.penalties((10, 4)).any());
+        assert!(RegularizationArgs { alpha_v: Weight::Given(1.0), ..none.clone() }.is_on());
+        assert_eq!(none.penalties((10, 4)).objective(2.0, 0.0), None);
+    }
+
+    #[test]
+    fn huge_weights_stay_finite() {
+        let args = RegularizationArgs { alpha_u: 1e308, alpha_v: Weight::Same, l1_ratio: 0.5 };
+        let Penalties { u, .. } = args.penalties((1000, 1000));
+        assert!(u.l1.is_finite() && (u.l1 * u.l1).is_finite() && u.value(&array![[0.0]].view()) == 0.0);
+    }
+
+    #[test]
+    fn a_weight_is_a_number_or_same() {
+        assert_eq!(weight("same"), Ok(Weight::Same));
+        assert_eq!(weight("0.5"), Ok(Weight::Given(0.5)));
+        assert!(weight("-1").is_err_and(|must| must.contains("same")));
+    }
+}

@@ -1,0 +1,121 @@
+//! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
+use fednmf_comm::{MessageTag, Parties, PartyCommunicator};
+use fednmf_privacy::dropout;
+
+use crate::cost::{Cost, Message};
+use crate::description::MessageSpec;
+use crate::parameters;
+use crate::parameters::OrNone;
+
+/// Whether sums over parties are masked.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct SecureSumArgs {
+    /// Mask every party's term of a sum, so that only the sum is seen: keys by X25519, masks by ChaCha20, in 64-bit fixed
+    /// point
+    #[arg(long)]
+    pub secure_sum: bool,
+    /// Room of --secure-sum above the expected size of a sum's entries, in bits. A sum that does not fit ends the run, and
+    /// each further bit costs one bit of precision
+    #[arg(long, value_name = "BITS", default_value = "16", value_parser = parameters::count(1))]
+    pub headroom: usize,
+}
+
+impl SecureSumArgs {
+    /// Adds what `sums` over the same parties, of so many words of `word` bytes each, send `times` times an iteration. Masked,
+    /// they are one message under the name of the first.
+    pub fn add_cost(
+        &self,
+        threshold: Option<&ThresholdArgs>,
+        cost: &mut Cost,
+        (ranks, parties): (usize, usize),
+        sums: &[(MessageTag, usize)],
+        (word, times): (usize, u64),
+    ) {
+        let (true, Some((first, _))) = (self.secure_sum, sums.first()) else {
+            for (tag, words) in sums {
+                cost.messages.push(Message::party_sum(tag.kind, (ranks, parties), *words, word, times));
+            }
+            return;
+        };
+        cost.caveat("the masks of --secure-sum are not in the flops and the time");
+        let mut words = sums.iter().map(|(_, words)| words).sum();
+        if threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some()) {
+            let flagged = |bytes: usize| parties * bytes;
+            let keys = Message::gathered(ROUND_KEYS.kind, ranks, flagged(1 + dropout::ROUND_KEYS), times);
+            let answers = Message::gathered(ANSWERS.kind, ranks, flagged(8 * (1 + dropout::SHARE * parties)), times);
+            // From each party to each rank a flag, and to each party a share; the ranks first agree on the longest.
+            let bytes = flagged(ranks + dropout::SEALED * parties);
+            let alone = ranks == 1;
+            let shares = Message {
+                kind: SEALED_SHARES.kind,
+                vector: (bytes / ranks) as f64,
+                mpi_bytes: if alone { 0 } else { times * (2 * bytes) as u64 },
+                messages: if alone { 0 } else { times * (2 * ranks) as u64 },
+                party_bytes: times * (2 * dropout::SEALED * parties * (parties - 1)) as u64,
+                ..keys
+            };
+            [keys, shares, answers].into_iter().for_each(|message| cost.add_message(message));
+            // A flag for each party goes along.
+            words += parties;
+        }
+        cost.messages.push(Message::masked_sum(first.kind, (ranks, parties), words, times));
+    }
+}
+
+/// Whether sums over parties survive drop-outs.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct ThresholdArgs {
+    /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for
+    /// each sum (Bonawitz et al.). T parties together can then uncover any other. A site of 'fednmf join' that is gone
+    /// has dropped out; a rank of MPI that dies ends the run all the same
+    #[arg(long, value_name = "T|none", default_value = "none", value_parser = parameters::or_none(parameters::count(2)))]
+    pub secure_threshold: OrNone<usize>,
+}
+
+impl ThresholdArgs {
+    /// # Errors
+    /// When a threshold is given without `--secure-sum`, or with `--dp`.
+    pub fn check(&self, sum: &SecureSumArgs, dp: bool) -> Result<()> {
+        if self.secure_threshold.as_ref().is_none() {
+            return Ok(());
+        }
+        if !sum.secure_sum {
+            return Err(Error::input("--secure-threshold: applies to masked sums; add --secure-sum"));
+        }
+        if dp {
+            return Err(Error::input(
+                "--secure-threshold: parties that vanish take their share of the noise along; omit it or --dp",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a party sends beside its masked values where sums survive drop-outs.
+pub const SURVIVING: [MessageSpec; 3] = [
+    MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
+    MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
+    MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
+];
+
+/// The sums that were asked for. Collective.
+///
+/// # Errors
+/// As [`PartySum::masked`].
+pub fn party_sum(
+    comm: &PartyCommunicator,
+    parties: Parties,
+    args: &SecureSumArgs,
+    threshold: Option<&ThresholdArgs>,
+) -> Result<PartySum> {
+    if !args.secure_sum {
+        return Ok(PartySum::plain(comm, parties));
+    }
+    match threshold.and_then(|t| t.secure_threshold.as_ref()) {
+        Some(&threshold) => PartySum::dropout_resilient(comm, parties, args.headroom, threshold),
+        None => PartySum::masked(comm, parties, args.headroom),
+    }
+}

@@ -1,0 +1,58 @@
+//! How far factors are from a stationary point of min ½‖M − UVᵀ‖_F², and penalties, over U, V ≥ 0 (Theorem 1 of the DSANLS paper): the
+//! norm of the projected gradient, which is the gradient where an entry is positive, and its negative part where it is 0.
+
+use ndarray::Array2;
+
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_linalg::Real;
+use fednmf_linalg::nls::Penalty;
+
+use crate::description::MessageSpec;
+
+/// What an evaluation computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evaluated {
+    /// The error alone
+    Error,
+    /// The norm of the projected gradient too
+    ProjectedGradient,
+}
+
+/// What evaluations compute.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct MeasureArgs {
+    /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
+    /// 1/2 |M - U V'|_F^2, and of penalties, which is 0 at a stationary point (two more products, and the factors gathered)
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evaluated::Error, hide_possible_values = true)]
+    pub measure: Evaluated,
+}
+
+/// The one number that each rank adds.
+pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient", Payload::Scalar);
+
+/// Its line of a message table.
+pub const MESSAGES: MessageSpec = MessageSpec::new(GRADIENT, "1", "each evaluation, with --measure projected-gradient");
+
+/// The squared norm for the rows x (rows × k) of a factor, from the right-hand side r (rows × k) and the Gram matrix g
+/// (k × k) of the other one: the gradient is X (G + λ₂I) − R + λ₁.
+pub fn squared<T: Real>(x: &Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) -> f64 {
+    let k = g.ncols();
+    let mut sum = 0.0;
+    for (x, r) in x.rows().into_iter().zip(r.rows()) {
+        for j in 0..k {
+            let fit = (0..k).map(|l| x[l].as_f64() * g[[l, j]].as_f64()).sum::<f64>() - r[j].as_f64();
+            let gradient = fit + penalty.l1 + penalty.l2 * x[j].as_f64();
+            let projected = if x[j] > T::zero() { gradient } else { gradient.min(0.0) };
+            sum += projected * projected;
+        }
+    }
+    sum
+}
+
+/// The norm, from every rank's part of its square. Collective.
+pub fn norm(comm: &Communicator, squared: f64) -> f64 {
+    let mut sum = [squared];
+    comm.sum(GRADIENT, &mut sum);
+    sum[0].sqrt()
+}

@@ -1,0 +1,527 @@
+//! The privacy budget of data over all runs on it: what a `--budget` file keeps.
+//!
+//! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
+//! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
+//! divergences. Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic
+//! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
+//! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have spent.
+//!
+//! All of this is about one unit of protection. Files of versions 1 and 2 do not say which, so that no run can be added
+//! to those of such a file.
+
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result, why_not_json};
+
+use super::accounting::{PrivacyLoss, composition};
+use super::budget_scope::BudgetScope;
+use super::gaussian;
+
+/// What all runs on some data may spend together, and what they have spent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetFile {
+    /// Version of this format.
+    pub fednmf_budget: u32,
+    /// Largest epsilon of all runs together.
+    pub limit: f64,
+    /// What all runs protect; `None` in files without runs, and in those that versions 1 and 2 began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protects: Option<BudgetScope>,
+    pub runs: Vec<Charge>,
+}
+
+/// What one run has spent or may still spend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Charge {
+    /// Names the run, also when it is resumed; a digest of its noise key.
+    pub run: String,
+    pub method: String,
+    pub epsilon: f64,
+    pub delta: f64,
+    /// The loss that `epsilon` follows from; `None` in entries of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<RunLoss>,
+    /// Whether the run has ended, so that `epsilon` is what it spent and not what it may spend.
+    pub ended: bool,
+    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is
+    /// not known, so that all that was reserved stays spent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub killed: bool,
+    /// Whether the run was resumed, after it was killed or after it ended early.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
+}
+
+impl Charge {
+    /// What is known of the run, and whether it counts with more than it is known to have spent.
+    pub fn state(&self) -> String {
+        let words = [(self.killed, "killed"), (self.resumed || self.killed, "resumed")];
+        let mut words: Vec<&str> = words.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
+        words.push(if self.ended { "ended" } else { "not ended" });
+        let counts = if self.killed || !self.ended { ": all that it reserved counts" } else { "" };
+        words.join(", ") + counts
+    }
+}
+
+/// The privacy loss of all releases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunLoss {
+    /// Of the mechanism with continuous noise.
+    pub loss: PrivacyLoss,
+    /// What the grid of the noise adds to ε.
+    pub grid: f64,
+}
+
+impl RunLoss {
+    /// The ε of the run alone.
+    fn epsilon(&self, delta: f64) -> f64 {
+        self.loss.epsilon(1, delta) + self.grid
+    }
+}
+
+/// The version that is written.
+const VERSION: u32 = 3;
+/// Numbers that differ by no more than this share are the same but for rounding.
+const ROUNDING: f64 = 1e-9;
+
+impl BudgetFile {
+    pub fn new(limit: f64) -> Self {
+        BudgetFile { fednmf_budget: VERSION, limit, protects: None, runs: Vec::new() }
+    }
+
+    /// Reads a file of version 1, 2 or 3.
+    ///
+    /// # Errors
+    /// If the text is no budget, or an entry contradicts itself.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: String| {
+            Error::input(format!("is no privacy budget ({why}); name a file that an earlier run wrote, or a new one"))
+        };
+        let budget: BudgetFile = serde_json::from_str(text).map_err(|e| wrong(why_not_json(&e)))?;
+        let numbers = budget.runs.iter().flat_map(|run| [run.epsilon, run.delta]).chain([budget.limit]);
+        if !(1..=VERSION).contains(&budget.fednmf_budget) {
+            return Err(wrong(format!("version {}", budget.fednmf_budget)));
+        }
+        if numbers.into_iter().any(|x| !(x.is_finite() && x >= 0.0)) {
+            return Err(wrong("a negative number".into()));
+        }
+        if budget.protects.is_some() && budget.fednmf_budget < 3 {
+            return Err(wrong("what its runs protect, in a file of an older version".into()));
+        }
+        for Charge { run, epsilon, delta, loss, .. } in &budget.runs {
+            let Some(RunLoss { loss: of, grid }) = loss else { continue };
+            if budget.fednmf_budget == 1 || !of.is_valid() || !(grid.is_finite() && *grid >= 0.0) {
+                return Err(wrong(format!("the loss of run {run}")));
+            }
+            // An epsilon that the loss exceeds was changed, or the loss was.
+            let own = RunLoss { loss: *of, grid: *grid }.epsilon(*delta);
+            if own > epsilon * (1.0 + 1e-6) + 1e-12 {
+                return Err(wrong(format!("the loss of run {run} is an epsilon of {own}, not {epsilon}")));
+            }
+        }
+        Ok(BudgetFile { fednmf_budget: VERSION, ..budget })
+    }
+
+    /// As JSON for people and programs.
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data") + "\n"
+    }
+
+    /// Sums of the epsilons and of the deltas of all runs: another guarantee than that of [`BudgetFile::spent`].
+    pub fn simple(&self) -> (f64, f64) {
+        self.runs.iter().fold((0.0, 0.0), |(epsilon, delta), run| (epsilon + run.epsilon, delta + run.delta))
+    }
+
+    /// Epsilon and delta of all runs together, by composition. No run makes this epsilon smaller.
+    pub fn spent(&self) -> (f64, f64) {
+        composed(self.runs.iter())
+    }
+
+    /// The epsilon that further runs may spend, whatever their noise.
+    pub fn left(&self) -> f64 {
+        (self.limit - self.spent().0).max(0.0)
+    }
+
+    /// Reserves what a run that `protects` these units may spend before it spends it; a run that is resumed keeps its
+    /// place. Returns what it had reserved before, if anything.
+    ///
+    /// # Errors
+    /// If the other runs protect other units, or none that the file names, or if all runs together would exceed the
+    /// limit.
+    pub fn reserve(&mut self, charge: Charge, protects: &BudgetScope) -> Result<Option<Charge>> {
+        let others = || self.runs.iter().filter(|other| other.run != charge.run);
+        let is_first = others().next().is_none();
+        if !is_first {
+            self.check_scope(&charge.run, protects)?;
+        }
+        if composed(others().chain([&charge])).0 > self.limit * (1.0 + ROUNDING) {
+            return Err(Error::input(format!(
+                "{} earlier run(s) on this data may spend {} of an epsilon of {}, and this one asks for {}; \
+                 {} is left for --epsilon",
+                others().count(),
+                at_least(composed(others()).0),
+                self.limit,
+                charge.epsilon,
+                at_most(left_for(&others().collect::<Vec<_>>(), &charge, self.limit)),
+            )));
+        }
+        if is_first {
+            self.protects = Some(protects.clone());
+        }
+        let place = self.runs.iter().position(|other| other.run == charge.run);
+        let before = place.map(|place| self.runs.remove(place));
+        let killed = before.as_ref().is_some_and(|before| before.killed || !before.ended);
+        self.runs.push(Charge { killed, resumed: before.is_some(), ..charge });
+        Ok(before)
+    }
+
+    /// Refuses a run whose units are not those of the file. One that is in a file without units adds nothing to it.
+    fn check_scope(&self, run: &str, protects: &BudgetScope) -> Result<()> {
+        let has_place = self.runs.iter().any(|other| other.run == run);
+        match &self.protects {
+            Some(own) if own == protects => Ok(()),
+            None if has_place => Ok(()),
+            Some(own) => Err(Error::input(format!(
+                "its runs protect {}, and this run {}; epsilons of different units do not add up, so this run needs \
+                 another --budget file",
+                own.describe(),
+                protects.describe()
+            ))),
+            None => Err(Error::input(format!(
+                "is of an earlier version, which did not note what its runs protect, and this run protects {}; name \
+                 another --budget file, with a --budget-limit that is lower by what this one has spent ({})",
+                protects.describe(),
+                at_least(self.spent().0)
+            ))),
+        }
+    }
+
+    /// Takes back what a run has reserved, and leaves what it had reserved `before`.
+    pub fn withdraw(&mut self, run: &str, before: Option<Charge>) {
+        self.runs.retain(|other| other.run != run);
+        self.runs.extend(before);
+        if self.runs.is_empty() {
+            self.protects = None;
+        }
+    }
+
+    /// Replaces what a run might have spent by what it spent, if all of its processes have told.
+    pub fn settle(&mut self, run: &str, epsilon: f64, loss: RunLoss) {
+        for charge in self.runs.iter_mut().filter(|charge| charge.run == run) {
+            if !charge.killed {
+                charge.epsilon = epsilon;
+                charge.loss = Some(loss);
+            }
+            charge.ended = true;
+        }
+    }
+}
+
+/// An ε with six decimals, rounded up: what is spent is no more than it says.
+pub fn at_least(epsilon: f64) -> String {
+    decimals(epsilon, |rounded| rounded >= epsilon, STEP)
+}
+
+/// An ε with six decimals, rounded down: what is left is no less than it says.
+pub fn at_most(epsilon: f64) -> String {
+    decimals(epsilon, |rounded| rounded <= epsilon, -STEP)
+}
+
+/// The last decimal of [`at_least`] and [`at_most`].
+const STEP: f64 = 1e-6;
+
+/// The nearest number of six decimals, or the `next` one if that is not `right`.
+fn decimals(x: f64, right: impl Fn(f64) -> bool, next: f64) -> String {
+    let nearest = format!("{x:.6}");
+    match nearest.parse::<f64>() {
+        Ok(rounded) if !right(rounded) => format!("{:.6}", rounded + next),
+        _ => nearest,
+    }
+}
+
+/// A sum of deltas without the last digits, which rounding fills.
+pub fn delta_text(delta: f64) -> String {
+    format!("{:e}", format!("{delta:.12e}").parse().unwrap_or(delta))
+}
+
+/// The (ε, δ) of runs together. An entry without a loss counts with its own.
+fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> (f64, f64) {
+    let (mut epsilon, mut delta, mut losses) = (0.0, 0.0, Vec::new());
+    for run in runs {
+        match run.loss {
+            Some(RunLoss { loss, grid }) => {
+                epsilon += grid;
+                losses.push((loss, run.delta));
+            }
+            None => {
+                epsilon += run.epsilon;
+                delta += run.delta;
+            }
+        }
+    }
+    let together = composition(losses.into_iter());
+    (epsilon + together.0, delta + together.1)
+}
+
+/// The largest epsilon that a run like `charge` may ask for after `others`.
+fn left_for(others: &[&Charge], charge: &Charge, limit: f64) -> f64 {
+    let fits = |epsilon: f64| {
+        let loss = match charge.loss {
+            Some(RunLoss { loss: PrivacyLoss::Gaussian { .. }, grid }) => {
+                Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, charge.delta, 1), grid })
+            }
+            _ => None,
+        };
+        composed(others.iter().copied().chain([&Charge { epsilon, loss, ..charge.clone() }])).0 <= limit
+    };
+    if !fits(0.0) { 0.0 } else { 1.0 / gaussian::smallest(|inverse| inverse > 0.0 && fits(1.0 / inverse)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BudgetUnit, Covers, Division, Lines};
+
+    fn parties_of(sizes: &str) -> BudgetScope {
+        let division = Division::Cut { parties: 4, along: Lines::Columns, sizes: sizes.into() };
+        BudgetScope::new(BudgetUnit::Party, Covers::AllParties, division)
+    }
+
+    fn parties() -> BudgetScope {
+        parties_of("4 x 3")
+    }
+
+    fn charge(run: &str, epsilon: f64, delta: f64, loss: Option<RunLoss>) -> Charge {
+        Charge {
+            run: run.into(),
+            method: "felb".into(),
+            epsilon,
+            delta,
+            loss,
+            ended: false,
+            killed: false,
+            resumed: false,
+        }
+    }
+
+    fn gaussian_run(run: &str, epsilon: f64, delta: f64) -> Charge {
+        charge(run, epsilon, delta, Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, delta, 1), grid: 0.0 }))
+    }
+
+    /// A killed process may have released all that was reserved, whatever the checkpoint remembers.
+    #[test]
+    fn a_run_that_was_killed_has_spent_what_it_reserved() {
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        let mut budget = BudgetFile::new(1.0);
+        budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
+        budget.settle("run", 0.02, loss);
+        budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
+        budget.settle("run", 0.03, loss);
+        assert_eq!(budget.simple().0, 0.03);
+        // The next process says nothing at its end.
+        budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
+        let mut budget = BudgetFile::parse(&budget.text()).unwrap();
+        for _ in 0..2 {
+            budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
+            budget.settle("run", 0.04, loss);
+            assert_eq!((budget.simple().0, budget.runs[0].ended), (0.5, true));
+            budget = BudgetFile::parse(&budget.text()).unwrap();
+        }
+    }
+
+    #[test]
+    fn runs_without_a_loss_add_up_to_the_limit_and_no_further() {
+        let mut budget = BudgetFile::new(1.0);
+        for run in 0..10 {
+            budget.reserve(charge(&format!("run {run}"), 0.1, 1e-6, None), &parties()).unwrap();
+        }
+        let refused = budget.reserve(charge("another", 1e-3, 1e-6, None), &parties()).unwrap_err();
+        assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
+        // A resumed run has its place; one that spent less leaves the rest.
+        assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None), &parties()).is_err());
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        budget.settle("run 3", 0.02, loss);
+        budget.reserve(charge("another", 0.08, 1e-6, None), &parties()).unwrap();
+        let spent = budget.clone();
+        let again = budget.reserve(charge("another", 0.07, 1e-6, None), &parties()).unwrap();
+        assert_eq!(again.map(|charge| charge.epsilon), Some(0.08));
+        budget.withdraw("another", spent.runs.last().cloned());
+        assert_eq!(budget, spent);
+        let (epsilon, delta) = budget.spent();
+        assert!((epsilon - 1.0).abs() < 1e-4 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
+        assert_eq!(budget.simple().1, delta);
+        assert_eq!(BudgetFile::parse(&budget.text()).unwrap(), budget);
+    }
+
+    /// n equal Gaussian runs have √n of the μ of one, at the same delta.
+    #[test]
+    fn gaussian_runs_compose_by_the_closed_form() {
+        let mut budget = BudgetFile::new(4.0);
+        let (epsilon, delta) = (1.0, 1e-6);
+        let mu = gaussian::mu(epsilon, delta);
+        let mut count = 0;
+        while budget.reserve(gaussian_run(&format!("run {count}"), epsilon, delta), &parties()).is_ok() {
+            count += 1;
+            let (found, at) = budget.spent();
+            let n = f64::from(count);
+            assert!((found - gaussian::epsilon(mu * n.sqrt(), delta)).abs() < 1e-9 && found <= n * epsilon + 1e-9);
+            assert!(at == delta && (budget.simple().0 - n).abs() < 1e-9);
+        }
+        // The sum allows four.
+        assert!(count > 8 && budget.left() < 1.0, "{count}");
+        // The refusal says what is left, and that fits.
+        let refused = budget.reserve(gaussian_run("more", 3.0, delta), &parties()).unwrap_err().message;
+        let left: f64 = refused.split("; ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(left > budget.left(), "{refused}");
+        assert!(budget.clone().reserve(gaussian_run("more", left * 1.001, delta), &parties()).is_err());
+        budget.reserve(gaussian_run("more", left * 0.999, delta), &parties()).unwrap();
+    }
+
+    /// At the sum of the deltas the last run would leave more of the limit than there was.
+    #[test]
+    fn no_run_lowers_what_others_have_spent() {
+        let pure = |run: &str, epsilon, delta| {
+            let loss = PrivacyLoss::Pure { epsilon, pieces: 1.0 };
+            charge(run, epsilon, delta, Some(RunLoss { loss, grid: 0.0 }))
+        };
+        let mut budget = BudgetFile::new(1e9);
+        let mut spent = (0.0, 1.0);
+        for (i, (epsilon, delta)) in
+            [(2.0, 1e-5), (2.0, 1e-5), (0.01, 0.01), (0.01, 0.499), (1.0, 1e-7)].iter().enumerate()
+        {
+            budget.reserve(gaussian_run(&format!("g{i}"), *epsilon, *delta), &parties()).unwrap();
+            budget.reserve(pure(&format!("p{i}"), *epsilon, *delta), &parties()).unwrap();
+            let now = budget.spent();
+            assert!(now.0 > spent.0 && now.1 <= spent.1, "{now:?} after {spent:?}");
+            spent = now;
+        }
+        // The pure runs are so few that their epsilons add up to less, without a delta.
+        assert!((spent.1 - 1e-7).abs() < 1e-20, "{spent:?}");
+    }
+
+    /// What their runs protect is not known: no other run is added, and one that they have goes on.
+    #[test]
+    fn runs_of_older_files_count_with_their_epsilon_and_stay_alone() {
+        let old = r#"{"fednmf_budget": 1, "limit": 3, "runs": [
+            {"run": "a", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true},
+            {"run": "b", "method": "felb", "epsilon": 1, "delta": 1e-6, "ended": true}]}"#;
+        let mut budget = BudgetFile::parse(old).unwrap();
+        assert_eq!((budget.spent().0, budget.protects.clone()), (2.5, None));
+        let refused = budget.reserve(gaussian_run("c", 0.1, 1e-6), &parties()).unwrap_err().message;
+        assert!(refused.contains("earlier version") && refused.contains("2.500000"), "{refused}");
+        budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
+        assert!((budget.spent().0 - 2.5).abs() < 1e-9 && budget.protects.is_none());
+        assert!(budget.reserve(gaussian_run("c", 0.1, 1e-6), &parties()).is_err());
+        let text = budget.text();
+        assert!(text.contains("\"fednmf_budget\": 3"), "{text}");
+        assert_eq!(BudgetFile::parse(&text).unwrap(), budget);
+        // Without other runs it is known: a file has what its only run protects.
+        budget.withdraw("a", None);
+        budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
+        assert_eq!(budget.protects, Some(parties()));
+    }
+
+    #[test]
+    fn runs_that_protect_other_units_are_refused() {
+        let mut budget = BudgetFile::new(9.0);
+        budget.reserve(gaussian_run("a", 3.0, 1e-6), &parties()).unwrap();
+        let before = budget.clone();
+        let column = BudgetScope::new(BudgetUnit::Column, Covers::AllParties, Division::OwnFiles);
+        for other in [column, parties_of("1 x 6 + 3 x 2")] {
+            let refused = budget.reserve(gaussian_run("b", 1.0, 1e-6), &other).unwrap_err().message;
+            assert!(refused.contains(&other.describe()) && refused.contains(&parties().describe()), "{refused}");
+            assert!(refused.contains("another --budget file"), "{refused}");
+            assert_eq!(budget, before);
+        }
+        budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
+        // The next run of a file from which all were withdrawn decides anew.
+        budget.withdraw("a", None);
+        budget.withdraw("b", None);
+        budget.reserve(gaussian_run("c", 1.0, 1e-6), &parties_of("1 x 12")).unwrap();
+        assert_eq!(BudgetFile::parse(&budget.text()).unwrap().protects, Some(parties_of("1 x 12")));
+    }
+
+    #[test]
+    fn what_became_of_a_run_is_told() {
+        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
+        let mut budget = BudgetFile::new(1.0);
+        let mut states = Vec::new();
+        // It stops early, is resumed and killed, and resumed again.
+        for ends in [true, false, true] {
+            budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
+            states.push(budget.runs[0].state());
+            if ends {
+                budget.settle("run", 0.02, loss);
+                states.push(budget.runs[0].state());
+            }
+        }
+        let told = [
+            "not ended: all that it reserved counts",
+            "ended",
+            "resumed, not ended: all that it reserved counts",
+            "killed, resumed, not ended: all that it reserved counts",
+            "killed, resumed, ended: all that it reserved counts",
+        ];
+        assert_eq!(states, told);
+        assert_eq!(budget.simple().0, 0.5);
+    }
+
+    #[test]
+    fn digits_are_left_out_on_the_safe_side() {
+        assert_eq!([at_least(5.9993962918565735), at_most(5.9993962918565735)], ["5.999397", "5.999396"]);
+        assert_eq!([at_least(4.2955312), at_most(4.7044688)], ["4.295532", "4.704468"]);
+        for exact in [0.0, 0.1, 3.0, 2.05] {
+            assert_eq!([at_least(exact), at_most(exact)], [format!("{exact:.6}"), format!("{exact:.6}")]);
+        }
+        for at in 0..2000 {
+            let x = f64::from(at) * std::f64::consts::PI * 1e-7;
+            let [up, down] = [at_least(x), at_most(x)].map(|text| text.parse::<f64>().unwrap());
+            assert!(down <= x && x <= up && up - down < 1.5e-6, "{x} {up} {down}");
+        }
+        assert_eq!(delta_text(0.1 + 0.2), "3e-1");
+    }
+
+    #[test]
+    fn what_is_no_budget_is_refused_in_words() {
+        for (text, why) in [("", "it ends too early"), ("{}", "other contents"), ("budget", "line 1 is not JSON")] {
+            let message = BudgetFile::parse(text).unwrap_err().message;
+            assert!(message.contains(why) && !message.contains("column"), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_budget_is_refused() {
+        let run = |version: u32, epsilon: &str, loss: &str| {
+            format!(
+                "{{\"fednmf_budget\": {version}, \"limit\": 9, \"runs\": [{{\"run\": \"a\", \"method\": \"felb\", \
+                 \"epsilon\": {epsilon}, \"delta\": 1e-6, \"loss\": {loss}, \"ended\": true}}]}}"
+            )
+        };
+        let loss = |mu: &str| format!("{{\"loss\": {{\"gaussian\": {{\"mu\": {mu}}}}}, \"grid\": 0}}");
+        assert!(BudgetFile::parse(&run(2, "1", &loss("0.1"))).is_ok());
+        for text in [
+            String::new(),
+            "{}".into(),
+            "[1]".into(),
+            "{\"fednmf_budget\": 4, \"limit\": 1, \"runs\": []}".into(),
+            "{\"fednmf_budget\": 2, \"limit\": 1, \"runs\": [],
+              \"protects\": {\"unit\": \"column\", \"covers\": \"all-parties\"}}"
+                .into(),
+            "{\"fednmf_budget\": 3, \"limit\": 1, \"runs\": [], \"protects\": {\"unit\": \"matrix\"}}".into(),
+            "{\"fednmf_budget\": 1, \"limit\": -1, \"runs\": []}".into(),
+            run(1, "1", &loss("0.1")),
+            run(2, "1", &loss("-0.1")),
+            run(2, "1", &loss("1e999")),
+            // More than the epsilon beside it.
+            run(2, "0.1", &loss("0.5")),
+            run(2, "1", "{\"loss\": {\"other\": {\"mu\": 0.1}}, \"grid\": 0}"),
+            run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1}}}"),
+            run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1, \"sigma\": 1}}, \"grid\": 0}"),
+        ] {
+            assert!(BudgetFile::parse(&text).is_err_and(|e| e.message.contains("no privacy budget")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Protection of the parties' data: masks, encryption, differential privacy. Nothing here communicates.
+//!
+//! - [`released`]: the types of what may leave a party; each protection makes its own.
+//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
+//!   out.
+//! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
+//! - [`paillier`]: additively homomorphic encryption.
+
+pub mod dp;
+pub mod dropout;
+pub mod fixed_point;
+pub mod key_agreement;
+pub mod masking;
+pub mod paillier;
+pub mod released;
+pub mod transcript;
+pub mod wide;
+
+pub use dp::{
+    Bound, BudgetFile, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines, Mechanism, NOISE_KEY,
+    NoisePlan, NoiseRequest, PrivacyLoss, Releases,
+};
+pub use released::{
+    Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
+    SealedShares, Transfer, UnmaskShares,
+};

@@ -1,0 +1,272 @@
+//! A party's record of what it sent: a line for each message with a digest of its content, in a hash chain that the party
+//! signs at the end (Ed25519, RFC 8032). Whoever has the file and knows the party's public key sees whether a line was
+//! changed, removed or added; the contents themselves are not in it. The key of a site is vouched for by its certificate.
+
+use std::io::Write;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use fednmf_base::error::{Error, Result};
+
+/// The first line: of which run and whose messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heading {
+    /// Version of this format.
+    pub fednmf_transcript: u32,
+    pub method: String,
+    /// The command line after the program's name.
+    pub command: Vec<String>,
+    pub rank: usize,
+    pub ranks: usize,
+    /// At a site: whose transcript this is, by its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<SiteSignature>,
+}
+
+/// A statement that the key of a site's certificate has signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteSignature {
+    pub site: String,
+    /// The certificate (DER), then those between it and the CA, in hexadecimal digits.
+    pub chain: Vec<String>,
+    /// When it was signed, in seconds since 1970, by the site's clock.
+    pub time: u64,
+    /// The scheme of the signature, as TLS numbers them.
+    pub scheme: u16,
+    /// In hexadecimal digits.
+    pub signature: String,
+}
+
+/// What a site signs, so that others know whose key signs a transcript: `key` in hexadecimal digits.
+pub fn statement_of_key(site: &str, time: u64, key: &str) -> Vec<u8> {
+    format!("fednmf transcript key v1\n{site}\n{time}\n{key}\n").into_bytes()
+}
+
+/// The version that is written.
+pub const VERSION: u32 = 1;
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    pub number: u64,
+    pub kind: String,
+    pub payload: String,
+    pub protection: String,
+    pub bytes: u64,
+    /// SHA-256 of the content.
+    pub sha256: String,
+}
+
+/// What the run spent of privacy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    pub epsilon: f64,
+    /// The names of the run in budget files, one for each hosted party; see [`super::Releases::run`].
+    pub runs: Vec<String>,
+}
+
+/// The last line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct End {
+    messages: u64,
+    /// With `--dp`.
+    spent: Option<Spent>,
+    /// SHA-256 over all lines before, and over what was spent.
+    chain: String,
+    public_key: String,
+    signature: String,
+}
+
+/// A transcript that is being written.
+pub struct Transcript {
+    out: Box<dyn Write>,
+    key: SigningKey,
+    chain: [u8; 32],
+    messages: u64,
+    /// The first failure to write; the run goes on, and reports it at its end.
+    failed: Option<std::io::Error>,
+}
+
+impl Transcript {
+    /// Begins with the heading.
+    pub fn new(out: Box<dyn Write>, key: SigningKey, heading: &Heading) -> Self {
+        let mut transcript = Transcript { out, key, chain: [0; 32], messages: 0, failed: None };
+        transcript.line(heading);
+        transcript
+    }
+
+    /// Adds a message.
+    pub fn sent(&mut self, kind: &str, payload: &str, protection: &str, content: &[u8]) {
+        let sent = Sent {
+            number: self.messages,
+            kind: kind.into(),
+            payload: payload.into(),
+            protection: protection.into(),
+            bytes: content.len() as u64,
+            sha256: hex(&Sha256::digest(content)),
+        };
+        self.messages += 1;
+        self.line(&sent);
+    }
+
+    /// Signs and ends the transcript.
+    ///
+    /// # Errors
+    /// If any of it could not be written.
+    pub fn finish(mut self, spent: Option<Spent>) -> std::io::Result<()> {
+        self.chain = conclude(&self.chain, spent.as_ref());
+        let end = End {
+            messages: self.messages,
+            spent,
+            chain: hex(&self.chain),
+            public_key: hex(self.key.verifying_key().as_bytes()),
+            signature: hex(&self.key.sign(&self.chain).to_bytes()),
+        };
+        self.line(&end);
+        match self.failed {
+            Some(e) => Err(e),
+            None => self.out.flush(),
+        }
+    }
+
+    fn line(&mut self, value: &impl Serialize) {
+        let line = serde_json::to_string(value).expect("plain data");
+        self.chain = link(&self.chain, &line);
+        if let Err(e) = writeln!(self.out, "{line}") {
+            self.failed.get_or_insert(e);
+        }
+    }
+}
+
+/// The chain after one more line.
+fn link(chain: &[u8; 32], line: &str) -> [u8; 32] {
+    Sha256::new().chain_update(chain).chain_update(line).finalize().into()
+}
+
+/// The chain after what was spent.
+fn conclude(chain: &[u8; 32], spent: Option<&Spent>) -> [u8; 32] {
+    link(chain, &serde_json::to_string(&spent).expect("plain data"))
+}
+
+/// A transcript that was verified.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verified {
+    pub heading: Heading,
+    pub sent: Vec<Sent>,
+    pub spent: Option<Spent>,
+    /// Of who signed it, in hexadecimal digits.
+    pub public_key: String,
+}
+
+/// Reads a transcript and verifies chain and signature; `expected` is the public key of who should have signed it.
+///
+/// # Errors
+/// With the line, if the text is no transcript, was changed, is not signed, or was signed by somebody else.
+pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
+    let at = |number: usize, why: &str| Error::input(format!("line {}: {why}", number + 1));
+    let lines: Vec<&str> = text.lines().collect();
+    let (Some(first), Some((last, rest))) = (lines.first(), lines.split_last()) else {
+        return Err(Error::input("is empty; it must be a file of --transcript"));
+    };
+    let heading: Heading = serde_json::from_str(first).map_err(|_| at(0, "is not the heading of a transcript"))?;
+    if heading.fednmf_transcript != VERSION {
+        return Err(at(0, "is of a version of the format that this program does not know"));
+    }
+    let end: End = serde_json::from_str(last)
+        .map_err(|_| at(rest.len(), "is no signature: the run did not come to its end, or the end was cut off"))?;
+    let chain = rest.iter().fold([0; 32], |chain, line| link(&chain, line));
+    let chain = conclude(&chain, end.spent.as_ref());
+    let mut sent = Vec::with_capacity(rest.len());
+    for (number, line) in rest.iter().enumerate().skip(1) {
+        let one: Sent = serde_json::from_str(line).map_err(|_| at(number, "is no message"))?;
+        if one.number != sent.len() as u64 {
+            return Err(at(number, "a message is missing before it"));
+        }
+        sent.push(one);
+    }
+    if expected.is_some_and(|key| key != end.public_key) {
+        return Err(at(rest.len(), "is signed with another key"));
+    }
+    let forged = || at(rest.len(), "the signature does not fit: a line was changed, removed or added");
+    let bytes = |digits: &str| unhex(digits).ok_or_else(forged);
+    let key = <[u8; 32]>::try_from(bytes(&end.public_key)?).map_err(|_| forged())?;
+    let signature = <[u8; 64]>::try_from(bytes(&end.signature)?).map_err(|_| forged())?;
+    let key = VerifyingKey::from_bytes(&key).map_err(|_| forged())?;
+    let signed = key.verify_strict(&chain, &Signature::from_bytes(&signature)).is_ok();
+    if !signed || end.messages != sent.len() as u64 || end.chain != hex(&chain) {
+        return Err(forged());
+    }
+    Ok(Verified { heading, sent, spent: end.spent, public_key: end.public_key })
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes of hexadecimal digits; `None` if they are none.
+pub fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written() -> String {
+        let out = Shared::default();
+        let heading = Heading {
+            fednmf_transcript: VERSION,
+            method: "felb".into(),
+            command: vec![],
+            rank: 0,
+            ranks: 1,
+            site: None,
+        };
+        let mut transcript = Transcript::new(Box::new(out.clone()), SigningKey::from_bytes(&[7; 32]), &heading);
+        for content in [&b"one"[..], b"two", b"three"] {
+            transcript.sent("sum V_i", "Masked", "masked", content);
+        }
+        transcript.finish(Some(Spent { epsilon: 0.5, runs: vec!["ab".into()] })).unwrap();
+        String::from_utf8(out.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn every_change_of_a_transcript_is_found() {
+        let text = written();
+        let verified = verify(&text, None).unwrap();
+        assert_eq!(verified.sent.len(), 3);
+        assert!(verify(&text, Some(&verified.public_key)).is_ok());
+        let other = hex(SigningKey::from_bytes(&[8; 32]).verifying_key().as_bytes());
+        assert!(verify(&text, Some(&other)).is_err_and(|e| e.message.contains("another key")));
+        let lines: Vec<&str> = text.lines().collect();
+        for gone in 0..lines.len() {
+            let kept: Vec<&str> = lines.iter().enumerate().filter(|(i, _)| *i != gone).map(|(_, line)| *line).collect();
+            assert!(verify(&kept.join("\n"), None).is_err(), "line {gone} removed");
+        }
+        for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_alphanumeric()) {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = if byte == b'0' { b'1' } else { b'0' };
+            assert!(verify(&String::from_utf8(changed).unwrap(), None).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! The hub: relays between the sites of a run. It holds no data and no message, and reads neither; it knows who takes part,
+//! and sees sizes and times.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use rustls::ServerConfig;
+
+use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use fednmf_base::warning;
+use fednmf_linalg::random::secret_rng;
+use fednmf_privacy::transcript::hex;
+
+use super::frame::{Control, Decoder, Frame, Hello, PROTOCOL, SiteKey, printable};
+use super::journal::Journal;
+use super::link::list;
+use super::tls::{Identity, Stream, explain, is_for};
+
+/// Bytes that may wait for one site; whoever sends more waits.
+const MOST_QUEUED: usize = 64 << 20;
+/// Connections that have not said who they are.
+const MOST_STRANGERS: usize = 64;
+/// Likewise, how long.
+const INTRODUCTION: Duration = Duration::from_secs(15);
+/// Between two signs of life.
+const PING: Duration = Duration::from_secs(5);
+/// How long a failed run's sites have to hear of it.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How a hub serves.
+#[derive(Debug, Clone)]
+pub struct HubConfig {
+    /// `ADDRESS:PORT`.
+    pub listen: String,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub ca: PathBuf,
+    /// By rank.
+    pub sites: Vec<String>,
+    pub journal: Option<PathBuf>,
+    /// How long a site may be without connection.
+    pub patience: Duration,
+    /// Whether to serve one run after the other.
+    pub keep: bool,
+    pub version: String,
+}
+
+/// What waits for one connection.
+struct Outbox {
+    stream: Arc<Stream>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Nothing more is taken; what is there is sent.
+    ends: bool,
+    closed: bool,
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a frame; `waits` until there is room.
+    fn push(&self, frame: &Frame, waits: bool) {
+        let bytes = frame.encode();
+        let mut queue = self.lock();
+        while waits && queue.bytes > MOST_QUEUED && !queue.closed {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !queue.closed && !queue.ends {
+            queue.bytes += bytes.len();
+            queue.frames.push_back(bytes);
+            self.changed.notify_all();
+        }
+    }
+
+    fn tell(&self, control: Control) {
+        self.push(&Frame::Control(control), false);
+    }
+
+    /// Sends what is there, and closes the connection.
+    fn end(&self) {
+        self.lock().ends = true;
+        self.changed.notify_all();
+    }
+
+    fn close(&self) {
+        let mut queue = self.lock();
+        (queue.closed, queue.bytes) = (true, 0);
+        queue.frames.clear();
+        self.stream.close();
+        self.changed.notify_all();
+    }
+
+    /// Writes what is queued until the connection ends.
+    fn write(&self) {
+        let mut queue = self.lock();
+        while !queue.closed {
+            if let Some(frame) = queue.frames.pop_front() {
+                queue.bytes -= frame.len();
+                self.changed.notify_all();
+                drop(queue);
+                if self.stream.send(&frame).is_err() {
+                    return self.close();
+                }
+                queue = self.lock();
+            } else if queue.ends {
+                drop(queue);
+                return self.stream.finish();
+            } else {
+                let waited = self.changed.wait_timeout(queue, PING);
+                let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                queue = next;
+                if timeout.timed_out() && queue.frames.is_empty() && !queue.closed {
+                    let ping = Frame::Control(Control::Ping).encode();
+                    queue.bytes += ping.len();
+                    queue.frames.push_back(ping);
+                }
+            }
+        }
+    }
+}
+
+/// What the hub knows of a site.
+struct Site {
+    outbox: Option<Arc<Outbox>>,
+    key: Option<SiteKey>,
+    away_since: Instant,
+    has_left: bool,
+    /// The others go on without it: why.
+    gone: Option<String>,
+    /// With how many sites at least it goes on when some are gone, if it does.
+    goes_on: Option<usize>,
+}
+
+impl Site {
+    /// Whether it is, or may again be, in the run.
+    fn takes_part(&self) -> bool {
+        !self.has_left && self.gone.is_none()
+    }
+}
+
+struct State {
+    run: String,
+    sites: Vec<Site>,
+    /// All sites have joined.
+    begun: bool,
+    /// When the run failed.
+    failed: Option<Instant>,
+    /// The worst exit code with which a site came to its end.
+    worst_end: i32,
+}
+
+/// A hub that listens.
+pub struct Hub {
+    config: HubConfig,
+    tls: Arc<ServerConfig>,
+    state: Mutex<State>,
+    strangers: AtomicUsize,
+}
+
+fn say(text: &str) {
+    warning::say(&format!("fednmf hub: {}", printable(text)));
+}
+
+impl Hub {
+    /// Listens, and serves one run, or with `keep` one after the other; the exit code.
+    ///
+    /// # Errors
+    /// If a file is wrong, or the address cannot be listened on.
+    pub fn serve(config: HubConfig) -> Result<i32> {
+        let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
+        let tls = identity.server_config()?;
+        let listener = TcpListener::bind(&config.listen).map_err(|e| {
+            Error::input(format!(
+                "--listen {}: {e}; give ADDRESS:PORT of this machine, with a free port",
+                config.listen
+            ))
+        })?;
+        let state = first_state(&config)?;
+        let begun = state.begun;
+        let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), strangers: AtomicUsize::new(0) });
+        hub.remember(&hub.lock())?;
+        let address = listener.local_addr().map_or_else(|_| hub.config.listen.clone(), |address| address.to_string());
+        say(&format!("listens on {address} for {}", list(&hub.config.sites)));
+        if begun {
+            say("goes on with the run of its journal");
+        }
+        let door = hub.clone();
+        std::thread::Builder::new()
+            .name("door".into())
+            .spawn(move || door.accept(&listener))
+            .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            if let Some(code) = hub.watch()? {
+                return Ok(code);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the journal.
+    fn remember(&self, state: &State) -> Result<()> {
+        let Some(path) = &self.config.journal else { return Ok(()) };
+        let mut journal = Journal::new(&self.config.version, state.run.clone(), &self.config.sites);
+        if state.begun {
+            journal.roster = state.sites.iter().filter_map(|site| site.key.clone()).collect();
+        }
+        journal.left = state.sites.iter().map(|site| site.has_left).collect();
+        journal.gone = state.sites.iter().map(|site| site.gone.clone()).collect();
+        journal.goes_on = state.sites.iter().map(|site| site.goes_on).collect();
+        journal.worst_end = state.worst_end;
+        journal.write(path)
+    }
+
+    fn remember_or_warn(&self, state: &State) {
+        if let Err(e) = self.remember(state) {
+            say(&format!("warning: {e}; the run would not survive an end of the hub"));
+        }
+    }
+
+    /// Looks for sites that are lost, and for the end of the run: its exit code, if the hub ends with it.
+    fn watch(&self) -> Result<Option<i32>> {
+        let mut state = self.lock();
+        let patience = self.config.patience;
+        let lost = |site: &Site| site.takes_part() && site.outbox.is_none() && site.away_since.elapsed() > patience;
+        while state.begun && state.failed.is_none() {
+            let Some(rank) = state.sites.iter().position(lost) else { break };
+            let why = format!("was lost: it had no connection to the hub for {} s", patience.as_secs());
+            self.lose(&mut state, rank, &why);
+        }
+        let all_left = !state.sites.iter().any(Site::takes_part);
+        let gone = state.sites.iter().all(|site| site.outbox.is_none());
+        let failed = state.failed.is_some_and(|since| gone || since.elapsed() > FAREWELL);
+        if !(all_left || failed) {
+            return Ok(None);
+        }
+        let code = run_code(&state);
+        say(match code {
+            EXIT_DONE => "the run has ended",
+            EXIT_REQUEUE => {
+                "the run has stopped early, with checkpoints: start the hub and the sites again, with --resume"
+            }
+            _ => "the run has ended with an error",
+        });
+        state.sites.iter().filter_map(|site| site.outbox.as_ref()).for_each(|outbox| outbox.end());
+        if let Some(path) = &self.config.journal {
+            let _ = std::fs::remove_file(path);
+        }
+        if !self.config.keep {
+            drop(state);
+            // The last words of each connection are on their way.
+            std::thread::sleep(Duration::from_millis(200));
+            return Ok(Some(code));
+        }
+        *state = new_state(&self.config)?;
+        self.remember(&state)?;
+        say(&format!("waits for {}", list(&self.config.sites)));
+        Ok(None)
+    }
+
+    /// A site will not come back: the run goes on without it, if all others agreed to that and enough are left, or
+    /// fails.
+    fn lose(&self, state: &mut State, rank: usize, why: &str) {
+        let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
+        let left = others().filter(|site| site.gone.is_none()).count();
+        let goes_on = |site: &Site| site.has_left || site.goes_on.is_some_and(|least| least <= left);
+        if !others().filter(|site| site.gone.is_none()).all(goes_on) {
+            return self.end_run(state, rank, why);
+        }
+        say(&format!("site {} {why}; the run goes on with {left} of {}", self.config.sites[rank], state.sites.len()));
+        let site = &mut state.sites[rank];
+        site.gone = Some(why.into());
+        if let Some(outbox) = site.outbox.take() {
+            outbox.end();
+        }
+        // Before any site may act on it.
+        self.remember_or_warn(state);
+        for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+            outbox.tell(Control::Gone(rank, why.into()));
+        }
+    }
+
+    /// The run fails because of one site.
+    fn end_run(&self, state: &mut State, rank: usize, why: &str) {
+        say(&format!("site {} {why}; the run ends", self.config.sites[rank]));
+        state.failed = Some(Instant::now());
+        for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+            outbox.tell(Control::Lost(rank, why.into()));
+        }
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        loop {
+            match listener.accept() {
+                Ok((socket, from)) => {
+                    if self.strangers.fetch_add(1, Ordering::SeqCst) >= MOST_STRANGERS {
+                        self.strangers.fetch_sub(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    let hub = self.clone();
+                    let thread = std::thread::Builder::new().name("site".into());
+                    if thread.spawn(move || hub.welcome(socket, from)).is_err() {
+                        self.strangers.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }
+                // For instance too many open files: others may end soon.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Serves a connection from its first byte.
+    fn welcome(&self, socket: TcpStream, from: SocketAddr) {
+        let stream = Stream::accept(self.tls.clone(), socket);
+        let met = match stream {
+            Ok(stream) => self.introduce(Arc::new(stream), from),
+            // A port scanner that says nothing is not worth a line.
+            Err(refusal) => {
+                if refusal.is_final {
+                    say(&format!("refused a connection from {from}: {}", refusal.why));
+                }
+                None
+            }
+        };
+        self.strangers.fetch_sub(1, Ordering::SeqCst);
+        if let Some((rank, outbox, decoder)) = met {
+            self.relay(rank, &outbox, decoder);
+        }
+    }
+
+    /// Finds out which site it is, and lets it take part.
+    fn introduce(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
+        let turn_away = |said: Control| {
+            if let Control::Refused(why) | Control::NotNow(why) = &said {
+                say(&format!("refused a connection from {from}: {why}"));
+            }
+            let _ = stream.send(&Frame::Control(said).encode());
+            stream.finish();
+            // The site reads the reason before it closes the connection.
+            let mut rest = Vec::new();
+            let until = Instant::now() + Duration::from_secs(2);
+            let _ = stream.set_limits(Duration::from_secs(1), Duration::from_secs(1));
+            while Instant::now() < until && stream.receive(&mut rest).is_ok() {
+                rest.clear();
+            }
+        };
+        let refuse = |why: String| turn_away(Control::Refused(why));
+        let certificate = stream.peer()?;
+        let mut decoder = Decoder::default();
+        let Control::Hello(hello) = next_control(&stream, &mut decoder)? else { return None };
+        if let Err(why) = self.check(&hello) {
+            refuse(why);
+            return None;
+        }
+        let sites = &self.config.sites;
+        let own: Vec<&String> = sites.iter().filter(|site| is_for(&certificate, site)).collect();
+        let asked = hello.site.as_ref();
+        let Some(name) = own.iter().find(|name| asked.is_none_or(|asked| asked == **name)) else {
+            refuse(match (asked, own.first()) {
+                (Some(asked), _) if !sites.contains(asked) => {
+                    format!("there is no site {asked} in this run; its sites are {}", sites.join(", "))
+                }
+                (Some(asked), _) => format!("--site {asked}: the certificate is not for this site"),
+                (None, _) => format!("the certificate is for none of the sites of this run, {}", sites.join(", ")),
+            });
+            return None;
+        };
+        let rank = sites.iter().position(|site| site == *name)?;
+        let run = {
+            let state = self.lock();
+            if let Err(why) = admissible(&state, rank, name, &hello) {
+                drop(state);
+                turn_away(why);
+                return None;
+            }
+            state.run.clone()
+        };
+        let welcome = Control::Welcome { run: run.clone(), sites: sites.clone(), rank };
+        stream.send(&Frame::Control(welcome).encode()).ok()?;
+        let Control::Key(key) = next_control(&stream, &mut decoder)? else { return None };
+        let outbox = Arc::new(Outbox { stream: stream.clone(), queue: Mutex::default(), changed: Condvar::new() });
+        let silence = self.config.patience.clamp(PING * 2, PING * 6);
+        stream.set_limits(silence, silence * 2).ok()?;
+        let writer = outbox.clone();
+        std::thread::Builder::new().name("site writer".into()).spawn(move || writer.write()).ok()?;
+        let mut state = self.lock();
+        let same_run = if state.run == run { Ok(()) } else { Err(Control::NotNow("the run has just ended".into())) };
+        if let Err(why) = same_run.and_then(|()| admissible(&state, rank, name, &hello)) {
+            drop(state);
+            outbox.tell(why);
+            outbox.end();
+            return None;
+        }
+        self.enter(&mut state, rank, &outbox, *key, from);
+        Some((rank, outbox, decoder))
+    }
+
+    /// Whether a site's program is the right one.
+    fn check(&self, hello: &Hello) -> std::result::Result<(), String> {
+        match hello.protocol == PROTOCOL && hello.version == self.config.version {
+            true => Ok(()),
+            false => Err(format!(
+                "this site runs fednmf {}, the hub {}; all must run the same version",
+                hello.version, self.config.version
+            )),
+        }
+    }
+
+    /// A site is connected.
+    fn enter(&self, state: &mut State, rank: usize, outbox: &Arc<Outbox>, key: SiteKey, from: SocketAddr) {
+        let again = state.begun;
+        if let Some(old) = state.sites[rank].outbox.replace(outbox.clone()) {
+            old.close();
+        }
+        say(&format!("site {} {} from {from}", self.config.sites[rank], if again { "is back" } else { "joined" }));
+        let present: Vec<usize> = (0..state.sites.len()).filter(|&r| state.sites[r].outbox.is_some()).collect();
+        if again {
+            outbox.tell(Control::Roster(roster(state)));
+            for (other, why) in state.sites.iter().enumerate().filter_map(|(r, site)| Some((r, site.gone.clone()?))) {
+                outbox.tell(Control::Gone(other, why));
+            }
+            for &other in present.iter().filter(|&&other| other != rank) {
+                outbox.tell(Control::Present(other));
+                if let Some(outbox) = &state.sites[other].outbox {
+                    outbox.tell(Control::Present(rank));
+                }
+            }
+            return;
+        }
+        state.sites[rank].key = Some(key);
+        if present.len() < state.sites.len() {
+            let missing = (0..state.sites.len()).filter(|r| !present.contains(r));
+            let missing: Vec<String> = missing.map(|r| self.config.sites[r].clone()).collect();
+            for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+                outbox.tell(Control::WaitingFor(missing.clone()));
+            }
+            return;
+        }
+        state.begun = true;
+        // Before any site may act on it.
+        self.remember_or_warn(state);
+        say("all sites are here; the run begins");
+        let roster = roster(state);
+        for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+            outbox.tell(Control::Roster(roster.clone()));
+        }
+    }
+
+    /// Relays what a site sends, until its connection ends.
+    fn relay(&self, rank: usize, outbox: &Arc<Outbox>, mut decoder: Decoder) {
+        let why = loop {
+            match decoder.next() {
+                Ok(Some(frame)) => {
+                    if self.pass(rank, frame) {
+                        outbox.end();
+                    }
+                }
+                Ok(None) => {
+                    if let Err(e) = outbox.stream.receive(decoder.buffer()) {
+                        break explain(&e, "site").why;
+                    }
+                }
+                Err(e) => break e,
+            }
+        };
+        let mut state = self.lock();
+        let site = &mut state.sites[rank];
+        let is_current = site.outbox.as_ref().is_some_and(|current| Arc::ptr_eq(current, outbox));
+        if is_current {
+            (site.outbox, site.away_since) = (None, Instant::now());
+            if !state.begun {
+                state.sites[rank].key = None;
+                say(&format!("site {} has gone ({why})", self.config.sites[rank]));
+            } else if state.sites[rank].takes_part() && state.failed.is_none() {
+                let seconds = self.config.patience.as_secs();
+                say(&format!("site {} has no connection ({why}); waiting for {seconds} s", self.config.sites[rank]));
+                for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+                    outbox.tell(Control::Away(rank, seconds));
+                }
+            }
+        }
+        drop(state);
+        outbox.close();
+    }
+
+    /// Handles one frame of a site; whether it is the last.
+    fn pass(&self, rank: usize, frame: Frame) -> bool {
+        let to = |peer: u16| {
+            let state = self.lock();
+            let site = state.sites.get(usize::from(peer)).filter(|_| state.begun);
+            site.and_then(|site| site.outbox.clone())
+        };
+        let from = rank as u16;
+        match frame {
+            // What is for a site that is away is dropped; its sender keeps it.
+            Frame::Data { peer, number, sealed } => {
+                if let Some(outbox) = to(peer) {
+                    outbox.push(&Frame::Data { peer: from, number, sealed }, true);
+                }
+            }
+            Frame::Ack { peer, below } => {
+                if let Some(outbox) = to(peer) {
+                    outbox.push(&Frame::Ack { peer: from, below }, false);
+                }
+            }
+            Frame::Control(Control::Leave(code)) => {
+                let mut state = self.lock();
+                state.sites[rank].has_left = true;
+                state.worst_end = worse(state.worst_end, code);
+                say(&format!("site {} has ended with exit code {code}", self.config.sites[rank]));
+                for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
+                    outbox.tell(Control::Left(rank));
+                }
+                self.remember_or_warn(&state);
+                return true;
+            }
+            Frame::Control(Control::Abort(code)) => {
+                let mut state = self.lock();
+                if state.failed.is_none() && state.begun && state.sites[rank].gone.is_none() {
+                    let why = format!("has ended with an error (exit code {code}), which it tells itself");
+                    self.lose(&mut state, rank, &why);
+                }
+                return true;
+            }
+            Frame::Control(Control::GoesOn(least)) => {
+                let mut state = self.lock();
+                state.sites[rank].goes_on = Some(least);
+                self.remember_or_warn(&state);
+            }
+            Frame::Control(_) => {}
+        }
+        false
+    }
+}
+
+/// The next control frame of a connection that has not said who it is.
+fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
+    let until = Instant::now() + INTRODUCTION;
+    loop {
+        match decoder.next() {
+            Ok(Some(Frame::Control(control))) => return Some(control),
+            Ok(None) if Instant::now() < until => stream.receive(decoder.buffer()).ok()?,
+            _ => return None,
+        }
+    }
+}
+
+/// Whether this process of a site may take part.
+fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::result::Result<(), Control> {
+    let site = &state.sites[rank];
+    let same = site.key.as_ref().is_some_and(|key| key.instance == hello.instance);
+    if state.failed.is_some() {
+        return Err(Control::NotNow("the run is ending with an error".into()));
+    }
+    if let Some(why) = site.gone.as_ref().filter(|_| state.begun) {
+        return Err(Control::NotNow(format!(
+            "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which \
+             write a checkpoint, and start all again with --resume"
+        )));
+    }
+    if state.begun && !same {
+        return Err(Control::NotNow(format!(
+            "the run has begun with another process of site {name}, which cannot be replaced; this one waits for the next run"
+        )));
+    }
+    if !state.begun && !same && site.outbox.is_some() {
+        return Err(Control::Refused(format!(
+            "site {name} is here already, by another process with the same certificate"
+        )));
+    }
+    Ok(())
+}
+
+/// The exit code of a hub whose run has come to its end.
+fn run_code(state: &State) -> i32 {
+    let somebody_left = state.sites.iter().any(|site| site.has_left);
+    if state.failed.is_some() || !somebody_left { EXIT_FAILED } else { state.worst_end }
+}
+
+/// The worse of a hub's exit code so far and that of a site: an error, then a run that stopped early.
+fn worse(so_far: i32, code: i32) -> i32 {
+    match (so_far, code) {
+        (so_far, EXIT_DONE) => so_far,
+        (EXIT_DONE | EXIT_REQUEUE, EXIT_REQUEUE) => EXIT_REQUEUE,
+        _ => EXIT_FAILED,
+    }
+}
+
+fn roster(state: &State) -> Vec<SiteKey> {
+    state.sites.iter().filter_map(|site| site.key.clone()).collect()
+}
+
+/// A run that nobody has joined.
+fn new_state(config: &HubConfig) -> Result<State> {
+    let mut run = [0; 16];
+    secret_rng(None, 0)?.fill_bytes(&mut run);
+    let site =
+        || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false, gone: None, goes_on: None };
+    let sites = config.sites.iter().map(|_| site()).collect();
+    Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })
+}
+
+/// The run of the journal, or a new one.
+fn first_state(config: &HubConfig) -> Result<State> {
+    let mut state = new_state(config)?;
+    let found = config.journal.as_ref().map(|path| Journal::read(path, &config.version, &config.sites)).transpose()?;
+    let Some(journal) = found.flatten() else { return Ok(state) };
+    state.run = journal.run;
+    state.begun = journal.roster.len() == config.sites.len();
+    for (rank, (site, key)) in state.sites.iter_mut().zip(journal.roster).enumerate() {
+        site.key = Some(key);
+        (site.has_left, site.goes_on) = (journal.left[rank], journal.goes_on[rank]);
+        site.gone.clone_from(&journal.gone[rank]);
+    }
+    state.worst_end = journal.worst_end;
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_of_a_site_takes_no_part_in_a_run_that_has_begun() {
+        let config = HubConfig {
+            listen: String::new(),
+            cert: PathBuf::new(),
+            key: PathBuf::new(),
+            ca: PathBuf::new(),
+            sites: vec!["a".into()],
+            journal: None,
+            patience: PING,
+            keep: false,
+            version: "1".into(),
+        };
+        let mut state = new_state(&config).unwrap();
+        let hello = |instance: &str| Hello {
+            protocol: PROTOCOL,
+            version: "1".into(),
+            site: None,
+            instance: instance.into(),
+            run: None,
+        };
+        assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
+        let key = SiteKey {
+            site: "a".into(),
+            instance: "x".into(),
+            chain: Vec::new(),
+            key: String::new(),
+            scheme: 0,
+            signature: String::new(),
+        };
+        (state.begun, state.sites[0].key) = (true, Some(key));
+        assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
+        let refused = admissible(&state, 0, "a", &hello("y"));
+        assert!(matches!(refused, Err(Control::NotNow(why)) if why.contains("next run")));
+        state.failed = Some(Instant::now());
+        assert!(matches!(admissible(&state, 0, "a", &hello("x")), Err(Control::NotNow(_))));
+    }
+}

@@ -1,0 +1,690 @@
+//! A site's end of its connection to the hub, and reliable messages to the other sites over it.
+//!
+//! The hub keeps no message. A site keeps each sealed piece until its receiver has acknowledged it, and sends it again when
+//! the hub says that the receiver is (again) present; the receiver takes the pieces of each sender in the order of their
+//! numbers and drops all others. So a connection may break anywhere, and the hub may be killed and started again.
+//!
+//! Two threads serve the connection: one connects, reads, and connects again; one writes what is queued.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::UnixTime;
+
+use fednmf_base::error::{EXIT_FAILED, Error, Result};
+use fednmf_base::warning::{say, warn};
+use fednmf_privacy::transcript::{SiteSignature, hex, statement_of_key};
+
+use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
+use super::proxy::{Address, connect};
+use super::seal::{Channel, Own, channels};
+use super::tls::{Identity, Refusal, Stream, explain};
+
+/// How a site takes part.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub hub: Address,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub ca: PathBuf,
+    /// The name to take part under; by default the one of the certificate.
+    pub site: Option<String>,
+    /// The program's version, which all sites must share.
+    pub version: String,
+    /// How long to wait for the hub and the other sites at the start.
+    pub wait: Duration,
+    /// How long a lost connection may take to come back.
+    pub patience: Duration,
+    /// Whether to tell who is waited for.
+    pub tells: bool,
+    /// Is called whenever a piece of a message arrives, or is acknowledged: a long message over a slow line is no stall.
+    pub progress: fn(),
+}
+
+/// What a message is for; each kind has queues of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    Collective = 0,
+    Plain = 1,
+    Within = 2,
+    Control = 3,
+    /// Of a round, which goes on without sites that are gone.
+    Round = 4,
+    /// Who is gone.
+    Lost = 5,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        let all = [Kind::Collective, Kind::Plain, Kind::Within, Kind::Control, Kind::Round, Kind::Lost];
+        all.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Where a message waits: its sender, the group that it belongs to, its kind.
+type Place = (usize, u64, Kind);
+
+/// Bytes before the text of a piece: group, kind, whether the message ends with it.
+const HEAD: usize = 10;
+
+/// Without an answer of the hub for so long, the connection is taken for broken.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Likewise without progress in sending.
+const STUCK: Duration = Duration::from_secs(90);
+/// Bytes of a message that arrive before they are acknowledged though it goes on.
+const ACKNOWLEDGE: usize = 4 << 20;
+
+/// What this site knows of another one.
+struct Peer {
+    /// `None`: this site itself.
+    channel: Option<Channel>,
+    /// The number of the next piece to send.
+    sent: u64,
+    /// Pieces that the peer has not acknowledged, ready to be sent again.
+    unacknowledged: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// The number of the next piece to arrive.
+    next: u64,
+    /// The message that is arriving.
+    partial: Vec<u8>,
+    /// Bytes that arrived since the last acknowledgement.
+    waiting: usize,
+    has_left: bool,
+    /// The hub says that the peer is gone: why.
+    gone: Option<String>,
+}
+
+struct State {
+    peers: Vec<Peer>,
+    inbox: HashMap<Place, VecDeque<Vec<u8>>>,
+    /// To be written, with the peer whose piece it is.
+    queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
+    connection: Option<Arc<Stream>>,
+    /// With how many sites at least the run goes on when some are gone, if it does.
+    goes_on: Option<usize>,
+    /// The site has come to its end.
+    over: bool,
+}
+
+/// What has arrived so far, for [`Link::until`].
+pub struct Arrived<'a> {
+    state: &'a mut State,
+}
+
+impl Arrived<'_> {
+    /// The next message of this kind from a site.
+    pub fn next(&mut self, from: usize, group: u64, kind: Kind) -> Option<Vec<u8>> {
+        self.state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front)
+    }
+
+    /// Whether the hub says that a site is gone, and why.
+    pub fn gone(&self, site: usize) -> Option<&str> {
+        self.state.peers[site].gone.as_deref()
+    }
+
+    /// Whether the hub says that a site has come to its end in good order.
+    pub fn has_left(&self, site: usize) -> bool {
+        self.state.peers[site].has_left
+    }
+}
+
+/// The connection, shared by its threads.
+pub struct Link {
+    config: Config,
+    identity: Identity,
+    own: Own,
+    run: String,
+    sites: Vec<String>,
+    me: usize,
+    roster: Vec<SiteKey>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The link of this process, for its end from any thread.
+static CURRENT: OnceLock<Arc<Link>> = OnceLock::new();
+/// Set by the first thread that ends the process.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Why there is no connection.
+enum Trouble {
+    /// It makes no sense to try again.
+    Final(Error),
+    /// It may work later.
+    Broken(String),
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Trouble {
+        match refusal.is_final {
+            true => Trouble::Final(Error::input(refusal.why)),
+            false => Trouble::Broken(refusal.why),
+        }
+    }
+}
+
+/// What a site learns when it enters.
+struct Entered {
+    stream: Arc<Stream>,
+    decoder: Decoder,
+    run: String,
+    sites: Vec<String>,
+    me: usize,
+    roster: Vec<SiteKey>,
+}
+
+/// What is known of the run before a connection: nothing, or the run that goes on.
+struct Known<'a> {
+    run: &'a str,
+    roster: &'a [SiteKey],
+}
+
+/// Connects, says who this is, and waits for the other sites.
+fn enter(
+    config: &Config,
+    identity: &Identity,
+    own: &Own,
+    known: Option<&Known<'_>>,
+    until: Instant,
+) -> std::result::Result<Entered, Trouble> {
+    let broken = |e: std::io::Error| Trouble::from(explain(&e, "hub"));
+    let socket = connect(&config.hub).map_err(Trouble::Broken)?;
+    let stream = Stream::connect(identity, &config.hub.host, socket)?;
+    stream.set_limits(SILENCE, STUCK).map_err(broken)?;
+    let tell = |control: Control| stream.send(&Frame::Control(control).encode()).map_err(broken);
+    tell(Control::Hello(Hello {
+        protocol: PROTOCOL,
+        version: config.version.clone(),
+        site: config.site.clone(),
+        instance: own.instance.clone(),
+        run: known.map(|known| known.run.to_string()),
+    }))?;
+    let mut decoder = Decoder::default();
+    let mut welcome = None;
+    let mut missing = Vec::new();
+    loop {
+        while let Some(frame) = decoder.next().map_err(|e| Trouble::Final(Error::failed(e)))? {
+            let Frame::Control(control) = frame else { continue };
+            match control {
+                Control::Welcome { run, sites, rank } => {
+                    if known.is_some_and(|known| known.run != run) {
+                        return Err(Trouble::Final(Error::failed(
+                            "the hub has lost its journal and knows nothing of this run; start all sites again, with --resume \
+                             if there are checkpoints",
+                        )));
+                    }
+                    let site = sites.get(rank).filter(|_| sites.iter().all(|site| valid_name(site)));
+                    let site = site.ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
+                    tell(Control::Key(Box::new(own.signed(identity, &run, site).map_err(Trouble::Final)?)))?;
+                    welcome = Some((run, sites, rank));
+                }
+                Control::Roster(roster) => {
+                    let (run, sites, me) =
+                        welcome.take().ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
+                    if known.is_some_and(|known| known.roster != roster) {
+                        return Err(Trouble::Final(Error::failed(
+                            "the hub has replaced keys of sites; do not trust it",
+                        )));
+                    }
+                    return Ok(Entered { stream: Arc::new(stream), decoder, run, sites, me, roster });
+                }
+                Control::Refused(why) => {
+                    return Err(Trouble::Final(Error::input(format!("the hub refuses: {}", printable(&why)))));
+                }
+                Control::NotNow(why) if known.is_none() => return Err(Trouble::Broken(printable(&why))),
+                Control::NotNow(why) | Control::Lost(_, why) => {
+                    return Err(Trouble::Final(Error::failed(printable(&why))));
+                }
+                Control::Ping => tell(Control::Pong)?,
+                Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
+                    if config.tells && sites != missing {
+                        say(&format!("waiting for {}", list(&sites)));
+                    }
+                    missing = sites;
+                }
+                _ => {}
+            }
+        }
+        if Instant::now() >= until && known.is_none() {
+            let who = if missing.is_empty() { "the other sites".into() } else { list(&missing) };
+            return Err(Trouble::Final(Error::failed(format!(
+                "{who} did not join within {} s (--wait)",
+                config.wait.as_secs()
+            ))));
+        }
+        stream.receive(decoder.buffer()).map_err(broken)?;
+    }
+}
+
+/// `site a`, `sites a, b`.
+pub fn list(sites: &[String]) -> String {
+    format!("site{} {}", if sites.len() == 1 { "" } else { "s" }, sites.join(", "))
+}
+
+impl Link {
+    /// Joins the run of the hub, and returns when all sites have.
+    ///
+    /// # Errors
+    /// If a file or a certificate is wrong, the hub refuses, or hub and sites are not there in time.
+    pub fn join(config: Config) -> Result<Arc<Link>> {
+        let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
+        let own = Own::new()?;
+        let until = Instant::now() + config.wait;
+        let mut told = String::new();
+        let entered = loop {
+            match enter(&config, &identity, &own, None, until) {
+                Ok(entered) => break entered,
+                Err(Trouble::Final(e)) => return Err(e.at(format!("--hub {}", config.hub))),
+                Err(Trouble::Broken(why)) => {
+                    if Instant::now() >= until {
+                        return Err(Error::failed(format!(
+                            "--hub {}: {why}, for {} s (--wait); check the address, the hub, and the firewall",
+                            config.hub,
+                            config.wait.as_secs()
+                        )));
+                    }
+                    if config.tells && told != why {
+                        say(&format!("--hub {}: {why}; trying again", config.hub));
+                    }
+                    told = why;
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+            }
+        };
+        let Entered { stream, decoder, run, sites, me, roster } = entered;
+        let channels = channels(&own, &identity, &run, &sites, me, &roster)?;
+        let peer = |channel| Peer {
+            channel,
+            sent: 0,
+            unacknowledged: VecDeque::new(),
+            next: 0,
+            partial: Vec::new(),
+            waiting: 0,
+            has_left: false,
+            gone: None,
+        };
+        let state = State {
+            peers: channels.into_iter().map(peer).collect(),
+            inbox: HashMap::new(),
+            queue: VecDeque::new(),
+            connection: Some(stream.clone()),
+            goes_on: None,
+            over: false,
+        };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let link = Arc::new(Link { config, identity, own, run, sites, me, roster, state, changed });
+        let thread = |name: &str, f: Box<dyn FnOnce() + Send>| {
+            let made = std::thread::Builder::new().name(name.into()).spawn(f);
+            made.map(drop).map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))
+        };
+        let (reader, writer) = (link.clone(), link.clone());
+        thread("hub reader", Box::new(move || reader.serve(stream, decoder)))?;
+        thread("hub writer", Box::new(move || writer.write()))?;
+        let _ = CURRENT.set(link.clone());
+        fednmf_comm::transport::before_abort(abort);
+        Ok(link)
+    }
+
+    /// Signs that `key` signs this site's transcript.
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    pub fn vouch_for(&self, key: &str) -> Result<SiteSignature> {
+        let site = self.sites[self.me].clone();
+        let time = UnixTime::now().as_secs();
+        let (scheme, signature) = self.identity.sign(&statement_of_key(&site, time, key))?;
+        let chain = self.identity.chain().iter().map(|certificate| hex(certificate)).collect();
+        Ok(SiteSignature { site, chain, time, scheme, signature: hex(&signature) })
+    }
+
+    /// The names of the sites, by rank.
+    pub fn sites(&self) -> &[String] {
+        &self.sites
+    }
+
+    /// This site's rank.
+    pub fn me(&self) -> usize {
+        self.me
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sends a message to another site, or to this one, without waiting for it.
+    pub fn send(&self, to: usize, group: u64, kind: Kind, text: &[u8]) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let peer = &mut state.peers[to];
+        let Some(channel) = &peer.channel else {
+            state.inbox.entry((to, group, kind)).or_default().push_back(text.to_vec());
+            return;
+        };
+        let pieces = text.len().div_ceil(PIECE).max(1);
+        for piece in 0..pieces {
+            let part = &text[piece * PIECE..text.len().min((piece + 1) * PIECE)];
+            let mut plain = Vec::with_capacity(HEAD + part.len() + 16);
+            plain.extend(group.to_le_bytes());
+            plain.extend([kind as u8, u8::from(piece + 1 == pieces)]);
+            plain.extend(part);
+            let sealed = channel.seal(peer.sent, plain);
+            let frame = Arc::new(Frame::Data { peer: to as u16, number: peer.sent, sealed }.encode());
+            peer.unacknowledged.push_back((peer.sent, frame.clone()));
+            peer.sent += 1;
+            if state.connection.is_some() {
+                state.queue.push_back((Some(to), frame));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// The next message of this kind from a site; `None` if none arrives within the limit.
+    pub fn receive(&self, from: usize, group: u64, kind: Kind, limit: Option<Duration>) -> Option<Vec<u8>> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let mut state = self.lock();
+        loop {
+            if let Some(message) = state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front) {
+                return Some(message);
+            }
+            let left = until.map_or(Duration::from_secs(1), |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            if let (Some(why), None) = (&state.peers[from].gone, limit) {
+                let text =
+                    format!("{} {why}, in the middle of what the run cannot do without it{RESUME}", self.name(from));
+                drop(state);
+                fail(&text);
+            }
+            state = self.wait(state, left);
+        }
+    }
+
+    /// Waits until `look` finds what it looks for in what has arrived.
+    pub fn until<R>(&self, mut look: impl FnMut(&mut Arrived<'_>) -> Option<R>) -> R {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&mut Arrived { state: &mut state }) {
+                return found;
+            }
+            state = self.wait(state, Duration::from_secs(1));
+        }
+    }
+
+    /// Lets the hub know that this site goes on without sites that are gone, as long as `least` are left.
+    pub fn goes_on(&self, least: usize) {
+        let mut state = self.lock();
+        state.goes_on = Some(least);
+        state.queue.push_back((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+        self.changed.notify_all();
+    }
+
+    /// Leaves the run in good order: when all others have received what was sent to them.
+    pub fn leave(&self, code: i32) {
+        let until = Instant::now() + self.config.patience;
+        let mut state = self.lock();
+        let open = |peer: &Peer| !peer.has_left && peer.gone.is_none() && !peer.unacknowledged.is_empty();
+        while (state.peers.iter().any(open) || state.connection.is_none()) && Instant::now() < until {
+            state = self.wait(state, Duration::from_millis(100));
+        }
+        self.end(state, Control::Leave(code), Duration::from_secs(5));
+    }
+
+    /// Sends the last words, and waits until the hub has closed the connection, but no longer than the limit.
+    fn end(&self, mut state: MutexGuard<'_, State>, last: Control, limit: Duration) {
+        state.over = true;
+        state.queue.push_back((None, Arc::new(Frame::Control(last).encode())));
+        self.changed.notify_all();
+        let until = Instant::now() + limit;
+        while state.connection.is_some() && Instant::now() < until {
+            state = self.wait(state, Duration::from_millis(50));
+        }
+    }
+
+    /// Ends this site with an error that the others do not know, and lets the hub tell them.
+    fn abort(&self, code: i32) {
+        // Not for ever: whoever holds the lock may be what has failed.
+        for _ in 0..100 {
+            if let Ok(mut state) = self.state.try_lock() {
+                state.queue.clear();
+                return self.end(state, Control::Abort(code), Duration::from_secs(1));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Reads until the site has come to its end, and connects again whenever the connection breaks.
+    fn serve(&self, mut stream: Arc<Stream>, mut decoder: Decoder) {
+        loop {
+            let why = self.read(&stream, &mut decoder);
+            stream.close();
+            {
+                let mut state = self.lock();
+                state.connection = None;
+                state.queue.clear();
+                self.changed.notify_all();
+                if state.over {
+                    return;
+                }
+            }
+            (stream, decoder) = self.reconnect(&why);
+            let mut state = self.lock();
+            if state.over {
+                return stream.finish();
+            }
+            state.connection = Some(stream.clone());
+            if let Some(least) = state.goes_on {
+                // The connection may have broken before the hub knew.
+                state.queue.push_front((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn reconnect(&self, why: &str) -> (Arc<Stream>, Decoder) {
+        let patience = self.config.patience;
+        let until = Instant::now() + patience;
+        warn(&format!(
+            "lost the connection to the hub {} ({why}); trying again for {} s",
+            self.config.hub,
+            patience.as_secs()
+        ));
+        let known = Known { run: &self.run, roster: &self.roster };
+        loop {
+            match enter(&self.config, &self.identity, &self.own, Some(&known), until) {
+                Ok(Entered { stream, decoder, .. }) => {
+                    say(&format!("fednmf: connected to the hub {} again", self.config.hub));
+                    return (stream, decoder);
+                }
+                Err(Trouble::Final(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
+                Err(Trouble::Broken(why)) if Instant::now() >= until => fail(&format!(
+                    "--hub {}: {why}; there was no connection for {} s (--patience){RESUME}",
+                    self.config.hub,
+                    patience.as_secs()
+                )),
+                Err(Trouble::Broken(_)) => std::thread::sleep(Duration::from_millis(300)),
+            }
+            if self.lock().over {
+                // The main thread is at the end, and needs no connection any more.
+                loop {
+                    std::thread::park();
+                }
+            }
+        }
+    }
+
+    /// Takes in what the hub sends; returns why that ended.
+    fn read(&self, stream: &Stream, decoder: &mut Decoder) -> String {
+        loop {
+            loop {
+                match decoder.next() {
+                    Ok(Some(frame)) => self.take(frame),
+                    Ok(None) => break,
+                    Err(e) => fail(&format!("--hub {}: {e}", self.config.hub)),
+                }
+            }
+            if let Err(e) = stream.receive(decoder.buffer()) {
+                return explain(&e, "hub").why;
+            }
+        }
+    }
+
+    fn take(&self, frame: Frame) {
+        if !matches!(frame, Frame::Control(_)) {
+            (self.config.progress)();
+        }
+        match frame {
+            Frame::Data { peer, number, sealed } => {
+                if let Err(why) = self.arrived(peer.into(), number, sealed) {
+                    fail(&why);
+                }
+            }
+            Frame::Ack { peer, below } => {
+                let mut state = self.lock();
+                if let Some(peer) = state.peers.get_mut(usize::from(peer)) {
+                    while peer.unacknowledged.front().is_some_and(|(number, _)| *number < below) {
+                        peer.unacknowledged.pop_front();
+                    }
+                }
+                self.changed.notify_all();
+            }
+            Frame::Control(control) => match control {
+                Control::Present(peer) => self.resend(peer),
+                Control::Ping => self.push(None, Frame::Control(Control::Pong)),
+                Control::Away(site, seconds) if self.config.tells => {
+                    warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
+                }
+                Control::Left(site) => {
+                    if let Some(peer) = self.lock().peers.get_mut(site) {
+                        peer.has_left = true;
+                    }
+                    self.changed.notify_all();
+                }
+                Control::Gone(site, why) => {
+                    if let Some(peer) = self.lock().peers.get_mut(site) {
+                        peer.gone.get_or_insert(printable(&why));
+                    }
+                    self.changed.notify_all();
+                }
+                // A site that is done has nothing to lose.
+                Control::Lost(site, why) if !self.lock().over => {
+                    fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
+                }
+                Control::Refused(why) => fail(&format!("the hub refuses: {}", printable(&why))),
+                _ => {}
+            },
+        }
+    }
+
+    fn name(&self, site: usize) -> String {
+        self.sites.get(site).map_or_else(|| format!("site {site}"), |name| format!("site {name}"))
+    }
+
+    fn push(&self, peer: Option<usize>, frame: Frame) {
+        self.lock().queue.push_back((peer, Arc::new(frame.encode())));
+        self.changed.notify_all();
+    }
+
+    /// Sends again what a site has not acknowledged.
+    fn resend(&self, to: usize) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(peer) = state.peers.get(to) else { return };
+        state.queue.retain(|(of, _)| *of != Some(to));
+        state.queue.extend(peer.unacknowledged.iter().map(|(_, frame)| (Some(to), frame.clone())));
+        self.changed.notify_all();
+    }
+
+    /// A piece from another site.
+    fn arrived(&self, from: usize, number: u64, sealed: Vec<u8>) -> std::result::Result<(), String> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(peer) = state.peers.get_mut(from) else { return Ok(()) };
+        let Some(channel) = &peer.channel else { return Ok(()) };
+        // Repeated pieces and those behind a gap are dropped; what is missing comes again.
+        if number == peer.next {
+            let Some(plain) = channel.open(number, sealed).filter(|plain| plain.len() >= HEAD) else {
+                return Err(format!(
+                    "a message of {} was changed on its way, or is not for this site: do not trust the hub; the run ends",
+                    self.name(from)
+                ));
+            };
+            peer.next += 1;
+            peer.waiting += plain.len();
+            let (head, text) = plain.split_at(HEAD);
+            let group = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
+            let kind = Kind::of(head[8]).ok_or("a message of an unknown kind arrived; are all versions equal?")?;
+            peer.partial.extend_from_slice(text);
+            let is_last = head[9] == 1;
+            if is_last {
+                let message = std::mem::take(&mut peer.partial);
+                state.inbox.entry((from, group, kind)).or_default().push_back(message);
+            }
+            if !is_last && peer.waiting < ACKNOWLEDGE {
+                return Ok(());
+            }
+        } else if number > peer.next {
+            return Ok(());
+        }
+        peer.waiting = 0;
+        let ack = Frame::Ack { peer: from as u16, below: peer.next };
+        state.queue.push_back((None, Arc::new(ack.encode())));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Writes what is queued, for as long as the process lasts.
+    fn write(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(stream) = state.connection.clone() else {
+                state = self.wait(state, Duration::from_secs(1));
+                continue;
+            };
+            let Some((_, frame)) = state.queue.pop_front() else {
+                state = self.wait(state, Duration::from_secs(1));
+                continue;
+            };
+            drop(state);
+            if stream.send(&frame).is_err() {
+                // The reader notices, and connects again.
+                stream.close();
+            }
+            state = self.lock();
+        }
+    }
+}
+
+/// What to do after a run was lost.
+pub const RESUME: &str = ". A run with --checkpoint goes on when all sites start again with --resume";
+
+/// Ends the process with one message, from any thread.
+pub fn fail(text: &str) -> ! {
+    if ENDING.swap(true, Ordering::SeqCst) {
+        // Another thread ends the process.
+        loop {
+            std::thread::park();
+        }
+    }
+    say(&format!("fednmf: {text}"));
+    if let Some(link) = CURRENT.get() {
+        link.abort(EXIT_FAILED);
+    }
+    signal_hook::low_level::exit(EXIT_FAILED)
+}
+
+/// Tells the other sites, if there are any, that this one ends with an error.
+pub fn abort(code: i32) {
+    if let Some(link) = CURRENT.get()
+        && !ENDING.swap(true, Ordering::SeqCst)
+    {
+        link.abort(code);
+    }
+}

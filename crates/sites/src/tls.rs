@@ -1,0 +1,416 @@
+//! Certificates, and connections by TLS 1.3 on which two threads read and write.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
+};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_privacy::transcript::{SiteSignature, statement_of_key, unhex};
+
+/// What `--ca` says: whom this process trusts.
+pub struct Authority {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    /// Verifies certificates of sites.
+    sites: Arc<dyn ClientCertVerifier>,
+}
+
+/// What `--cert`, `--key` and `--ca` say: who this process is, and whom it trusts.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    authority: Authority,
+}
+
+impl Authority {
+    /// Reads certificates of a CA.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has none.
+    pub fn read(ca: &Path) -> Result<Authority> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates("--ca", ca)? {
+            roots.add(root).map_err(|e| {
+                Error::input(format!("--ca {}: is no certificate of a CA ({e}); name the CA's file", ca.display()))
+            })?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let sites = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
+        Ok(Authority { roots, provider, sites })
+    }
+
+    /// Verifies that a certificate of the CA vouches for the `key` of a transcript, as [`SiteSignature`] says.
+    ///
+    /// # Errors
+    /// Why it does not, in words.
+    pub fn verify_transcript_key(&self, signed: &SiteSignature, key: &str) -> std::result::Result<(), String> {
+        let bytes = |digits: &str| unhex(digits).ok_or("it is damaged");
+        let chain = signed.chain.iter().map(|der| bytes(der)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(signed.time));
+        let text = statement_of_key(&signed.site, signed.time, key);
+        self.verify_site(&signed.site, &chain, time, &text, (signed.scheme, &bytes(&signed.signature)?)).map(drop)
+    }
+
+    /// Verifies that a CA's certificate for `site`, valid at `time`, has signed `text`.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn verify_site(
+        &self,
+        site: &str,
+        chain: &[Vec<u8>],
+        time: UnixTime,
+        text: &[u8],
+        (scheme, signature): (u16, &[u8]),
+    ) -> std::result::Result<HandshakeSignatureValid, String> {
+        let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        let (first, others) = chain.split_first().ok_or("it has no certificate")?;
+        self.sites.verify_client_cert(first, others, time).map_err(|e| format!("its certificate {}", problem(&e)))?;
+        if !is_for(first, site) {
+            return Err("its certificate is for another site".into());
+        }
+        let leaf = webpki::EndEntityCert::try_from(first).map_err(|_| "its certificate is damaged")?;
+        let scheme = SignatureScheme::from(scheme);
+        let known = self.provider.signature_verification_algorithms.mapping.iter();
+        let algorithms = known.filter(|(known, _)| *known == scheme).flat_map(|(_, algorithms)| algorithms.iter());
+        match algorithms.into_iter().any(|algorithm| leaf.verify_signature(*algorithm, text, signature).is_ok()) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err("its signature does not fit its certificate".into()),
+        }
+    }
+}
+
+impl Identity {
+    /// Reads the three PEM files.
+    ///
+    /// # Errors
+    /// Naming the file that cannot be read, or has not what it should.
+    pub fn read(cert: &Path, key: &Path, ca: &Path) -> Result<Identity> {
+        let chain = certificates("--cert", cert)?;
+        let wrong = |why: String| Error::input(format!("--key {}: {why}", key.display()));
+        let text = std::fs::read(key).map_err(|e| wrong(format!("cannot be read ({e})")))?;
+        let secret = PrivateKeyDer::from_pem_slice(&text)
+            .map_err(|_| wrong("holds no private key in PEM format; give the key of --cert".into()))?;
+        let identity = Identity { chain, key: secret, authority: Authority::read(ca)? };
+        identity.client_config().map_err(|e| wrong(format!("does not fit --cert {} ({e})", cert.display())))?;
+        Ok(identity)
+    }
+
+    /// The certificate, and those between it and the CA.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// Whom this process trusts.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    fn client_config(&self) -> std::result::Result<ClientConfig, rustls::Error> {
+        ClientConfig::builder_with_provider(self.authority.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(self.authority.roots.clone())
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+    }
+
+    /// For the hub, which accepts clients with certificates of its CA alone.
+    ///
+    /// # Errors
+    /// If the key does not fit the certificate.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
+        let built = ServerConfig::builder_with_provider(self.authority.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map(|config| config.with_client_cert_verifier(self.authority.sites.clone()))
+            .and_then(|config| config.with_single_cert(self.chain.clone(), self.key.clone_key()));
+        built.map(Arc::new).map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))
+    }
+
+    /// Signs with the key of the certificate: scheme and signature.
+    ///
+    /// # Errors
+    /// If the kind of the key is unknown.
+    pub fn sign(&self, text: &[u8]) -> Result<(u16, Vec<u8>)> {
+        let unknown =
+            |why: String| Error::input(format!("--key: cannot sign ({why}); use an ECDSA, Ed25519 or RSA key"));
+        let key = self.authority.provider.key_provider.load_private_key(self.key.clone_key());
+        let key = key.map_err(|e| unknown(e.to_string()))?;
+        let schemes: Vec<SignatureScheme> = self
+            .authority
+            .provider
+            .signature_verification_algorithms
+            .mapping
+            .iter()
+            .map(|(scheme, _)| *scheme)
+            .collect();
+        let signer = key.choose_scheme(&schemes).ok_or_else(|| unknown("unknown kind".into()))?;
+        let signature = signer.sign(text).map_err(|e| unknown(e.to_string()))?;
+        Ok((signer.scheme().into(), signature))
+    }
+}
+
+/// Whether a certificate is for this name.
+pub fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let leaf = webpki::EndEntityCert::try_from(certificate);
+    let name = ServerName::try_from(name);
+    leaf.is_ok_and(|leaf| name.is_ok_and(|name| leaf.verify_is_valid_for_subject_name(&name).is_ok()))
+}
+
+fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let wrong = |why: String| Error::input(format!("{option} {}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(wrong("holds no certificate in PEM format; 'fednmf keygen' makes some for a try".into())),
+    }
+}
+
+/// What is wrong with a certificate, after its name.
+fn problem(e: &rustls::Error) -> String {
+    match e {
+        rustls::Error::InvalidCertificate(why) => match why {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "has expired; get a new one from the CA".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "is not valid yet; check the clocks".into()
+            }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "is not from the CA of --ca; all need certificates of the same CA".into()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "is for another host than --hub names".into()
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                "is for another purpose: a hub's is for servers, a site's for clients".into()
+            }
+            other => format!("is not accepted ({other:?})"),
+        },
+        rustls::Error::NoCertificatesPresented => "is missing".into(),
+        other => format!("is not accepted ({other})"),
+    }
+}
+
+/// How a handshake failed.
+#[derive(Debug)]
+pub struct Refusal {
+    pub why: String,
+    /// Whether it will fail again: a certificate is wrong.
+    pub is_final: bool,
+}
+
+/// Explains what ended a handshake or a connection; `other` is `hub` or `site`.
+pub fn explain(e: &std::io::Error, other: &str) -> Refusal {
+    let Some(e) = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+        let why = match e.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "nothing was heard for too long".into(),
+            std::io::ErrorKind::UnexpectedEof => "the other side closed the connection".into(),
+            _ => e.to_string(),
+        };
+        return Refusal { why, is_final: false };
+    };
+    let refusal = |why: String| Refusal { why, is_final: true };
+    match e {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            refusal(format!("the {other}'s certificate {}", problem(e)))
+        }
+        rustls::Error::AlertReceived(alert) => match alert {
+            AlertDescription::CertificateExpired => {
+                refusal(format!("the {other} refuses this certificate: it has expired; get a new one from the CA"))
+            }
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                refusal(format!("the {other} refuses this certificate: it is not from the {other}'s CA"))
+            }
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::AccessDenied
+            | AlertDescription::CertificateRequired => {
+                refusal(format!("the {other} refuses this certificate ({alert:?})"))
+            }
+            _ => Refusal { why: format!("the {other} ended the connection ({alert:?})"), is_final: false },
+        },
+        rustls::Error::InvalidMessage(_) | rustls::Error::PeerIncompatible(_) => {
+            refusal(format!("the {other} does not speak TLS 1.3 ({e}); is it a fednmf {other}?"))
+        }
+        e => Refusal { why: e.to_string(), is_final: false },
+    }
+}
+
+/// A connection after its handshake.
+pub struct Stream {
+    tls: Mutex<Connection>,
+    socket: TcpStream,
+    /// Held from encrypting to sending, so that records keep their order.
+    writing: Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time that a handshake may take.
+pub const HANDSHAKE: Duration = Duration::from_secs(15);
+
+impl Stream {
+    /// The site's side of the handshake with the hub `host`.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn connect(identity: &Identity, host: &str, socket: TcpStream) -> std::result::Result<Stream, Refusal> {
+        let name = ServerName::try_from(host.to_string())
+            .map_err(|_| Refusal { why: format!("{host}: is no host name"), is_final: true })?;
+        let failed = |e: rustls::Error| Refusal { why: e.to_string(), is_final: true };
+        let config = identity.client_config().map_err(failed)?;
+        let tls = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
+        Stream::handshake(Connection::Client(tls), socket).map_err(|e| explain(&e, "hub"))
+    }
+
+    /// The hub's side.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn accept(config: Arc<ServerConfig>, socket: TcpStream) -> std::result::Result<Stream, Refusal> {
+        let tls = ServerConnection::new(config).map_err(|e| Refusal { why: e.to_string(), is_final: true })?;
+        let copy = socket.try_clone();
+        Stream::handshake(Connection::Server(tls), socket).map_err(|e| {
+            // What the site has sent already must be read, or its system drops the alert that says why.
+            if let Ok(socket) = copy {
+                drain(&socket);
+            }
+            explain(&e, "site")
+        })
+    }
+
+    fn handshake(mut tls: Connection, mut socket: TcpStream) -> std::io::Result<Stream> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(HANDSHAKE))?;
+        socket.set_write_timeout(Some(HANDSHAKE))?;
+        tls.set_buffer_limit(None);
+        let start = Instant::now();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+            if start.elapsed() > HANDSHAKE {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut socket)?;
+        }
+        Ok(Stream { tls: Mutex::new(tls), socket, writing: Mutex::new(()) })
+    }
+
+    /// Ends reads that hear nothing, and writes that get nowhere, after these times.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn set_limits(&self, silence: Duration, write: Duration) -> std::io::Result<()> {
+        self.socket.set_read_timeout(Some(silence))?;
+        self.socket.set_write_timeout(Some(write))
+    }
+
+    /// The certificate of the other side.
+    pub fn peer(&self) -> Option<CertificateDer<'static>> {
+        lock(&self.tls).peer_certificates().and_then(|chain| chain.first()).map(|der| der.clone().into_owned())
+    }
+
+    /// Sends bytes, from any thread.
+    ///
+    /// # Errors
+    /// If the connection is broken.
+    pub fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let _writing = lock(&self.writing);
+        let mut records = Vec::with_capacity(bytes.len() + 1024);
+        {
+            let mut tls = lock(&self.tls);
+            tls.writer().write_all(bytes)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut records)?;
+            }
+        }
+        (&self.socket).write_all(&records)
+    }
+
+    /// Waits for bytes and appends them, from one thread.
+    ///
+    /// # Errors
+    /// If the connection is broken or closed, or was silent for too long.
+    pub fn receive(&self, into: &mut Vec<u8>) -> std::io::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        let length = into.len();
+        let mut read = 0;
+        loop {
+            {
+                let mut tls = lock(&self.tls);
+                let mut fresh = &buffer[..read];
+                loop {
+                    // Also without fresh bytes: the handshake may have brought some along.
+                    let state = match tls.process_new_packets() {
+                        Ok(state) => state,
+                        Err(e) => {
+                            drop(tls);
+                            let _ = self.send(&[]);
+                            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, e));
+                        }
+                    };
+                    let here = state.plaintext_bytes_to_read();
+                    if here > 0 {
+                        let at = into.len();
+                        into.resize(at + here, 0);
+                        tls.reader().read_exact(&mut into[at..])?;
+                    }
+                    if state.peer_has_closed() && into.len() == length {
+                        return Err(std::io::ErrorKind::UnexpectedEof.into());
+                    }
+                    if fresh.is_empty() {
+                        break;
+                    }
+                    tls.read_tls(&mut fresh)?;
+                }
+            }
+            if into.len() > length {
+                return Ok(());
+            }
+            read = (&self.socket).read(&mut buffer)?;
+            if read == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Says that nothing follows.
+    pub fn finish(&self) {
+        lock(&self.tls).send_close_notify();
+        let _ = self.send(&[]);
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connection at once; a thread that reads or writes notices.
+    pub fn close(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Reads what a refused site still sends, for a moment.
+fn drain(mut socket: &TcpStream) {
+    let _ = socket.shutdown(Shutdown::Write);
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
+    let (start, mut buffer) = (Instant::now(), [0; 4096]);
+    while start.elapsed() < Duration::from_secs(2) && socket.read(&mut buffer).is_ok_and(|n| n > 0) {}
+}
