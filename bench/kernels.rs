@@ -14,7 +14,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
 use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
-    Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::Components), || T::from_f64(rng.random::<f64>()))
+    Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::ColumnMajor), || T::from_f64(rng.random::<f64>()))
 }
 
 fn measure<T: Real>(c: &mut Criterion, group: &str, case: String, flops: usize, mut f: impl FnMut()) {
@@ -27,7 +27,7 @@ fn measure<T: Real>(c: &mut Criterion, group: &str, case: String, flops: usize, 
 fn peak<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(1);
     let n = 1500;
-    let (a, b) = (random::<T>(n, n, Order::Rows, rng), random::<T>(n, n, Order::Rows, rng));
+    let (a, b) = (random::<T>(n, n, Order::RowMajor, rng), random::<T>(n, n, Order::RowMajor, rng));
     let mut out = Array2::zeros((n, n));
     measure::<T>(c, "peak", format!("gemm {n}"), 2 * n * n * n, || {
         gemm(T::one(), &a.view(), &b.view(), T::zero(), &mut out.view_mut());
@@ -39,10 +39,10 @@ fn rowwise<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(2);
     for k in [10, 40, 100] {
         let rows = 200_000 / k;
-        let f = random::<T>(rows, k, Order::Components, rng);
+        let f = random::<T>(rows, k, Order::ColumnMajor, rng);
         let mut g = Array2::zeros((k, k));
         gram(&f.view(), &mut g.view_mut());
-        for order in [Order::Components, Order::Rows] {
+        for order in [Order::ColumnMajor, Order::RowMajor] {
             let mut x = random::<T>(rows, k, order, rng);
             let mut r = order.zeros::<T>(rows, k);
             gemm(T::one(), &x.view(), &g.view(), T::zero(), &mut r.view_mut());
@@ -93,10 +93,10 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
     let mut x = Block::Sparse(Csr::new(sparse::<T>(rows, cols, per_row, rng)));
     let sample: Vec<usize> = (0..rows).step_by(10).collect();
     for k in [10, 50, 100] {
-        let b = random::<T>(cols, k, Order::Rows, rng);
-        let u = random::<T>(rows, k, Order::Rows, rng);
-        let part = random::<T>(sample.len(), k, Order::Rows, rng);
-        let (mut xb, mut xu) = (Order::Rows.zeros::<T>(rows, k), Order::Rows.zeros::<T>(cols, k));
+        let b = random::<T>(cols, k, Order::RowMajor, rng);
+        let u = random::<T>(rows, k, Order::RowMajor, rng);
+        let part = random::<T>(sample.len(), k, Order::RowMajor, rng);
+        let (mut xb, mut xu) = (Order::RowMajor.zeros::<T>(rows, k), Order::RowMajor.zeros::<T>(cols, k));
         let flops = 2 * x.stored() * k;
         for kernel in [ProductKernel::Native, ProductKernel::Mkl] {
             x.prepare(kernel, k).expect("MKL takes the matrix");
@@ -113,7 +113,7 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
 fn dense_products<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(4);
     for (rows, cols, k) in [(20_000, 2_000, 40), (60_000, 784, 40), (1797, 64, 10)] {
-        let x = random::<T>(rows, cols, Order::Rows, rng);
+        let x = random::<T>(rows, cols, Order::RowMajor, rng);
         let sample: Vec<usize> = (0..rows).step_by(10).collect();
         let contiguous = x.select(Axis(0), &sample);
         let x = Block::Dense(x.into());
@@ -141,11 +141,11 @@ fn dense_products<T: Real>(c: &mut Criterion) {
 fn divergence<T: Real>(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(5);
     let (rows, cols, k) = (400, 10_000, 40);
-    let dense = Block::Dense(random::<T>(rows, cols, Order::Rows, rng).into());
-    let transposed = Block::Dense(random::<T>(rows, cols, Order::Components, rng).into());
+    let dense = Block::Dense(random::<T>(rows, cols, Order::RowMajor, rng).into());
+    let transposed = Block::Dense(random::<T>(rows, cols, Order::ColumnMajor, rng).into());
     let sparse = Block::Sparse(Csr::new(self::sparse(rows, cols, 500, rng)));
-    let x = random::<T>(rows, k, Order::Rows, rng);
-    let y = random::<T>(cols, k, Order::Rows, rng);
+    let x = random::<T>(rows, k, Order::RowMajor, rng);
+    let y = random::<T>(cols, k, Order::RowMajor, rng);
     let (y, mut sums) = (y.as_slice().expect("row order"), vec![0.0; k]);
     column_sums(y, &mut sums);
     let fixed = Fixed { rows: y, sums: &sums, gram: &[] };

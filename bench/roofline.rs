@@ -47,7 +47,7 @@ fn best<const N: usize>(mut calls: [&mut dyn FnMut(); N]) -> [f64; N] {
 /// GF/s of a large square product.
 fn peak<T: Real>() -> f64 {
     let n = 1000;
-    let (a, b) = (random::<T>(n, n, Order::Rows), random::<T>(n, n, Order::Rows));
+    let (a, b) = (random::<T>(n, n, Order::RowMajor), random::<T>(n, n, Order::RowMajor));
     let mut out = Array2::zeros((n, n));
     let [t] = best([&mut || gemm(T::one(), &a.view(), &b.view(), T::zero(), &mut out.view_mut())]);
     2.0 * (n * n * n) as f64 / t / 1e9
@@ -91,15 +91,15 @@ fn dense<T: Real>(filter: &str, peak: f64) {
         if all.is_empty() {
             continue;
         }
-        let x = random::<T>(rows, cols, Order::Rows);
-        let block = Block::Dense(random::<T>(rows, cols, Order::Rows).into());
+        let x = random::<T>(rows, cols, Order::RowMajor);
+        let block = Block::Dense(random::<T>(rows, cols, Order::RowMajor).into());
         for k in all {
-            let (b, u) = (random::<T>(cols, k, Order::Components), random::<T>(rows, k, Order::Components));
-            let [mut out, mut other, mut third] = [rows; 3].map(|rows| Order::Components.zeros::<T>(rows, k));
-            let [mut tout, mut tother, mut sampled] = [cols; 3].map(|rows| Order::Components.zeros::<T>(rows, k));
+            let (b, u) = (random::<T>(cols, k, Order::ColumnMajor), random::<T>(rows, k, Order::ColumnMajor));
+            let [mut out, mut other, mut third] = [rows; 3].map(|rows| Order::ColumnMajor.zeros::<T>(rows, k));
+            let [mut tout, mut tother, mut sampled] = [cols; 3].map(|rows| Order::ColumnMajor.zeros::<T>(rows, k));
             let mut g = Array2::zeros((k, k));
             let sample: Vec<usize> = (0..rows).step_by(10).collect();
-            let part = random::<T>(sample.len(), k, Order::Components);
+            let part = random::<T>(sample.len(), k, Order::ColumnMajor);
             let [own, mkl, blocked, town, tmkl, gather, grams] = best([
                 &mut || block.mul(&b.view(), &mut out.view_mut()),
                 &mut || gemm(T::one(), &x.view(), &b.view(), T::zero(), &mut other.view_mut()),
@@ -152,9 +152,9 @@ fn sparse<T: Real>(filter: &str, peak: f64) {
     let mut mkl = Block::Sparse(Csr::new(matrix));
     for k in all {
         mkl.prepare(ProductKernel::Mkl, k).expect("MKL takes the matrix");
-        let (b, u) = (random::<T>(cols, k, Order::Rows), random::<T>(rows, k, Order::Rows));
-        let [mut out, mut other] = [rows; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));
-        let [mut tout, mut tother] = [cols; 2].map(|rows| Order::Rows.zeros::<T>(rows, k));
+        let (b, u) = (random::<T>(cols, k, Order::RowMajor), random::<T>(rows, k, Order::RowMajor));
+        let [mut out, mut other] = [rows; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));
+        let [mut tout, mut tother] = [cols; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));
         let [own, theirs, town, ttheirs] = best([
             &mut || native.mul(&b.view(), &mut out.view_mut()),
             &mut || mkl.mul(&b.view(), &mut other.view_mut()),
@@ -171,14 +171,14 @@ fn sparse<T: Real>(filter: &str, peak: f64) {
 /// The nonnegative sweep, with one to eight passes per right-hand side.
 fn sweeps<T: Real>(filter: &str, peak: f64) {
     for k in [10, 20, 32, 40, 50, 64, 100] {
-        for order in [Order::Components, Order::Rows] {
+        for order in [Order::ColumnMajor, Order::RowMajor] {
             if !format!("sweep {} k={k} {order:?}", T::NAME).contains(filter) {
                 continue;
             }
             let rows = 20_000;
             let x = random::<T>(rows, k, order);
             let mut g = Array2::zeros((k, k));
-            gram(&random::<T>(rows, k, Order::Components).view(), &mut g.view_mut());
+            gram(&random::<T>(rows, k, Order::ColumnMajor).view(), &mut g.view_mut());
             let mut r = order.zeros::<T>(rows, k);
             gemm(T::one(), &x.view(), &g.view(), T::zero(), &mut r.view_mut());
             let mut all = [1, 2, 4, 8].map(|passes| (passes, x.clone()));
@@ -212,10 +212,10 @@ fn boolean<T: Real>(filter: &str, peak: f64) {
             continue;
         }
         let x = Ones::new(Block::Sparse(Csr::new(matrix))).expect("zeros and ones");
-        let (mut u, mut v) = (random::<T>(rows, k, Order::Rows), random::<T>(cols, k, Order::Rows));
+        let (mut u, mut v) = (random::<T>(rows, k, Order::RowMajor), random::<T>(cols, k, Order::RowMajor));
         let (fixed_u, fixed_v) = (u.clone(), v.clone());
-        let [mut u_rhs, mut u_before] = [(); 2].map(|()| Order::Rows.zeros::<T>(rows, k));
-        let [mut v_rhs, mut v_before] = [(); 2].map(|()| Order::Rows.zeros::<T>(cols, k));
+        let [mut u_rhs, mut u_before] = [(); 2].map(|()| Order::RowMajor.zeros::<T>(rows, k));
+        let [mut v_rhs, mut v_before] = [(); 2].map(|()| Order::RowMajor.zeros::<T>(cols, k));
         x.mul(&v.view(), &mut u_rhs.view_mut());
         x.tmul(&u.view(), &mut v_rhs.view_mut());
         let (r, s) = (u_rhs.clone(), v_rhs.clone());

@@ -28,7 +28,7 @@ use fednmf_methods::shared::grid;
 use fednmf_methods::shared::regularization::RegularizationArgs;
 use fednmf_methods::{Measures, Problem, registry};
 
-/// What is to be done with a matrix.
+/// The factorisation to run on a matrix.
 pub struct Task<'a, T> {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Number of components.
@@ -43,7 +43,7 @@ pub struct Task<'a, T> {
 
 /// The result of a factorisation.
 pub struct Factorization<T> {
-    /// U and V; of private factors, and what else a method has, those of each party.
+    /// U and V; if factors are private, those of each party, and further matrices of the method.
     pub factors: Vec<Factor<T>>,
     pub iterations: usize,
     /// Seconds in the algorithm, its start included.
@@ -83,7 +83,7 @@ pub struct Edge {
 /// A matrix of the result.
 pub struct Factor<T> {
     pub name: &'static str,
-    /// Whose it is; `None` for all.
+    /// The owner; `None` if all parties share it.
     pub party: Option<usize>,
     pub values: Array2<T>,
 }
@@ -156,7 +156,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         initial: initial.as_ref().map(|given| given as &dyn ReadRows<T>),
         missing: None,
         resuming: false,
-        carry_on: false,
+        continue_on_loss: false,
         comm: comm.clone(),
     };
     let mut driver = Driver {

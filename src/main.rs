@@ -66,9 +66,10 @@ fn main() {
             e.exit_code()
         }
     };
-    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others. There a
-    // rank that hangs would keep them for ever; without a thread to watch for it, they wait.
-    let watchdog = Watchdog::of_the_end(comm.rank());
+    // Ends MPI on all ranks together; otherwise the first process to exit could cut off the output of the others. A
+    // rank that hangs at this point would block the others indefinitely, so a watchdog is started. If its thread cannot
+    // be started, they wait.
+    let watchdog = Watchdog::for_shutdown(comm.rank());
     drop(comm);
     drop(watchdog);
     std::process::exit(code);

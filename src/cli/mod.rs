@@ -38,7 +38,7 @@ use fednmf_files::{InputSpec, Source};
 use crate::commands::join::JoinArgs;
 use crate::commands::{join, keygen, serve};
 
-/// What was asked for.
+/// The parsed request.
 pub enum Request {
     /// Nothing to run: print this and end with 0 (`--help`, `--version`).
     Text(String),
@@ -61,8 +61,8 @@ pub fn complete_command() -> clap::Command {
     Cli::command().args(options::all().into_iter().map(|option| option.arg()))
 }
 
-/// Starts the trial read of an HDF5 file that `--input` names, which takes a while: the command line is parsed and MPI
-/// started meanwhile.
+/// Starts the trial read of an HDF5 file that `--input` names. It takes a while, so it runs while the command line is
+/// parsed and MPI is started.
 pub fn begin(words: impl IntoIterator<Item = OsString>) {
     let words: Vec<OsString> = words.into_iter().collect();
     if comm::launched_rank() == 0
@@ -141,7 +141,8 @@ fn subcommand(words: &[OsString]) -> Option<String> {
     (known && !takes_method).then(|| name.to_string())
 }
 
-/// Names that other programs give to what an option does here, and that option. Similar letters would suggest others.
+/// Names in other programs for what an option does here, and that option. By similarity of letters, clap would suggest
+/// other options.
 const MEANINGS: [(&[&str], &str); 13] = [
     (&["rank", "r", "dim", "dims", "latent", "factors", "components-number"], "the number of components is -k"),
     (
@@ -167,7 +168,7 @@ const MEANINGS: [(&[&str], &str); 13] = [
     (&["clients", "sites", "agents"], "their number is --parties"),
 ];
 
-/// An error of the parser in our words.
+/// Rephrases an error of the parser.
 fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Error {
     let text = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -192,7 +193,7 @@ fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Er
                         "{option}: fednmf {command} does not take it; 'fednmf {command} --help' shows what it takes"
                     ));
                 }
-                return foreign_option(&foreign, entry);
+                return other_method_option(&foreign, entry);
             }
             if let Some((_, meant)) = MEANINGS.iter().find(|(names, _)| names.contains(&option.trim_start_matches('-')))
             {
@@ -219,8 +220,8 @@ fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Er
     Error::input(text.trim_start_matches("error: ").trim_end().to_string())
 }
 
-/// Refuses an option of other methods: ignoring it would let a user believe in it.
-fn foreign_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
+/// Refuses an option of other methods; ignoring it silently would mislead the user.
+fn other_method_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
     let method = entry.description();
     let takers: Vec<&str> = option.takers().collect();
     let why = match (entry.why_not(&option.name), method.dp) {
@@ -244,7 +245,7 @@ fn takes_dp(name: &str) -> bool {
     registry::find(name).is_some_and(|entry| entry.description().protects().is_some())
 }
 
-/// The answer to what needs neither data nor other ranks; `None` for the rest.
+/// The answer to a request that needs neither data nor other ranks; `None` for other requests.
 ///
 /// # Errors
 /// When `list` is asked for a method that does not exist, or `account` for what does not make sense.
@@ -271,7 +272,7 @@ pub fn answer(request: &Request) -> Result<Option<String>> {
     }))
 }
 
-/// Does what was asked for, on all ranks of `comm`; the exit code. Collective.
+/// Performs the request on all ranks of `comm` and returns the exit code. Collective.
 ///
 /// # Errors
 /// As the run or the subcommand.
@@ -374,7 +375,7 @@ mod tests {
         let settings =
             check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
         assert_eq!((settings.k, settings.checkpoint_every), (3, Every::Seconds(20.0)));
-        assert_eq!(settings.deciding()["sketch_size"], "10%,20");
+        assert_eq!(settings.result_parameters()["sketch_size"], "10%,20");
     }
 
     #[test]

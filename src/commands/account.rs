@@ -87,7 +87,7 @@ impl AccountArgs {
         }
     }
 
-    /// The noise for which `releases` cost `epsilon`.
+    /// The noise level at which `releases` releases cost `epsilon`.
     fn noise_for(&self, epsilon: f64) -> f64 {
         let pieces = if self.dp == NoiseKind::Xor { self.bits as f64 } else { 1.0 };
         let loss = match self.dp {

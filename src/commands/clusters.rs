@@ -140,7 +140,7 @@ fn adjusted_rand<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(a: &[A], b: &
         [of_a.values().map(|count| pairs(*count)).sum(), of_b.values().map(|count| pairs(*count)).sum()];
     let expected = in_a * in_b / pairs(a.len() as f64).max(1.0);
     let most = 0.5 * (in_a + in_b);
-    // Equal partitions of one cluster, or of single rows.
+    // Both partitions have a single cluster, or only singletons.
     if most == expected { 1.0 } else { (together - expected) / (most - expected) }
 }
 

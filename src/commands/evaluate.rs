@@ -25,7 +25,7 @@ use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::Missing;
-use fednmf_methods::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_places};
+use fednmf_methods::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_out_positions};
 use fednmf_methods::shared::regularization::Penalties;
 
 use super::provenance::{Provenance, order};
@@ -122,7 +122,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let rows = loaded.cuts.rows[comm.rank()].clone();
     let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
     let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;
-    // The row or column of the stored factors that one of the matrix is.
+    // The index in the stored factors of a row or column of the matrix.
     let place = |order: &Option<Vec<usize>>, i: usize| order.as_ref().map_or(i, |order| order[i]);
     let own_row = |a: usize| place(&of_rows, rows.start + a);
     let own_penalty = match (&own_parts, provenance.own_penalty) {
@@ -158,9 +158,9 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
             sparse,
             only_stored: provenance.missing == Missing::ZeroUnobserved,
         };
-        // The run drew them by their places in its matrix.
+        // The run drew held-out entries by their positions in its own matrix.
         let back = of_columns.as_deref().map(inverse);
-        marks.extend(held_places(
+        marks.extend(held_out_positions(
             block,
             Holdout::new(seed, share, counted),
             |a| place(&of_rows, rows.start + a),
@@ -183,7 +183,7 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// The order of the rows of U and of V where names tell that it is another one than the matrix's.
+/// The order of the rows of U and of V, if names show that it differs from the matrix's.
 fn orders(factors: &Names, path: &Path, matrix: &Names) -> Result<[Option<Vec<usize>>; 2]> {
     Ok([
         order(path, "row", matrix.rows.as_deref(), factors.rows.as_deref())?,

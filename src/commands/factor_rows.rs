@@ -1,4 +1,4 @@
-//! The rows of a factor of an output, with the scale of its components taken out, and their names.
+//! The rows of a stored factor with the scale of its components removed, and their names.
 
 use std::path::Path;
 
@@ -84,7 +84,7 @@ impl FactorRows {
         self.names.as_deref()
     }
 
-    /// The name of a row, or its number. What separates fields becomes a blank.
+    /// The name of a row, or its number. Field separators are replaced by spaces.
     pub fn name(&self, row: usize) -> String {
         match &self.names {
             Some(names) => names[row].replace(['\t', '\n', '\r'], " "),

@@ -10,7 +10,9 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
 use fednmf_driver::FactorScale;
-use fednmf_driver::settings::{Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, suit};
+use fednmf_driver::settings::{
+    Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, apply_method_requirements,
+};
 use fednmf_files as data;
 use fednmf_files::output::matrices::Format;
 use fednmf_files::{InputSpec, TableOptions, Threshold};
@@ -22,7 +24,7 @@ use fednmf_methods::parameters::count;
 
 use super::report::DisplayArgs;
 
-/// Most parties of a run: what is kept for each of them fits in memory.
+/// Maximum number of parties of a run; the state of each must fit in memory.
 const MOST_PARTIES: usize = 1 << 20;
 
 /// The options of a run that hold for every algorithm.
@@ -197,7 +199,7 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Checks what was typed.
+    /// Checks the arguments.
     ///
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
@@ -247,7 +249,7 @@ impl RunArgs {
                 return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
             }
         }
-        // Ten years are as good as for ever, and a clock can count them.
+        // Ten years are practically unlimited, and a clock can represent them.
         if args.stall_timeout != 0.0 && !(1.0..=3e8).contains(&args.stall_timeout) {
             return Err(Error::input(format!(
                 "--stall-timeout {}: must be a number of seconds of at least 1, or 0 for no limit",
@@ -300,7 +302,7 @@ impl RunArgs {
         input.table = args.table;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
-        suit(&mut input, &*method);
+        apply_method_requirements(&mut input, &*method);
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
@@ -321,7 +323,7 @@ impl RunArgs {
             tol: args.tol,
             target_error: args.target_error,
             time_limit: args.time_limit,
-            carry_on: args.on_lost_party == OnLostParty::Continue,
+            continue_on_loss: args.on_lost_party == OnLostParty::Continue,
             eval_every: args.eval_every,
             seed: args.seed,
             precision: args.precision.given(),
@@ -397,7 +399,7 @@ fn every(text: &str) -> Result<Every> {
     })
 }
 
-/// Refuses `--precision mixed` where nothing can tell when to change, and for parties, whose messages would change too.
+/// Refuses `--precision mixed` if nothing can trigger the change, and for parties, whose messages would change too.
 fn check_mixed(method: &Description, eval_every: usize) -> Result<()> {
     let why = if method.partition.is_private() {
         format!("{} is a method of parties, whose messages have one precision", method.name)

@@ -1,4 +1,5 @@
-//! `fednmf keygen`: certificates for a try. In earnest an institution's own CA makes them, and no key leaves its site.
+//! `fednmf keygen`: certificates for testing. In production an institution's own CA issues them, and no key leaves its
+//! site.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -42,7 +43,7 @@ pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
             .on_all_ranks());
     }
     let now = SystemTime::now();
-    // Clocks of other machines may be behind.
+    // Clocks of other machines may be slow.
     let (begin, end) = (now - Duration::from_secs(3600), now + Duration::from_secs(86_400 * args.days));
     certificates::make(&args.dir, &args.sites, &args.hub, begin, end).map_err(Error::on_all_ranks)?;
     let dir = args.dir.display();

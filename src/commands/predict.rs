@@ -40,7 +40,7 @@ struct Lookup {
     /// `row` or `column`.
     what: &'static str,
     count: usize,
-    /// Position of each name; `None` of one that occurs twice.
+    /// Position of each name; `None` for a name that occurs twice.
     places: Option<HashMap<String, Option<usize>>>,
 }
 
@@ -56,12 +56,12 @@ impl Lookup {
         Lookup { what, count, places }
     }
 
-    /// Whether a field is the name of something, perhaps of several.
+    /// Whether a field is a known name, possibly of several items.
     fn knows(&self, field: &[u8]) -> bool {
         self.place(field).is_ok() || self.places.as_ref().is_some_and(|places| places.contains_key(&text_of(field)))
     }
 
-    /// The position of a field, or what is wrong with it.
+    /// The position of a field, or the error.
     fn place(&self, field: &[u8]) -> std::result::Result<usize, String> {
         let (text, what) = (text_of(field), self.what);
         let Some(places) = &self.places else {

@@ -139,7 +139,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             ),
         });
     }
-    // A link is followed, so that the file gets the factors and stays where it is.
+    // The link is resolved, so that the target file gets the factors and the link stays.
     let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     let destination = args.output.as_deref().or(add_to.as_deref());
     let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: None });
@@ -277,7 +277,7 @@ fn provenance(args: &ProjectArgs, stored: &Stored) -> Result<Provenance> {
             method.name
         )));
     }
-    // What the run held out is no part of another matrix.
+    // Entries held out of the run are unrelated to another matrix.
     provenance.holdout = None;
     if args.missing.is_some() {
         provenance.name_missing(args.missing.as_ref(), &args.factors)?;
@@ -302,7 +302,7 @@ enum Columns {
 }
 
 impl Columns {
-    /// The column of the matrix that is solved for of column j of the file.
+    /// The column of the solved matrix that corresponds to column j of the file.
     fn place(&self, j: usize) -> usize {
         if let Columns::Among(places) = self { places[j] } else { j }
     }

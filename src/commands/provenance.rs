@@ -1,4 +1,4 @@
-//! How stored factors were made, applied to the matrix that they meet again: scaling, threshold, missing entries.
+//! How stored factors were made, applied to a matrix that they are used with: scaling, threshold, missing entries.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use fednmf_methods::shared::regularization::RegularizationArgs;
 /// The attribute of projected factors that names the method of the run that V is from.
 pub const METHOD_OF_V: &str = "method_of_v";
 
-/// The part of a run's parameters that says what its factors are factors of.
+/// The parameters of a run that determine the matrix that was factorised.
 #[derive(Debug, Clone)]
 pub struct Provenance {
     pub method: Option<&'static Description>,
@@ -41,9 +41,9 @@ pub struct Provenance {
     transpose: bool,
     /// How `{party}` files are combined.
     stack: Stack,
-    /// Whether the user said which entries are missing.
+    /// Whether the user specified which entries are missing.
     pub own_missing: bool,
-    /// Whether zeros were missing in the run, whatever the user says now.
+    /// Whether zeros were missing in the run, whatever the user specifies now.
     zeros_were_missing: bool,
     /// The checksum of the marks of `--missing FILE`, where it is known.
     marks: Option<String>,
@@ -64,7 +64,7 @@ impl Provenance {
         let attributes = stored.attributes();
         let named = |name: &str| attributes.get(name).and_then(Value::as_str).and_then(registry::find);
         let method = named("algo").or_else(|| named(METHOD_OF_V)).map(|entry| entry.description());
-        // The files of a sweep have some of them beside the method's.
+        // The files of a sweep contain some of these parameters next to the method's.
         let parameter =
             |name: &str| attributes.get("params").and_then(|params| params.get(name)).or_else(|| attributes.get(name));
         let divisor = parameter("scale_divisor").and_then(Value::as_f64);
@@ -116,7 +116,7 @@ impl Provenance {
         })
     }
 
-    /// Prepares the matrix as that of the run was.
+    /// Applies the preparation of the run to the input.
     pub fn apply(&self, input: &mut InputSpec) {
         input.scale = self.scale;
         input.binarize = self.binarize;
@@ -148,7 +148,7 @@ impl Provenance {
         self.method.is_some_and(|method| method.is_boolean())
     }
 
-    /// Whether some entries do not count.
+    /// Whether some entries are excluded.
     pub fn leaves_out(&self) -> bool {
         self.missing != Missing::None || self.holdout.is_some()
     }
@@ -287,7 +287,7 @@ impl Provenance {
         Ok(())
     }
 
-    /// Refuses a square matrix in another orientation than that of the run, which no shape tells.
+    /// Refuses a square matrix in an orientation other than that of the run, which its shape does not show.
     ///
     /// # Errors
     /// If `--transpose` (`typed`) is missing, or too much.

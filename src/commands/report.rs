@@ -81,7 +81,7 @@ pub struct ReportArgs {
 /// Number of entries up to which a matrix is read again for a few sample rows without `--input`.
 const READ_UNASKED: f64 = 5e7;
 
-/// The input of a run according to its trace; `typed` takes its place if given.
+/// The input of a run according to its trace, or `typed` instead, if given.
 fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     let params = &start["params"];
     let named = typed.or(params["input"].as_str());
@@ -106,12 +106,12 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     Ok(spec)
 }
 
-/// What rank 0 tells the others about a run.
+/// What rank 0 sends to the others about a run.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Task {
     start: Value,
     lines: Lines,
-    /// Why no lines of the matrix are read, if so.
+    /// Why no lines of the matrix are read; `None` if they are.
     without: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// What tells factors of another run from those of this one, if anything does.
+/// What shows that factors are from another run, if anything does.
 fn difference(stored: &Stored, history: &History) -> Option<&'static str> {
     let same = |key: &str| stored.attributes().get(key).is_none_or(|found| *found == history.start[key]);
     [("k", "number of components"), ("seed", "seed"), ("args", "options")]

@@ -544,7 +544,7 @@ fn sampled_sweep(m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>, (sample,
 
 /// The rows that DSANLS draws in an iteration.
 fn sample(seed: u64, for_u: bool, t: usize, (total, d): (usize, usize)) -> Vec<usize> {
-    let mut sketch = sketch::make::<f64>(SketchKind::Subsample, total, d, 1, Order::Rows);
+    let mut sketch = sketch::make::<f64>(SketchKind::Subsample, total, d, 1, Order::RowMajor);
     sketch.draw(&sketch::stream(seed, for_u, t));
     sketch.picked().unwrap().to_vec()
 }

@@ -289,11 +289,11 @@ fn traffic_of_blocks(comm: &Communicator, loaded: &Loaded<f64>) -> GridTraffic {
     let all = comm.all_gather_value(TEST, &(touched, loaded.blocks[0].stored() as u64));
     // U's rows of a block are shared by the ranks of a grid row, V's by those of a grid column.
     let side =
-        |which: usize, blocks: &[std::ops::Range<usize>], sharers: usize, rank: &dyn Fn(usize, usize) -> usize| {
-            let mut side = SideTraffic { sharers, ..SideTraffic::default() };
+        |which: usize, blocks: &[std::ops::Range<usize>], group_size: usize, rank: &dyn Fn(usize, usize) -> usize| {
+            let mut side = SideTraffic { group_size, ..SideTraffic::default() };
             let (mut sent, mut received) = (vec![HashSet::new(); pr * pc], vec![HashSet::new(); pr * pc]);
             for (at, block) in blocks.iter().enumerate() {
-                let owned: Vec<_> = (0..sharers).map(|sharer| even_part(block.len(), sharers, sharer)).collect();
+                let owned: Vec<_> = (0..group_size).map(|sharer| even_part(block.len(), group_size, sharer)).collect();
                 for (sharer, own) in owned.iter().enumerate() {
                     side.lacking = side.lacking.max((block.len() - own.len()) as u64);
                     let me = rank(at, sharer);
@@ -414,7 +414,7 @@ fn allocations(comm: &Communicator) {
                 kernel: ProductKernel::Native.into(),
                 max_iters: 8,
                 parties,
-                carry_on: false,
+                continue_on_loss: false,
                 initial: None,
                 missing: None,
                 resuming: false,
@@ -453,7 +453,7 @@ fn sketched_work(comm: &Communicator) {
             kernel,
             max_iters: 3,
             parties,
-            carry_on: false,
+            continue_on_loss: false,
             initial: None,
             missing: None,
             resuming: false,

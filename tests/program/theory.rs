@@ -108,7 +108,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     // Stacks Sᵀ and the sketches of all releases, and solves Sᵀ Mᵀ = (M S)ᵀ for Mᵀ.
     let mut known = Array2::zeros((releases * d, n));
     let mut right = Array2::zeros((releases * d, rows));
-    let mut made = sketch::make::<f64>(kind, n, d, n, Order::Rows);
+    let mut made = sketch::make::<f64>(kind, n, d, n, Order::RowMajor);
     for t in 0..releases {
         let lies = s![t * d..(t + 1) * d, ..];
         made.draw(&sketch::stream(11, true, t));

@@ -1,4 +1,4 @@
-//! Attacks: what can be computed from what a party receives. They know nothing of methods or files; `fednmf audit attack`
+//! Attacks: computations on what a party receives. They are independent of methods and files; `fednmf audit attack`
 //! applies them to recorded views.
 //!
 //! - [`linear`]: the least-norm solution of known linear equations.

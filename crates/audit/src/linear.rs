@@ -156,7 +156,7 @@ mod tests {
         let mut cursor = Stream::new(3, Purpose::Probe, 0).at(0);
         let data = Array2::from_shape_fn((m, n), |_| cursor.normal().abs());
         let mut recovery = Recovery::new(m, n);
-        let mut made = sketch::make::<f64>(kind, n, d, n, Order::Rows);
+        let mut made = sketch::make::<f64>(kind, n, d, n, Order::RowMajor);
         let history = (0..releases).map(|t| {
             let mut across = Array2::zeros((d, n));
             made.draw(&sketch::stream(5, true, t));

@@ -11,7 +11,7 @@ use fednmf_linalg::gemm;
 
 use super::linear::Recovery;
 
-/// A part of a release's norm below this is rounding.
+/// Parts of a release below this fraction of its norm are rounding.
 const ROUNDING: f64 = 1e-8;
 /// The step of the objective, relative to the largest entry. Any step converges.
 const STEP: f64 = 0.02;

@@ -18,7 +18,7 @@ pub enum ErrorKind {
 pub struct Error {
     pub kind: ErrorKind,
     pub message: String,
-    /// Whether every rank has this error, so that all ranks can exit normally; otherwise the job must be aborted.
+    /// Whether every rank has this error, so that all ranks can exit normally. Otherwise the job must be aborted.
     pub everywhere: bool,
 }
 

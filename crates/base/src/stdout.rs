@@ -6,9 +6,7 @@ use crate::error::{Error, Result};
 
 /// Prints text as it is.
 ///
-/// # Errors
-/// If standard output does not take it, such as a file on a full disk. A reader that has gone (`fednmf list | head`) is no
-/// error.
+/// If standard output fails, for example a file on a full disk. A closed pipe (`fednmf list | head`) is no error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,5 @@
-//! Files that get their name when they are complete: until then they have a temporary one beside it.
+//! Files that get their final name only when they are complete; until then they have a temporary name in the same
+//! directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +21,7 @@ static MACHINE: LazyLock<String> = LazyLock::new(|| {
     digest[..3].iter().map(|byte| format!("{byte:02x}")).collect()
 });
 
-/// Directories in which this process has removed what killed ones left.
+/// Directories in which this process has removed the leftovers of killed processes.
 static TIDIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// The temporary name beside `path`, which no other process has.
@@ -30,7 +31,7 @@ pub fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Whether a process of this machine has not ended. One that waits for its parent to notice has.
+/// Whether a process of this machine is still running. A zombie process counts as ended.
 fn is_running(process: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     // The name of the program, in parentheses, may have any characters; the state follows it.
@@ -57,9 +58,9 @@ fn tidy(directory: &Path) {
 /// Who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// As the user's umask says.
+    /// Permissions by the user's umask.
     Default,
-    /// The owner alone: a party's private rows, or keys.
+    /// Readable by the owner only: a party's private rows, or keys.
     OwnerOnly,
 }
 

@@ -14,7 +14,7 @@ pub fn bytes(n: u64) -> String {
     format!("{x:.1} {}", UNITS[unit])
 }
 
-/// A duration that is known roughly: `about 3 min`.
+/// A rough duration: `about 3 min`.
 pub fn about(seconds: f64) -> String {
     let (x, unit) = match seconds {
         s if s < 0.95 => return "less than 1 s".to_string(),

@@ -1,4 +1,4 @@
-//! What is told on stderr. A stderr that cannot be written, such as a pipe whose reader has gone, ends no run.
+//! Messages on stderr. A stderr that cannot be written, such as a closed pipe, does not end the run.
 
 use std::io::Write as _;
 

@@ -24,7 +24,7 @@ impl Parts {
     /// Parts of a matrix split by rows, each row `width` elements wide.
     pub fn new(rows: &[Range<usize>], width: usize) -> Self {
         let ranges: Vec<Range<usize>> = rows.iter().map(|r| r.start * width..r.end * width).collect();
-        // Longer messages go in pieces, which do without these.
+        // Longer messages are sent in pieces, which do not use these counts.
         let int = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let counts = ranges.iter().map(|r| int(r.len())).collect();
         let offsets = ranges.iter().map(|r| int(r.start)).collect();
@@ -120,9 +120,9 @@ impl Communicator {
         self.received(tag, out);
     }
 
-    /// All-to-all: sends `send[r]` to rank r and returns what the ranks sent to this one, concatenated in rank order. A rank
-    /// sends and receives at most a chunk at a time, so the longest message determines the number of rounds. Not recorded
-    /// if the rank is alone.
+    /// All-to-all: sends `send[r]` to rank r and returns what the ranks sent to this one, concatenated in rank order. A
+    /// rank sends and receives at most one chunk at a time, so the longest message determines the number of rounds. Not
+    /// recorded if there is only one rank.
     pub fn all_to_all<T: Element>(&self, tag: MessageTag, send: &[Vec<T>]) -> Vec<T> {
         if self.size() == 1 {
             return send[0].clone();
@@ -187,7 +187,7 @@ impl Communicator {
                 }
                 let mut received = vec![T::default(); taken.iter().map(|&n| n as usize).sum()];
                 self.transport().all_to_all(Buffer::new(&flat), &outgoing, BufferMut::new(&mut received), &taken);
-                // Each piece of this round goes behind what its sender sent before.
+                // Each piece of this round is placed after what its sender sent before.
                 let (mut from, mut at) = (0, 0);
                 for &length in &incoming {
                     let piece = piece(length, round);
@@ -226,7 +226,7 @@ impl Communicator {
         if self.size() == 1 {
             return value;
         }
-        // What is not sent, as the keys of triples, the root keeps.
+        // The root keeps fields that are not serialised, such as the keys of triples.
         let is_root = self.is_root();
         let mut bytes = if is_root { serde_json::to_vec(&value).expect("plain data") } else { Vec::new() };
         self.broadcast(tag, &mut bytes);
@@ -236,7 +236,7 @@ impl Communicator {
     /// A small value of every rank, on every rank, in rank order.
     ///
     /// # Panics
-    /// If the run goes on without lost ranks: then there is [`Communicator::gather_present`].
+    /// If the run continues without lost ranks: use [`Communicator::gather_present`] then.
     pub fn all_gather_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: &V) -> Vec<V> {
         self.gather_present(tag, value).into_iter().map(|value| value.expect("no rank is lost")).collect()
     }
@@ -284,7 +284,7 @@ impl Communicator {
         let mut all = vec![0u8; end];
         self.all_gather(tag, &mine, &Parts::new(&parts, 1), &mut all);
         let value = |part: &[u8]| serde_json::from_slice(part).expect("written by a rank");
-        let took_part = |rank: usize, part: &Range<usize>| !part.is_empty() && self.transport().took_part(rank);
-        parts.into_iter().enumerate().map(|(rank, part)| took_part(rank, &part).then(|| value(&all[part]))).collect()
+        let participated = |rank: usize, part: &Range<usize>| !part.is_empty() && self.transport().participated(rank);
+        parts.into_iter().enumerate().map(|(rank, part)| participated(rank, &part).then(|| value(&all[part]))).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Exit paths: a panic or an error on one rank ends the whole job, and signals ask for a regular stop. None of this depends
-//! on the transport.
+//! Exit paths: a panic or an error on one rank ends the whole job, and signals request a regular stop. None of this
+//! depends on the transport.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub fn end_without_lost_ranks(survivors: &Communicator, code: i32) -> ! {
     idle_until_abort()
 }
 
-/// Whether whoever started the process made it ignore SIGHUP.
+/// Whether the parent of this process made it ignore SIGHUP.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
@@ -96,7 +96,7 @@ impl Signals {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// An error once a signal was caught, for work that is given up then.
+    /// An error once a signal has been caught, for work that is then abandoned.
     ///
     /// # Errors
     /// Of the kind that no write is repeated for.
@@ -127,8 +127,8 @@ impl Signals {
     }
 }
 
-/// Whether the run shall stop before its iteration ends, as far as this rank knows: on a signal, or on rank 0 at the time
-/// limit. For methods of which an iteration takes long.
+/// Whether the run is to stop before its iteration ends, as far as this rank knows: on a signal, or on rank 0 at the
+/// time limit. For methods with long iterations.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     signals: Option<Signals>,
@@ -141,7 +141,7 @@ impl Interrupt {
         Interrupt { signals, deadline: Rc::default() }
     }
 
-    /// Sets the end of the run's time on the rank whose clock decides.
+    /// Sets the end of the run's time, on the rank whose clock decides.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         self.deadline.set(deadline);
     }

@@ -30,7 +30,7 @@ pub enum Payload {
     Control,
 }
 
-/// The kind of a message, as profile and audit name it, what it carries and how it is protected.
+/// The kind of a message as shown in profile and audit, its payload and its protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageTag {
     pub kind: &'static str,
@@ -89,8 +89,8 @@ impl Entry {
     }
 }
 
-/// Says of a message that is about to be sent why it may not be.
-pub type Consent = Box<dyn Fn(MessageTag) -> Result<(), String>>;
+/// Returns why a message that is about to be sent is not allowed.
+pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 
 /// All entries of one rank.
 ///
@@ -98,9 +98,9 @@ pub type Consent = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 /// receiver.
 #[derive(Default)]
 pub struct Ledger {
-    /// With a policy, what may be sent.
-    pub(super) consent: Option<Consent>,
-    /// With `--transcript`, what was sent, in a hash chain.
+    /// The messages that a policy allows, if there is a policy.
+    pub(super) consent: Option<SendFilter>,
+    /// The hash chain of sent messages, with `--transcript`.
     pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,
     work: BTreeMap<&'static str, Entry>,
@@ -137,8 +137,8 @@ impl Ledger {
         self.spans.iter().map(|(name, entry)| (*name, entry))
     }
 
-    /// Records a message between two parties by its edge as well: with its bytes on the sender's rank, with the seconds alone
-    /// on the receiver's, if that is another one.
+    /// Records a message between two parties also under its edge: with its bytes on the sender's rank, and with only
+    /// the seconds on the receiver's rank if that is another one.
     pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
         self.edges.entry(edge).or_default().add(entry);
     }

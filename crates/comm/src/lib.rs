@@ -40,14 +40,14 @@ use self::transport::{Local, Transport};
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use fednmf_linalg::even_part;
-pub use ledger::{Consent, Entry, Ledger, MessageTag, Payload};
+pub use ledger::{Entry, Ledger, MessageTag, Payload, SendFilter};
 pub use neighbours::Route;
 pub use parties::Parties;
 pub use party_communicator::PartyCommunicator;
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
 use view::SharedRecorder;
-pub use view::{Knowledge, Recorder, Sighting};
+pub use view::{Knowledge, Recorder, ViewRecord};
 
 /// Seeds, decisions and the like, from rank 0 to all.
 pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
@@ -179,9 +179,9 @@ impl Communicator {
         self.inner.rank == self.transport().root()
     }
 
-    /// As [`Transport::go_on_without_lost`].
-    pub fn go_on_without_lost(&self, least: usize) {
-        self.transport().go_on_without_lost(least);
+    /// As [`Transport::continue_without_lost`].
+    pub fn continue_without_lost(&self, least: usize) {
+        self.transport().continue_without_lost(least);
     }
 
     /// As [`Transport::losses`].
@@ -194,12 +194,12 @@ impl Communicator {
         self.transport().owner(self.rank()).is_some()
     }
 
-    /// Vouches for the key of this rank's transcript, as [`Transport::vouch_for`].
+    /// Vouches for the key of this rank's transcript, as [`Transport::sign_transcript_key`].
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
-    pub fn vouch_for(&self, key: &str) -> Result<Option<SiteSignature>> {
-        self.transport().vouch_for(key)
+    pub fn sign_transcript_key(&self, key: &str) -> Result<Option<SiteSignature>> {
+        self.transport().sign_transcript_key(key)
     }
 
     /// A rank in messages: `rank 3`, or `site NAME`.
@@ -249,7 +249,7 @@ impl Communicator {
     }
 
     /// From now on, ends the job before a message leaves that `consent` refuses.
-    pub fn ask_consent(&self, consent: Consent) {
+    pub fn ask_consent(&self, consent: SendFilter) {
         self.ledger.borrow_mut().consent = Some(consent);
     }
 

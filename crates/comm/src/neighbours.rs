@@ -1,4 +1,4 @@
-//! Messages between each rank and the few others that it has something for, all at once.
+//! Simultaneous messages between each rank and the few others that it exchanges data with.
 
 use fednmf_linalg::Element;
 

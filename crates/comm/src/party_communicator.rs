@@ -20,7 +20,7 @@ impl PartyCommunicator {
         PartyCommunicator { ranks }
     }
 
-    /// The ranks, for the driver, which checkpoints and ends a run on those that are left.
+    /// The communicator of the ranks. For the driver, which checkpoints and ends a run on the remaining ones.
     pub fn ranks(&self) -> &Communicator {
         &self.ranks
     }
@@ -78,7 +78,8 @@ impl PartyCommunicator {
         interrupt.is_raised_anywhere(&self.ranks)
     }
 
-    /// The ranks that together play a server: what they exchange they have received from the parties before.
+    /// The communicator of the ranks that together implement a server. They exchange only what they have received from
+    /// the parties.
     pub fn server(&self) -> Communicator {
         self.ranks.server()
     }
@@ -171,15 +172,17 @@ impl PartyCommunicator {
         self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements());
     }
 
-    /// Books what hosted parties hand to a server on their own rank, which takes no message. Returns how it is protected.
-    pub fn hand_over<T, R: Release<T>>(&self, tag: MessageTag, releases: impl Iterator<Item = R>) -> Protection {
+    /// Records uploads of hosted parties to a server on their own rank, which need no message. Returns their
+    /// protection.
+    pub fn record_upload<T, R: Release<T>>(&self, tag: MessageTag, releases: impl Iterator<Item = R>) -> Protection {
         let elements = releases.map(|release| release.values().len()).sum();
         self.ranks.record_local::<T>(tag.under(R::PROTECTION), elements);
         R::PROTECTION
     }
 
-    /// Books what a server on their own rank hands to hosted parties: computed from what it was handed, so protected alike.
-    pub fn hand_back<T>(&self, tag: MessageTag, protection: Protection, elements: usize) {
+    /// Records downloads from a server to hosted parties on its own rank. They are computed from the uploads and have
+    /// the same protection.
+    pub fn record_download<T>(&self, tag: MessageTag, protection: Protection, elements: usize) {
         self.ranks.record_local::<T>(tag.under(protection), elements);
     }
 }

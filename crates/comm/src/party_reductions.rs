@@ -10,7 +10,7 @@ use super::transport::Op;
 use super::{Communicator, MessageTag, Payload, Volume, watchdog};
 use crate::reproducible::Bins;
 
-/// What an unmasked exact sum reveals beside its result: the bins depend on the largest magnitude of all terms.
+/// What an unmasked exact sum reveals in addition to its result: the bins depend on the largest magnitude of all terms.
 pub const LARGEST: MessageTag = MessageTag::new("largest term of an exact sum", Payload::Scalar);
 
 impl Communicator {

@@ -1,4 +1,4 @@
-//! Sums that do not depend on their order.
+//! Sums whose bits do not depend on the order of summation.
 //!
 //! Each value is split against common powers of two into two bins. The numbers of a bin are multiples of one unit and so
 //! small that any sum of `terms` of them is exact in f64; an all-reduce gives the same bits in any order. The bins keep

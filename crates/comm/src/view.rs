@@ -1,7 +1,7 @@
 //! What a rank receives, for `--record-view`: a hook that each receiving method calls, and a recorder behind it.
 //!
-//! Three kinds of values make up a view: those that arrive, what a party gets from them by its own secrets (a sum without its
-//! masks, a decrypted answer), and what it knows already (its data, its factors).
+//! A view contains three kinds of values: received ones; what a party derives from them with its own secrets (a sum
+//! without its masks, a decrypted answer); and what it knows already (its data, its factors).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,21 +10,21 @@ use fednmf_linalg::{Element, ElementType};
 
 use super::{Communicator, MessageTag};
 
-/// How a rank came to know values.
+/// How a rank learned values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knowledge {
-    /// As they arrived, perhaps masked or encrypted.
+    /// Received, possibly masked or encrypted.
     Received,
-    /// From what arrived, by the secrets of a party of this rank.
+    /// Derived from received values with the secrets of a party of this rank.
     Opened,
-    /// Without any message: a party's own data and factors, and the shared ones.
+    /// Known without any message: a party's own data and factors, and the shared ones.
     Own,
 }
 
 /// Values that a rank knows.
 #[derive(Debug, Clone, Copy)]
-pub struct Sighting<'a> {
+pub struct ViewRecord<'a> {
     pub knowledge: Knowledge,
     /// The message kind, or the name of what is known.
     pub kind: &'static str,
@@ -43,9 +43,9 @@ pub struct Sighting<'a> {
 /// The recorder of a rank and of whoever opened it.
 pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
 
-/// Keeps what a rank gets to know. Errors are kept as well, and told at the end.
+/// Stores what a rank learns. Errors are stored too and reported at the end.
 pub trait Recorder {
-    fn saw(&mut self, sighting: &Sighting<'_>);
+    fn saw(&mut self, sighting: &ViewRecord<'_>);
 }
 
 impl Communicator {
@@ -59,12 +59,12 @@ impl Communicator {
         *self.view.borrow_mut() = None;
     }
 
-    /// Whether the view is recorded; what only a record needs may then be computed.
+    /// Whether a view is recorded; if so, values that only the record needs are computed.
     pub fn is_viewed(&self) -> bool {
         self.view.borrow().is_some()
     }
 
-    fn saw<T: Element>(&self, values: &[T], sighting: impl FnOnce() -> Sighting<'static>) {
+    fn saw<T: Element>(&self, values: &[T], sighting: impl FnOnce() -> ViewRecord<'static>) {
         let view = self.view.borrow().clone();
         if let Some(recorder) = view
             && !values.is_empty()
@@ -72,7 +72,7 @@ impl Communicator {
             let sighting = sighting();
             let shape = if sighting.shape == (0, 0) { (1, values.len()) } else { sighting.shape };
             let (element, bytes) = (T::TYPE, bytemuck::cast_slice(values));
-            recorder.borrow_mut().saw(&Sighting { element, shape, bytes, ..sighting });
+            recorder.borrow_mut().saw(&ViewRecord { element, shape, bytes, ..sighting });
         }
     }
 
@@ -88,7 +88,7 @@ impl Communicator {
 
     /// What `party`, or each party of this rank, knows without a message: a matrix in row order.
     pub fn knows<T: Element>(&self, kind: &'static str, party: Option<usize>, shape: (usize, usize), values: &[T]) {
-        self.saw(values, || Sighting {
+        self.saw(values, || ViewRecord {
             knowledge: Knowledge::Own,
             kind,
             tag: None,
@@ -102,8 +102,8 @@ impl Communicator {
 }
 
 /// The shape and the values are filled in later.
-fn message(knowledge: Knowledge, tag: MessageTag, edge: Option<(usize, usize)>) -> Sighting<'static> {
-    Sighting {
+fn message(knowledge: Knowledge, tag: MessageTag, edge: Option<(usize, usize)>) -> ViewRecord<'static> {
+    ViewRecord {
         knowledge,
         kind: tag.kind,
         tag: Some(tag),

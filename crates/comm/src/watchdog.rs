@@ -15,7 +15,7 @@ use fednmf_base::warning::{say, warn};
 
 use super::transport;
 
-/// The limit of a run that names none.
+/// The limit of a run that does not set one.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 /// The limit of the last run.
@@ -49,17 +49,17 @@ fn mark() -> MutexGuard<'static, Marks> {
 
 /// An activity that lasts until this is dropped; then the one before it goes on.
 #[derive(Debug)]
-pub struct During {
+pub struct ActivityGuard {
     before: Activity,
 }
 
-impl During {
+impl ActivityGuard {
     fn new(activity: Activity) -> Self {
-        During { before: std::mem::replace(&mut mark().activity, activity) }
+        ActivityGuard { before: std::mem::replace(&mut mark().activity, activity) }
     }
 }
 
-impl Drop for During {
+impl Drop for ActivityGuard {
     fn drop(&mut self) {
         mark().activity = self.before;
     }
@@ -67,7 +67,7 @@ impl Drop for During {
 
 /// Does `f`, which is this rank's own work.
 pub fn working<R>(phase: &'static str, f: impl FnOnce() -> R) -> R {
-    let _during = During::new(Activity::Working(phase));
+    let _during = ActivityGuard::new(Activity::Working(phase));
     f()
 }
 
@@ -78,11 +78,11 @@ pub fn waiting<R>(kind: &'static str, f: impl FnOnce() -> R) -> R {
 }
 
 /// Waiting for other ranks begins.
-pub fn begin_waiting(kind: &'static str) -> During {
-    During::new(Activity::Waiting(kind))
+pub fn begin_waiting(kind: &'static str) -> ActivityGuard {
+    ActivityGuard::new(Activity::Waiting(kind))
 }
 
-/// The rank enters `phase`, which is its activity whenever no other is reported.
+/// Sets the rank's phase, which is its activity whenever no other is reported.
 pub fn enter(phase: &'static str) {
     mark().activity = Activity::Working(phase);
 }
@@ -138,11 +138,11 @@ impl Watchdog {
         Ok(Watchdog { over, thread })
     }
 
-    /// Watches this rank while it waits for the others to end, with the limit of the run before.
+    /// Watches this rank while it waits for the others at shutdown, with the limit of the previous run.
     ///
     /// # Errors
     /// If the system refuses the thread.
-    pub fn of_the_end(rank: usize) -> std::io::Result<Watchdog> {
+    pub fn for_shutdown(rank: usize) -> std::io::Result<Watchdog> {
         enter("ending");
         let limit = *LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
         Watchdog::start(rank, limit)
@@ -175,7 +175,7 @@ fn message(rank: usize, quiet: Duration, marks: &Marks, limit: Option<Duration>)
     format!("rank {rank} has made no progress for {seconds} s: {activity}, after iteration {iteration}; {end}")
 }
 
-/// Ends the job while another thread may hang inside the MPI library, which then may not answer either.
+/// Ends the job although another thread may hang inside the MPI library, which may then not respond either.
 fn end() -> ! {
     const GRACE: Duration = Duration::from_secs(3);
     std::thread::spawn(|| {

@@ -9,7 +9,7 @@ use fednmf_linalg::{Block, Csr, CsrMatrix, Dense, Order, Real, large_pages};
 
 use crate::layout::Tile;
 
-/// A block of this rank, as long as its values can be changed.
+/// A block of this rank while its values can still be changed.
 pub enum LocalBlock<T: Real> {
     Dense(Dense<T>),
     Sparse(CsrMatrix<T>),
@@ -139,7 +139,7 @@ enum Storage<T: Real> {
 /// Zeros in the stored shape of a tile.
 pub fn zeros<T: Real>(tile: &Tile) -> Array2<T> {
     let (rows, cols) = tile.stored_shape();
-    Order::Rows.zeros(rows, cols)
+    Order::RowMajor.zeros(rows, cols)
 }
 
 impl<T: Real> TileBuilder<T> {

@@ -11,7 +11,7 @@ pub type Ends = [f64; 2];
 /// Where there is no value.
 pub const NO_ENDS: Ends = [f64::NEG_INFINITY; 2];
 
-/// What is known of some values.
+/// Range and missing values of some entries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     /// Without those that are NaN.
@@ -29,7 +29,7 @@ impl<T: Real> WithSimd for EndsOf<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Ends {
         let (vectors, rest) = T::vectors::<S>(self.0);
-        // Several vectors of either, so that none has to wait for the one before.
+        // Several vectors for each, so that none has to wait for the previous one.
         let mut most = [T::splat_v(simd, T::neg_infinity()); 4];
         let mut least = [T::splat_v(simd, T::infinity()); 4];
         let mut widen = |at: usize, v: T::Vector<S>| {

@@ -13,7 +13,7 @@ pub struct Header {
     pub sparse: bool,
     /// Number of stored entries, if the header declares it.
     pub stored: Option<u64>,
-    /// What the entries are; of several files what needs the most precision.
+    /// Element type of the entries; for several files, the one that needs the highest precision.
     pub values: Values,
     /// `MatrixMarket coordinate real general`, `npy <f8, C order`, …
     pub format: String,
@@ -23,7 +23,7 @@ pub struct Header {
     pub labels: Option<Labels>,
     /// What was concluded about tables in text that the user should know, with the name of the file.
     pub notes: Vec<String>,
-    /// What may have been misread in them, likewise.
+    /// Ambiguities in them, with the name of the file.
     pub warnings: Vec<String>,
     /// The items that are the columns (rows, where transposed), if these are transactions.
     pub items: Option<Range<u64>>,
@@ -31,7 +31,7 @@ pub struct Header {
     pub image: Option<(usize, usize)>,
 }
 
-/// What a table in text turned out to have.
+/// The labels found in a text table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Labels {
     /// Whether the first line names the columns.

@@ -10,7 +10,7 @@ use crate::Loaded;
 use crate::assemble::LocalBlock;
 use crate::header::Header;
 use crate::layout::Layout;
-use crate::loaded::check_any;
+use crate::loaded::check_nonzero;
 use crate::policy::{EntryPolicy, position};
 use crate::split::PartySplit;
 use crate::statistics::Statistics;
@@ -140,7 +140,7 @@ impl<T: Real> Loaded<T> {
             }
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };
-        check_any::<T>(&statistics)?;
+        check_nonzero::<T>(&statistics)?;
         let header = Header {
             rows,
             cols,

@@ -20,7 +20,7 @@ pub struct Loaded<T: Real> {
     pub duplicates: u64,
     /// Zeros that the input stores; where each party has its file, those of this rank's.
     pub stored_zeros: u64,
-    /// How the matrix is cut: as was asked for, but for a grid that was chosen by the entries.
+    /// The layout: as requested, except that the grid may have been chosen by the entries.
     pub layout: Layout,
     /// What the ranks of each grid would exchange, where one was chosen.
     pub grids: Vec<GridTraffic>,
@@ -102,15 +102,15 @@ impl<T: Real> Loaded<T> {
     }
 }
 
-/// Refuses a matrix of zeros.
+/// Refuses a matrix whose entries are all zero.
 ///
 /// # Errors
 /// If it is one in the precision of the run.
-pub fn check_any<T: Real>(statistics: &Statistics) -> Result<()> {
+pub fn check_nonzero<T: Real>(statistics: &Statistics) -> Result<()> {
     if statistics.nonzeros > 0 {
         return Ok(());
     }
-    // Of entries that are too small nothing is left.
+    // Very small entries may have become zero in this precision.
     let (small, remedy) = match T::NAME {
         f64::NAME => ("", ""),
         _ => (", or too small for --precision f32", "; with --precision f64 small entries are kept"),
@@ -118,7 +118,7 @@ pub fn check_any<T: Real>(statistics: &Statistics) -> Result<()> {
     Err(Error::input(format!("all entries of the matrix are zero{small}: there is nothing to factorise{remedy}")))
 }
 
-/// What `--scale max` divides by.
+/// Checks the largest entry, by which `--scale max` divides.
 ///
 /// # Errors
 /// If nothing can be divided by the largest entry.

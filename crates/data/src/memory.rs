@@ -1,5 +1,5 @@
-//! Whether what a command has to hold fits into memory, checked before anything is allocated: the system would otherwise
-//! end the process long after its start, without a word.
+//! Checks whether the data structures of a command fit into memory, before anything is allocated. Otherwise the system
+//! would kill the process long after its start, without a message.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use fednmf_comm::Communicator;
 
 use crate::messages::MEMORY;
 
-/// Bytes that no node has.
+/// More bytes than any node has.
 const UNLIMITED: f64 = 1e15;
 
 /// What the ranks of a node need, and what it has.
@@ -76,7 +76,7 @@ pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
 /// The nodes of all ranks, the same on each of them. `need` is a lower bound of what this rank will hold, in bytes;
 /// `limit` replaces what is free on a node. Collective.
 pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
-    // Other owners need not know the machine.
+    // Other owners need not know the machine's name.
     let node = match comm.has_owners() {
         true => (String::new(), comm.name_of(comm.rank())),
         false => (boot(), host::name().unwrap_or_else(|| "this machine".into())),
@@ -85,7 +85,7 @@ pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     let own = (node, need, limit.map_or_else(free, |limit| limit as f64).min(UNLIMITED).floor());
     // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
     let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
-    // Nodes may share a name, but not a start of the system.
+    // Nodes may have equal names, but not equal boot ids.
     let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
     for (name, need, free) in all {
         let node = nodes.entry(name).or_insert((0.0, UNLIMITED, 0));
@@ -97,7 +97,7 @@ pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
 }
 
-/// A number drawn when this node's system started.
+/// The boot id of this node.
 fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }

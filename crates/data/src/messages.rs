@@ -5,7 +5,7 @@ use fednmf_comm::{MessageTag, Payload};
 pub const ENTRIES: MessageTag = MessageTag::new("load entries", Payload::Data);
 pub const COUNTS: MessageTag = MessageTag::new("load counts", Payload::Control);
 pub const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Control);
-/// What each rank will need, and what its node has.
+/// Memory required by each rank and available on its node.
 pub const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Control);
 /// Names of rows and columns on their way to rank 0's output.
 pub const NAMES: MessageTag = MessageTag::new("names for the output", Payload::Control);

@@ -77,7 +77,7 @@ pub struct Panels<T: Real> {
     reader: Option<Reader<T>>,
 }
 
-/// The thread that reads, as long as there is somebody to read for.
+/// The reading thread, which runs as long as it has a receiver.
 struct Reader<T: Real> {
     empty: Sender<LocalBlock<T>>,
     filled: Receiver<Result<Filled<T>>>,
@@ -206,7 +206,7 @@ impl<T: Real> Panels<T> {
     fn end(&mut self) {
         if let Some(Reader { empty, filled, thread }) = self.reader.take() {
             drop((empty, filled));
-            // Its panic has ended the program.
+            // A panic of the thread has already ended the program.
             let _ = thread.join();
         }
     }
@@ -230,7 +230,7 @@ fn exchange<T: Real>(block: &mut Block<T>, panel: LocalBlock<T>) -> LocalBlock<T
     }
 }
 
-/// What the thread does: fills memory with the next panel until there is none, or an error has been handed over.
+/// The body of the thread: fills buffers with the next panel until there is no buffer, or an error has been passed on.
 fn read<T: Real>(
     source: &dyn RowSource<T>,
     rows: &[Range<usize>],

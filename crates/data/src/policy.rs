@@ -9,7 +9,7 @@ use fednmf_linalg::simd::dispatch;
 
 use crate::ends::Span;
 
-/// What a user can do about entries that are missing or NaN where they are refused.
+/// How a user can handle missing or NaN entries that are refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NanRemedy {
     /// The command can leave them out.
@@ -17,7 +17,7 @@ pub enum NanRemedy {
     LeaveOut,
     /// These words name methods that can.
     OtherMethods(&'static str),
-    /// The command has no place for them.
+    /// The command cannot handle them.
     FillIn,
     /// They are among the marks of missing entries.
     Mark,
@@ -48,7 +48,8 @@ pub struct EntryPolicy {
 }
 
 impl EntryPolicy {
-    /// The entry in the precision of the run. No reason contains the value: errors of one party's file reach the others.
+    /// Converts an entry to the precision of the run. No reason contains the value, because errors of one party's file
+    /// reach the others.
     ///
     /// # Errors
     /// The reason why it is refused, as a predicate: "is …".
@@ -92,7 +93,7 @@ impl EntryPolicy {
     }
 }
 
-/// Entries of which it is known only together whether one of them is refused.
+/// Size of the blocks that are checked as a whole.
 const BLOCK: usize = 1024;
 
 /// The number of the first block with a refused entry.

@@ -16,10 +16,10 @@ pub fn upper_quantile<I: Iterator<Item = f64>>(
     q: f64,
     (m, n): (usize, usize),
 ) -> Result<f64> {
-    // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact.
+    // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact in floating point.
     let most = ((1.0 - q) * (m as f64 * n as f64) * (1.0 + 1e-12)).floor() as u64;
-    // Positive numbers sort like their bits. The largest number that too many entries reach is found digit by digit; the
-    // result is the next larger number.
+    // Positive numbers sort like their bits. The search finds, digit by digit, the largest number that too many entries
+    // reach; the result is the next larger number.
     let (mut prefix, mut above) = (0u64, 0u64);
     for shift in (0..64 / DIGIT).rev().map(|digit| digit * DIGIT) {
         let mut counts = vec![0u64; 1 << DIGIT];

@@ -76,8 +76,8 @@ impl<'a, T> From<Vec<Piece<'a, T>>> for State<'a, T> {
 }
 
 impl<T> State<'_, T> {
-    /// Adds what `owner` keeps beside its matrices. Floats come back bit by bit if they are finite; use an `Option`
-    /// where they may not be.
+    /// Adds what `owner` stores in addition to its matrices. Finite floats are restored bit by bit; use an `Option` for
+    /// values that may not be finite.
     #[must_use]
     pub fn with(mut self, owner: Owner, scalars: &impl Serialize) -> Self {
         let value = serde_json::to_value(scalars).expect("the state of a method has text keys only");
@@ -113,9 +113,9 @@ pub trait SavedState<T>: ReadRows<T> {
     /// If the owner's file is missing or damaged.
     fn scalars(&self, owner: Owner) -> Result<Value>;
 
-    /// Whether the parties' state is as old as the shared one. That of a party that was lost while the others went on
-    /// is older.
-    fn is_of_one_moment(&self) -> bool {
+    /// Whether shared and party state come from the same iteration. The state of a party that was lost while the others
+    /// continued is older.
+    fn is_consistent(&self) -> bool {
         true
     }
 }

@@ -30,7 +30,7 @@ pub struct Statistics {
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
     /// format, dense or sparse, in any order.
-    /// Of all entries; 0 for data of parties, whose fingerprints stay with them ([`Statistics::of_parties`]).
+    /// Over all entries; 0 for data of parties, whose fingerprints stay with them ([`Statistics::of_parties`]).
     pub checksum: u64,
 }
 
@@ -62,7 +62,7 @@ fn largest_of_all(ends: Ends) -> Result<f64> {
     magnitude(ends, |largest| format!("the largest entry is {largest:e}"))
 }
 
-/// Completes the tallies of blocks, and returns the ends of all their values.
+/// Completes the tallies of blocks, and returns the extremes of all their values.
 fn completed<T: Real>(blocks: &[LocalBlock<T>], tallies: &mut [Tally]) -> Ends {
     blocks.iter().zip(tallies).fold(NO_ENDS, |ends, (block, tally)| {
         tally.complete(block.entries());
@@ -149,13 +149,13 @@ impl Statistics {
         });
         let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;
         let parties_only = PartyCommunicator::new(comm.clone());
-        // A single party has nobody to hide its figures from.
+        // A single party has no other party to hide its statistics from.
         let mut sums = if masked && parties.count > 1 {
             PartySum::masked(&parties_only, parties, 0)?
         } else {
             PartySum::plain(&parties_only, parties)
         };
-        // Each term is rounded to f64, so that the sum tells no more of it than that.
+        // Each term is rounded to f64, so that the sum reveals no more of it than that.
         let total = sums.sum_words(&parties_only, STATISTICS, 2 * wide::WORDS + 1, |place, words| {
             let Totals { sum, norm2, nonzeros, .. } = &own[place];
             let (first, rest) = words.split_at_mut(wide::WORDS);

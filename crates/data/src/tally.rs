@@ -1,6 +1,6 @@
-//! Totals of a block that begin before all of its entries are there: of each piece while it is still in cache. The scale of
-//! the sums depends on the largest entry of all, of which only the largest so far is known; what was summed before it rose
-//! is summed again at the end.
+//! Totals of a block that start before all its entries are there: each piece is added while it is still in cache. The
+//! scale of the sums depends on the largest entry of all, of which only the largest so far is known. Pieces summed
+//! before it increased are summed again at the end.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::ends::{Ends, NO_ENDS, Span, joined, largest_magnitude};
 use crate::layout::Tile;
 use crate::totals::Totals;
 
-/// Bytes of values that are added at once, or again if the scale is not for them.
+/// Bytes of values that are added at once, or added again if the scale has changed.
 const PIECE: usize = 256 << 10;
 
 /// Ends and totals of the stored values of one block.
@@ -54,7 +54,7 @@ impl Tally {
         span
     }
 
-    /// Begins the sums anew unless they have the scale for values of at most this magnitude.
+    /// Resets the sums unless their scale suits values of at most this magnitude.
     fn scale(&mut self, largest: f64) {
         if !self.totals.scaled_for(largest) {
             self.totals = Totals::new(largest);

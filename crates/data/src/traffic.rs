@@ -14,16 +14,16 @@ use fednmf_comm::{Communicator, even_part};
 use crate::layout::{Cuts, Layout};
 use crate::messages::{COUNTS, ENTRIES};
 
-/// What a grid's ranks exchange of one factor, in one direction and once; a gather and a sum move the same rows.
+/// The traffic of one factor on a grid, in one direction and once; a gather and a sum exchange the same rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct SideTraffic {
     /// Ranks that share the rows of a block.
-    pub sharers: usize,
-    /// Rows of its block that a rank does not own, at most: what it receives if all rows travel.
+    pub group_size: usize,
+    /// Maximum number of rows of its block that a rank does not own: what it receives if all rows are sent.
     pub lacking: u64,
-    /// Rows that the busiest rank sends or receives if those alone travel that blocks touch.
+    /// Rows that the busiest rank sends or receives if only referenced rows are sent.
     pub touched: u64,
-    /// Messages that these need, of the rank that has most.
+    /// Messages of the rank that has most, if only referenced rows are sent.
     pub messages: u64,
     /// The same of all ranks together, each row and message counted once.
     pub all_touched: u64,
@@ -41,13 +41,13 @@ pub struct GridTraffic {
     pub v: SideTraffic,
 }
 
-/// Chooses one of several grids, by its index. All ranks call it with the same numbers and must decide alike.
+/// Chooses one of several grids, by its index. All ranks call it with the same numbers and must make the same choice.
 pub type GridChooser<'a> = &'a dyn Fn(&[GridTraffic]) -> usize;
 
 /// Passes the row and the column of each entry that this rank has read, in the matrix's own coordinates.
 pub type Places<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
-/// Rows of a factor that one rank has and another one's block touches.
+/// Rows of a factor that one rank owns and another rank's block references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Transfer {
     pub owner: usize,
@@ -58,7 +58,7 @@ pub struct Transfer {
 /// Pairs that a rank sends at once.
 const ROUND: usize = 1 << 17;
 
-/// Where a sparse matrix has entries, as finely as grids of a number of ranks can tell apart.
+/// The positions of a sparse matrix's entries, at the resolution that the grids of a number of ranks need.
 pub struct EntryPattern {
     /// Entries in each row and each column.
     pub counts: (Vec<u64>, Vec<u64>),
@@ -112,9 +112,9 @@ impl EntryPattern {
             let of = |which: usize| &sums[which * ranks..(which + 1) * ranks];
             let most = |which: usize| of(which).iter().copied().max().unwrap_or(0);
             let Cuts { rows, cols } = cuts(&self.counts, (pr, pc));
-            let side = |blocks: &[Range<usize>], sharers: usize, first: usize| SideTraffic {
-                sharers,
-                lacking: blocks.iter().map(|block| (block.len() - block.len() / sharers) as u64).max().unwrap_or(0),
+            let side = |blocks: &[Range<usize>], group_size: usize, first: usize| SideTraffic {
+                group_size,
+                lacking: blocks.iter().map(|block| (block.len() - block.len() / group_size) as u64).max().unwrap_or(0),
                 touched: most(first).max(most(first + 1)),
                 messages: most(first + 2).max(most(first + 3)),
                 all_touched: of(first).iter().sum(),
@@ -145,7 +145,7 @@ fn parts(cuts: &[Range<usize>]) -> Vec<u32> {
     cuts.iter().enumerate().flat_map(|(part, lines)| std::iter::repeat_n(part as u32, lines.len())).collect()
 }
 
-/// Leaves out pairs that come again: entries of a line that follow one another are mostly in the same part.
+/// Removes consecutive duplicates: consecutive entries of a line are mostly in the same part.
 struct Once {
     last: Vec<u32>,
 }
@@ -233,13 +233,13 @@ impl Pairs {
         self.of_ranks.partition_point(|lines| lines.end <= line)
     }
 
-    /// Who owns the own lines where each block of lines is shared by `sharers` ranks.
-    fn sources(&self, blocks: &[Range<usize>], sharers: usize) -> impl Iterator<Item = Source> {
+    /// Who owns the own lines where each block of lines is shared by `group_size` ranks.
+    fn sources(&self, blocks: &[Range<usize>], group_size: usize) -> impl Iterator<Item = Source> {
         let here = |lines: &Range<usize>| lines.start.max(self.own.start) < lines.end.min(self.own.end);
         let blocks = blocks.iter().enumerate().filter(move |(_, lines)| here(lines));
         let sources = blocks.flat_map(move |(block, lines)| {
-            (0..sharers).map(move |owner| {
-                let share = even_part(lines.len(), sharers, owner);
+            (0..group_size).map(move |owner| {
+                let share = even_part(lines.len(), group_size, owner);
                 Source { block, owner, lines: lines.start + share.start..lines.start + share.end }
             })
         });
@@ -247,9 +247,9 @@ impl Pairs {
     }
 
     /// Calls `f` with the sharers other than the owner whose blocks touch the own lines of a source, for each line.
-    fn needed(&self, source: &Source, sharers: usize, mut f: impl FnMut(usize)) {
+    fn needed(&self, source: &Source, group_size: usize, mut f: impl FnMut(usize)) {
         // Parts of the other dimension in the block of one sharer.
-        let finest = self.parts / sharers;
+        let finest = self.parts / group_size;
         for line in source.lines.start.max(self.own.start)..source.lines.end.min(self.own.end) {
             let at = (line - self.own.start) * self.width;
             let mut last = source.owner;
@@ -263,20 +263,20 @@ impl Pairs {
         }
     }
 
-    /// Adds what the ranks exchange of the own lines where `blocks` of lines are each shared by `sharers` ranks, of which
+    /// Adds what the ranks exchange of the own lines where `blocks` of lines are each shared by `group_size` ranks, of which
     /// `rank(block, sharer)` is one: to `sums`, rows received and sent and messages received and sent, by rank.
     /// Collective.
     fn add(
         &self,
         comm: &Communicator,
-        (blocks, sharers): (&[Range<usize>], usize),
+        (blocks, group_size): (&[Range<usize>], usize),
         rank: &dyn Fn(usize, usize) -> usize,
         sums: &mut [u64],
     ) {
-        if sharers == 1 {
+        if group_size == 1 {
             return;
         }
-        let width = sharers.div_ceil(8);
+        let width = group_size.div_ceil(8);
         let mut outgoing = vec![Vec::<u8>::new(); comm.size()];
         let mut open = None;
         let finish = |sums: &mut [u64], source: &Source, needs: &[u8]| {
@@ -285,9 +285,9 @@ impl Pairs {
                 sums[3 * self.parts + rank(source.block, source.owner)] += 1;
             }
         };
-        for source in self.sources(blocks, sharers) {
+        for source in self.sources(blocks, group_size) {
             let mut needs = vec![0u8; width];
-            self.needed(&source, sharers, |sharer| {
+            self.needed(&source, group_size, |sharer| {
                 sums[rank(source.block, sharer)] += 1;
                 sums[self.parts + rank(source.block, source.owner)] += 1;
                 needs[sharer / 8] |= 1 << (sharer % 8);
@@ -314,14 +314,14 @@ impl Pairs {
     fn transfers(
         &self,
         comm: &Communicator,
-        (blocks, sharers): (&[Range<usize>], usize),
+        (blocks, group_size): (&[Range<usize>], usize),
         rank: &dyn Fn(usize, usize) -> usize,
     ) -> Vec<Transfer> {
         let mut all = BTreeMap::<(usize, usize), u64>::new();
-        if sharers > 1 {
-            for source in self.sources(blocks, sharers) {
+        if group_size > 1 {
+            for source in self.sources(blocks, group_size) {
                 let owner = rank(source.block, source.owner);
-                self.needed(&source, sharers, |sharer| {
+                self.needed(&source, group_size, |sharer| {
                     *all.entry((owner, rank(source.block, sharer))).or_default() += 1
                 });
             }

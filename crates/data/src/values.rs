@@ -1,4 +1,4 @@
-//! What the entries of an input are, as far as it decides which precision holds them.
+//! The element type of an input, as far as it determines the required precision.
 
 use serde::{Deserialize, Serialize};
 

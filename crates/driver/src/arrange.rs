@@ -52,8 +52,8 @@ impl FactorScale {
     }
 }
 
-/// The factors U and V by descending weight ‖u_k‖‖v_k‖, and to the asked scale; `None` if they stay as they are. All pieces must
-/// be shared, each row the contribution of one rank. Collective.
+/// The factors U and V, sorted by descending weight ‖u_k‖‖v_k‖ and scaled as requested; `None` if they stay as they
+/// are. All pieces must be shared, each row contributed by one rank. Collective.
 pub fn arrange<T: Real>(
     comm: &Communicator,
     scale: FactorScale,

@@ -70,7 +70,7 @@ pub fn reserve(
     });
     comm.agree_on_error(reserved).inspect_err(|_| {
         for (path, run, before, is_new) in done {
-            // What cannot be withdrawn stays reserved: too little is left then, never too much.
+            // A reservation that cannot be withdrawn stays: then too little is left, never too much.
             let _ = withdraw(&path, &run, before, is_new);
         }
     })
@@ -90,7 +90,7 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
     Ok(())
 }
 
-/// Notes what the run has spent. Collective.
+/// Records what the run has spent. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file cannot be written.

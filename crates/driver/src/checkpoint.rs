@@ -69,19 +69,19 @@ fn affordable(since: f64, run: f64, spent: f64, cost: f64) -> bool {
 pub struct Checkpointer<T: Real> {
     comm: Communicator,
     checkpoint: Option<Checkpoint>,
-    /// What a resumed run must agree on.
+    /// What a resumed run must have in common with this one.
     identity: Map<String, Value>,
     schedule: Schedule,
     /// Why the last checkpoint could not be written, if so.
-    pub unsaved: Option<Error>,
-    /// Whether the last good factors have an output to go to.
+    pub checkpoint_error: Option<Error>,
+    /// Whether there is an output for the last good factors.
     remembers: bool,
     last_good: Option<LastGood<T>>,
     /// Of the hosted parties' data.
     fingerprints: Vec<(usize, u64)>,
 }
 
-/// Factors with a finite error that was no worse than that of zeros or of the start.
+/// Factors with a finite error that is no worse than that of zero factors or of the start.
 pub struct LastGood<T: Real> {
     pub iteration: usize,
     pub measures: Measures,
@@ -128,7 +128,7 @@ impl<T: Real> Checkpointer<T> {
             checkpoint,
             identity,
             schedule,
-            unsaved: None,
+            checkpoint_error: None,
             remembers,
             last_good: None,
             fingerprints: Vec::new(),
@@ -185,7 +185,7 @@ impl<T: Real> Checkpointer<T> {
             checkpoint.save(&self.comm, &state, &attributes)
         });
         self.schedule.took(start.elapsed().as_secs_f64());
-        self.unsaved = match saved {
+        self.checkpoint_error = match saved {
             Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
                 if self.comm.reports() {
@@ -220,7 +220,7 @@ impl<T: Real> Checkpointer<T> {
         self.last_good = Some(LastGood { iteration, measures: measures.clone(), pieces });
     }
 
-    /// Frees the factors of the last good evaluation: the run came to its end.
+    /// Frees the factors of the last good evaluation, after the run has finished.
     pub fn forget(&mut self) {
         (self.last_good, self.remembers) = (None, false);
     }

@@ -1,4 +1,4 @@
-//! Checks of the settings, alone and against the data.
+//! Checks of the settings by themselves and against the data.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{CONTROL, Communicator};

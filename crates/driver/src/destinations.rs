@@ -1,5 +1,5 @@
-//! Outputs whose names something else has taken since the run began: hours may lie between the check of the names and the
-//! result, which is worth too much to be lost, and so is what it would replace.
+//! Outputs whose names have been taken since the run began. Hours may pass between the check of the names and the
+//! result, and neither the result nor the file that it would replace must be lost.
 
 use std::path::{Path, PathBuf};
 
@@ -58,13 +58,13 @@ fn no_longer_fits(path: &Path, shape: (usize, usize), run: &Run) -> Option<(Path
 }
 
 fn instead(path: &Path, why: &Error) -> (PathBuf, String) {
-    let free = targets::free_beside(path);
+    let free = targets::next_free_path(path);
     let message =
         format!("{} (this has changed during the run); the result is in {} instead", why.message, free.display());
     (free, message)
 }
 
-/// What rank 0 has found, or where each rank has an owner, what this one has found. Collective.
+/// The conflict found by rank 0 or, if each rank has an owner, by this rank. Collective.
 fn agree(comm: &Communicator, found: Option<(PathBuf, String)>) -> Option<(PathBuf, String)> {
     if comm.has_owners() { found } else { comm.broadcast_value(CONTROL, found) }
 }

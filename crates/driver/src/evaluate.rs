@@ -14,7 +14,7 @@ impl<T: Real> Driver<T> {
     pub(super) fn evaluate_if_due(&mut self) -> Result<Option<Stop>> {
         let (every, trajectory) = (self.limits.eval_every, &self.trajectory);
         let first = trajectory.evaluated_at.is_none();
-        // After an iteration that was broken off the factors are those of before.
+        // After an interrupted iteration, the factors are those before it.
         let again = trajectory.evaluated_at == Some(trajectory.iteration);
         if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {
             return Ok(None);
@@ -42,7 +42,7 @@ impl<T: Real> Driver<T> {
             return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")));
         }
         let first = *trajectory.first_error.get_or_insert(error);
-        // A method whose measure is not defined here, such as a divergence that is infinite, is watched by its error.
+        // If the leading measure is undefined here, such as an infinite divergence, the relative error is monitored.
         let now = loss(trajectory).unwrap_or(error);
         let first_loss = *trajectory.first_loss.get_or_insert(now);
         trajectory.best_loss = Some(trajectory.best_loss.map_or(now, |best| best.min(now)));
@@ -54,7 +54,7 @@ impl<T: Real> Driver<T> {
             return Ok(Some(Stop::TargetError));
         }
         let stalled = |tol: f64| before.is_some_and(|before| before - now < tol * first_loss);
-        Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.is_settled()).then_some(Stop::Tolerance))
+        Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.tolerance_applies()).then_some(Stop::Tolerance))
     }
 
     /// Writes the evaluation to trace and progress.

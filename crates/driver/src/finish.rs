@@ -46,7 +46,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         Ok(stop) => stop,
         Err(e) => {
             let _ = transcript::end(&run.settings, &comm, driver.algorithm.private_releases());
-            return Err(rescue(e, &run, &driver, &comm));
+            return Err(write_last_good(e, &run, &driver, &comm));
         }
     };
 
@@ -74,7 +74,7 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
         print_summary(&run, &end, &profile, driver.leading)?;
     }
-    if let Some(e) = driver.checkpointer.unsaved {
+    if let Some(e) = driver.checkpointer.checkpoint_error {
         let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
     }
@@ -133,7 +133,7 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
         .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 
-/// What has left a party without noise, from the ledger, in the words of the message table.
+/// Messages that left a party without noise, from the ledger, in the words of the message table.
 fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -> Vec<String> {
     let leaves = |spec: &&MessageSpec| {
         let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
@@ -161,13 +161,13 @@ fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Op
     all.into()
 }
 
-/// Who was lost while the others went on, if anybody was.
+/// The ranks that were lost while the others continued, if any.
 fn lost(trajectory: &Trajectory) -> Option<(String, Value)> {
     let all: Vec<Value> = trajectory.losses.iter().map(LostRank::json).collect();
     (!all.is_empty()).then(|| ("lost".to_string(), all.into()))
 }
 
-/// What a user should know about a result that looks like any other.
+/// Warnings about a result that looks normal.
 fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
     let mut all = Vec::new();
     let value = |measure: Measure| end[measure.key()].as_f64();
@@ -180,7 +180,7 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
             run.settings.k
         ));
     }
-    // UV' = 0 has error 1.
+    // The zero product has relative error 1.
     let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
     if run.settings.method.groups().is_regularized() && nothing_left {
         all.push(
@@ -275,7 +275,7 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
 /// Collective if the error is known everywhere.
-fn rescue<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
+fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
     let (true, Some(path), Some(good)) = (error.everywhere, &run.settings.output, driver.checkpointer.last_good())
     else {
         return error;

@@ -30,7 +30,7 @@ pub fn choice<T: Real>(settings: &Settings, sparse: bool, layout: &Layout, comm:
     })
 }
 
-/// What was counted of each grid, for the trace.
+/// The counts of each grid, for the trace.
 pub fn counted(choice: &GridChoice, grids: &[GridTraffic]) -> Value {
     let of_grid = |grid: &GridTraffic| {
         let exchange = |side| json!(choice.of_side(side).map(|(how, _)| how));
@@ -42,7 +42,7 @@ pub fn counted(choice: &GridChoice, grids: &[GridTraffic]) -> Value {
     grids.iter().map(of_grid).collect()
 }
 
-/// Says so where the nonzeros led to another grid than the size.
+/// A note if the nonzeros led to a grid other than the one by size.
 pub fn note(choice: &GridChoice, grids: &[GridTraffic], taken: &Layout) -> Option<String> {
     let of = |shape: (usize, usize)| grids.iter().find(|grid| (grid.pr, grid.pc) == shape);
     let (usual, taken) = (of(choice.by_size)?, of(taken.parts())?);

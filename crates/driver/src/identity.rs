@@ -1,4 +1,4 @@
-//! What a run and its checkpoint must have in common for one to go on from the other.
+//! The parameters that a run and its checkpoint must have in common for a resume.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub fn of<T: Real>(
     parties: Parties,
     split: Option<&str>,
 ) -> Map<String, Value> {
-    let mut identity = settings.deciding();
+    let mut identity = settings.result_parameters();
     identity.insert("m".into(), loaded.header.rows.into());
     identity.insert("n".into(), loaded.header.cols.into());
     identity.insert("split".into(), split.into());
@@ -41,7 +41,7 @@ pub fn of<T: Real>(
     identity
 }
 
-/// What decides beside the options which entries a run leaves out.
+/// What determines, in addition to the options, which entries a run excludes.
 pub fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
     let mut all = Map::new();
     all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
@@ -64,7 +64,7 @@ pub fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<Str
     digests.map(|(name, digest)| (name.to_string(), digest.into())).collect()
 }
 
-/// A hash of the data; null for private data, of which even a hash tells something.
+/// A hash of the data; null for private data, about which even a hash reveals something.
 pub fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
     if settings.description().partition.is_private() {
         return Value::Null;
@@ -127,7 +127,8 @@ fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> 
     }
 }
 
-/// Refuses to replace a checkpoint of another run, and warns of replacing one of this run. Rank 0 checks.
+/// Refuses to replace a checkpoint of another run, and prints a warning before replacing one of this run. Rank 0
+/// checks.
 pub fn check_replaced(
     settings: &Settings,
     comm: &Communicator,

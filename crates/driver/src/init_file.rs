@@ -38,7 +38,7 @@ impl Initial {
         matrix: &Names,
         comm: &Communicator,
     ) -> Result<Self> {
-        // A mistyped word looks like a file that is not there.
+        // A mistyped keyword looks like a file that does not exist.
         let no_such_word = path.extension().is_none() && !path.exists();
         let hint =
             if no_such_word { ", or give auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed" } else { "" };
@@ -90,7 +90,7 @@ fn was_transposed(stored: &Stored) -> Option<bool> {
     found.as_bool().or_else(|| found.as_u64().map(|number| number != 0))
 }
 
-/// Whether the run that made the factors held out all entries that this one holds out.
+/// Whether the run that made the factors held out all entries that this run holds out.
 fn has_left_out(stored: &Stored, args: &MissingArgs, seed: u64, reordered: bool) -> bool {
     let missing = args.missing.marks();
     if args.holdout == 0.0 && missing.is_none() {
@@ -103,7 +103,7 @@ fn has_left_out(stored: &Stored, args: &MissingArgs, seed: u64, reordered: bool)
     same && (args.holdout == 0.0 || share == args.holdout && seeded && !reordered)
 }
 
-/// What to tell the user where the factors are those of a matrix in another unit.
+/// A warning if the factors belong to a matrix in another unit.
 fn other_scale(stored: &Stored, scale: Scale) -> Option<&'static str> {
     let was_divided = parameter(stored, "scale")? == "max";
     match (was_divided, scale == Scale::None) {

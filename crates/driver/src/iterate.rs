@@ -1,4 +1,5 @@
-//! The loop: iterate to the next point at which something is due, evaluate, save, decide. Ranks meet only there.
+//! The main loop: iterates to the next point at which something is due, evaluates, saves, decides. Ranks synchronise
+//! only there.
 
 use std::time::{Duration, Instant};
 
@@ -85,13 +86,13 @@ pub struct Trajectory {
     pub(super) first_loss: Option<f64>,
     pub(super) best_loss: Option<f64>,
     saved_at: usize,
-    /// Merges whose order is already in the trace.
+    /// Merges whose order has already been written to the trace.
     pub(super) merges_traced: usize,
-    /// The ranks that were lost while the others went on.
+    /// The ranks that were lost while the others continued.
     pub(super) losses: Vec<LostRank>,
 }
 
-/// A rank that was lost, and when that was noticed.
+/// A lost rank, and when the loss was detected.
 #[derive(Debug, Clone)]
 pub struct LostRank {
     pub loss: Loss,
@@ -182,7 +183,7 @@ pub struct Driver<T: Real> {
     pub algorithm: Box<dyn Algorithm<T>>,
     pub trajectory: Trajectory,
     pub limits: Limits,
-    /// The measure that progress leads with.
+    /// The leading measure of the progress display.
     pub leading: Measure,
     /// `None`: signals keep their default action.
     pub signals: Option<Signals>,
@@ -193,7 +194,8 @@ pub struct Driver<T: Real> {
     pub view: Option<Viewing>,
 }
 
-/// What rank 0's clock and everybody's signals say between two blocks of iterations; equal on all ranks.
+/// The agreement of all ranks between two blocks of iterations, from rank 0's clock and all ranks' signals; equal on
+/// all ranks.
 struct Verdict {
     /// 0: none.
     signal: usize,
@@ -203,7 +205,7 @@ struct Verdict {
     block: usize,
 }
 
-/// About how often ranks agree on whether to stop, in seconds: how long a signal or a time limit may wait.
+/// Target interval of these agreements, in seconds: how long a signal or a time limit may wait.
 const INTERVAL: f64 = 0.25;
 
 impl<T: Real> Driver<T> {
@@ -232,7 +234,7 @@ impl<T: Real> Driver<T> {
         while stop.is_none() && self.trajectory.iteration < self.limits.max_iters {
             let left = self.limits.time_limit.map(|limit| (limit - self.trajectory.seconds_here()).clamp(0.0, 1e9));
             let deadline = left.map(|left| Instant::now() + Duration::from_secs_f64(left));
-            // One clock decides.
+            // Only the root's clock decides.
             interrupt.set_deadline(deadline.filter(|_| self.comm().is_root()));
             let seconds_per_iteration = self.advance(block)?;
             let verdict = self.agree(seconds_per_iteration);
@@ -297,8 +299,8 @@ impl<T: Real> Driver<T> {
     /// One small all-reduce: rank 0's clock, and whether any rank has caught a signal.
     fn agree(&self, seconds_per_iteration: f64) -> Verdict {
         let comm = self.comm();
-        // The state in which the others go on must not be lost: who is lost may come back to it, and to no earlier one,
-        // whose sums would be repeated over more parties.
+        // The state in which the others continue must be saved: a lost rank may come back to this state, and to no
+        // earlier one, whose sums would be repeated over more parties.
         let newly_lost = comm.losses().len() > self.trajectory.losses.len();
         let save = f64::from(u8::from(newly_lost && self.checkpointer.has_checkpoint()));
         let mut words = [self.signals.as_ref().map_or(0, Signals::last) as f64, 0.0, save, 0.0];
@@ -310,12 +312,12 @@ impl<T: Real> Driver<T> {
         }
         comm.max(CONTROL, &mut words);
         let [signal, time_is_up, save, block] = words;
-        // Without rank 0, if it is lost just now, there is none.
+        // If rank 0 has just been lost, there is no block size.
         let block = (block as usize).max(1);
         Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block }
     }
 
-    /// Writes to the trace who was lost.
+    /// Records new losses in the trace.
     fn note_losses(&mut self) -> Result<()> {
         let trajectory = &mut self.trajectory;
         for loss in self.comm.losses().into_iter().skip(trajectory.losses.len()) {
@@ -366,7 +368,7 @@ impl<T: Real> Driver<T> {
             self.evaluate()?;
         }
         let Trajectory { iteration, saved_at, .. } = self.trajectory;
-        if saved_at != iteration || iteration == 0 || self.checkpointer.unsaved.is_some() {
+        if saved_at != iteration || iteration == 0 || self.checkpointer.checkpoint_error.is_some() {
             self.save()?;
         }
         Ok(())

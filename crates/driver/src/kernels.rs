@@ -12,15 +12,15 @@ use super::settings::Settings;
 /// The key of the chosen kernels in trace and checkpoint.
 pub const USED: &str = "kernels_used";
 
-/// The kernels of this run: those asked for; on resume those of the checkpoint, since the others round differently; else
-/// by the processor of rank 0, never by a clock. Collective.
+/// The kernels of this run: the requested ones; on resume those of the checkpoint, because others round differently;
+/// otherwise by the processor of rank 0, never by a clock. Collective.
 pub fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> ProductKernels {
     if let Some(kernel) = settings.kernel {
         return kernel.into();
     }
     if resuming {
         let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
-        // The resume itself reports a checkpoint that cannot be read.
+        // An unreadable checkpoint is reported by the resume itself.
         let found = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| named(&all));
         if let Some([mul, tmul]) = comm.broadcast_value(CONTROL, found) {
             return ProductKernels { mul: kernel(mul), tmul: kernel(tmul) };
@@ -30,8 +30,8 @@ pub fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> Produ
     suited(comm.broadcast_value(CONTROL, vendor).as_deref()).into()
 }
 
-/// The kernel for processors of a vendor: MKL on Intel's own. On AMD's our loops were ahead in most cases measured
-/// (`bench/roofline.rs`), and MKL takes others for unknown ones.
+/// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere. On AMD, native kernels were
+/// faster in most cases measured (`bench/roofline.rs`), and MKL selects other code for unknown vendors.
 pub fn suited(vendor: Option<&str>) -> ProductKernel {
     kernel(vendor == Some("GenuineIntel"))
 }

@@ -55,7 +55,7 @@ pub use iterate::{Driver, Limits, Observer, Stop, Trajectory};
 /// On wrong input (on all ranks alike), or if the run fails.
 pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
     let done = start(settings, comm);
-    // A run that failed has not ended its record.
+    // A failed run has not ended its recording.
     comm.end_view();
     done
 }
@@ -66,7 +66,7 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     comm.agree_on_error(linalg::start_threads(settings.threads))?;
-    // Before a transcript and its key are made.
+    // Before a transcript and its key are created.
     let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
     // A site has locked its files before it met the others.
     let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(settings) } else { Ok(Vec::new()) };
@@ -100,7 +100,7 @@ fn run_in<T: Precision>(
     };
     let threshold = run.settings.method.groups().threshold.and_then(|group| group.secure_threshold.as_ref().copied());
     if let Some(least) = threshold {
-        comm.go_on_without_lost(least);
+        comm.continue_without_lost(least);
     }
     watchdog::enter("iterating");
     let iterated = driver.iterate();

@@ -19,7 +19,7 @@ use super::report;
 use super::settings::Settings;
 use crate::trace::Trace;
 
-/// Where factors go, and what becomes known of their names.
+/// Where factors are written, and what is known of their names.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
     pub path: &'a Path,
@@ -121,7 +121,7 @@ fn private_names(input: &InputSpec, hosted: &[(usize, Range<usize>)]) -> BTreeMa
 /// If the file is not one to add factors to, or has another shape or other names.
 pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations) -> Result<(bool, Vec<String>)> {
     let shown = path.display();
-    let (observations, variables) = matrices::shape_to_add_to(path).map_err(|e| e.at("--add-to"))?;
+    let (observations, variables) = matrices::appendable_shape(path).map_err(|e| e.at("--add-to"))?;
     let turned = match ((m, n) == (observations, variables), (n, m) == (observations, variables)) {
         (true, true) => annotations.transposed,
         (true, false) => false,
@@ -136,7 +136,7 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
     let mut warnings = Vec::new();
     let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
     for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
-        // AnnData has numbers where nobody gave names.
+        // AnnData has numbers if no names were given.
         let numbered = |names: &[String]| (0..).zip(names).all(|(i, name)| *name == i.to_string());
         let named = theirs.as_deref().filter(|names| ours.is_some() || !numbered(names));
         if let Some(text) = names::unmatched(what, ours.as_deref(), "the file has", named) {

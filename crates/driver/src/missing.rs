@@ -16,8 +16,9 @@ use fednmf_methods::parameters::Missing;
 
 const PLACES: MessageTag = MessageTag::new("places of missing entries", Payload::Data);
 
-/// Parameters of a run beside its options: the checksum of the marks of `--missing FILE`, where entries are held out,
-/// whether the matrix is sparse, and where entries are left out by their place, digests of the names of rows and columns.
+/// Parameters of a run in addition to its options: the checksum of the marks of `--missing FILE`; if entries are held
+/// out, whether the matrix is sparse; and, if entries are excluded by position, digests of the names of rows and
+/// columns.
 pub const MARKS: &str = "missing_checksum";
 pub const HELD_OUT_OF_SPARSE: &str = "holdout_of_sparse";
 pub const ROW_ORDER: &str = "row_names_digest";
@@ -28,7 +29,7 @@ pub fn checksum_text(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
-/// What a file of marks says.
+/// The content of a file of marks.
 pub struct Marks {
     pub places: Places,
     /// Of the marks, whatever the format of the file.
@@ -108,7 +109,8 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
     Ok(Marks { places: Places { rows, cols }, checksum: loaded.statistics.checksum, by_position })
 }
 
-/// What a user who takes NaN as missing should know if a matrix has none, from the block of this rank. Collective.
+/// A warning if the user declared NaN as missing but the matrix has none. `block` is the block of this rank.
+/// Collective.
 pub fn warning_without_nan<T: Real>(block: Option<&Block<T>>, comm: &Communicator) -> Option<String> {
     let mut count = [block.map_or(0, Block::nan_count) as u64];
     comm.sum(STATISTICS, &mut count);

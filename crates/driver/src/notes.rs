@@ -1,4 +1,4 @@
-//! What a user is told before the first iteration: what the settings imply and the method has chosen, and what may surprise.
+//! Notes and warnings printed before the first iteration.
 
 use serde_json::Value;
 
@@ -16,10 +16,10 @@ use super::precision;
 use super::settings::{SAMPLE_INPUT, Settings};
 use crate::progress::Progress;
 
-/// From this delta on a run is warned of: noise should fail less often than for one of a thousand units.
+/// A run with at least this delta prints a warning: the guarantee should fail for less than one in a thousand units.
 const LARGE_DELTA: f64 = 1e-3;
 
-/// Tells what the settings imply that a user may not expect.
+/// Prints consequences of the settings that the user may not expect.
 pub fn of_settings(settings: &Settings, progress: &mut Progress) {
     if settings.input_text == SAMPLE_INPUT {
         progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
@@ -41,7 +41,7 @@ pub fn of_settings(settings: &Settings, progress: &mut Progress) {
             settings.threads, settings.threads
         ));
     }
-    if let Some(seed) = settings.deciding().get("secret_seed").and_then(Value::as_u64) {
+    if let Some(seed) = settings.result_parameters().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
     if let Some(delta) =
@@ -69,13 +69,13 @@ pub fn of_settings(settings: &Settings, progress: &mut Progress) {
     }
 }
 
-/// Tells which words a method chose for parameters that were left to it.
+/// Prints the choices that a method made for parameters with the value `auto`.
 pub fn choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
     let asked = settings.method.parameters();
     for (name, chosen) in algorithm.decisions() {
         if let (Some(Value::String(word)), Value::String(chosen)) = (asked.get(name), &chosen)
             && word == "auto"
-            // A word is a choice of the method; a size is a detail.
+            // A value without digits is a choice; a size is a detail.
             && !chosen.contains(|c: char| c.is_ascii_digit())
         {
             progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
@@ -94,7 +94,7 @@ pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Pr
     }
 }
 
-/// Warns of rows and columns of which nothing is observed.
+/// Warns of rows and columns without any observed entry.
 pub fn unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
     let decisions = algorithm.decisions();
     for (name, what, factor) in [(UNOBSERVED_ROWS, "row(s)", "U"), (UNOBSERVED_COLUMNS, "column(s)", "V")] {
@@ -107,7 +107,7 @@ pub fn unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress
     }
 }
 
-/// Tells how many entries are held out where that is far from the share that was asked for, as of sparse data.
+/// Prints how many entries are held out if that is far from the requested share, as for sparse data.
 pub fn held_out<T: Real>(
     settings: &Settings,
     algorithm: &dyn Algorithm<T>,
@@ -128,7 +128,7 @@ pub fn held_out<T: Real>(
     }
 }
 
-/// What to know before the parties' files go to a method that knows no parties.
+/// A warning if the parties' files are used with a method that has no parties.
 pub fn without_parties(settings: &Settings) -> String {
     let of = |partition| {
         let alike = registry::descriptions().find(|method| method.partition == partition && !method.is_boolean());

@@ -1,5 +1,5 @@
-//! The files of a run, which no other one on its machine may write at the same time: it would replace what this one has
-//! written, and their traces would be mixed.
+//! The output files of a run. No other run on the machine may write them at the same time: it would replace this run's
+//! results, and their traces would be mixed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use fednmf_base::file_lock::{FileLock, lock_of};
 
 use super::settings::Settings;
 
-/// The longest that a run waits for its files. One that was killed holds its own until the system has released its memory,
+/// Maximum time that a run waits for its files. A killed run holds its locks until the system has released its memory,
 /// and the job that resumes it may start at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     let report = settings.report.as_ref().map(|(path, _)| path);
     let files = [
-        // What is added to a file waits for its turn.
+        // Adding factors to a file waits for its own lock.
         ("--output", settings.output.as_ref().filter(|_| !settings.add)),
         ("--checkpoint", settings.checkpoint.as_ref()),
         ("--trace", settings.trace.as_ref()),
@@ -33,8 +33,7 @@ pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
     for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let lock = lock_of(&target, "run");
-        // A device may be written by many; a name that is given twice, and a directory that is not there, are told
-        // later.
+        // Several runs may write to a device. A name that is given twice, or a missing directory, is reported later.
         let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
         let has_directory = lock.parent().is_some_and(|dir| dir.as_os_str().is_empty() || dir.is_dir());
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {

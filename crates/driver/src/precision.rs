@@ -19,7 +19,7 @@ pub const SAME_ERROR: f64 = 1e-4;
 /// Below this relative error the rounding of factors in f32 shows in it.
 const LEAST_ERROR: f64 = 1e-4;
 
-/// A precision, and why it was chosen; `None` where it was asked for.
+/// A precision, and why it was chosen; `None` if the user requested it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     pub precision: Precision,
@@ -35,7 +35,7 @@ pub fn choose(settings: &Settings, header: &Header, resuming: bool, comm: &Commu
     let saved = if resuming { of_checkpoint(settings, comm) } else { None };
     let (precision, why) = match saved {
         Some(single) => (if single { Precision::F32 } else { Precision::F64 }, "as in the checkpoint".to_string()),
-        // Their data may differ, and what they are is nobody else's business.
+        // The parties' element types may differ, and are private.
         None if settings.description().partition.is_private() || settings.input.by_party() => {
             (Precision::F64, "the data of several parties, whatever their types".to_string())
         }
@@ -68,14 +68,14 @@ fn of_checkpoint(settings: &Settings, comm: &Communicator) -> Option<bool> {
     comm.broadcast_value(CONTROL, saved.map(|precision| precision == Precision::F32))
 }
 
-/// The option that asks for more than f32 resolves, if there is one.
+/// The option that requires a finer resolution than f32 has, if there is one.
 fn beyond_single(settings: &Settings) -> Option<String> {
     let limits = [("--tol", settings.tol, RESOLUTION), ("--target-error", settings.target_error, LEAST_ERROR)];
     // With --tol 0 a run stops at the first rise.
     limits.into_iter().find_map(|(name, asked, least)| asked.filter(|x| *x < least).map(|x| format!("{name} {x}")))
 }
 
-/// What a user should know of a run in f32 that may stop by its rounding.
+/// A warning if a run in f32 may stop because of rounding.
 pub fn warning(settings: &Settings, precision: Precision) -> Option<String> {
     let option = beyond_single(settings).filter(|_| precision == Precision::F32)?;
     Some(format!(

@@ -41,7 +41,7 @@ use crate::iterate::{Driver, Limits, Trajectory};
 use crate::progress::Progress;
 use crate::trace::Trace;
 
-/// What stays the same during a run and goes into its results.
+/// The part of a run that stays the same and is written with its results.
 pub struct Run {
     pub settings: Settings,
     /// The trace's start event.
@@ -103,7 +103,7 @@ impl Opened {
 pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<Opened> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
-        checkpoint::go_back(path, comm)?;
+        checkpoint::roll_back_to_common(path, comm)?;
     }
     let share = comm.agree_on_error(share(settings, comm))?;
     let view = settings.record_view.as_ref().map(|path| ViewFile::create(path, comm.rank()));
@@ -132,11 +132,12 @@ pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<
     Ok(Opened { precision: chosen.precision, settings, input, share, resuming, view, lines, progress, loading })
 }
 
-/// The settings, with another method where `--algo auto` took one that needs its data in memory, and there is no room for
-/// them. Collective.
+/// The settings, with another method if `--algo auto` chose one that needs its data in memory and memory is
+/// insufficient. Collective.
 fn settled_by_memory(settings: Settings, input: &Input, resuming: bool, comm: &Communicator) -> Settings {
     let Header { rows: m, cols: n, sparse, .. } = *input.header();
-    let needs_memory = streaming::beside_panels::<f64>(&settings, input.header(), comm.size(), resuming).is_err();
+    let needs_memory =
+        streaming::bytes_besides_panels::<f64>(&settings, input.header(), comm.size(), resuming).is_err();
     if settings.automatic.is_none() || !needs_memory || input.check_streaming().is_err() {
         return settings;
     }
@@ -202,7 +203,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
     let annotations = match public {
         Some(annotations) => annotations,
-        // A method of parties may still give all factors to all of them.
+        // A method of parties may still give all factors to all parties.
         None if settings.input.by_party() || private_factor => annotate(hosted.as_deref())?,
         None => annotate(None)?,
     };
@@ -313,7 +314,7 @@ fn load<T: Real>(
         layout_of(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
     };
     let need = least_bytes::<T>(settings, &input, &plan, (parties, comm.rank()), resuming);
-    let streamed = streaming::beside_panels::<T>(settings, input.header(), comm.size(), resuming);
+    let streamed = streaming::bytes_besides_panels::<T>(settings, input.header(), comm.size(), resuming);
     let choice = grid::choice::<T>(settings, input.header().sparse, &plan, comm);
     let choose = choice.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
@@ -343,7 +344,7 @@ fn load<T: Real>(
     if loaded.duplicates > 0 {
         progress.note(&format!("{} entries were given more than once and added up", loaded.duplicates));
     }
-    // Whether parties miss entries is nobody else's business.
+    // Which parties have missing entries is private.
     if settings.input.allow_nan
         && !partition.is_private()
         && let Some(warning) = missing::warning_without_nan(loaded.blocks.first(), comm)
@@ -375,7 +376,7 @@ fn workspace_bytes<T: Real>(
     let (word, ranks) = (size_of::<T>(), parties.ranks);
     let least = 2.0 * (m as f64 + n as f64) * (settings.k * word) as f64 / ranks as f64;
     let private = settings.description().partition.is_private();
-    // The formulas are of whole data, and of a rank that hosts as many parties as any other.
+    // The formulas assume complete data, and a rank that hosts as many parties as any other.
     let missing = settings.method.groups().missing.is_some_and(MissingArgs::any);
     if missing || private && parties.hosted(rank).is_empty() {
         return least;
@@ -384,7 +385,7 @@ fn workspace_bytes<T: Real>(
     let Some(stored) = all.or(stored.map(|stored| stored as f64)) else { return least };
     let of_parties = private.then_some(parties.count);
     let workload = Workload { m, n, stored, sparse, k: settings.k, parties: of_parties, word, traffic: None };
-    // A parameter that does not fit is refused by the method.
+    // The method itself refuses a parameter that does not fit.
     let cost = settings.method.cost(&workload, ranks).ok().flatten();
     cost.map_or(least, |cost| cost.factors.max(if resuming { 0.0 } else { cost.start }))
 }
@@ -426,7 +427,7 @@ fn build<T: Precision>(
         kernel,
         max_iters: settings.max_iters,
         parties,
-        carry_on: settings.carry_on,
+        continue_on_loss: settings.continue_on_loss,
         comm: comm.clone(),
     };
     let build = if settings.precision == Some(settings::Precision::Mixed) { T::build_mixed } else { T::build };
@@ -449,7 +450,7 @@ fn start_event<T: Real>(
         "format": loaded.header.format, "image": loaded.header.image, kernels::USED: kernels::names(kernels),
         "checksum": identity::checksum(settings, loaded), "mkl": linalg::mkl_version(), "load_seconds": seconds, "resumed_from": 0,
         "grids": grids, "output": settings.output,
-        // At a site the input is what one party has.
+        // At a site, the input is the data of one party.
         report::OWN_INPUT_OF: settings.input.own_disk.then(|| comm.rank()),
     })
 }

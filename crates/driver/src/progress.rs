@@ -125,7 +125,7 @@ impl Progress {
         texts.iter().for_each(|text| self.warn(text));
     }
 
-    /// Shows what is still waiting, and ends.
+    /// Prints the pending line and ends.
     pub fn finish(&mut self) {
         match &mut self.to {
             To::Nothing => {}
@@ -151,7 +151,7 @@ fn bar(total: Option<usize>) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Holds back lines that come too soon; the last one is never lost.
+/// Holds back lines that come too soon; the last line is never lost.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<Duration>,

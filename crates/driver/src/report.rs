@@ -118,7 +118,7 @@ impl OwnLines {
 /// If the trace of a resumed run cannot be read.
 pub fn history(settings: &Settings, trace: &Trace) -> Result<History> {
     match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
-        // The file has what came before the resume, too.
+        // The file also contains the part before the resume.
         Some(trace) => History::read(trace),
         None => History::new(settings.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
     }

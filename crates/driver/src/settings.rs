@@ -18,7 +18,7 @@ use fednmf_report::Display;
 
 use super::arrange::FactorScale;
 
-/// What is factorised where no matrix is named.
+/// The input if the user names no matrix.
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
 
 /// Parameters that do not affect the result, by name: a resumed run may have others.
@@ -103,7 +103,7 @@ pub struct Settings {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Why `--algo auto` chose the method; `None` where one was asked for.
     pub automatic: Option<&'static str>,
-    /// What was asked for, where that leaves the choice to the sizes.
+    /// The requested method, if it chooses another one by the sizes.
     pub chooser: Arc<dyn ConfiguredMethod>,
     pub input: InputSpec,
     /// The input as it was typed.
@@ -116,8 +116,8 @@ pub struct Settings {
     pub tol: Option<f64>,
     pub target_error: Option<f64>,
     pub time_limit: Option<f64>,
-    /// Go on without ranks that keep silent.
-    pub carry_on: bool,
+    /// Whether to continue without unresponsive ranks.
+    pub continue_on_loss: bool,
     pub eval_every: usize,
     pub seed: u64,
     /// None: that of the data.
@@ -142,7 +142,7 @@ pub struct Settings {
     pub report: Option<(PathBuf, Display)>,
     pub checkpoint: Option<PathBuf>,
     pub checkpoint_every: Every,
-    /// How long a rank may neither work nor hear anything; none: for ever.
+    /// How long a rank may be without progress; `None`: unlimited.
     pub stall_timeout: Option<Duration>,
     pub resume: bool,
     pub quiet: bool,
@@ -153,12 +153,12 @@ pub struct Settings {
     pub words: Vec<String>,
 }
 
-/// Sets what follows from the method: which entries the input may have, and how those of parties are combined and kept
-/// to themselves.
-pub fn suit(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
+/// Sets the input fields that follow from the method: which entries are accepted, and how those of parties are combined
+/// and kept private.
+pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
     let description = method.description();
     input.allow_negative = description.allows_negative;
-    input.allow_nan = method.groups().takes_nan();
+    input.allow_nan = method.groups().accepts_nan();
     input.nan_remedy = registry::nan_remedy(method);
     input.masked = method.masks_sums();
     input.private |= description.partition.is_private();
@@ -192,8 +192,8 @@ impl Settings {
         settled
     }
 
-    /// All effective parameters that determine the result, by name: what a resume must agree on.
-    pub fn deciding(&self) -> Map<String, Value> {
+    /// All parameters that affect the result, by name; a resumed run must have the same.
+    pub fn result_parameters(&self) -> Map<String, Value> {
         let mut all = Map::new();
         all.insert("algo".into(), self.description().name.into());
         all.insert("k".into(), self.k.into());
@@ -216,7 +216,7 @@ impl Settings {
 
     /// All effective parameters.
     pub fn all(&self) -> Map<String, Value> {
-        let mut all = self.deciding();
+        let mut all = self.result_parameters();
         all.extend(self.method.parameters());
         all.insert("input".into(), self.input_text.clone().into());
         all.extend(self.input.table.to_json());
@@ -234,7 +234,7 @@ impl Settings {
         all.insert("factor_scale".into(), self.factor_scale.name().into());
         all.insert("threads".into(), self.threads.into());
         all.insert("kernel".into(), kernel.into());
-        // The name of old.
+        // The former name of this parameter.
         all.insert("sparse_kernel".into(), kernel.into());
         all.extend(self.precision_why.clone().map(|why| ("precision_chosen_by_auto".into(), why.into())));
         all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));

@@ -1,5 +1,5 @@
-//! Data that do not fit into memory: whether a run can read its rows from the file in each pass instead, and with how much
-//! memory for that.
+//! Data that do not fit into memory: decides whether a run can read its rows from the file in each pass instead, and
+//! with how much memory.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
@@ -59,7 +59,7 @@ pub fn load<T: Real>(
 ///
 /// # Errors
 /// Why the method needs its data in memory, with what to do. The same on all ranks.
-pub fn beside_panels<T: Real>(
+pub fn bytes_besides_panels<T: Real>(
     settings: &Settings,
     header: &Header,
     ranks: usize,

@@ -112,7 +112,7 @@ pub struct Profile {
 pub fn profile(comm: &Communicator) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let share = Share::of(&comm.ledger(), peak_rss(&status));
-    // What lost ranks have sent is not known.
+    // The messages of lost ranks are unknown.
     let shares: Vec<Share> = match comm.has_owners() {
         true => comm.gather_present(SUMMARY, &share).into_iter().flatten().collect(),
         false => comm.gather_value(SUMMARY, &share),
@@ -250,7 +250,7 @@ impl Profile {
 
 /// What ran, for [`paragraph`].
 #[derive(Debug, Clone)]
-pub struct Facts<'a> {
+pub struct SummaryInfo<'a> {
     pub algo: &'a str,
     /// m and n.
     pub shape: (usize, usize),
@@ -271,7 +271,7 @@ pub struct Facts<'a> {
 }
 
 /// The run in one paragraph.
-pub fn paragraph(facts: &Facts<'_>, profile: &Profile) -> String {
+pub fn paragraph(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     let mut text = format!(
         "{} factorised {} x {} with k = {} on {}",
@@ -376,7 +376,7 @@ mod tests {
     fn numbers_as_text() {
         assert_eq!(peak_rss("Name:\tx\nVmHWM:\t   1234 kB\n"), 1234 * 1024);
         assert_eq!(peak_rss("VmHWM: none"), 0);
-        let facts = Facts {
+        let facts = SummaryInfo {
             algo: "hals",
             shape: (6, 4),
             k: 2,

@@ -88,7 +88,7 @@ fn remove_later(file: &mut File, iteration: u64) -> std::io::Result<Option<u64>>
             evaluated_at = evaluated_at.max(evaluated);
         }
     }
-    // What stays in its place is not written again, so that a kill in between cannot lose it.
+    // The unchanged beginning is not rewritten, so that a kill in between cannot lose it.
     let same = kept.iter().zip(&bytes).take_while(|(a, b)| a == b).count();
     file.set_len(same as u64)?;
     file.seek(SeekFrom::Start(same as u64))?;

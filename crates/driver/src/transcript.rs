@@ -28,7 +28,7 @@ pub struct Created(Vec<PathBuf>);
 pub fn begin(settings: &Settings, comm: &Communicator) -> Result<Created> {
     let mut created = Created::default();
     let Some(path) = &settings.transcript else {
-        // Each owner decides for itself.
+        // Each owner decides independently.
         return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
@@ -61,7 +61,7 @@ impl Created {
     pub fn discard(self, comm: &Communicator) {
         drop(comm.end_transcript());
         for path in self.0 {
-            // A file that cannot be removed is no worse than one that stays.
+            // A file that cannot be removed does no more harm than one that is kept.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -133,7 +133,7 @@ fn create(settings: &Settings, comm: &Communicator, path: &Path, created: &mut C
         command: settings.words.clone(),
         rank: comm.rank(),
         ranks: comm.size(),
-        site: comm.vouch_for(&hex(key.verifying_key().as_bytes()))?,
+        site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }

@@ -19,7 +19,7 @@ use fednmf_methods::description::Partition;
 
 use super::settings::Settings;
 
-/// Most entries of a party's own data that are kept.
+/// Maximum number of entries of a party's own data that are recorded.
 const MOST: usize = 1 << 27;
 
 /// The kind of a party's own data in a view.
@@ -57,10 +57,10 @@ impl Viewing {
         let by_columns = partition == Partition::PartyColumns;
         let cuts = if by_columns { &loaded.cuts.cols } else { &loaded.cuts.rows };
         let cuts: Vec<[usize; 2]> = cuts.iter().map(|Range { start, end }| [*start, *end]).collect();
-        let order = if loaded.header.sparse { Order::Rows } else { Order::Components };
+        let order = if loaded.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
         let about = json!({
             "rank": comm.rank(), "hosted": hosted, "private": partition.is_private(), "by_columns": by_columns, "cuts": cuts,
-            "entries_by_rows": order == Order::Rows, "statistics": loaded.statistics,
+            "entries_by_rows": order == Order::RowMajor, "statistics": loaded.statistics,
         });
         let Value::Object(about) = about else { unreachable!("an object") };
         Viewing { file, comm: comm.clone(), about }

@@ -73,7 +73,8 @@ impl Format {
         )))
     }
 
-    /// Refuses a matrix that the file system of the output has no place for, if that can be known: hours would be lost.
+    /// Refuses a matrix that does not fit on the file system of the output, if that can be determined: hours would be
+    /// lost.
     fn check_space(&self, spec: &Synthetic, output: &Path) -> error::Result<()> {
         let Ok(system) = rustix::fs::statvfs(unfinished::directory(output)) else { return Ok(()) };
         let free = system.f_bavail as f64 * system.f_frsize as f64;

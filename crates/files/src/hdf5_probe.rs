@@ -1,5 +1,5 @@
-//! Reads HDF5 files in a child process first. The HDF5 library crashes on some damaged files and never returns from others;
-//! a probe takes that risk, and the ranks only open files that it survived.
+//! Reads HDF5 files in a child process first. The HDF5 library crashes on some damaged files and hangs on others. The
+//! child takes that risk, and the ranks open only files that it has read successfully.
 //!
 //! A probe is this same program, started with [`FLAG`] before it touches MPI: `main` asks [`requested`] and reads the
 //! [`Content`] that its parent is about to read.
@@ -70,7 +70,7 @@ impl Subject {
         Subject { content, path: path.to_string(), dataset: dataset.map(str::to_string), version }
     }
 
-    /// Whether a probe of `self` has read what `wanted` asks for.
+    /// Whether a probe of `self` has covered the reads of `wanted`.
     fn covers(&self, wanted: &Subject) -> bool {
         let more = (self.content, wanted.content) == (Content::Matrix, Content::Names);
         (more || self.content == wanted.content) && Subject { content: wanted.content, ..self.clone() } == *wanted
@@ -128,7 +128,7 @@ impl Running {
 
 /// The probe that [`start`] has started, until [`run`] asks for it.
 static STARTED: Mutex<Option<Running>> = Mutex::new(None);
-/// What probes have survived.
+/// Subjects that probes have read successfully.
 static SURVIVED: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
 
 /// Starts a probe whose result [`run`] will want, so that other work is done while it reads.

@@ -20,7 +20,7 @@ pub struct Summary {
     /// Of a table in text: whether it has a header and an index column.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
-    /// What was concluded about a table in text, and which option says otherwise.
+    /// What was inferred about a text table, and the option that overrides it.
     #[serde(skip)]
     pub notes: Vec<String>,
     /// Whether blocks of it are stored sparse.

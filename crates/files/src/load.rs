@@ -5,7 +5,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::assemble::LocalBlock;
 use fednmf_data::header::Header;
 use fednmf_data::layout::Layout;
-use fednmf_data::loaded::{Loaded, check_any, check_largest};
+use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
 use fednmf_data::messages::STATISTICS;
 use fednmf_data::quantile::upper_quantile;
@@ -51,7 +51,7 @@ impl Input {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Loaded<T>> {
         let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
-        check_any::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+        check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
 

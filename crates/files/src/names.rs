@@ -47,7 +47,7 @@ pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Resul
     match compare(Some(known), Some(&list(option, &format!("{path}:1"))?)) {
         Match::Reordered(order) => Ok(Some(order)),
         Match::Repeated(name) => Err(Error::input(format!("{option} {text}: {}", repeated("row", &name)))),
-        // The first column may be of anything.
+        // The first column may contain something else.
         Match::Equal | Match::Different(..) => Ok(None),
     }
 }
@@ -79,7 +79,7 @@ pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     lines.lines().enumerate().map(name).collect()
 }
 
-/// What to tell a user whose list has one line more than the `count` that it is for.
+/// A hint for a user whose list has one line more than the required `count`.
 pub fn hint_at_header(lines: usize, count: usize) -> &'static str {
     if lines == count + 1 { " (if its first line is a header, remove it)" } else { "" }
 }
@@ -179,7 +179,7 @@ pub enum Match {
     Different(usize, String, String),
 }
 
-/// Why lists with a repeated name do not match, and what to do; `what` is row or column.
+/// The error for lists with a repeated name, which cannot be matched; `what` is row or column.
 pub fn repeated(what: &str, name: &str) -> String {
     format!(
         "several {what}s are called {name}, so that {what}s in another order cannot be matched by name; give unique names \
@@ -206,7 +206,7 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
     }
     let places: HashMap<&str, usize> = second.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
     let mut taken = vec![false; second.len()];
-    // A name that occurs twice has no place of its own.
+    // A name that occurs twice does not determine a position.
     let order = first.iter().map(|name| {
         let place = *places.get(name.as_str())?;
         (!std::mem::replace(&mut taken[place], true)).then_some(place)

@@ -153,7 +153,7 @@ fn party_files(
             }
             let mut file = read_header(&path, dataset, spec.table, spec.private)?;
             if file.needs_counts() {
-                // What a party's numbers are is its own business.
+                // The element type of a party's data is private.
                 let count = file.count(0, 1, false)?;
                 file.set_counts(vec![count])?;
             }
@@ -249,7 +249,7 @@ pub fn highest_party(pattern: &str) -> Option<usize> {
 
 /// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.
 fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
-    // Which items a file of transactions has may differ.
+    // The set of items in a file of transactions may differ.
     let names = names::of_path(path, &InputSpec { items: None, ..spec.clone() });
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
 }
@@ -314,7 +314,7 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
         files: count,
         labels: first.content.labels(),
         notes: notes_of_files,
-        warnings: notes(spec, &placed, MatrixFile::doubt),
+        warnings: notes(spec, &placed, MatrixFile::ambiguity),
         items,
         image: first.content.image,
     };

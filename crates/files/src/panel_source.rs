@@ -116,7 +116,7 @@ impl<T: Real> OpenRows<T> for OpenSource<'_, T> {
             LineReader::Dense(reader) => dense(reader.as_mut(), source, rows, self.together, memory),
             LineReader::Sparse(reader) => sparse(reader, source, rows, memory),
         };
-        // What a changed file holds is no reason for an error.
+        // If the file has changed, errors in its content are not meaningful.
         self.state.check(source.file.path())?;
         filled
     }
@@ -209,7 +209,7 @@ fn sparse<T: Real>(
     Ok(Filled { panel: LocalBlock::Sparse(panel), counts })
 }
 
-/// What a file was like when it was opened. A file that another one replaces under its name is still there.
+/// The state of a file when it was opened. If another file replaces it under its name, the open file remains.
 struct FileState {
     file: File,
     length: u64,

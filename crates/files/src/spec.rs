@@ -97,7 +97,7 @@ pub struct InputSpec {
     pub allow_negative: bool,
     /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
     pub allow_nan: bool,
-    /// What to say where an entry is NaN and may not be.
+    /// The remedy to suggest if an entry is NaN and must not be.
     pub nan_remedy: NanRemedy,
     /// Memory in bytes that all ranks of a node may use; by default what is free there.
     pub memory: Option<u64>,
@@ -113,7 +113,7 @@ pub struct InputSpec {
     pub masked: bool,
     /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
     pub private: bool,
-    /// Whether it matters what the entries are: of a table in text that is found out only where it does.
+    /// Whether the element type matters; for a text table it is determined only then.
     pub ask_values: bool,
     /// Whether each rank has the file of its own party at this path, on a disk of its own.
     pub own_disk: bool,
@@ -123,7 +123,7 @@ pub struct InputSpec {
 pub const PARTY: &str = "{party}";
 
 impl InputSpec {
-    /// Takes over what only the files tell, from their header: the number of parties and the items.
+    /// Copies from the header what only the files determine: the number of parties and the items.
     pub fn complete(&mut self, header: &Header) {
         self.parties = header.files.or(self.parties);
         self.items.clone_from(&header.items);

@@ -7,7 +7,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::assemble::Entries;
 use fednmf_data::layout::{Cuts, Layout, Tile};
-use fednmf_data::loaded::{check_any, check_largest};
+use fednmf_data::loaded::{check_largest, check_nonzero};
 use fednmf_data::messages::{COUNTS, LARGEST_ENTRY};
 use fednmf_data::panels::{Counts, Panels};
 use fednmf_data::statistics::Statistics;
@@ -34,7 +34,7 @@ pub struct Rows {
     together: usize,
     /// The number of entries of each of this rank's rows, if the matrix is sparse.
     counts: Option<Vec<u64>>,
-    /// Bytes that are needed beside the panels.
+    /// Bytes required in addition to the panels.
     pub beside: f64,
     /// Bytes of one row, or of those that are unpacked together, and of all rows.
     pub smallest: f64,
@@ -196,7 +196,7 @@ impl Input {
             Ok(())
         });
         let statistics = statistics.map_err(Error::on_all_ranks)?;
-        check_any::<T>(&statistics).map_err(Error::on_all_ranks)?;
+        check_nonzero::<T>(&statistics).map_err(Error::on_all_ranks)?;
         let mut sums = [counts.duplicates, counts.stored_zeros];
         comm.sum(COUNTS, &mut sums);
         let [duplicates, stored_zeros] = sums;

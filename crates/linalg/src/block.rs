@@ -131,8 +131,8 @@ impl<T: Real> Block<T> {
     /// The memory order of factors and right-hand sides in products with this block.
     pub fn order(&self) -> Order {
         match self {
-            Block::Dense(_) => Order::Components,
-            Block::Sparse(_) | Block::Bits(_) => Order::Rows,
+            Block::Dense(_) => Order::ColumnMajor,
+            Block::Sparse(_) | Block::Bits(_) => Order::RowMajor,
         }
     }
 

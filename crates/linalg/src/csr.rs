@@ -55,8 +55,8 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
-    /// Puts another matrix in the place of this one, which is returned. The memory of products stays, and they are native
-    /// until [`Csr::prepare`].
+    /// Replaces the matrix and returns the previous one. Work arrays are kept, and products use the native kernel until
+    /// [`Csr::prepare`].
     pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
         assert!(matrix.is_csr(), "a block is stored by rows");
         self.blocks.clear();

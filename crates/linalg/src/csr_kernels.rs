@@ -1,4 +1,4 @@
-//! Our own kernels of the sparse products: a strip of columns of the factor is held in vector registers while the kernel
+//! Native kernels of the sparse products: a strip of columns of the factor is held in vector registers while the kernel
 //! walks the nonzeros of a row.
 
 use pulp::{Simd, WithSimd};

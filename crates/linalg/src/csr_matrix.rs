@@ -1,4 +1,4 @@
-//! Sparse matrices whose entries are their own, or those of a caller for as long as the matrix exists.
+//! Sparse matrices that own their entries, or borrow those of a caller for as long as the matrix exists.
 
 use std::ops::{Deref, DerefMut};
 

@@ -125,7 +125,7 @@ mod tests {
     fn both_kernels_compute_the_same_products() {
         let value = |i: usize, j: usize| ((7 * i + 3 * j) % 11) as f64 - 2.0;
         let x = Array2::from_shape_fn((37, 23), |(i, j)| value(i, j));
-        for order in [Order::Components, Order::Rows] {
+        for order in [Order::ColumnMajor, Order::RowMajor] {
             let (mut b, mut u) = (order.zeros(23, 5), order.zeros(37, 5));
             b.indexed_iter_mut().for_each(|((i, j), b)| *b = value(i + 1, j));
             u.indexed_iter_mut().for_each(|((i, j), u)| *u = value(i, j + 2));

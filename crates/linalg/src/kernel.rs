@@ -1,4 +1,4 @@
-//! Whose routines compute the products of blocks with factors.
+//! The implementation of the products of blocks with factors.
 
 /// The kernel of a product (`--kernel`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

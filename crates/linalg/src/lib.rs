@@ -2,8 +2,8 @@
 //! residuals, and a Cholesky factorisation.
 //!
 //! Factors are `Array2` of shape rows × k. The block determines their memory order ([`Block::order`]): dense products and
-//! row-wise updates are fastest with contiguous components ([`Order::Components`]), sparse products need contiguous rows
-//! ([`Order::Rows`]). Only kernels depend on the order.
+//! row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need contiguous rows
+//! ([`Order::RowMajor`]). Only kernels depend on the order.
 //!
 //! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), threads, the kernels (`tall_skinny`, `csr_kernels`),
 //! the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.

@@ -9,15 +9,15 @@ use super::real::Real;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The k entries of each row are contiguous (C order).
-    Rows,
+    RowMajor,
     /// The entries of each component are contiguous (Fortran order).
-    Components,
+    ColumnMajor,
 }
 
 impl Order {
     /// A rows × k matrix of zeros in this order.
     pub fn zeros<T: Real>(self, rows: usize, k: usize) -> Array2<T> {
-        let zeros = Array2::zeros((rows, k).set_f(self == Order::Components));
+        let zeros = Array2::zeros((rows, k).set_f(self == Order::ColumnMajor));
         large_pages(zeros.as_slice_memory_order().unwrap_or_default());
         zeros
     }

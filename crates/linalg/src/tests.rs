@@ -174,7 +174,7 @@ fn long_blocks_cross_tiles() {
 fn a_residual_near_zero_keeps_its_digits() {
     // UVᵀ = X up to one part in 10⁹: the Gram form alone would return rounding errors of ‖X‖².
     let (x, wide) = block::<f64>(BlockKind::Native, 6, 40, 30, 30);
-    let u = ordered(&(&wide * (1.0 + 1e-9)), Order::Rows);
+    let u = ordered(&(&wide * (1.0 + 1e-9)), Order::RowMajor);
     let v = Array2::eye(30);
     let want = wide.iter().map(|x| (x * 1e-9).powi(2)).sum::<f64>();
     let got = x.residual2(&u.view(), &v.view());

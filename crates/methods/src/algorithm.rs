@@ -17,20 +17,20 @@ pub struct Problem<'a, T: Real> {
     pub kernel: ProductKernels,
     /// Iterations that the run may have in all.
     pub max_iters: usize,
-    /// Who owns which block, for the algorithms whose blocks are parties'.
+    /// Which party owns which block; only for algorithms whose blocks belong to parties.
     pub parties: Parties,
     /// Whether the surviving ranks continue when a rank stops responding (`--on-lost-party continue`).
-    pub carry_on: bool,
-    /// The factors to start from (`--init FILE`), of the right shape; for the algorithms that take them.
+    pub continue_on_loss: bool,
+    /// The factors to start from (`--init FILE`), of the right shape; only for algorithms that accept a start.
     pub initial: Option<&'a dyn ReadRows<T>>,
     /// Whether the state comes from a checkpoint, so that no start needs to be computed.
     pub resuming: bool,
-    /// Places that do not count (`--missing FILE`), of this rank's rows and columns.
+    /// Excluded entries (`--missing FILE`) in this rank's rows and columns.
     pub missing: Option<Places>,
     pub comm: Communicator,
 }
 
-/// Places of the matrix (row, column) that a rank's rows, and its columns, lack.
+/// Missing entries of the matrix, as (row, column): those in a rank's rows, and those in its columns.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     pub rows: Vec<(usize, usize)>,
@@ -40,12 +40,12 @@ pub struct Places {
 /// Named measures of the current factors; `rel_error` comes first.
 pub type Measures = Vec<(&'static str, f64)>;
 
-/// What an iteration is expected to take.
+/// The expected duration of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// The same on all ranks.
     pub seconds: f64,
-    /// What takes them.
+    /// The operations that take this time.
     pub what: &'static str,
 }
 
@@ -54,7 +54,8 @@ pub trait Algorithm<T: Real> {
     /// Runs `n` iterations, or fewer if [`Algorithm::done`] earlier, with the algorithm's own communication only.
     ///
     /// # Errors
-    /// If the values no longer allow an iteration. Such an error may be known on one rank only.
+    /// If the iterate no longer permits an iteration, for example because it is not finite. The error may occur on a
+    /// single rank.
     fn advance(&mut self, n: usize) -> Result<()>;
 
     /// Iterations since the start of the factorisation, including those before a resume.
@@ -66,12 +67,13 @@ pub trait Algorithm<T: Real> {
     /// As [`Algorithm::advance`].
     fn measure(&mut self) -> Result<Measures>;
 
-    /// Hands over what tells of a stop within an iteration. A method whose iterations may take minutes keeps it: once it is
-    /// raised, [`Algorithm::advance`] returns early, alike on all ranks, with the state of the last finished iteration.
+    /// Gives the method the interrupt flag. A method whose iterations may take minutes keeps it and polls it: once it
+    /// is raised, [`Algorithm::advance`] returns early, on all ranks alike, in the state of the last finished
+    /// iteration.
     fn watch(&mut self, _interrupt: &Interrupt) {}
 
-    /// Seconds that an iteration is expected to take at most, measured on the spot, and what takes them; `None` where it is
-    /// not known. Only for the user to see. Collective.
+    /// Upper estimate of the seconds of an iteration, measured at the call, and what takes them; `None` if unknown. For
+    /// display only. Collective.
     ///
     /// # Errors
     /// If the measurement fails.
@@ -79,18 +81,18 @@ pub trait Algorithm<T: Real> {
         Ok(None)
     }
 
-    /// Whether nothing is left to do; equal on all ranks and for any number of ranks. The run then stops.
+    /// Whether no further iteration is useful; equal on all ranks and for any number of ranks. The run then stops.
     fn done(&self) -> bool {
         false
     }
 
-    /// Whether an error that hardly falls means that little is left to gain; false where the arithmetic has just changed.
-    fn is_settled(&self) -> bool {
+    /// Whether a small decrease of the error indicates convergence; false right after the arithmetic has changed.
+    fn tolerance_applies(&self) -> bool {
         true
     }
 
-    /// Runs what follows the last iteration, such as a single aggregation, before the last evaluation and the output.
-    /// Collective.
+    /// Runs the steps that follow the last iteration, such as a single aggregation, before the last evaluation and the
+    /// output. Collective.
     ///
     /// # Errors
     /// As [`Algorithm::advance`].
@@ -98,10 +100,10 @@ pub trait Algorithm<T: Real> {
         Ok(())
     }
 
-    /// The factors as they go to the output: `U` (m × k) and `V` (n × k), by pieces. Called on all ranks at once.
+    /// The factors for the output: `U` (m × k) and `V` (n × k), in pieces. Called on all ranks.
     fn factors(&self) -> Vec<Piece<'_, T>>;
 
-    /// All that a resume needs besides the iteration; the factors unless more is needed.
+    /// The state that a resume needs in addition to the iteration number; by default the factors.
     fn state(&self) -> State<'_, T> {
         self.factors().into()
     }
@@ -112,7 +114,7 @@ pub trait Algorithm<T: Real> {
     /// If the checkpoint does not fit.
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()>;
 
-    /// Forgets what was adapted to the arithmetic so far, such as the weight of an extrapolation.
+    /// Resets what was adapted to the arithmetic so far, such as the extrapolation weight.
     fn refresh(&mut self) {}
 
     /// Decisions made before the first iteration that belong in trace and output, such as effective sketch sizes.
@@ -120,7 +122,7 @@ pub trait Algorithm<T: Real> {
         Vec::new()
     }
 
-    /// What is known at the end of the run alone, for the end of the trace and the output.
+    /// Values that are known only at the end of the run, for the end event of the trace and for the output.
     fn outcome(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
@@ -130,17 +132,19 @@ pub trait Algorithm<T: Real> {
         None
     }
 
-    /// The method as an asynchronous one; `None` if its parties work in step.
+    /// The asynchronous interface of the method; `None` if its parties work in lockstep.
     fn asynchronous(&self) -> Option<&dyn Asynchronous> {
         None
     }
 }
 
-/// What only asynchronous methods have.
+/// The part of the interface that only asynchronous methods have.
 pub trait Asynchronous {
-    /// The parties whose turns were merged so far, in order; empty where that is not recorded, and on ranks other than 0.
+    /// The parties whose turns have been merged, in order; empty if the order is not recorded, and on ranks other than
+    /// 0.
     fn order(&self) -> &[usize];
 
-    /// The communicator of the surviving ranks once some rank was lost: from then on only these meet.
+    /// The communicator of the surviving ranks once a rank has been lost; only these ranks take part in collectives
+    /// from then on.
     fn survivors(&self) -> Option<&PartyCommunicator>;
 }

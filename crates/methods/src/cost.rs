@@ -1,5 +1,5 @@
-//! What an iteration costs on a number of ranks: work by kernel, messages by kind, memory. Each method has its formula
-//! beside its code; tests hold bytes, messages and flops to what the ledger counts.
+//! The cost of an iteration on a given number of ranks: work by kernel, messages by kind, memory. Each method defines
+//! its formula next to its code; tests compare bytes, messages and flops with the ledger.
 
 use fednmf_comm::LARGEST;
 use fednmf_data::{GridTraffic, SideTraffic};
@@ -23,7 +23,7 @@ pub enum Kernel {
     Multiply,
     /// Block principal pivoting; its unit is a sweep's flops, since its own depend on the data.
     Pivot,
-    /// Loops that are not measured: their flops are told, their time is not.
+    /// Loops that are not measured: their flops are reported, their time is not.
     Other,
 }
 
@@ -48,7 +48,7 @@ impl Kernel {
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     pub kernel: Kernel,
-    /// Of the rank that has most.
+    /// Flops of the busiest rank.
     pub rank: f64,
     /// Of all ranks.
     pub total: f64,
@@ -61,19 +61,19 @@ pub enum Side {
     V,
 }
 
-/// How a message moves.
+/// The communication pattern of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     AllReduce,
     AllGather,
     ReduceScatter,
-    /// An exact sum over parties: two words for each.
+    /// An exact sum over parties: two words for each number.
     PartySum,
-    /// Rows of a factor from their owners to the ranks whose sparse blocks touch them.
+    /// Rows of a factor, from their owners to the ranks whose sparse blocks reference them.
     TouchedRows(Side),
     /// Sums of such rows, back to their owners.
     TouchedSums(Side),
-    /// Between a party and its own rank: nothing moves.
+    /// Between a party and its own rank: nothing is sent.
     Local,
 }
 
@@ -83,16 +83,16 @@ pub struct Message {
     /// As in the ledger.
     pub kind: &'static str,
     pub pattern: Pattern,
-    /// Ranks that take part in one of them, and how far they are apart: rank r has r + `stride` beside it.
+    /// Number of ranks in a group, and their distance: rank r is followed by rank r + `stride`.
     pub group: usize,
     pub stride: usize,
     /// How often in an iteration.
     pub times: u64,
-    /// Bytes of the vector that is summed or gathered; of rows that blocks touch, those of the busiest rank.
+    /// Bytes of the vector that is summed or gathered; for referenced rows, those of the busiest rank.
     pub vector: f64,
-    /// Ranks with which the busiest one exchanges rows that blocks touch.
+    /// Number of ranks with which the busiest rank exchanges referenced rows.
     pub partners: u64,
-    /// What all ranks hand over and get back in an iteration: bytes and MPI calls, and the bytes of all parties.
+    /// Sent and received by all ranks in an iteration: bytes and MPI calls, and the bytes of all parties.
     pub mpi_bytes: u64,
     pub messages: u64,
     pub party_bytes: u64,
@@ -131,7 +131,7 @@ impl Message {
         if size == 1 {
             return None;
         }
-        // Each rank hands over its part and gets the whole vector of its group, or the other way round.
+        // Each rank contributes its part and receives the whole vector of its group, or vice versa.
         let bytes = ((size + 1) * words * word) as u64;
         Some(Message {
             kind,
@@ -147,14 +147,14 @@ impl Message {
         })
     }
 
-    /// Rows of `row` bytes that sparse blocks touch, from rank to rank.
+    /// A message of rows of `row` bytes that sparse blocks reference, point-to-point.
     pub fn touched(kind: &'static str, pattern: Pattern, side: &SideTraffic, row: usize) -> Message {
         // Each row and each message is counted where it is sent and where it is received.
         let bytes = 2 * side.all_touched * row as u64;
         Message {
             kind,
             pattern,
-            group: side.sharers,
+            group: side.group_size,
             stride: 1,
             times: 1,
             vector: (side.touched * row as u64) as f64,
@@ -230,29 +230,29 @@ pub struct Shape {
 pub struct Cost {
     pub work: Vec<Work>,
     pub messages: Vec<Message>,
-    /// Bytes of the data on the rank that has most.
+    /// Bytes of the data on the rank that holds the most.
     pub data: f64,
-    /// Bytes of factors and of what belongs to them.
+    /// Bytes of the factors and their work arrays.
     pub factors: f64,
-    /// Bytes that the start needs before the factors are there.
+    /// Bytes that the computation of the start needs before the factors are allocated.
     pub start: f64,
     /// What the rates are measured on.
     pub shape: Shape,
     /// The grid of ranks, where there is one.
     pub grid: Option<(usize, usize)>,
-    /// What of this is not exact, in words.
+    /// Caveats: terms that are estimates.
     pub caveats: Vec<&'static str>,
 }
 
 impl Cost {
-    /// Notes what is not exact, once.
+    /// Adds a caveat, once.
     pub fn caveat(&mut self, text: &'static str) {
         if !self.caveats.contains(&text) {
             self.caveats.push(text);
         }
     }
 
-    /// All that is not exact; `None` if everything is.
+    /// All caveats in one text; `None` if there are none.
     pub fn about(&self) -> Option<String> {
         (!self.caveats.is_empty()).then(|| self.caveats.join("; "))
     }
@@ -286,8 +286,8 @@ impl Cost {
         self.messages.push(message);
     }
 
-    /// The most memory that a rank needs beside the program itself: loading holds up to 2.5 times the data, and what the start
-    /// needs is free again when the iterations begin.
+    /// Peak memory of a rank, without the program itself. Loading holds up to 2.5 times the data. The memory of the
+    /// start is free again when the iterations begin.
     pub fn peak(&self) -> f64 {
         2.5 * self.data + self.factors.max(self.start)
     }
@@ -299,7 +299,7 @@ impl Cost {
     }
 }
 
-/// What is to be factorised.
+/// The factorisation whose cost is estimated.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {
     pub m: usize,
@@ -308,11 +308,11 @@ pub struct Workload {
     pub stored: f64,
     pub sparse: bool,
     pub k: usize,
-    /// Parties, where their number is not that of the ranks.
+    /// Number of parties, if it differs from that of the ranks.
     pub parties: Option<usize>,
     /// Bytes of a number.
     pub word: usize,
-    /// What the ranks of a grid exchange, where it is known from the places of the nonzeros.
+    /// Traffic of the rank grid, if it is known from the positions of the nonzeros.
     pub traffic: Option<GridTraffic>,
 }
 

@@ -1,4 +1,4 @@
-//! What a method declares about itself: name, paper, how it splits the data, what leaves a rank or party, its limits.
+//! What a method declares about itself: name, paper, layout of the data, messages, limits.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, masked};
@@ -26,7 +26,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// In words, for `list`.
+    /// Text for `list`.
     pub fn describe(self) -> &'static str {
         match self {
             Unit::Update => "one update of U and one of V",
@@ -43,7 +43,7 @@ impl Unit {
 pub enum Partition {
     Grid,
     RowsAndColumns,
-    /// The matrix is symmetric, and a rank has the same rows of both factors.
+    /// The matrix is symmetric, and a rank owns the same rows of both factors.
     Symmetric,
     PartyRows,
     PartyColumns,
@@ -94,10 +94,10 @@ pub enum Form {
     Bits,
 }
 
-/// One line of a method's message table: something that leaves a rank or a party.
+/// One line of a method's message table: a message kind that leaves a rank or a party.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageSpec {
-    /// The kind of message under which the ledger books it.
+    /// The message kind in the ledger.
     pub kind: &'static str,
     pub payload: Payload,
     pub shape: &'static str,
@@ -109,26 +109,26 @@ impl MessageSpec {
         MessageSpec { kind: tag.kind, payload: tag.payload, shape, when }
     }
 
-    /// Whether it belongs to evaluations, which `--eval-every 0` leaves out.
+    /// Whether the message is part of evaluations, which `--eval-every 0` disables.
     pub fn is_evaluation(&self) -> bool {
         self.kind.starts_with("evaluation")
     }
 
-    /// Whether it leaves in the clear also where sums are masked.
+    /// Whether the message is sent in the clear even if sums are masked.
     pub fn is_always_shown(&self) -> bool {
         ALWAYS_SHOWN.contains(&self.kind)
     }
 }
 
-/// Kinds of messages that leave in the clear also where sums are masked: a factor that all parties have, and how far from it
-/// any party is.
+/// Message kinds that are sent in the clear even if sums are masked: a factor that all parties know, and the largest
+/// distance of any party from it.
 const ALWAYS_SHOWN: [&str; 2] = ["evaluation: gather U", "evaluation: largest disagreement"];
 
 /// For the message table of a method with exact sums over parties in the clear.
 pub const LARGEST_TERM: MessageSpec =
     MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
-/// What leaves a rank or party with every method: while the data is loaded, and around the iterations.
+/// Messages of every method that leave a rank or party: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         CONTROL,
@@ -177,7 +177,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 
-/// What leaves a rank besides with the methods without parties, whose data is not private.
+/// Additional messages of methods without parties, whose data is not private.
 pub static RANK_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(NORMS, "largest entry and norm of each component", "once, with --output, --add-to or --report"),
     MessageSpec::new(SAMPLE, "a few rows or columns of the matrix", "once, with --report"),
@@ -232,21 +232,21 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
-    /// What the method is about: progress and summary lead with it.
+    /// The leading measure, which progress and summary show first.
     pub measure: Measure,
-    /// What a private method does not promise, in two lines; `None` where the ranks are one domain of trust.
+    /// Guarantees that a private method does not give, in two lines; `None` if the ranks are one trust domain.
     pub limits: Option<[&'static str; 2]>,
     pub messages: &'static [MessageSpec],
 }
 
 impl Description {
-    /// The message table, with what leaves with every method.
+    /// The message table, including the messages of every method.
     pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
         let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };
         COMMON_MESSAGES.iter().chain(of_ranks).chain(self.messages)
     }
 
-    /// What its `--dp` protects; `None` where it is not offered.
+    /// The privacy unit of `--dp`; `None` if the method has no `--dp`.
     pub fn protects(&self) -> Option<ProtectedUnit> {
         if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
     }

@@ -1,24 +1,24 @@
-//! Options that have an effect only beside another one. Alone they would be ignored, and a user would believe in them.
+//! Options that have an effect only together with another one. Given without it, they would be ignored silently.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use fednmf_base::error::{Error, Result};
 
-/// An option, and what decides whether it has an effect. Options are named by the fields that hold them.
+/// An option and the condition under which it has an effect. Options are named by their fields.
 struct Rule {
     option: &'static str,
     condition: Condition,
-    /// What the option is about, and what to do.
+    /// The purpose of the option, and the remedy.
     advice: &'static str,
 }
 
 enum Condition {
-    /// One of these is typed too.
+    /// One of these options must be given too.
     With(&'static [&'static str]),
-    /// This one is not typed.
+    /// This option must not be given.
     Without(&'static str),
-    /// This one does not have that value.
+    /// This option must not have that value.
     Unless(&'static str, &'static str),
 }
 

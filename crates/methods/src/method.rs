@@ -27,8 +27,7 @@ use super::shared::sketched_step::StepArgs;
 use super::{Algorithm, Problem};
 use crate::metrics::Measure;
 
-/// The groups of parameters that parts of the program other than the method serve; `None` where a method has no such
-/// parameters.
+/// The parameter groups that other parts of the program handle; `None` if a method does not have the group.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Groups<'a> {
     pub grid: Option<&'a GridArgs>,
@@ -44,7 +43,7 @@ pub struct Groups<'a> {
     pub real_time: bool,
     /// Where the order of merges is to be written.
     pub record_order: Option<&'a Path>,
-    /// The order of merges that is repeated.
+    /// The order of merges to replay.
     pub replay: Option<&'a Path>,
 }
 
@@ -54,13 +53,13 @@ impl Groups<'_> {
         self.regularization.is_some_and(RegularizationArgs::is_on)
     }
 
-    /// Whether the method has an option that leaves missing entries out.
-    pub fn can_leave_out(&self) -> bool {
+    /// Whether the method supports missing entries.
+    pub fn supports_missing(&self) -> bool {
         self.missing.is_some() || self.party_missing.is_some()
     }
 
     /// Whether NaN in the data marks missing entries.
-    pub fn takes_nan(&self) -> bool {
+    pub fn accepts_nan(&self) -> bool {
         self.missing.is_some_and(|group| group.missing == Missing::Nan)
             || self.party_missing.is_some_and(|group| group.missing == PartyMissing::Nan)
     }
@@ -94,8 +93,8 @@ impl Groups<'_> {
 pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const DESCRIPTION: &'static Description;
 
-    /// Checks, before any data is read, what the parsers of the values cannot: parameters that exclude each other, values
-    /// that this method does not support. [`Groups::check`] has the checks of sums and noise.
+    /// Checks, before any data is read, what the value parsers cannot check: mutually exclusive parameters, and values
+    /// that this method does not support. [`Groups::check`] checks sums and noise.
     ///
     /// # Errors
     /// Naming the option that is wrong.
@@ -103,14 +102,13 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Ok(())
     }
 
-    /// Why the method does not take an option of other methods (`name` without dashes), where there is more to say than that
-    /// it does not.
+    /// Why the method does not have an option of other methods (`name` without dashes), if there is a reason to state.
     fn why_not(_name: &str) -> Option<&'static str> {
         None
     }
 
-    /// The shared groups among the parameters. An option of a group that is missing here has no effect, which a test of
-    /// the registry refuses.
+    /// The shared groups among the parameters. An option of a group that is not listed here has no effect; a test of
+    /// the registry refuses that.
     fn groups(&self) -> Groups<'_> {
         Groups::default()
     }
@@ -134,8 +132,8 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
         Ok(None)
     }
 
-    /// As [`Method::cost`], where each rank reads its rows of the data from the file in each pass, in panels that are not
-    /// counted; `None` if the method needs its data in memory.
+    /// As [`Method::cost`], if each rank reads its rows from the file in each pass. The panels are not counted. `None`
+    /// if the method needs its data in memory.
     fn streamed_cost(&self, _workload: &Workload, _ranks: usize) -> Option<Cost> {
         None
     }
@@ -147,7 +145,7 @@ pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
 }
 
-/// What `auto` chooses by.
+/// The input of `auto`'s choice.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixShape {
     pub m: usize,
@@ -291,7 +289,7 @@ impl<M: Method> Entry for PhantomData<M> {
     fn options(&self) -> Vec<clap::Arg> {
         let heading = format!("Options of {}", M::DESCRIPTION.name);
         let command = M::augment_args(Command::new("fednmf"));
-        // Negative numbers reach our own parsers, which say what the option must be.
+        // Let our own parsers handle negative numbers; they report which values are allowed.
         let tidy = |arg: &clap::Arg| {
             let arg = arg.clone().help_heading(heading.clone());
             if arg.get_action().takes_values() { arg.allow_hyphen_values(true) } else { arg }

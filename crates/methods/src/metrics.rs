@@ -7,7 +7,7 @@ use fednmf_linalg::nls::divergence::{divergence_of, dot};
 use fednmf_linalg::simd::dispatch;
 use fednmf_linalg::{Block, Real, over_rows};
 
-/// The measure that a method is about: the one that progress and summary lead with.
+/// The leading measure of a method, which progress and summary show first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// ‖M − UVᵀ‖_F / ‖M‖_F.
@@ -102,7 +102,7 @@ pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Pay
 fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
     let mut columns = vec![0.0; u.ncols()];
     v.rows().into_iter().for_each(|v| columns.iter_mut().zip(v).for_each(|(sum, v)| *sum += v.as_f64()));
-    // Those of the rows, which are added up in order: the sum does not depend on the number of threads.
+    // The terms of the rows are added in order, so the sum does not depend on the number of threads.
     let mut divergences = Array2::zeros((u.nrows(), 1));
     over_rows(&mut divergences.view_mut(), &|first, mut rows: ArrayViewMut2<'_, f64>| {
         dispatch(

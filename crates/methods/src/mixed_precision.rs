@@ -1,8 +1,8 @@
 //! `--precision mixed`: iterations in f32 for as long as they lower the error, then in f64.
 //!
-//! Far from its limit a factorisation needs no more digits than f32 has, and an iteration in f32 reads half the bytes.
-//! The data are kept in both precisions until the change to f64, and only then in f64 alone. The change depends on the
-//! measured errors, which are the same on all ranks, never on a clock.
+//! Far from convergence, a factorisation needs no more digits than f32 has, and an iteration in f32 reads half the
+//! bytes. The data are held in both precisions until the change to f64, and in f64 only afterwards. The change depends
+//! on the measured errors, which are the same on all ranks, never on a clock.
 
 use ndarray::{Array2, ArrayViewMut2};
 use serde::{Deserialize, Serialize};
@@ -32,13 +32,13 @@ pub fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result
         kernel: problem.kernel,
         max_iters: problem.max_iters,
         parties: problem.parties,
-        carry_on: problem.carry_on,
+        continue_on_loss: problem.continue_on_loss,
         initial: initial.as_ref().map(|rows| rows as &dyn ReadRows<f32>),
         resuming: problem.resuming,
         missing: problem.missing.clone(),
         comm: problem.comm.clone(),
     })?;
-    // Its state comes from the other one, as from a checkpoint.
+    // Its state is restored from the f32 algorithm, as from a checkpoint.
     let double = method.build_f64(Problem { initial: None, resuming: true, ..problem })?;
     let measure = method.description().measure.key();
     let mut mixed = Mixed { single: Some(single), double, widened: Vec::new(), measure, progress: Progress::default() };
@@ -47,17 +47,17 @@ pub fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result
 }
 
 struct Mixed {
-    /// Until the change to f64.
+    /// The f32 algorithm, until the change to f64.
     single: Option<Box<dyn Algorithm<f32>>>,
     double: Box<dyn Algorithm<f64>>,
     /// The state of `single`, for output and checkpoint.
     widened: Vec<OwnedPiece<f64>>,
-    /// What is watched.
+    /// The measure whose decrease is monitored.
     measure: &'static str,
     progress: Progress,
 }
 
-/// What decides when the precision changes.
+/// The state that decides when the precision changes.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 struct Progress {
     /// The first value of the measure, and the last.
@@ -73,7 +73,7 @@ const METHOD: &str = "method";
 const MIXED: &str = "mixed";
 
 impl Mixed {
-    /// Copies the state of `single` to f64, in place if it has the matrices that it had.
+    /// Copies the state of `single` to f64, in place if it has the same matrices as before.
     fn widen(&mut self) {
         let Some(single) = &self.single else { return };
         let pieces = single.state().matrices;
@@ -97,7 +97,7 @@ impl Mixed {
         }
     }
 
-    /// Goes on in f64 from here.
+    /// Continues in f64.
     fn change(&mut self) -> Result<()> {
         let Some(single) = self.single.take() else { return Ok(()) };
         let iteration = single.iteration();
@@ -131,7 +131,7 @@ impl Algorithm<f64> for Mixed {
         if let Some((_, now)) = watched.copied().filter(|_| *measured_at != Some(iteration)) {
             *measured_at = Some(iteration);
             let first = *first.get_or_insert(now);
-            // Of some measures more is better.
+            // For some measures, larger is better.
             let stalled = last.is_some_and(|last| (last - now).abs() < RESOLUTION * first.abs());
             *last = Some(now);
             if stalled {
@@ -141,8 +141,8 @@ impl Algorithm<f64> for Mixed {
         Ok(measures)
     }
 
-    fn is_settled(&self) -> bool {
-        // What f32 does not resolve may still fall in f64.
+    fn tolerance_applies(&self) -> bool {
+        // A decrease that f32 does not resolve may still be possible in f64.
         self.progress.changed_at.is_none_or(|at| at != self.double.iteration())
     }
 

@@ -1,4 +1,4 @@
-//! Types and parsers of parameter values: what an option can hold beyond a plain number or one of a list of words.
+//! Types and parsers of parameter values that are more than a plain number or one of a list of words.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use fednmf_base::units;
 
-/// The outcome of parsing what was typed for one option; the error says what it must be.
+/// The result of parsing the value of one option; the error states what the value must be.
 pub type Parsed<V> = std::result::Result<V, String>;
 
 /// A value, or `auto`: the method chooses.
@@ -75,7 +75,7 @@ pub fn whole_number(text: &str) -> Parsed<usize> {
     units::whole_number(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
 }
 
-/// Any number; what it may be depends on other options.
+/// Any number; its range depends on other options.
 pub fn any_number(text: &str) -> Parsed<f64> {
     text.parse().map_err(|_| "must be a number".into())
 }
@@ -123,10 +123,10 @@ pub fn word<V: clap::ValueEnum + 'static>() -> impl Fn(&str) -> Parsed<V> + Clon
     }
 }
 
-/// A word that an option takes beside file names, and what other programs call it.
+/// A keyword that an option accepts in addition to file names, and its names in other programs.
 type Meaning = (&'static str, &'static [&'static str]);
 
-/// The word that is probably meant by `text`, which is neither one of the words nor the name of a file with a folder or an
+/// The keyword that `text` probably means. `text` is neither a keyword nor a file name with a directory or an
 /// extension.
 fn similar(text: &str, words: &[Meaning]) -> Option<&'static str> {
     let text = text.to_lowercase();
@@ -148,7 +148,7 @@ fn meant(text: &str, words: &[Meaning]) -> String {
     format!("did you mean {word}? It must be {}, or the name of a file (./{text} if this is one)", all.join(", "))
 }
 
-/// Letters to insert, remove or replace to turn one word into another.
+/// Number of letters to insert, remove or replace to turn one word into another.
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -302,7 +302,7 @@ pub fn init(text: &str) -> Parsed<Init> {
 }
 
 impl Init {
-    /// As typed; `None` for a file.
+    /// The keyword; `None` for a file.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             Init::Auto | Init::BySize => Some("auto"),

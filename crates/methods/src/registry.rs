@@ -54,13 +54,13 @@ pub fn descriptions() -> impl Iterator<Item = &'static Description> {
     ALL.iter().map(|entry| entry.description())
 }
 
-/// What to do about missing values in the data of a method, in words: leave them out, or take a method of the same kind of
-/// parties, or of none, that can.
+/// The remedy for missing values in the data of a method: exclude them, or use a method for the same kind of parties,
+/// or without parties, that supports them.
 pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
     static OTHERS: LazyLock<[String; 3]> = LazyLock::new(|| {
         [others(|p| !p.is_private()), others(|p| p == Partition::PartyRows), others(|p| p == Partition::PartyColumns)]
     });
-    if method.groups().can_leave_out() {
+    if method.groups().supports_missing() {
         return NanRemedy::LeaveOut;
     }
     NanRemedy::OtherMethods(match method.description().partition {
@@ -71,7 +71,8 @@ pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
 }
 
 fn others(alike: impl Fn(Partition) -> bool) -> String {
-    let can = |entry: &&&dyn Entry| alike(entry.description().partition) && entry.defaults().groups().can_leave_out();
+    let can =
+        |entry: &&&dyn Entry| alike(entry.description().partition) && entry.defaults().groups().supports_missing();
     let names: Vec<&str> = ALL.iter().filter(can).map(|entry| entry.description().name).collect();
     match names.split_last() {
         Some((last, [])) => format!("a run with {last} leaves it out with --missing nan"),

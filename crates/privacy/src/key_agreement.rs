@@ -1,4 +1,4 @@
-//! Keys that two parties share: X25519 (RFC 7748), then SHA-256 over a label, the shared secret and both public keys.
+//! Shared keys of two parties: X25519 (RFC 7748), then SHA-256 over a label, the shared secret and both public keys.
 
 use sha2::{Digest, Sha256};
 use x25519_dalek::{PublicKey, StaticSecret};

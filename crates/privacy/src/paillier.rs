@@ -95,8 +95,8 @@ impl Table {
     }
 }
 
-/// What is wrong with a modulus of `bits` bits, as far as anybody can see who does not know its factors. That it is coprime to
-/// φ(n), and has two factors only, cannot be seen.
+/// The defect of a modulus of `bits` bits that anybody can detect without its factors; `None` if there is none. Whether
+/// it has exactly two factors and is coprime to φ(n) cannot be detected.
 fn fault(n: &Integer, bits: u32) -> Option<&'static str> {
     let close = || {
         // Fermat: n = a² − b² with a near √n.
@@ -201,7 +201,7 @@ impl PublicKey {
     }
 }
 
-/// Says that a worker's `a` is a fresh ciphertext, which may leave the party.
+/// Proof that a worker's `a` is a fresh ciphertext, which may leave the party.
 pub struct Fresh(());
 
 impl Ciphertexts {

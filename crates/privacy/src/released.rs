@@ -1,6 +1,7 @@
-//! What may leave a party. A value is protected by the type that carries it, and only the protection can make that type:
-//! masks make [`MaskedWords`], noise makes [`Noised`], encryption makes [`Ciphertexts`] and [`SealedShares`], key agreement
-//! makes [`PublicKeys`]. What leaves in the clear is [`Declared`], under the name that the method's message table gives it.
+//! The types of values that may leave a party. The type of a value determines its protection, and only the protection
+//! can create it: masks create [`MaskedWords`], noise creates [`Noised`], encryption creates [`Ciphertexts`] and
+//! [`SealedShares`], key agreement creates [`PublicKeys`]. Values in the clear are [`Declared`], under the name in the
+//! method's message table.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,8 +22,8 @@ pub enum Protection {
     Declared,
 }
 
-/// Values that belong to a party: its block, its factor. To compute with them is free; to print or to serialise them is a
-/// compile error, and the communicator of parties takes releases only.
+/// Values that belong to a party: its block, its factor. Computing with them is unrestricted; printing or serialising
+/// them does not compile, and the communicator of parties accepts releases only.
 pub struct Private<T>(T);
 
 impl Protection {
@@ -74,7 +75,7 @@ pub trait Release<T>: sealed::Sealed {
 #[derive(Clone, Copy)]
 pub struct Declared<'a, T>(pub &'a [T]);
 
-/// Numbers with noise; [`super::Releases`] alone makes them.
+/// Numbers with noise; only [`super::Releases`] creates them.
 pub struct Noised<'a, T>(&'a mut [T]);
 
 impl<'a, T: Copy> Noised<'a, T> {
@@ -134,7 +135,7 @@ impl<T> Transfer<T> for DeclaredMut<'_, T> {
     }
 }
 
-/// Says that a party's words for a masked sum have their share of the noise; [`super::Releases`] alone makes it.
+/// Proof that a party's words for a masked sum contain their share of the noise; only [`super::Releases`] creates it.
 pub struct NoiseAdded(());
 
 impl NoiseAdded {
@@ -158,7 +159,7 @@ impl MaskedWords {
         self.words.resize(flags + length, 0);
     }
 
-    /// Says that `party` is in the sum.
+    /// Sets the flag of `party`, which is in the sum.
     pub fn include(&mut self, party: usize) {
         assert!(party < self.flags);
         self.words[party] = 1;

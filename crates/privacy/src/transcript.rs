@@ -39,7 +39,7 @@ pub struct SiteSignature {
     pub signature: String,
 }
 
-/// What a site signs, so that others know whose key signs a transcript: `key` in hexadecimal digits.
+/// The statement that a site signs to vouch for the key of its transcript: `key` in hexadecimal digits.
 pub fn statement_of_key(site: &str, time: u64, key: &str) -> Vec<u8> {
     format!("fednmf transcript key v1\n{site}\n{time}\n{key}\n").into_bytes()
 }
@@ -59,7 +59,7 @@ pub struct Sent {
     pub sha256: String,
 }
 
-/// What the run spent of privacy.
+/// The privacy budget that the run spent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
     pub epsilon: f64,
@@ -85,7 +85,7 @@ pub struct Transcript {
     key: SigningKey,
     chain: [u8; 32],
     messages: u64,
-    /// The first failure to write; the run goes on, and reports it at its end.
+    /// The first write error. The run continues and reports it at its end.
     failed: Option<std::io::Error>,
 }
 

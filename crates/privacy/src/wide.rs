@@ -1,5 +1,5 @@
-//! Numbers as integers so wide that every f64 has one, for exact sums modulo 2⁶⁴ word by word: masked sums of numbers whose
-//! size nobody may know beforehand.
+//! Integers wide enough to represent every f64 exactly, for exact sums modulo 2⁶⁴ word by word: masked sums of numbers
+//! whose size must not be disclosed beforehand.
 
 use libm::ldexp;
 

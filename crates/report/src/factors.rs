@@ -1,4 +1,4 @@
-//! Stored factors as a report needs them: all of the one whose components are shown, a few rows of the other.
+//! Stored factors for a report: the whole factor whose components are shown, and a few rows of the other one.
 
 use ndarray::{Array1, Array2, s};
 

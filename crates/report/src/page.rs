@@ -31,7 +31,7 @@ pub struct Figure {
 pub struct RunFigures {
     pub run: String,
     pub figures: Vec<Figure>,
-    /// What is not shown, and why.
+    /// Notes on what is not shown, and why.
     pub notes: Vec<String>,
 }
 

@@ -1,12 +1,12 @@
-//! What passes between a site and the hub: frames of a length, a kind and a body. Bodies of messages between two sites are
-//! sealed; the rest the hub reads.
+//! The wire format between a site and the hub: frames of a length, a kind and a body. Bodies of messages between two
+//! sites are sealed; the hub reads the rest.
 
 use serde::{Deserialize, Serialize};
 
 /// The version of these frames and of what is sealed in them.
 pub const PROTOCOL: u32 = 2;
 
-/// Most bytes of a message that one frame carries, so that a slow line shows signs of life.
+/// Maximum number of message bytes in one frame, so that a slow line shows activity.
 pub const PIECE: usize = 128 << 10;
 
 /// Longest body that is accepted.
@@ -33,16 +33,16 @@ pub enum Frame {
     },
 }
 
-/// What a site says of itself first. Hub and site may be of different versions, so these fields stay.
+/// The first frame of a site. Hub and site may have different versions, so these fields never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
     pub version: String,
-    /// The name it asks for; by default the one of its certificate.
+    /// The requested name; by default the one of its certificate.
     pub site: Option<String>,
     /// Random; tells this process from another one of the same site.
     pub instance: String,
-    /// The run that it takes part in, if it has lost its connection.
+    /// The run to which the site reconnects, if it has lost its connection.
     pub run: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct SiteKey {
     pub signature: String,
 }
 
-/// What the hub reads and writes itself.
+/// Frames that the hub itself reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     Hello(Hello),
@@ -69,37 +69,37 @@ pub enum Control {
         sites: Vec<String>,
         rank: usize,
     },
-    /// The connection ends: why.
+    /// The hub closes the connection, for this reason.
     Refused(String),
     /// The same, but another process of the site may join later.
     NotNow(String),
     Key(Box<SiteKey>),
     /// The sites that have not joined yet.
     WaitingFor(Vec<String>),
-    /// All have: their keys, by rank.
+    /// All sites have joined: their keys, by rank.
     Roster(Vec<SiteKey>),
     /// A site is connected: whatever it has not acknowledged must be sent again.
     Present(usize),
-    /// A site has no connection and may be so for as many seconds.
+    /// A site is disconnected, and may be for this number of seconds.
     Away(usize, u64),
-    /// A site has been away for too long, or has ended with an error: the run ends.
+    /// A site was disconnected for too long, or ended with an error: the run ends.
     Lost(usize, String),
-    /// The run of this site goes on without sites that are gone, as long as so many are left.
+    /// The run of this site continues without lost sites, as long as this number remains.
     GoesOn(usize),
-    /// A site is gone, and the others go on without it: why.
+    /// A site is lost, and the others continue without it, for this reason.
     Gone(usize, String),
-    /// The site has come to its end with this exit code.
+    /// The site has finished with this exit code.
     Leave(i32),
-    /// A site has left in good order.
+    /// A site has finished regularly.
     Left(usize),
-    /// The site ends with an error that the others do not know.
+    /// The site ends with an error that the others do not know about.
     Abort(i32),
     /// Sent when there is nothing else; the other side answers.
     Ping,
     Pong,
 }
 
-/// Whether a site may be called so: the name is one of a certificate.
+/// Whether a site may have this name: it is a valid name for a certificate.
 pub fn valid_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     (1..=63).contains(&name.len())
@@ -108,7 +108,7 @@ pub fn valid_name(name: &str) -> bool {
         && !name.ends_with(['-', '.'])
 }
 
-/// Text of the other side, without what would move the cursor of a terminal.
+/// Text from the other side, without terminal control characters.
 pub fn printable(text: &str) -> String {
     text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -153,7 +153,7 @@ impl Frame {
     }
 }
 
-/// Puts frames together from what arrives.
+/// Assembles frames from received bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! The transport between sites: every collective is messages from each site to each other one, and each site reduces for
-//! itself in the order of ranks. The hub sees no more of a collective than of any other message.
+//! The transport between sites. In a collective, each site sends messages to every other site, and each reduces for
+//! itself in rank order. The hub learns no more from a collective than from any other message.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,18 +20,18 @@ use super::rounds::{Contributions, Rounds};
 /// A group of sites.
 pub struct Sites {
     link: Arc<Link>,
-    /// Tells its messages from those of other groups.
+    /// Distinguishes its messages from those of other groups.
     group: u64,
     /// The members' ranks among all sites.
     members: Vec<usize>,
     /// This site's place among the members.
     rank: usize,
-    /// How often each subgroup was made, so that each has messages of its own.
+    /// How often each subgroup was created, so that each has messages of its own.
     made: RefCell<HashMap<Vec<usize>, u64>>,
-    /// Of all sites, once the run goes on without lost ones.
+    /// Rounds of all sites, once the run continues without lost ones.
     rounds: RefCell<Option<Rounds>>,
     /// Which ranks were in the last round.
-    took_part: RefCell<Vec<bool>>,
+    participated: RefCell<Vec<bool>>,
 }
 
 impl Sites {
@@ -46,8 +46,8 @@ impl Sites {
     }
 
     fn new(link: Arc<Link>, group: u64, members: Vec<usize>, rank: usize) -> Sites {
-        let took_part = RefCell::new(vec![true; members.len()]);
-        Sites { link, group, members, rank, made: RefCell::default(), rounds: RefCell::default(), took_part }
+        let participated = RefCell::new(vec![true; members.len()]);
+        Sites { link, group, members, rank, made: RefCell::default(), rounds: RefCell::default(), participated }
     }
 
     /// The names of all sites, by rank.
@@ -63,10 +63,10 @@ impl Sites {
         self.link.leave(code);
     }
 
-    /// What all have contributed to a round, if the run goes on without lost sites.
+    /// The contributions of all sites to a round, if the run continues without lost sites.
     fn in_round(&self, contribute: impl FnOnce(&mut Rounds) -> Contributions) -> Option<Contributions> {
         let contributions = self.rounds.borrow_mut().as_mut().map(contribute)?;
-        *self.took_part.borrow_mut() = contributions.iter().map(Option::is_some).collect();
+        *self.participated.borrow_mut() = contributions.iter().map(Option::is_some).collect();
         Some(contributions)
     }
 
@@ -79,7 +79,7 @@ impl Sites {
     }
 
     /// The next message of a rank, which must have this length.
-    fn hear_exactly(&self, rank: usize, kind: Kind, length: usize) -> Vec<u8> {
+    fn receive_exact(&self, rank: usize, kind: Kind, length: usize) -> Vec<u8> {
         self.fitting(rank, self.hear(rank, kind), length)
     }
 
@@ -131,14 +131,14 @@ impl Sites {
     }
 
     /// Reduces what all have sent, in the order of ranks.
-    fn reduce_heard(&self, op: Op, buffer: BufferMut<'_>) {
+    fn reduce_received(&self, op: Op, buffer: BufferMut<'_>) {
         let BufferMut { element, bytes } = buffer;
         if self.members.len() == 1 {
             return;
         }
         let own = bytes.to_vec();
         for rank in 0..self.members.len() {
-            let heard = (rank != self.rank).then(|| self.hear_exactly(rank, Kind::Collective, own.len()));
+            let heard = (rank != self.rank).then(|| self.receive_exact(rank, Kind::Collective, own.len()));
             let term = heard.as_ref().unwrap_or(&own);
             if rank == 0 { bytes.copy_from_slice(term) } else { reduce(op, element, bytes, term) }
         }
@@ -210,19 +210,19 @@ impl Transport for Sites {
         Some(&self.link.sites()[self.members[rank]])
     }
 
-    fn vouch_for(&self, key: &str) -> Result<Option<SiteSignature>> {
-        self.link.vouch_for(key).map(Some)
+    fn sign_transcript_key(&self, key: &str) -> Result<Option<SiteSignature>> {
+        self.link.sign_transcript_key(key).map(Some)
     }
 
-    fn go_on_without_lost(&self, least: usize) {
-        // Other groups are of some sites, which may not go on alone.
+    fn continue_without_lost(&self, least: usize) {
+        // Other groups are subsets of the sites, which must not continue without their members.
         if self.group == 0 {
             *self.rounds.borrow_mut() = Some(Rounds::new(self.link.clone(), least));
         }
     }
 
-    fn took_part(&self, rank: usize) -> bool {
-        self.took_part.borrow()[rank]
+    fn participated(&self, rank: usize) -> bool {
+        self.participated.borrow()[rank]
     }
 
     fn losses(&self) -> Vec<Loss> {
@@ -240,7 +240,7 @@ impl Transport for Sites {
             return;
         }
         self.tell_others(Kind::Collective, &[]);
-        self.others().for_each(|rank| drop(self.hear_exactly(rank, Kind::Collective, 0)));
+        self.others().for_each(|rank| drop(self.receive_exact(rank, Kind::Collective, 0)));
     }
 
     fn all_reduce(&self, op: Op, buffer: BufferMut<'_>) {
@@ -248,7 +248,7 @@ impl Transport for Sites {
             return self.reduce_contributed(op, buffer, &contributions);
         }
         self.tell_others(Kind::Collective, buffer.bytes);
-        self.reduce_heard(op, buffer);
+        self.reduce_received(op, buffer);
     }
 
     fn all_reduce_while(&self, op: Op, buffer: BufferMut<'_>, work: &mut dyn FnMut()) {
@@ -263,7 +263,7 @@ impl Transport for Sites {
         let own = self.part(&(0..self.members.len()).collect::<Vec<_>>());
         own.tell_others(Kind::Collective, buffer.bytes);
         work();
-        own.reduce_heard(op, buffer);
+        own.reduce_received(op, buffer);
     }
 
     fn reduce_scatter(&self, send: Buffer<'_>, counts: &[i32], receive: BufferMut<'_>) {
@@ -276,7 +276,7 @@ impl Transport for Sites {
             self.tell(rank, Kind::Collective, &send.bytes[parts[rank].clone()]);
         });
         receive.bytes.copy_from_slice(&send.bytes[parts[self.rank].clone()]);
-        self.reduce_heard(Op::Sum, receive);
+        self.reduce_received(Op::Sum, receive);
     }
 
     fn all_gather(&self, local: Buffer<'_>, counts: &[i32], offsets: &[i32], receive: BufferMut<'_>) {
@@ -294,7 +294,7 @@ impl Transport for Sites {
             let into = &mut receive.bytes[start..start + length];
             match rank == self.rank {
                 true => into.copy_from_slice(local.bytes),
-                false => into.copy_from_slice(&self.hear_exactly(rank, Kind::Collective, length)),
+                false => into.copy_from_slice(&self.receive_exact(rank, Kind::Collective, length)),
             }
         }
     }
@@ -314,13 +314,13 @@ impl Transport for Sites {
             let length = part.len();
             match rank == self.rank {
                 true => receive.bytes[part].copy_from_slice(&send.bytes[from[rank].clone()]),
-                false => receive.bytes[part].copy_from_slice(&self.hear_exactly(rank, Kind::Collective, length)),
+                false => receive.bytes[part].copy_from_slice(&self.receive_exact(rank, Kind::Collective, length)),
             }
         }
     }
 
     fn broadcast(&self, root: usize, buffer: BufferMut<'_>) {
-        // When the root is lost, some know it before others, and the next one may have taken its place already.
+        // If the root is lost, some sites know it before others, and the next root may already have taken over.
         let own = if self.rank == root { buffer.bytes.to_vec() } else { Vec::new() };
         if let Some(contributions) = self.in_round(|rounds| rounds.share(&own)) {
             let said = contributions.iter().flatten().find(|text| !text.is_empty());
@@ -335,7 +335,7 @@ impl Transport for Sites {
         }
         match self.rank == root {
             true => self.tell_others(Kind::Collective, buffer.bytes),
-            false => buffer.bytes.copy_from_slice(&self.hear_exactly(root, Kind::Collective, buffer.bytes.len())),
+            false => buffer.bytes.copy_from_slice(&self.receive_exact(root, Kind::Collective, buffer.bytes.len())),
         }
     }
 
@@ -344,7 +344,7 @@ impl Transport for Sites {
     }
 
     fn receive(&self, rank: usize, elements: BufferMut<'_>) {
-        elements.bytes.copy_from_slice(&self.hear_exactly(rank, Kind::Plain, elements.bytes.len()));
+        elements.bytes.copy_from_slice(&self.receive_exact(rank, Kind::Plain, elements.bytes.len()));
     }
 
     /// The link keeps the message until it is delivered, so nothing is waited for; a site that stays away ends the run.
@@ -388,7 +388,7 @@ impl Transport for Sites {
     fn split(&self, color: usize) -> Rc<dyn Transport> {
         let own = (color as u64).to_le_bytes();
         self.tell_others(Kind::Collective, &own);
-        let same = |&rank: &usize| rank == self.rank || self.hear_exactly(rank, Kind::Collective, 8) == own;
+        let same = |&rank: &usize| rank == self.rank || self.receive_exact(rank, Kind::Collective, 8) == own;
         Rc::new(self.part(&(0..self.members.len()).filter(same).collect::<Vec<_>>()))
     }
 

@@ -1,5 +1,5 @@
-//! The hub: relays between the sites of a run. It holds no data and no message, and reads neither; it knows who takes part,
-//! and sees sizes and times.
+//! The hub relays between the sites of a run. It holds neither data nor messages, and reads neither. It knows the
+//! participants, and sees sizes and times.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,18 +21,18 @@ use super::journal::Journal;
 use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for};
 
-/// Bytes that may wait for one site; whoever sends more waits.
+/// Bytes that may be queued for one site; senders wait beyond that.
 const MOST_QUEUED: usize = 64 << 20;
-/// Connections that have not said who they are.
-const MOST_STRANGERS: usize = 64;
-/// Likewise, how long.
-const INTRODUCTION: Duration = Duration::from_secs(15);
-/// Between two signs of life.
+/// Maximum number of connections that have not identified themselves.
+const MAX_UNIDENTIFIED: usize = 64;
+/// Maximum time for a connection to identify itself.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(15);
+/// Interval between two keep-alive frames.
 const PING: Duration = Duration::from_secs(5);
-/// How long a failed run's sites have to hear of it.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// Time for the sites of a failed run to receive the reason.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 
-/// How a hub serves.
+/// Configuration of a hub.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
     /// `ADDRESS:PORT`.
@@ -43,14 +43,14 @@ pub struct HubConfig {
     /// By rank.
     pub sites: Vec<String>,
     pub journal: Option<PathBuf>,
-    /// How long a site may be without connection.
+    /// How long a site may be disconnected.
     pub patience: Duration,
     /// Whether to serve one run after the other.
     pub keep: bool,
     pub version: String,
 }
 
-/// What waits for one connection.
+/// The send queue of one connection.
 struct Outbox {
     stream: Arc<Stream>,
     queue: Mutex<Queue>,
@@ -61,7 +61,7 @@ struct Outbox {
 struct Queue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Nothing more is taken; what is there is sent.
+    /// No further frames are accepted; queued ones are sent.
     ends: bool,
     closed: bool,
 }
@@ -71,7 +71,7 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a frame; `waits` until there is room.
+    /// Queues a frame; with `waits`, blocks until there is room.
     fn push(&self, frame: &Frame, waits: bool) {
         let bytes = frame.encode();
         let mut queue = self.lock();
@@ -89,7 +89,7 @@ impl Outbox {
         self.push(&Frame::Control(control), false);
     }
 
-    /// Sends what is there, and closes the connection.
+    /// Sends the queued frames and closes the connection.
     fn end(&self) {
         self.lock().ends = true;
         self.changed.notify_all();
@@ -132,21 +132,21 @@ impl Outbox {
     }
 }
 
-/// What the hub knows of a site.
+/// The hub's state of a site.
 struct Site {
     outbox: Option<Arc<Outbox>>,
     key: Option<SiteKey>,
     away_since: Instant,
     has_left: bool,
-    /// The others go on without it: why.
+    /// The reason, if the others continue without this site.
     gone: Option<String>,
-    /// With how many sites at least it goes on when some are gone, if it does.
+    /// The minimum number of sites with which it continues after losses; `None` if it does not.
     goes_on: Option<usize>,
 }
 
 impl Site {
-    /// Whether it is, or may again be, in the run.
-    fn takes_part(&self) -> bool {
+    /// Whether it is in the run or may rejoin it.
+    fn participates(&self) -> bool {
         !self.has_left && self.gone.is_none()
     }
 }
@@ -167,7 +167,7 @@ pub struct Hub {
     config: HubConfig,
     tls: Arc<ServerConfig>,
     state: Mutex<State>,
-    strangers: AtomicUsize,
+    unidentified: AtomicUsize,
 }
 
 fn say(text: &str) {
@@ -190,7 +190,7 @@ impl Hub {
         })?;
         let state = first_state(&config)?;
         let begun = state.begun;
-        let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), strangers: AtomicUsize::new(0) });
+        let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), unidentified: AtomicUsize::new(0) });
         hub.remember(&hub.lock())?;
         let address = listener.local_addr().map_or_else(|_| hub.config.listen.clone(), |address| address.to_string());
         say(&format!("listens on {address} for {}", list(&hub.config.sites)));
@@ -234,19 +234,19 @@ impl Hub {
         }
     }
 
-    /// Looks for sites that are lost, and for the end of the run: its exit code, if the hub ends with it.
+    /// Checks for lost sites and for the end of the run. Returns the exit code if the hub ends with it.
     fn watch(&self) -> Result<Option<i32>> {
         let mut state = self.lock();
         let patience = self.config.patience;
-        let lost = |site: &Site| site.takes_part() && site.outbox.is_none() && site.away_since.elapsed() > patience;
+        let lost = |site: &Site| site.participates() && site.outbox.is_none() && site.away_since.elapsed() > patience;
         while state.begun && state.failed.is_none() {
             let Some(rank) = state.sites.iter().position(lost) else { break };
             let why = format!("was lost: it had no connection to the hub for {} s", patience.as_secs());
             self.lose(&mut state, rank, &why);
         }
-        let all_left = !state.sites.iter().any(Site::takes_part);
+        let all_left = !state.sites.iter().any(Site::participates);
         let gone = state.sites.iter().all(|site| site.outbox.is_none());
-        let failed = state.failed.is_some_and(|since| gone || since.elapsed() > FAREWELL);
+        let failed = state.failed.is_some_and(|since| gone || since.elapsed() > SHUTDOWN_GRACE);
         if !(all_left || failed) {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl Hub {
         }
         if !self.config.keep {
             drop(state);
-            // The last words of each connection are on their way.
+            // Give the last frames of each connection time to be sent.
             std::thread::sleep(Duration::from_millis(200));
             return Ok(Some(code));
         }
@@ -274,8 +274,8 @@ impl Hub {
         Ok(None)
     }
 
-    /// A site will not come back: the run goes on without it, if all others agreed to that and enough are left, or
-    /// fails.
+    /// Called if a site does not come back. The run continues without it if all other sites agreed to that and enough
+    /// remain; otherwise it fails.
     fn lose(&self, state: &mut State, rank: usize, why: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
         let left = others().filter(|site| site.gone.is_none()).count();
@@ -289,7 +289,7 @@ impl Hub {
         if let Some(outbox) = site.outbox.take() {
             outbox.end();
         }
-        // Before any site may act on it.
+        // Write the journal before any site can act on it.
         self.remember_or_warn(state);
         for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
             outbox.tell(Control::Gone(rank, why.into()));
@@ -309,17 +309,17 @@ impl Hub {
         loop {
             match listener.accept() {
                 Ok((socket, from)) => {
-                    if self.strangers.fetch_add(1, Ordering::SeqCst) >= MOST_STRANGERS {
-                        self.strangers.fetch_sub(1, Ordering::SeqCst);
+                    if self.unidentified.fetch_add(1, Ordering::SeqCst) >= MAX_UNIDENTIFIED {
+                        self.unidentified.fetch_sub(1, Ordering::SeqCst);
                         continue;
                     }
                     let hub = self.clone();
                     let thread = std::thread::Builder::new().name("site".into());
                     if thread.spawn(move || hub.welcome(socket, from)).is_err() {
-                        self.strangers.fetch_sub(1, Ordering::SeqCst);
+                        self.unidentified.fetch_sub(1, Ordering::SeqCst);
                     }
                 }
-                // For instance too many open files: others may end soon.
+                // For example too many open files; others may be closed soon.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -330,7 +330,7 @@ impl Hub {
         let stream = Stream::accept(self.tls.clone(), socket);
         let met = match stream {
             Ok(stream) => self.introduce(Arc::new(stream), from),
-            // A port scanner that says nothing is not worth a line.
+            // A port scanner that sends nothing is not worth a log line.
             Err(refusal) => {
                 if refusal.is_final {
                     say(&format!("refused a connection from {from}: {}", refusal.why));
@@ -338,13 +338,13 @@ impl Hub {
                 None
             }
         };
-        self.strangers.fetch_sub(1, Ordering::SeqCst);
+        self.unidentified.fetch_sub(1, Ordering::SeqCst);
         if let Some((rank, outbox, decoder)) = met {
             self.relay(rank, &outbox, decoder);
         }
     }
 
-    /// Finds out which site it is, and lets it take part.
+    /// Identifies the site and admits it.
     fn introduce(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
         let turn_away = |said: Control| {
             if let Control::Refused(why) | Control::NotNow(why) = &said {
@@ -411,7 +411,7 @@ impl Hub {
         Some((rank, outbox, decoder))
     }
 
-    /// Whether a site's program is the right one.
+    /// Whether a site's program version is accepted.
     fn check(&self, hello: &Hello) -> std::result::Result<(), String> {
         match hello.protocol == PROTOCOL && hello.version == self.config.version {
             true => Ok(()),
@@ -487,7 +487,7 @@ impl Hub {
             if !state.begun {
                 state.sites[rank].key = None;
                 say(&format!("site {} has gone ({why})", self.config.sites[rank]));
-            } else if state.sites[rank].takes_part() && state.failed.is_none() {
+            } else if state.sites[rank].participates() && state.failed.is_none() {
                 let seconds = self.config.patience.as_secs();
                 say(&format!("site {} has no connection ({why}); waiting for {seconds} s", self.config.sites[rank]));
                 for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
@@ -508,7 +508,7 @@ impl Hub {
         };
         let from = rank as u16;
         match frame {
-            // What is for a site that is away is dropped; its sender keeps it.
+            // Pieces for a disconnected site are dropped; the sender keeps them.
             Frame::Data { peer, number, sealed } => {
                 if let Some(outbox) = to(peer) {
                     outbox.push(&Frame::Data { peer: from, number, sealed }, true);
@@ -549,9 +549,9 @@ impl Hub {
     }
 }
 
-/// The next control frame of a connection that has not said who it is.
+/// The next control frame of a connection that has not identified itself.
 fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
-    let until = Instant::now() + INTRODUCTION;
+    let until = Instant::now() + IDENTIFY_TIMEOUT;
     loop {
         match decoder.next() {
             Ok(Some(Frame::Control(control))) => return Some(control),
@@ -593,7 +593,7 @@ fn run_code(state: &State) -> i32 {
     if state.failed.is_some() || !somebody_left { EXIT_FAILED } else { state.worst_end }
 }
 
-/// The worse of a hub's exit code so far and that of a site: an error, then a run that stopped early.
+/// The more severe of the hub's exit code so far and that of a site: an error outranks a run that stopped early.
 fn worse(so_far: i32, code: i32) -> i32 {
     match (so_far, code) {
         (so_far, EXIT_DONE) => so_far,
@@ -606,7 +606,7 @@ fn roster(state: &State) -> Vec<SiteKey> {
     state.sites.iter().filter_map(|site| site.key.clone()).collect()
 }
 
-/// A run that nobody has joined.
+/// The initial state of a run.
 fn new_state(config: &HubConfig) -> Result<State> {
     let mut run = [0; 16];
     secret_rng(None, 0)?.fill_bytes(&mut run);

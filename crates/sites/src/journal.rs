@@ -1,4 +1,5 @@
-//! The hub's memory of its run: which sites take part, and with which keys. With it a hub that was killed goes on.
+//! The hub's persistent state of its run: the participating sites and their keys. With it, a hub that was killed
+//! continues.
 
 use std::fs;
 use std::io::Write as _;
@@ -25,7 +26,7 @@ pub struct Journal {
     pub roster: Vec<SiteKey>,
     /// Sites that have left in good order, by rank.
     pub left: Vec<bool>,
-    /// Sites that are gone and that the others go on without, by rank: why.
+    /// Sites that are lost and without which the others continue, by rank, with the reason.
     #[serde(default)]
     pub gone: Vec<Option<String>>,
     /// With how many sites at least each site goes on, by rank.
@@ -37,7 +38,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// That of a run which nobody has joined yet.
+    /// The journal of a new run.
     pub fn new(version: &str, run: String, sites: &[String]) -> Journal {
         Journal {
             fednmf_hub_journal: FORMAT,

@@ -23,7 +23,7 @@ use super::proxy::{Address, connect};
 use super::seal::{Channel, Own, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
 
-/// How a site takes part.
+/// Configuration of a site.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub hub: Address,
@@ -36,15 +36,15 @@ pub struct Config {
     pub version: String,
     /// How long to wait for the hub and the other sites at the start.
     pub wait: Duration,
-    /// How long a lost connection may take to come back.
+    /// How long a lost connection may take to be restored.
     pub patience: Duration,
-    /// Whether to tell who is waited for.
+    /// Whether to print which sites are being waited for.
     pub tells: bool,
     /// Is called whenever a piece of a message arrives, or is acknowledged: a long message over a slow line is no stall.
     pub progress: fn(),
 }
 
-/// What a message is for; each kind has queues of its own.
+/// The purpose of a message; each kind has its own queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -52,9 +52,9 @@ pub enum Kind {
     Plain = 1,
     Within = 2,
     Control = 3,
-    /// Of a round, which goes on without sites that are gone.
+    /// A message of a round, which continues without lost sites.
     Round = 4,
-    /// Who is gone.
+    /// A report of lost sites.
     Lost = 5,
 }
 
@@ -71,14 +71,14 @@ type Place = (usize, u64, Kind);
 /// Bytes before the text of a piece: group, kind, whether the message ends with it.
 const HEAD: usize = 10;
 
-/// Without an answer of the hub for so long, the connection is taken for broken.
+/// Time without an answer of the hub after which the connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Likewise without progress in sending.
+/// The same, without progress in sending.
 const STUCK: Duration = Duration::from_secs(90);
 /// Bytes of a message that arrive before they are acknowledged though it goes on.
 const ACKNOWLEDGE: usize = 4 << 20;
 
-/// What this site knows of another one.
+/// This site's state of another site.
 struct Peer {
     /// `None`: this site itself.
     channel: Option<Channel>,
@@ -93,7 +93,7 @@ struct Peer {
     /// Bytes that arrived since the last acknowledgement.
     waiting: usize,
     has_left: bool,
-    /// The hub says that the peer is gone: why.
+    /// The reason, if the hub has reported the peer as lost.
     gone: Option<String>,
 }
 
@@ -103,13 +103,13 @@ struct State {
     /// To be written, with the peer whose piece it is.
     queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
     connection: Option<Arc<Stream>>,
-    /// With how many sites at least the run goes on when some are gone, if it does.
+    /// The minimum number of sites with which the run continues after losses; `None` if it does not.
     goes_on: Option<usize>,
-    /// The site has come to its end.
+    /// The site has finished.
     over: bool,
 }
 
-/// What has arrived so far, for [`Link::until`].
+/// Received messages and events, for [`Link::until`].
 pub struct Arrived<'a> {
     state: &'a mut State,
 }
@@ -144,29 +144,29 @@ pub struct Link {
     changed: Condvar,
 }
 
-/// The link of this process, for its end from any thread.
+/// The link of this process, so that any thread can end it.
 static CURRENT: OnceLock<Arc<Link>> = OnceLock::new();
 /// Set by the first thread that ends the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Why there is no connection.
-enum Trouble {
-    /// It makes no sense to try again.
-    Final(Error),
-    /// It may work later.
-    Broken(String),
+/// Why a connection could not be established.
+enum JoinError {
+    /// Retrying is pointless.
+    Fatal(Error),
+    /// Retrying may help.
+    Disconnected(String),
 }
 
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Trouble {
+impl From<Refusal> for JoinError {
+    fn from(refusal: Refusal) -> JoinError {
         match refusal.is_final {
-            true => Trouble::Final(Error::input(refusal.why)),
-            false => Trouble::Broken(refusal.why),
+            true => JoinError::Fatal(Error::input(refusal.why)),
+            false => JoinError::Disconnected(refusal.why),
         }
     }
 }
 
-/// What a site learns when it enters.
+/// Information that a site receives when it joins.
 struct Entered {
     stream: Arc<Stream>,
     decoder: Decoder,
@@ -176,22 +176,22 @@ struct Entered {
     roster: Vec<SiteKey>,
 }
 
-/// What is known of the run before a connection: nothing, or the run that goes on.
+/// What is known of the run before connecting: nothing, or the run that continues.
 struct Known<'a> {
     run: &'a str,
     roster: &'a [SiteKey],
 }
 
-/// Connects, says who this is, and waits for the other sites.
+/// Connects, identifies this site, and waits for the other sites.
 fn enter(
     config: &Config,
     identity: &Identity,
     own: &Own,
     known: Option<&Known<'_>>,
     until: Instant,
-) -> std::result::Result<Entered, Trouble> {
-    let broken = |e: std::io::Error| Trouble::from(explain(&e, "hub"));
-    let socket = connect(&config.hub).map_err(Trouble::Broken)?;
+) -> std::result::Result<Entered, JoinError> {
+    let broken = |e: std::io::Error| JoinError::from(explain(&e, "hub"));
+    let socket = connect(&config.hub).map_err(JoinError::Disconnected)?;
     let stream = Stream::connect(identity, &config.hub.host, socket)?;
     stream.set_limits(SILENCE, STUCK).map_err(broken)?;
     let tell = |control: Control| stream.send(&Frame::Control(control).encode()).map_err(broken);
@@ -206,37 +206,37 @@ fn enter(
     let mut welcome = None;
     let mut missing = Vec::new();
     loop {
-        while let Some(frame) = decoder.next().map_err(|e| Trouble::Final(Error::failed(e)))? {
+        while let Some(frame) = decoder.next().map_err(|e| JoinError::Fatal(Error::failed(e)))? {
             let Frame::Control(control) = frame else { continue };
             match control {
                 Control::Welcome { run, sites, rank } => {
                     if known.is_some_and(|known| known.run != run) {
-                        return Err(Trouble::Final(Error::failed(
+                        return Err(JoinError::Fatal(Error::failed(
                             "the hub has lost its journal and knows nothing of this run; start all sites again, with --resume \
                              if there are checkpoints",
                         )));
                     }
                     let site = sites.get(rank).filter(|_| sites.iter().all(|site| valid_name(site)));
-                    let site = site.ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
-                    tell(Control::Key(Box::new(own.signed(identity, &run, site).map_err(Trouble::Final)?)))?;
+                    let site = site.ok_or_else(|| JoinError::Disconnected("the hub answers nonsense".into()))?;
+                    tell(Control::Key(Box::new(own.signed(identity, &run, site).map_err(JoinError::Fatal)?)))?;
                     welcome = Some((run, sites, rank));
                 }
                 Control::Roster(roster) => {
                     let (run, sites, me) =
-                        welcome.take().ok_or_else(|| Trouble::Broken("the hub answers nonsense".into()))?;
+                        welcome.take().ok_or_else(|| JoinError::Disconnected("the hub answers nonsense".into()))?;
                     if known.is_some_and(|known| known.roster != roster) {
-                        return Err(Trouble::Final(Error::failed(
+                        return Err(JoinError::Fatal(Error::failed(
                             "the hub has replaced keys of sites; do not trust it",
                         )));
                     }
                     return Ok(Entered { stream: Arc::new(stream), decoder, run, sites, me, roster });
                 }
                 Control::Refused(why) => {
-                    return Err(Trouble::Final(Error::input(format!("the hub refuses: {}", printable(&why)))));
+                    return Err(JoinError::Fatal(Error::input(format!("the hub refuses: {}", printable(&why)))));
                 }
-                Control::NotNow(why) if known.is_none() => return Err(Trouble::Broken(printable(&why))),
+                Control::NotNow(why) if known.is_none() => return Err(JoinError::Disconnected(printable(&why))),
                 Control::NotNow(why) | Control::Lost(_, why) => {
-                    return Err(Trouble::Final(Error::failed(printable(&why))));
+                    return Err(JoinError::Fatal(Error::failed(printable(&why))));
                 }
                 Control::Ping => tell(Control::Pong)?,
                 Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
@@ -250,7 +250,7 @@ fn enter(
         }
         if Instant::now() >= until && known.is_none() {
             let who = if missing.is_empty() { "the other sites".into() } else { list(&missing) };
-            return Err(Trouble::Final(Error::failed(format!(
+            return Err(JoinError::Fatal(Error::failed(format!(
                 "{who} did not join within {} s (--wait)",
                 config.wait.as_secs()
             ))));
@@ -277,8 +277,8 @@ impl Link {
         let entered = loop {
             match enter(&config, &identity, &own, None, until) {
                 Ok(entered) => break entered,
-                Err(Trouble::Final(e)) => return Err(e.at(format!("--hub {}", config.hub))),
-                Err(Trouble::Broken(why)) => {
+                Err(JoinError::Fatal(e)) => return Err(e.at(format!("--hub {}", config.hub))),
+                Err(JoinError::Disconnected(why)) => {
                     if Instant::now() >= until {
                         return Err(Error::failed(format!(
                             "--hub {}: {why}, for {} s (--wait); check the address, the hub, and the firewall",
@@ -332,7 +332,7 @@ impl Link {
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
-    pub fn vouch_for(&self, key: &str) -> Result<SiteSignature> {
+    pub fn sign_transcript_key(&self, key: &str) -> Result<SiteSignature> {
         let site = self.sites[self.me].clone();
         let time = UnixTime::now().as_secs();
         let (scheme, signature) = self.identity.sign(&statement_of_key(&site, time, key))?;
@@ -418,7 +418,7 @@ impl Link {
         }
     }
 
-    /// Lets the hub know that this site goes on without sites that are gone, as long as `least` are left.
+    /// Informs the hub that this site continues without lost sites, as long as `least` remain.
     pub fn goes_on(&self, least: usize) {
         let mut state = self.lock();
         state.goes_on = Some(least);
@@ -426,7 +426,7 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Leaves the run in good order: when all others have received what was sent to them.
+    /// Leaves the run regularly, after all others have received what was sent to them.
     pub fn leave(&self, code: i32) {
         let until = Instant::now() + self.config.patience;
         let mut state = self.lock();
@@ -437,7 +437,7 @@ impl Link {
         self.end(state, Control::Leave(code), Duration::from_secs(5));
     }
 
-    /// Sends the last words, and waits until the hub has closed the connection, but no longer than the limit.
+    /// Sends the last frame, and waits until the hub has closed the connection, but no longer than the limit.
     fn end(&self, mut state: MutexGuard<'_, State>, last: Control, limit: Duration) {
         state.over = true;
         state.queue.push_back((None, Arc::new(Frame::Control(last).encode())));
@@ -448,9 +448,9 @@ impl Link {
         }
     }
 
-    /// Ends this site with an error that the others do not know, and lets the hub tell them.
+    /// Ends this site with an error that the others do not know about; the hub informs them.
     fn abort(&self, code: i32) {
-        // Not for ever: whoever holds the lock may be what has failed.
+        // Bounded, because the holder of the lock may be what has failed.
         for _ in 0..100 {
             if let Ok(mut state) = self.state.try_lock() {
                 state.queue.clear();
@@ -460,7 +460,7 @@ impl Link {
         }
     }
 
-    /// Reads until the site has come to its end, and connects again whenever the connection breaks.
+    /// Reads until the site has finished, and reconnects whenever the connection breaks.
     fn serve(&self, mut stream: Arc<Stream>, mut decoder: Decoder) {
         loop {
             let why = self.read(&stream, &mut decoder);
@@ -503,16 +503,16 @@ impl Link {
                     say(&format!("fednmf: connected to the hub {} again", self.config.hub));
                     return (stream, decoder);
                 }
-                Err(Trouble::Final(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
-                Err(Trouble::Broken(why)) if Instant::now() >= until => fail(&format!(
+                Err(JoinError::Fatal(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
+                Err(JoinError::Disconnected(why)) if Instant::now() >= until => fail(&format!(
                     "--hub {}: {why}; there was no connection for {} s (--patience){RESUME}",
                     self.config.hub,
                     patience.as_secs()
                 )),
-                Err(Trouble::Broken(_)) => std::thread::sleep(Duration::from_millis(300)),
+                Err(JoinError::Disconnected(_)) => std::thread::sleep(Duration::from_millis(300)),
             }
             if self.lock().over {
-                // The main thread is at the end, and needs no connection any more.
+                // The main thread has finished and no longer needs a connection.
                 loop {
                     std::thread::park();
                 }
@@ -520,7 +520,7 @@ impl Link {
         }
     }
 
-    /// Takes in what the hub sends; returns why that ended.
+    /// Processes frames from the hub; returns why that ended.
     fn read(&self, stream: &Stream, decoder: &mut Decoder) -> String {
         loop {
             loop {
@@ -573,7 +573,7 @@ impl Link {
                     }
                     self.changed.notify_all();
                 }
-                // A site that is done has nothing to lose.
+                // A site that has finished has nothing to lose.
                 Control::Lost(site, why) if !self.lock().over => {
                     fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
                 }
@@ -602,7 +602,7 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// A piece from another site.
+    /// Processes a piece from another site.
     fn arrived(&self, from: usize, number: u64, sealed: Vec<u8>) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -654,7 +654,7 @@ impl Link {
             };
             drop(state);
             if stream.send(&frame).is_err() {
-                // The reader notices, and connects again.
+                // The reader detects this and reconnects.
                 stream.close();
             }
             state = self.lock();

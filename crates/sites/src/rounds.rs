@@ -1,4 +1,4 @@
-//! Rounds: exchanges between all sites that go on when a site is gone.
+//! Rounds: exchanges between all sites that continue if a site is lost.
 //!
 //! In a round each site sends a message to each other one, and ends the round when it has those of all that are
 //! present. So two sites are at most one round apart. When the hub says that a site is gone, the others agree on that
@@ -7,8 +7,9 @@
 //! it the same. What one of them has of a lost site's message is then every one's, so a message counts at all or at
 //! none.
 //!
-//! The hub is believed when it says that somebody is gone, but it cannot make two groups go on: each needs the sealed
-//! word of all its members, more than half of all sites have to be left, and who is named as gone goes on with nobody.
+//! The hub is believed when it reports a loss, but it cannot make two groups continue separately: each group needs
+//! sealed messages of all its members, more than half of all sites must remain, and a site that was named as lost
+//! continues with nobody.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use super::link::{Arrived, Kind, Link, RESUME, fail};
 /// The group of all sites.
 const ALL: u64 = 0;
 
-/// To whom what is sent in a round is the same.
+/// Whether all receivers get the same text in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
     ForAll = 0,
@@ -32,20 +33,20 @@ enum Text {
 
 /// A message of a round.
 #[derive(Debug, Clone)]
-struct Heard {
+struct RoundMessage {
     text: Rc<Vec<u8>>,
     for_all: bool,
 }
 
-/// Who is gone, and what the sender has of their messages.
+/// The lost sites, and the sender's copies of their messages.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Lost {
+struct LossReport {
     gone: Vec<usize>,
     /// Site, round and text.
     heard: Vec<(usize, u64, Vec<u8>)>,
 }
 
-impl Lost {
+impl LossReport {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut number = |x: u64| bytes.extend(x.to_le_bytes());
@@ -61,9 +62,9 @@ impl Lost {
     }
 
     /// `None` if the bytes are no such message about `sites` sites.
-    fn decode(mut bytes: &[u8], sites: usize) -> Option<Lost> {
+    fn decode(mut bytes: &[u8], sites: usize) -> Option<LossReport> {
         let number = |bytes: &mut &[u8]| bytes.split_off(..8).map(|x| u64::from_le_bytes(x.try_into().expect("eight")));
-        let mut lost = Lost::default();
+        let mut lost = LossReport::default();
         for _ in 0..number(&mut bytes).filter(|count| *count <= sites as u64)? {
             lost.gone.push(usize::try_from(number(&mut bytes)?).ok().filter(|&site| site < sites)?);
         }
@@ -77,22 +78,22 @@ impl Lost {
     }
 }
 
-/// What each site has contributed to a round; `None` if it is gone.
+/// The contribution of each site to a round; `None` if it is lost.
 pub type Contributions = Vec<Option<Rc<Vec<u8>>>>;
 
 /// The rounds of a run.
 pub struct Rounds {
     link: Arc<Link>,
-    /// Fewer sites do not go on.
+    /// Minimum number of sites to continue.
     least: usize,
     round: u64,
     present: Vec<bool>,
     /// Of each site, by round.
-    heard: Vec<BTreeMap<u64, Heard>>,
-    /// Whom each site has last named as gone.
+    heard: Vec<BTreeMap<u64, RoundMessage>>,
+    /// The sites that each site has last named as lost.
     named: Vec<Vec<usize>>,
     losses: Vec<Loss>,
-    /// Whether this is the last round, after which a site may be away.
+    /// Whether this is the last round, after which a site may disconnect.
     last: bool,
 }
 
@@ -118,7 +119,7 @@ impl Rounds {
         self.present[site]
     }
 
-    /// The sites that are gone, in the order in which that was found out.
+    /// The lost sites, in the order of detection.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
@@ -137,7 +138,7 @@ impl Rounds {
     /// have heard.
     pub fn distribute<'a>(&mut self, text: impl Fn(usize) -> &'a [u8]) -> Contributions {
         let mut heard = self.exchange(Text::ForEach, text);
-        // A site that was lost in between has reached some of the others only.
+        // A site that was lost meanwhile may have reached only some of the others.
         let mine: Vec<u8> = heard.iter().map(|text| u8::from(text.is_some())).collect();
         for reached in self.share(&mine).into_iter().flatten() {
             for (text, _) in heard.iter_mut().zip(reached.iter()).filter(|(_, reached)| **reached == 0) {
@@ -161,7 +162,7 @@ impl Rounds {
         let message = |text: &[u8]| [&round.to_le_bytes()[..], &[kind as u8], text].concat();
         self.others().for_each(|site| self.link.send(site, ALL, Kind::Round, &message(text(site))));
         let me = self.link.me();
-        let own = Heard { text: Rc::new(text(me).to_vec()), for_all: kind == Text::ForAll };
+        let own = RoundMessage { text: Rc::new(text(me).to_vec()), for_all: kind == Text::ForAll };
         self.heard[me].insert(round, own);
         let link = self.link.clone();
         while !link.until(|arrived| self.look(arrived).transpose()).unwrap_or_else(|why| fail(&why)) {
@@ -173,14 +174,14 @@ impl Rounds {
     /// Takes in what has arrived in a round; whether that is all, or `false` if somebody is gone.
     fn look(&mut self, arrived: &mut Arrived<'_>) -> Result<Option<bool>, String> {
         for site in 0..self.present.len() {
-            self.take_names(site, arrived)?;
+            self.record_loss_report(site, arrived)?;
             while self.present[site]
                 && let Some(message) = arrived.next(site, ALL, Kind::Round)
             {
                 self.take_round(site, &message)?;
             }
         }
-        if !self.newly_gone(arrived).is_empty() {
+        if !self.newly_lost(arrived).is_empty() {
             return Ok(Some(false));
         }
         let done = |site: usize| self.heard[site].contains_key(&self.round) || self.last && arrived.has_left(site);
@@ -194,7 +195,7 @@ impl Rounds {
         if round < self.round || round > self.round + 1 {
             return Err(self.nonsense(site));
         }
-        let heard = Heard { text: Rc::new(text.to_vec()), for_all: *kind == Text::ForAll as u8 };
+        let heard = RoundMessage { text: Rc::new(text.to_vec()), for_all: *kind == Text::ForAll as u8 };
         self.heard[site].insert(round, heard);
         Ok(())
     }
@@ -207,9 +208,10 @@ impl Rounds {
     }
 
     /// Takes in whom a site names as gone, and what it has of them.
-    fn take_names(&mut self, site: usize, arrived: &mut Arrived<'_>) -> Result<(), String> {
+    fn record_loss_report(&mut self, site: usize, arrived: &mut Arrived<'_>) -> Result<(), String> {
         while let Some(message) = arrived.next(site, ALL, Kind::Lost) {
-            let Lost { gone, heard } = Lost::decode(&message, self.present.len()).ok_or_else(|| self.nonsense(site))?;
+            let LossReport { gone, heard } =
+                LossReport::decode(&message, self.present.len()).ok_or_else(|| self.nonsense(site))?;
             if gone.contains(&self.link.me()) {
                 return Err(format!(
                     "site {} says that this site is gone, and that the others go on without it; to bring it back, stop \
@@ -217,10 +219,10 @@ impl Rounds {
                     self.link.sites()[site]
                 ));
             }
-            // A site that is itself gone has no say.
+            // The report of a lost site is ignored.
             if self.present[site] {
                 for (of, round, text) in heard {
-                    self.heard[of].entry(round).or_insert(Heard { text: Rc::new(text), for_all: true });
+                    self.heard[of].entry(round).or_insert(RoundMessage { text: Rc::new(text), for_all: true });
                 }
                 self.named[site] = gone;
             }
@@ -228,10 +230,10 @@ impl Rounds {
         Ok(())
     }
 
-    /// Who counts as present, but is gone as the hub or a site says: site, and why.
-    fn newly_gone(&self, arrived: &Arrived<'_>) -> Vec<(usize, String)> {
+    /// Sites that count as present but were reported as lost by the hub or a site, with the reason.
+    fn newly_lost(&self, arrived: &Arrived<'_>) -> Vec<(usize, String)> {
         let why = |site: usize| match arrived.gone(site) {
-            // Who has left has nothing more to say.
+            // A site that has finished sends nothing more.
             _ if self.last && arrived.has_left(site) => None,
             Some(why) => Some(why.to_string()),
             None => {
@@ -247,7 +249,7 @@ impl Rounds {
         let (link, before, all) = (self.link.clone(), self.losses.len(), self.present.len());
         let mut told = Vec::new();
         loop {
-            for (rank, why) in link.until(|arrived| Some(self.newly_gone(arrived))) {
+            for (rank, why) in link.until(|arrived| Some(self.newly_lost(arrived))) {
                 self.present[rank] = false;
                 self.losses.push(Loss { rank, why });
             }
@@ -267,10 +269,10 @@ impl Rounds {
                 told.clone_from(&gone);
             }
             let agreed = link.until(|arrived| {
-                if let Err(why) = (0..all).try_for_each(|site| self.take_names(site, arrived)) {
+                if let Err(why) = (0..all).try_for_each(|site| self.record_loss_report(site, arrived)) {
                     return Some(Err(why));
                 }
-                if !self.newly_gone(arrived).is_empty() {
+                if !self.newly_lost(arrived).is_empty() {
                     return Some(Ok(false));
                 }
                 let same = |site: usize| self.named[site] == gone || self.last && arrived.has_left(site);
@@ -290,15 +292,15 @@ impl Rounds {
         Ok(())
     }
 
-    /// Tells all sites but those that were told before to be gone who is gone, and those that are left what this site
-    /// has of the others' messages.
+    /// Sends the list of lost sites to all sites except those announced as lost `before`. The remaining sites also get
+    /// this site's copies of the others' messages.
     fn name(&self, gone: &[usize], before: &[usize]) {
         let of = |&site: &usize| {
             let shared = self.heard[site].iter().filter(|(_, heard)| heard.for_all);
             shared.map(move |(round, heard)| (site, *round, heard.text.to_vec()))
         };
-        let full = Lost { gone: gone.to_vec(), heard: gone.iter().flat_map(of).collect() }.encode();
-        let names = Lost { gone: gone.to_vec(), heard: Vec::new() }.encode();
+        let full = LossReport { gone: gone.to_vec(), heard: gone.iter().flat_map(of).collect() }.encode();
+        let names = LossReport { gone: gone.to_vec(), heard: Vec::new() }.encode();
         self.others().for_each(|site| self.link.send(site, ALL, Kind::Lost, &full));
         for &site in gone.iter().filter(|site| !before.contains(site)) {
             self.link.send(site, ALL, Kind::Lost, &names);
@@ -312,17 +314,17 @@ mod tests {
 
     #[test]
     fn whom_a_site_names_survives_its_way_and_nonsense_is_refused() {
-        let lost = Lost { gone: vec![1, 3], heard: vec![(3, 7, vec![1, 2, 3]), (1, 8, Vec::new())] };
+        let lost = LossReport { gone: vec![1, 3], heard: vec![(3, 7, vec![1, 2, 3]), (1, 8, Vec::new())] };
         let bytes = lost.encode();
-        assert_eq!(Lost::decode(&bytes, 4), Some(lost));
-        assert_eq!(Lost::decode(&bytes, 3), None, "there is no site 3");
+        assert_eq!(LossReport::decode(&bytes, 4), Some(lost));
+        assert_eq!(LossReport::decode(&bytes, 3), None, "there is no site 3");
         for length in (0..bytes.len()).filter(|length| ![24, 51].contains(length)) {
-            assert_eq!(Lost::decode(&bytes[..length], 4), None, "cut to {length}");
+            assert_eq!(LossReport::decode(&bytes[..length], 4), None, "cut to {length}");
         }
-        let other = Lost { gone: vec![1], heard: vec![(3, 7, Vec::new())] };
-        assert_eq!(Lost::decode(&other.encode(), 4), None, "a message of a site that is not gone");
+        let other = LossReport { gone: vec![1], heard: vec![(3, 7, Vec::new())] };
+        assert_eq!(LossReport::decode(&other.encode(), 4), None, "a message of a site that is not gone");
         let mut long = bytes;
         long[40..48].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(Lost::decode(&long, 4), None, "longer than it is");
+        assert_eq!(LossReport::decode(&long, 4), None, "longer than it is");
     }
 }

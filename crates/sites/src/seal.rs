@@ -23,14 +23,14 @@ use super::tls::Identity;
 /// Bytes that sealing adds.
 const TAG: usize = 16;
 
-/// The secret of this process, and who it is.
+/// The secret of this process and its identity.
 pub struct Own {
     secret: StaticSecret,
     pub instance: String,
 }
 
 impl Own {
-    /// A new one.
+    /// Generates a fresh key pair and instance id for this site.
     ///
     /// # Errors
     /// If the system has no randomness.
@@ -61,7 +61,7 @@ impl Own {
     }
 }
 
-/// What is signed.
+/// The signed statement.
 fn statement(run: &str, site: &str, instance: &str, key: &str) -> Vec<u8> {
     format!("fednmf site key v1\n{run}\n{site}\n{instance}\n{key}\n").into_bytes()
 }
@@ -75,7 +75,7 @@ pub struct Channel {
 /// The channels to all sites, after each one's certificate and signature were verified; `None` to itself.
 ///
 /// # Errors
-/// Naming the site whose key is not to be trusted.
+/// Naming the site whose key is not trusted.
 pub fn channels(
     own: &Own,
     identity: &Identity,

@@ -20,7 +20,7 @@ use rustls::{
 use fednmf_base::error::{Error, Result};
 use fednmf_privacy::transcript::{SiteSignature, statement_of_key, unhex};
 
-/// What `--ca` says: whom this process trusts.
+/// The certificate authority of `--ca`, which this process trusts.
 pub struct Authority {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
@@ -28,7 +28,7 @@ pub struct Authority {
     sites: Arc<dyn ClientCertVerifier>,
 }
 
-/// What `--cert`, `--key` and `--ca` say: who this process is, and whom it trusts.
+/// The identity of `--cert`, `--key` and `--ca`: this process, and the authority that it trusts.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -128,7 +128,7 @@ impl Identity {
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
-    /// For the hub, which accepts clients with certificates of its CA alone.
+    /// The configuration of the hub, which accepts only clients with certificates of its CA.
     ///
     /// # Errors
     /// If the key does not fit the certificate.
@@ -180,7 +180,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     }
 }
 
-/// What is wrong with a certificate, after its name.
+/// Describes what is wrong with a certificate, to follow its name.
 fn problem(e: &rustls::Error) -> String {
     match e {
         rustls::Error::InvalidCertificate(why) => match why {
@@ -210,7 +210,7 @@ fn problem(e: &rustls::Error) -> String {
 #[derive(Debug)]
 pub struct Refusal {
     pub why: String,
-    /// Whether it will fail again: a certificate is wrong.
+    /// Whether retrying is pointless: a certificate is wrong.
     pub is_final: bool,
 }
 
@@ -316,7 +316,7 @@ impl Stream {
         Ok(Stream { tls: Mutex::new(tls), socket, writing: Mutex::new(()) })
     }
 
-    /// Ends reads that hear nothing, and writes that get nowhere, after these times.
+    /// Limits the time of reads without data and of writes without progress.
     ///
     /// # Errors
     /// If the connection is gone.
@@ -360,7 +360,7 @@ impl Stream {
                 let mut tls = lock(&self.tls);
                 let mut fresh = &buffer[..read];
                 loop {
-                    // Also without fresh bytes: the handshake may have brought some along.
+                    // Needed even without new bytes: the handshake may have buffered some.
                     let state = match tls.process_new_packets() {
                         Ok(state) => state,
                         Err(e) => {
@@ -394,7 +394,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing follows.
+    /// Sends a close notification.
     pub fn finish(&self) {
         lock(&self.tls).send_close_notify();
         let _ = self.send(&[]);

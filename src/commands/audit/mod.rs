@@ -1,4 +1,4 @@
-//! `fednmf audit`: checks of what a run gives away.
+//! `fednmf audit`: checks what a run reveals.
 
 pub mod attack;
 pub mod verify;

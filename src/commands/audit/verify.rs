@@ -115,7 +115,7 @@ fn read_budget(path: &Path) -> Result<BudgetFile> {
 /// Kind, payload and protection of messages; how many, and their bytes.
 type Sums = BTreeMap<[String; 3], [u64; 2]>;
 
-/// The messages, each of which the method's table allows.
+/// The messages, each of which must be allowed by the method's table.
 fn by_message(verified: &Verified) -> Result<Sums> {
     let method: &Description = registry::find(&verified.heading.method)
         .ok_or_else(|| Error::input(format!("'{}' is no method of this version", verified.heading.method)))?
@@ -138,8 +138,8 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     Ok(sums)
 }
 
-/// Whether the budget knows what the run spent: in the name of a party of its rank or, where all parties have one budget,
-/// of another rank's whose transcript is there.
+/// Checks that the budget contains what the run spent: in the name of a party of its rank or, if all parties share one
+/// budget, of a party of another rank whose transcript was given.
 fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result<()> {
     let Some(spent) = &verified.spent else {
         return Err(Error::failed("its run released data without --dp, which no budget covers"));

@@ -1,4 +1,4 @@
-//! What `fednmf estimate` can be asked: beside these arguments, those of the method.
+//! Arguments of `fednmf estimate`, in addition to those of the method.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use clap::Args;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::host;
 use fednmf_driver::kernels;
-use fednmf_driver::settings::{Kernel, PrecisionChoice, suit};
+use fednmf_driver::settings::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters::{GridShape, any_number, whole_number};
 
-use super::{Matrix, Question};
+use super::{EstimateRequest, Matrix};
 
 /// The arguments of `fednmf estimate`.
 #[derive(Debug, Args)]
@@ -76,11 +76,11 @@ pub struct EstimateArgs {
 }
 
 impl EstimateArgs {
-    /// Checks what was typed.
+    /// Checks the arguments.
     ///
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
-    pub fn check(self, method: Arc<dyn ConfiguredMethod>) -> Result<Question> {
+    pub fn check(self, method: Arc<dyn ConfiguredMethod>) -> Result<EstimateRequest> {
         let description = method.description();
         let counts = [("--components", Some(self.components)), ("--ranks", self.ranks), ("--parties", self.parties)];
         for (name, value) in counts.into_iter().chain([("--threads", Some(self.threads))]) {
@@ -108,7 +108,7 @@ impl EstimateArgs {
             _ => {}
         }
         let matrix = self.matrix(&*method)?;
-        Ok(Question {
+        Ok(EstimateRequest {
             method,
             matrix,
             k: self.components,
@@ -133,7 +133,7 @@ impl EstimateArgs {
     fn matrix(&self, method: &dyn ConfiguredMethod) -> Result<Matrix> {
         if let Some(input) = &self.input {
             let mut input = InputSpec::parse(input)?;
-            suit(&mut input, method);
+            apply_method_requirements(&mut input, method);
             input.ask_values = self.precision.given().is_none() && !input.private;
             return Ok(Matrix::Input(input));
         }

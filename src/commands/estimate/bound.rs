@@ -1,4 +1,4 @@
-//! The least that any algorithm must communicate in a product, to set what the grid communicates beside it.
+//! A lower bound on the communication of any algorithm for a product, to compare with the grid's.
 
 use fednmf_methods::cost::{Cost, Pattern, Workload};
 

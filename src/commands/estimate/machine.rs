@@ -1,5 +1,5 @@
-//! What this machine does in a second: the kernels' rates on a block of the shape that is asked about, and latency and
-//! bandwidth between two ranks. Measured on all ranks at once, since they share memory and its bus.
+//! The performance of this machine: the kernels' rates on a block of the requested shape, and latency and bandwidth
+//! between two ranks. All ranks measure at the same time, because they share memory and its bus.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
 /// The part of the time that is not computing.
 pub const MESSAGES: &str = "messages";
 
-/// Where nothing is measured: two ranks on one machine, or in one rack.
+/// Assumed if nothing is measured: two ranks on one machine, or in one rack.
 const LATENCY: f64 = 2e-6;
 const BANDWIDTH: f64 = 5e9;
 
@@ -140,7 +140,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Rows of a factor of which no more can be held.
+    /// Maximum number of rows of a factor.
     fn most_rows(&self) -> usize {
         (FACTOR / self.k.max(1)).max(1)
     }
@@ -159,7 +159,7 @@ impl Stored {
     fn block<T: Real>(&self, shape: (usize, usize)) -> Result<Block<T>> {
         let (rows, cols, per_row) = self.measured(shape);
         let mut block = match self.density {
-            None => Block::Dense(random(rows, cols, Order::Rows, 1).into()),
+            None => Block::Dense(random(rows, cols, Order::RowMajor, 1).into()),
             Some(_) => random_sparse(rows, cols, per_row),
         };
         block.prepare(self.kernel, self.k)?;
@@ -267,7 +267,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
             note(kernel, flops, seconds);
         }
     }
-    let order = if stored.density.is_some() { Order::Rows } else { Order::Components };
+    let order = if stored.density.is_some() { Order::RowMajor } else { Order::ColumnMajor };
     for kernel in [Kernel::Gram, Kernel::Sweep, Kernel::Multiply, Kernel::Pivot] {
         if asks(kernel) {
             let rows = if kernel == Kernel::Gram { cost.shape.gram } else { cost.shape.updated };
@@ -300,7 +300,7 @@ fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize,
     let factor = random::<T>(own.clamp(1, rows), k, order, 6);
     let (mut b, mut out) = (order.zeros::<T>(d, k), order.zeros::<T>(cols, k));
     let mut sketch = sketch::make::<T>(sketch::SketchKind::Subsample, rows, d, k, order);
-    // Other rows each time, as in a run: what was fetched before is of no use.
+    // Different rows in each call, as in a run, so that cached rows do not help.
     let mut t = 0;
     let mut call = || {
         sketch.draw(&sketch::stream(5, true, t));
@@ -325,11 +325,11 @@ fn row_wise<T: Real>(comm: &Communicator, kernel: Kernel, rows: usize, k: usize,
     match kernel {
         Kernel::Gram => seconds(comm, || gram(&x.view(), &mut g.view_mut())),
         Kernel::Multiply => {
-            let mut tile = Order::Components.zeros(1024, k);
+            let mut tile = Order::ColumnMajor.zeros(1024, k);
             seconds(comm, || multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut tile))
         }
         Kernel::Pivot => {
-            // Near the solution, as in a run: the right-hand side moves a little, to and fro.
+            // Near the solution, as in a run: the right-hand side alternates slightly.
             let mut solver = Pivoting::new(k);
             let moved = r.mapv(|y| y * T::from_f64(0.99));
             let mut to = false;

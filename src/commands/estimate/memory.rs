@@ -1,5 +1,5 @@
-//! Memory beside the formulas of the methods: what a way of splitting the data needs at least, where a method has no
-//! formula, and what is needed where rows are read from the file in each pass.
+//! Memory beyond the formulas of the methods: a lower bound by the layout of the data, for methods without a formula,
+//! and the need if rows are read from the file in each pass.
 
 use fednmf_files::PANELS;
 use fednmf_methods::cost::{Cost, Workload};

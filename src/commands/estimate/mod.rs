@@ -1,5 +1,5 @@
-//! `fednmf estimate`: what an iteration costs on each rank before it is run, from formulas that tests hold to the
-//! ledger's counts, and how long it takes, from rates that are measured on the spot.
+//! `fednmf estimate`: the cost of an iteration on each rank, from formulas that tests compare with the ledger, and its
+//! duration, from rates measured on this machine.
 
 mod args;
 mod bound;
@@ -38,13 +38,13 @@ use self::machine::{MESSAGES, Rates, Stored};
 use self::recommend::recommend;
 use self::report::Report;
 
-/// What is asked, checked as far as can be without data.
-pub struct Question {
+/// The request, checked as far as possible without data.
+pub struct EstimateRequest {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Shape and stored entries, or a matrix to take them from.
     pub matrix: Matrix,
     pub k: usize,
-    /// Ranks to tell the costs for; by default as many as are recommended.
+    /// Number of ranks to report the costs for; by default the recommended number.
     pub ranks: Option<usize>,
     pub parties: Option<usize>,
     /// None: that of the data.
@@ -62,7 +62,7 @@ pub struct Question {
     pub json: bool,
 }
 
-/// The matrix that is asked about.
+/// The matrix that the estimate is for.
 pub enum Matrix {
     /// m, n, and the stored entries where it is sparse.
     Shape(usize, usize, Option<f64>),
@@ -75,7 +75,7 @@ pub(crate) struct Job {
     /// Whether `--algo auto` has chosen it.
     pub automatic: bool,
     pub workload: Workload,
-    /// What a grid of so many ranks as were asked for exchanges, and its messages, where the data was there to be counted.
+    /// The traffic and messages of a grid of the requested number of ranks, if the data was available for counting.
     pub counted: Option<Counted>,
     /// Whether the method has a formula for its work and messages. Without one only its memory is predicted.
     pub formula: bool,
@@ -125,22 +125,22 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 ///
 /// # Errors
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
-pub fn estimate(question: &Question, comm: &Communicator) -> Result<i32> {
-    comm.agree_on_error(linalg::start_threads(question.threads))?;
-    linalg::select_kernels(question.kernel.into());
+pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
+    comm.agree_on_error(linalg::start_threads(request.threads))?;
+    linalg::select_kernels(request.kernel.into());
     let base = resident();
-    let matrix = match &question.matrix {
+    let matrix = match &request.matrix {
         Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
         &Matrix::Shape(m, n, stored) => Opened::Shape(m, n, stored),
     };
-    let private = question.method.description().partition.is_private();
+    let private = request.method.description().partition.is_private();
     let of_data = || match &matrix {
         Opened::Input(input) if !private && !input.spec().by_party() => precision::suited(input.header().values),
         _ => Precision::F64,
     };
-    match question.precision.unwrap_or_else(of_data) {
-        Precision::F32 => answer::<f32>(question, matrix, base, comm),
-        Precision::F64 | Precision::Mixed => answer::<f64>(question, matrix, base, comm),
+    match request.precision.unwrap_or_else(of_data) {
+        Precision::F32 => answer::<f32>(request, matrix, base, comm),
+        Precision::F64 | Precision::Mixed => answer::<f64>(request, matrix, base, comm),
     }
 }
 
@@ -150,34 +150,34 @@ enum Opened {
     Input(Box<Input>),
 }
 
-fn answer<T: Real>(question: &Question, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
-    let (job, blocks) = job::<T>(question, matrix, comm)?;
-    let given = comm.agree_on_error(question.rates.as_deref().map(Rates::read).transpose())?;
+fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
+    let (job, blocks) = job::<T>(request, matrix, comm)?;
+    let given = comm.agree_on_error(request.rates.as_deref().map(Rates::read).transpose())?;
     // Rates come from the ranks that are here; a grid that was asked for is for others.
-    let here = job.cost(question.ranks.unwrap_or(comm.size())).map_err(Error::on_all_ranks)?;
+    let here = job.cost(request.ranks.unwrap_or(comm.size())).map_err(Error::on_all_ranks)?;
     let mut rates = match given {
         Some(rates) => rates,
         None => {
             let Workload { m, n, stored, sparse, k, .. } = job.workload;
             let density = sparse.then(|| stored / (m as f64 * n as f64));
-            let stored = Stored { density, k, kernel: question.kernel };
+            let stored = Stored { density, k, kernel: request.kernel };
             comm.agree_on_error(machine::measure::<T>(comm, &here, stored, blocks))?
         }
     };
-    rates.set(question.latency, question.bandwidth);
+    rates.set(request.latency, request.bandwidth);
     let scan = scan(&job, &rates)?;
     let recommended = recommend(&job, &scan, &rates, base);
-    let ranks = question.ranks.unwrap_or(recommended.used.ranks);
+    let ranks = request.ranks.unwrap_or(recommended.used.ranks);
     let cost = job.cost(ranks).map_err(Error::on_all_ranks)?;
-    let written = match &question.trace {
-        Some(dir) if comm.is_root() => write_trace(dir, &job, &cost, &rates, ranks, question.max_iters),
+    let written = match &request.trace {
+        Some(dir) if comm.is_root() => write_trace(dir, &job, &cost, &rates, ranks, request.max_iters),
         _ => Ok(()),
     };
     comm.agree_on_error(written)?;
     if comm.is_root() {
         let recommended = &recommended;
-        let report = Report { question, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, recommended, base };
-        let text = if question.json { format!("{}\n", report.json()) } else { report.text() };
+        let report = Report { request, job: &job, ranks, cost: &cost, rates: &rates, scan: &scan, recommended, base };
+        let text = if request.json { format!("{}\n", report.json()) } else { report.text() };
         print(&text)?;
     }
     Ok(EXIT_DONE)
@@ -199,12 +199,12 @@ fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, 
 }
 
 /// The job, and this rank's blocks where a matrix was given.
-fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
-    let Question { k, parties, .. } = question;
-    let settle = |m, n, sparse| match question.method.choose(Some(MatrixShape { m, n, k: *k, sparse, streamed: false }))
+fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
+    let EstimateRequest { k, parties, .. } = request;
+    let settle = |m, n, sparse| match request.method.choose(Some(MatrixShape { m, n, k: *k, sparse, streamed: false }))
     {
         Some(choice) => (choice.method, true),
-        None => (question.method.clone(), false),
+        None => (request.method.clone(), false),
     };
     let (m, n, stored, (method, automatic), files, (blocks, counted)) = match matrix {
         Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),
@@ -216,7 +216,7 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
             let partition = settled.0.description().partition;
             let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
-            let counted = count(&*settled.0, &loaded, question, comm);
+            let counted = count(&*settled.0, &loaded, request, comm);
             (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, (loaded.blocks, counted))
         }
     };
@@ -224,7 +224,7 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
         return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks());
     }
     let private = method.description().partition.is_private();
-    let parties = parties.or(files).or(question.ranks).filter(|_| private);
+    let parties = parties.or(files).or(request.ranks).filter(|_| private);
     if private && parties.is_none() {
         return Err(Error::input(format!(
             "--algo {}: how many parties own the data? Give --parties, or --ranks for one party on each",
@@ -242,7 +242,7 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
         word: size_of::<T>(),
         traffic: None,
     };
-    let formula = method.cost(&workload, question.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
+    let formula = method.cost(&workload, request.ranks.unwrap_or(1)).map_err(Error::on_all_ranks)?.is_some();
     Ok((Job { method, automatic, workload, counted, formula }, blocks))
 }
 
@@ -250,15 +250,15 @@ fn job<T: Real>(question: &Question, matrix: Opened, comm: &Communicator) -> Res
 fn count<T: Real>(
     method: &dyn ConfiguredMethod,
     loaded: &Loaded<T>,
-    question: &Question,
+    request: &EstimateRequest,
     comm: &Communicator,
 ) -> Option<Counted> {
-    let ranks = question.ranks.filter(|ranks| *ranks > 1)?;
+    let ranks = request.ranks.filter(|ranks| *ranks > 1)?;
     let asked = method.groups().grid?;
     let pattern = loaded.entry_pattern(ranks, comm)?;
     let grids = pattern.traffic(comm);
     let by_size = grid::fewest_words(loaded.header.rows, loaded.header.cols, ranks);
-    let choice = GridChoice::of_row((question.k * size_of::<T>()) as u64, asked.exchange, by_size);
+    let choice = GridChoice::of_row((request.k * size_of::<T>()) as u64, asked.exchange, by_size);
     let traffic = match asked.grid.given() {
         Some(given) => *grids.iter().find(|grid| (grid.pr, grid.pc) == (given.rows, given.cols))?,
         None if asked.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
@@ -304,7 +304,7 @@ fn resident() -> f64 {
     let small = Array2::<f64>::eye(64);
     let mut product = Array2::zeros((64, 64));
     linalg::gemm(1.0, &small.view(), &small.view(), 0.0, &mut product.view_mut());
-    // What fails here fails again, with a message, where a run needs it.
+    // A failure here would fail again, with a message, where a run needs it.
     let _ = product.eigh(UPLO::Lower);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,20 +1,21 @@
-//! How many ranks to ask for: the most that are used well, and what keeps more of them from being so.
+//! The recommended number of ranks: the largest that is used efficiently, and what limits it.
 
 use super::machine::Rates;
 use super::{Job, Point};
 
-/// Ranks are used well while at least this share of their time, and of their memory, is what one rank alone would need.
-pub const WELL: f64 = 0.75;
+/// Minimum efficiency of a recommended number of ranks: the time, and the memory, of one rank over those of all ranks
+/// together.
+pub const MIN_EFFICIENCY: f64 = 0.75;
 
 /// Bytes of all ranks together up to which parties may share them however thinly: each may bring its own machine, and a
 /// simulation fits on one.
 const SMALL: f64 = 4.0 * (1u64 << 30) as f64;
 
-/// What a recommendation is made from.
+/// The basis of a recommendation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     TimeAndMemory,
-    /// Where no time is predicted.
+    /// If no time is predicted.
     Memory,
     /// The time alone, with private data that needs little memory: each party brings its own.
     Time,
@@ -22,7 +23,7 @@ pub enum Basis {
     Parties,
 }
 
-/// What keeps more ranks from being used well.
+/// What limits the efficiency of more ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Every rank has a copy of the program, and factors of its own.
@@ -61,9 +62,9 @@ impl Limit {
     }
 }
 
-/// How well some ranks are used: shares of their time, where that is predicted, and of their memory.
+/// The efficiency of a number of ranks, in time (if predicted) and in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Use {
+pub struct Utilization {
     pub ranks: usize,
     pub time: Option<f64>,
     pub memory: f64,
@@ -72,7 +73,7 @@ pub struct Use {
 /// The next larger number of ranks, and why it is not recommended.
 #[derive(Debug, Clone)]
 pub struct Beyond {
-    pub used: Use,
+    pub used: Utilization,
     /// Shares of the lost time, the largest first; empty where no time is predicted.
     pub lost: Vec<(Limit, f64)>,
 }
@@ -81,7 +82,7 @@ impl Beyond {
     /// What limits first.
     pub fn limit(&self) -> Limit {
         match self.lost.first() {
-            Some((limit, _)) if self.used.time.is_some_and(|time| time < WELL) => *limit,
+            Some((limit, _)) if self.used.time.is_some_and(|time| time < MIN_EFFICIENCY) => *limit,
             _ => Limit::Memory,
         }
     }
@@ -90,9 +91,9 @@ impl Beyond {
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Recommendation {
-    pub used: Use,
+    pub used: Utilization,
     pub basis: Basis,
-    /// `None` where more ranks would have nothing to do, or are not predicted.
+    /// `None` if more ranks would be idle, or are not predicted.
     pub beyond: Option<Beyond>,
     /// Whether the time alone would allow more.
     pub more_by_time: bool,
@@ -104,7 +105,7 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
     let share = |need: &dyn Fn(&Point) -> f64, point: &Point| {
         need(&scan[0]) / (point.ranks as f64 * need(point)).max(f64::MIN_POSITIVE)
     };
-    let used = |point: &Point| Use {
+    let used = |point: &Point| Utilization {
         ranks: point.ranks,
         time: timed.then(|| share(&|p| p.seconds.unwrap_or(0.0), point)),
         memory: share(&|p| base + p.cost.peak(), point),
@@ -113,10 +114,10 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
         let lost = |point| if timed { lost(job, &scan[0], point, rates) } else { Vec::new() };
         scan.get(at + 1).map(|point| Beyond { used: used(point), lost: lost(point) })
     };
-    let in_time = |point: &Point| used(point).time.is_none_or(|time| time >= WELL);
+    let in_time = |point: &Point| used(point).time.is_none_or(|time| time >= MIN_EFFICIENCY);
     let in_memory = |point: &Point| {
         let little = job.is_private() && point.ranks as f64 * (base + point.cost.peak()) <= SMALL;
-        little || used(point).memory >= WELL
+        little || used(point).memory >= MIN_EFFICIENCY
     };
     let most = |well: &dyn Fn(&Point) -> bool| scan.iter().rposition(well).unwrap_or(0);
     let at = most(&|point| in_time(point) && in_memory(point));

@@ -10,11 +10,11 @@ use fednmf_methods::cost::Cost;
 
 use super::bound::words_of_products;
 use super::machine::Rates;
-use super::recommend::{Basis, Limit, Recommendation, Use, WELL};
-use super::{Job, MOST_RANKS, Point, Question, memory, with_formula};
+use super::recommend::{Basis, Limit, MIN_EFFICIENCY, Recommendation, Utilization};
+use super::{EstimateRequest, Job, MOST_RANKS, Point, memory, with_formula};
 
 pub struct Report<'a> {
-    pub question: &'a Question,
+    pub request: &'a EstimateRequest,
     pub job: &'a Job,
     pub ranks: usize,
     pub cost: &'a Cost,
@@ -58,7 +58,7 @@ impl Report<'_> {
     }
 
     pub fn json(&self) -> Value {
-        let Report { question, job, ranks, cost, rates, scan, recommended, .. } = self;
+        let Report { request, job, ranks, cost, rates, scan, recommended, .. } = self;
         let by_kernel: Map<String, Value> = self
             .flops()
             .into_iter()
@@ -97,7 +97,7 @@ impl Report<'_> {
             "seconds": self.seconds(), "parts": self.parts(), "about": cost.about(),
             "rates": rates.json(), "rates_between_ranks_assumed": !rates.known,
             "scan": scan, "recommended_ranks": recommended.used.ranks, "limits": self.limits(), "sbatch": self.sbatch(),
-            "max_iters": question.max_iters,
+            "max_iters": request.max_iters,
         })
     }
 
@@ -107,25 +107,25 @@ impl Report<'_> {
         specs.map(|m| json!({"purpose": m.kind, "size": m.shape, "when": m.when})).collect()
     }
 
-    /// The share of the ranks' time that one rank alone would need.
+    /// Time efficiency: the time of one rank over the total time of the ranks.
     fn efficiency(&self, point: &Point) -> Option<f64> {
         let one = self.scan.first()?.seconds?;
         Some(one / (point.ranks as f64 * point.seconds?))
     }
 
-    /// What more ranks than the recommended ones would run into.
+    /// The limits of more ranks than recommended.
     fn limits(&self) -> Option<Value> {
         self.recommended.beyond.as_ref().map(|beyond| {
             let lost: Map<String, Value> =
                 beyond.lost.iter().map(|(limit, share)| (limit.name().to_string(), json!(share))).collect();
-            let Use { ranks, time, memory } = beyond.used;
+            let Utilization { ranks, time, memory } = beyond.used;
             json!({"ranks": ranks, "time_efficiency": time, "memory_efficiency": memory, "limit": beyond.limit().name(),
                    "time_lost_to": lost})
         })
     }
 
     pub fn text(&self) -> String {
-        let Report { question, job, ranks, cost, rates, .. } = self;
+        let Report { request, job, ranks, cost, rates, .. } = self;
         let mut out = String::new();
         let description = job.method.description();
         let kind =
@@ -176,7 +176,7 @@ impl Report<'_> {
         );
         self.table(&mut out);
         self.recommendation(&mut out);
-        let _ = writeln!(out, "\nto paste ({} iterations):\n{}", question.max_iters, self.sbatch());
+        let _ = writeln!(out, "\nto paste ({} iterations):\n{}", request.max_iters, self.sbatch());
         out
     }
 
@@ -278,7 +278,7 @@ impl Report<'_> {
         let _ = writeln!(
             out,
             "(Well used is at least {:.0} %: the time, or memory, of one rank alone over that of all ranks together.)",
-            100.0 * WELL
+            100.0 * MIN_EFFICIENCY
         );
     }
 
@@ -293,14 +293,14 @@ impl Report<'_> {
 
     /// The head of a batch script: memory with a tenth to spare, time with as much again and ten minutes.
     pub fn sbatch(&self) -> String {
-        let threads = self.question.threads.max(1);
+        let threads = self.request.threads.max(1);
         let megabytes = (1.1 * self.peak() / threads as f64 / f64::from(1 << 20)).ceil().max(1.0);
         let mut out = format!(
             "#SBATCH --ntasks={}\n#SBATCH --cpus-per-task={threads}\n#SBATCH --mem-per-cpu={megabytes}M\n",
             self.ranks
         );
         if let Some(seconds) = self.seconds() {
-            let minutes = (2.0 * seconds * self.question.max_iters as f64 / 60.0).ceil() as u64 + 10;
+            let minutes = (2.0 * seconds * self.request.max_iters as f64 / 60.0).ceil() as u64 + 10;
             let _ = writeln!(out, "#SBATCH --time={:02}:{:02}:00", minutes / 60, minutes % 60);
         }
         out
@@ -308,7 +308,7 @@ impl Report<'_> {
 }
 
 /// `82 % of their time and 76 % of their memory`.
-fn told(used: &Use) -> String {
+fn told(used: &Utilization) -> String {
     let time = used.time.map_or_else(String::new, |time| format!("{:.0} % of their time and ", 100.0 * time));
     format!("{time}{:.0} % of their memory", 100.0 * used.memory)
 }

@@ -54,7 +54,7 @@ pub fn write(dir: &Path, iteration: &Iteration, ranks: usize, iterations: usize)
         let mut out = BufWriter::new(File::create(&path).map_err(at(&path))?);
         actions(&mut out, iteration, rank, iterations).and_then(|()| out.flush()).map_err(at(&path))?;
     }
-    // Last, so that what is there can be replayed.
+    // Written last: if it exists, the trace can be replayed.
     let list: String = (0..ranks).map(|rank| name(rank) + "\n").collect();
     let path = dir.join(LIST);
     fs::write(&path, list).map_err(at(&path))

@@ -56,7 +56,7 @@ pub struct JoinArgs {
     run: RunArgs,
 }
 
-/// Options that a site may choose for itself: others need not know them, and they do not change the answer.
+/// Options that each site may set for itself: others need not know them, and they do not affect the result.
 const OWN: [&str; 4] = ["input", "threads", "budget", "budget_limit"];
 
 /// Takes part in a run; returns the exit code.
@@ -77,7 +77,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             description.name
         )));
     }
-    if settings.carry_on {
+    if settings.continue_on_loss {
         return Err(Error::input(
             "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
         ));
@@ -108,7 +108,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     match &done {
         Ok(code) => sites.leave(*code),
         Err(e) if e.everywhere => sites.leave(e.exit_code()),
-        // The caller ends the run for all.
+        // The caller ends the run for all sites.
         Err(_) => {}
     }
     done
@@ -160,7 +160,7 @@ fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> R
     Ok(())
 }
 
-/// What is typed for a setting.
+/// The command-line form of a setting.
 fn typed(name: &str) -> String {
     match name {
         "version" => "fednmf".into(),
@@ -181,7 +181,7 @@ fn compared(settings: &Settings) -> Map<String, Value> {
     if let Source::Synthetic(_) = settings.input.source {
         all.insert("input".into(), settings.input_text.clone().into());
     }
-    // Not where, but whether: all take part in writing.
+    // Only whether they are given, not the paths: all sites take part in writing.
     let writes = [
         ("output", settings.output.is_some()),
         ("checkpoint", settings.checkpoint.is_some()),

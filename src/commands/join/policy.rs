@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Consent, MessageTag, Payload};
+use fednmf_comm::{MessageTag, Payload, SendFilter};
 use fednmf_driver::settings::Settings;
 use fednmf_methods::registry;
 use fednmf_privacy::Protection;
@@ -22,7 +22,7 @@ enum Protected {
     Transcript,
 }
 
-/// What is allowed; what is left out is not limited.
+/// What a site allows; fields that are not set impose no limit.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -53,10 +53,10 @@ impl Policy {
         }
     }
 
-    /// Checks what a run would do.
+    /// Checks a run against the policy.
     ///
     /// # Errors
-    /// What is not allowed.
+    /// Naming what the policy forbids.
     pub fn check(&self, settings: &Settings) -> Result<()> {
         let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
         let name = settings.description().name;
@@ -107,8 +107,8 @@ impl Policy {
         }
     }
 
-    /// Says of each message whether it may leave, if that is limited.
-    pub fn consent(&self) -> Option<Consent> {
+    /// A function that decides whether a message may be sent; `None` if the policy does not limit messages.
+    pub fn consent(&self) -> Option<SendFilter> {
         let allowed = self.in_the_clear.clone()?;
         Some(Box::new(move |tag: MessageTag| {
             let clear = tag.protection() == Protection::Declared && tag.payload != Payload::Control;

@@ -12,7 +12,7 @@ use fednmf_files::formats::fields::{
     FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
 };
 use fednmf_files::formats::io::InputFile;
-use fednmf_files::formats::labels::Judgement;
+use fednmf_files::formats::labels::LabelDetection;
 use fednmf_files::formats::options::Presence;
 use fednmf_files::formats::refusal::Refusal;
 use fednmf_files::formats::text::TextBlocks;
@@ -24,10 +24,10 @@ use super::weights::quantile_of;
 /// Whole numbers up to here are different floats.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Most values of a column: more are numbers, or names of the rows.
+/// Maximum number of distinct values of a column: a column with more contains numbers or row names.
 const MOST_VALUES: usize = 1000;
 
-/// Fewest rows of which a column of different values names them.
+/// Minimum number of rows for a column of distinct values to count as row names.
 const FEWEST: usize = 3;
 
 /// A table by its columns of text; a missing value is `None`.
@@ -131,12 +131,12 @@ fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rule
     let first = FirstLines::read(file, tabs)?;
     first.check_quotes(file)?;
     let lines = first.fields();
-    let judged = Judgement::of(&lines, options);
+    let judged = LabelDetection::of(&lines, options);
     if !judged.labels.header {
         return Err(file.error(no_header(first.first(), options.header)));
     }
     let mut names: Vec<String> = lines[0].iter().map(|name| text_of(name)).collect();
-    // R leaves out the title of the index column.
+    // R omits the title of the index column.
     if judged.labels.index_col && lines.get(1).is_some_and(|row| row.len() == names.len() + 1) {
         names.insert(0, String::new());
     }
@@ -172,8 +172,8 @@ fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rule
     };
     let mut progress = Progress::new(true, None);
     progress.notes(&of_file([Some(header), first.note()]));
-    let doubt = judged.doubt().filter(|_| text.index.is_none() && rules.is_none());
-    progress.warnings(&of_file([doubt, None]));
+    let ambiguity = judged.ambiguity().filter(|_| text.index.is_none() && rules.is_none());
+    progress.warnings(&of_file([ambiguity, None]));
     Ok(text)
 }
 
@@ -224,8 +224,8 @@ fn rows_of(file: &InputFile, first: &FirstLines, names: Vec<String>, index: Opti
 }
 
 impl Text {
-    /// Lets the first column name the rows if each row has one of its own: indicators of it would tell nothing. Of few rows
-    /// any column looks so.
+    /// Uses the first column as row names if all its values are distinct, because its indicators would carry no
+    /// information. With few rows, any column may look like this.
     fn take_index(&mut self) -> bool {
         let Some(first) = self.columns.first().filter(|_| self.columns.len() > 1 && self.count >= FEWEST) else {
             return false;
@@ -256,7 +256,7 @@ fn is_plain(value: &str) -> bool {
 
 /// A number as it names its indicator, the same for 1, 1.0 and 1.00.
 fn canonical(value: &str) -> String {
-    // The sum makes 0 of -0.
+    // Adding 0 turns -0 into 0.
     number(value.as_bytes()).map_or_else(|| value.to_string(), |x| format!("{}", x + 0.0))
 }
 
@@ -274,7 +274,7 @@ fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Ki
             let quantile = |i: usize| quantile_of(&numbers, numbers.len(), i as f64 / bins as f64);
             let mut cuts: Vec<f64> = (1..bins).map(quantile).collect();
             cuts.dedup();
-            // Nothing is above the largest number.
+            // No value is above the largest number.
             cuts.retain(|cut| numbers.last().is_some_and(|last| cut < last));
             Ok(Kind::Cuts(cuts))
         }

@@ -1,4 +1,4 @@
-//! What a preparation finds in data, as a JSON file.
+//! The rules that a preparation derives from data, as a JSON file.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -65,7 +65,7 @@ impl Rules {
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|e| unwritable(path, &e.into()))?;
-        // Rules tell of the data.
+        // Rules contain information about the data.
         let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}"));
         written.map_err(|e| unwritable(path, &e))
     }

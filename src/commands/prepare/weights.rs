@@ -72,7 +72,7 @@ pub fn quantile_of(given: &[f64], count: usize, q: f64) -> f64 {
     let place = q * count.saturating_sub(1) as f64;
     let (place, share) = (place.floor() as usize, place.fract());
     let (below, above) = (at(place), at(place + 1));
-    // The same number on both sides stays what it is.
+    // If both neighbours are equal, the result is that number.
     if share == 0.0 || below == above {
         below
     } else {

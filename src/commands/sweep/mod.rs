@@ -49,7 +49,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut new: Vec<&Path> = args.output.ancestors().take_while(|path| !path.exists()).collect();
     new.retain(|path| comm.is_root() && !path.as_os_str().is_empty());
     perform(args, comm).inspect_err(|_| {
-        // Of a sweep that was refused nothing stays; a directory with results is not removed.
+        // A refused sweep leaves nothing behind; a directory with results is not removed.
         let _ = new.iter().try_for_each(std::fs::remove_dir);
     })
 }
@@ -86,7 +86,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let sweep = sweep;
     let checksum = loaded.statistics.checksum;
 
-    // Tasks are dealt before any run starts: files that other jobs write meanwhile change nothing.
+    // Tasks are assigned before any run starts, so files that other jobs write meanwhile change nothing.
     let open = || -> Result<Vec<bool>> {
         let is_open = |&task| {
             let done = sweep.done(task, checksum)?.is_some();
@@ -133,7 +133,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut points: Vec<Point> =
         comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
-    // Hours may have passed since the first check.
+    // Hours may have passed since the first check, so it is repeated.
     comm.agree_on_error(if comm.is_root() { check_results(args) } else { Ok(()) })?;
     let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
     let consensus = choice.as_ref().filter(|_| number == 0);

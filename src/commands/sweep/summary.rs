@@ -1,4 +1,4 @@
-//! What a sweep tells: sweep.json, the page sweep.html, and the text on stdout.
+//! The output of a sweep: sweep.json, the page sweep.html, and the text on stdout.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -71,7 +71,7 @@ impl Summary<'_> {
         self.choice.as_ref().map_or(&[], |choice| &choice.warnings)
     }
 
-    /// The last words: what to do with all this.
+    /// The final recommendation and the next command.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
             let more = match (self.sweep.args.algo.leaves_out(), self.sweep.args.runs) {
@@ -135,7 +135,7 @@ impl Summary<'_> {
         add(missing);
         add(transpose);
         add(&prepared);
-        // Multiplicative updates would keep the zeros of the consensus for ever.
+        // Multiplicative updates would keep the zeros of the consensus.
         if let Some(consensus) = self.consensus.as_ref().filter(|_| !matches!(algo, "mu" | "kl-mu")) {
             add(&["--init", &consensus.file.display().to_string()]);
         }

@@ -55,7 +55,7 @@ struct MaskedSum {
     headroom: i32,
     term: Vec<u64>,
     total: MaskedWords,
-    /// The sum that parties that drop out leave.
+    /// The sum over the parties that have not dropped out.
     left: Vec<u64>,
 }
 
@@ -176,7 +176,7 @@ impl PartySum {
         if missing { present() } else { 1.0 }
     }
 
-    /// The share of the parties that are in the last sum.
+    /// The fraction of the parties that are in the last sum.
     pub fn share_left(&self) -> f64 {
         let included = (0..self.parties).filter(|&party| self.includes(party)).count();
         included as f64 / self.parties as f64

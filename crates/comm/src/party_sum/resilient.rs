@@ -1,8 +1,9 @@
 //! The protocol between ranks: one round of it, with fresh secrets, for every sum.
 //!
-//! Every rank plays the server. What the server sees (public keys, who is left, each rank's sum of masked terms, shares
-//! for unmasking) is sent to all ranks, and each removes the masks itself, since all need the sum. Only the encrypted
-//! shares go to their recipients alone. A party that has dropped out takes part in no later sum.
+//! Every rank acts as the server. What the server of the paper receives (public keys, the remaining parties, each
+//! rank's sum of masked terms, shares for unmasking) is sent to all ranks, and each removes the masks itself, because
+//! all need the sum. Only encrypted shares are sent to their recipients only. A party that has dropped out takes part
+//! in no later sum.
 //!
 //! A rank that dies ends the job, as in MPI 3.1, but not a site that is gone: the transport between sites gives zeros
 //! in its place, the same to all, and flags of zero say that its party has dropped out. A party drops out while its

@@ -8,10 +8,10 @@ use fednmf_base::error::Result;
 use fednmf_linalg::{Element, ElementType};
 use fednmf_privacy::transcript::SiteSignature;
 
-/// A short message that a rank may send at any time; what the two numbers mean is the sender's and the receiver's affair.
+/// A short message that a rank may send at any time. Sender and receiver define the meaning of the two numbers.
 pub type ControlMessage = [u64; 2];
 
-/// A rank, and the elements of a buffer that it is sent or sends.
+/// A rank, and the elements of a buffer that it receives or sends.
 pub type RankPart = (usize, Range<usize>);
 
 /// The element-wise operation of a reduction.
@@ -21,7 +21,7 @@ pub enum Op {
     Max,
 }
 
-/// A rank that is gone while the others go on.
+/// A rank that was lost while the others continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     pub rank: usize,
@@ -71,8 +71,7 @@ impl<'a> BufferMut<'a> {
     }
 }
 
-/// A buffer that a transport may keep for good, because a message that was given up may still be read from it or written
-/// to it.
+/// A buffer that a transport may leak, because an abandoned message may still be read from it or written to it.
 pub trait OwnedBuffer {
     /// All elements.
     fn buffer(&mut self) -> BufferMut<'_>;
@@ -111,26 +110,27 @@ pub trait Transport {
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
-    fn vouch_for(&self, _key: &str) -> Result<Option<SiteSignature>> {
+    fn sign_transcript_key(&self, _key: &str) -> Result<Option<SiteSignature>> {
         Ok(None)
     }
 
-    /// From now on collectives go on without ranks that are gone, where the transport can, as long as `least` are left.
-    /// A lost rank adds nothing to a reduction, and zeros to what is gathered, at all ranks alike. Collective.
-    fn go_on_without_lost(&self, _least: usize) {}
+    /// From now on, collectives continue without lost ranks if the transport supports it, as long as `least` ranks
+    /// remain. A lost rank adds nothing to a reduction and contributes zeros to a gather, identically at all ranks.
+    /// Collective.
+    fn continue_without_lost(&self, _least: usize) {}
 
     /// Whether a rank was in the last collective.
-    fn took_part(&self, _rank: usize) -> bool {
+    fn participated(&self, _rank: usize) -> bool {
         true
     }
 
-    /// The ranks that are gone while the others go on; the same at all ranks once a collective has ended that began
-    /// after the loss.
+    /// The ranks that were lost while the others continue; the same at all ranks after a collective that began after
+    /// the loss.
     fn losses(&self) -> Vec<Loss> {
         Vec::new()
     }
 
-    /// The lowest rank that is not gone, as far as this one knows.
+    /// The lowest rank that is not lost, as far as this one knows.
     fn root(&self) -> usize {
         0
     }
@@ -154,9 +154,9 @@ pub trait Transport {
     /// Sends the r-th part of `send` to rank r and receives what the ranks have for this one, in rank order.
     fn all_to_all(&self, send: Buffer<'_>, send_counts: &[i32], receive: BufferMut<'_>, receive_counts: &[i32]);
 
-    /// Sends parts of a buffer to other ranks and receives theirs into parts of another one: pairs of a rank and its
-    /// elements, ranks ascending, the parts one after another. Both ends have the same parts. Only the ranks that have some
-    /// for each other need to communicate.
+    /// Sends parts of a buffer to other ranks and receives theirs into parts of another one. The parts are pairs of a
+    /// rank and its elements, in ascending order of ranks and contiguous. Sender and receiver use the same parts. Only
+    /// ranks that exchange data need to communicate.
     fn exchange(&self, send: (Buffer<'_>, &[RankPart]), receive: (BufferMut<'_>, &[RankPart])) {
         let counts = |parts: &[RankPart]| {
             let mut counts = vec![0; self.size()];

@@ -1,4 +1,4 @@
-//! What the environment tells of the launcher (`mpirun`, `srun` and the like) that has started this process.
+//! Detects the launcher (`mpirun`, `srun` and the like) that started this process, from the environment.
 
 /// Variables with the rank of a process: Open MPI; the PMI of MPICH, Intel MPI, Cray and Slurm; PMIx; MVAPICH; Cray's PALS
 /// and ALPS; IBM's jsrun; Flux.

@@ -1,4 +1,4 @@
-//! How messages travel between the ranks of a job.
+//! Message transport between the ranks of a job.
 //!
 //! [`Transport`] is what a [`Communicator`](super::Communicator) needs of it: collectives, messages between two ranks and
 //! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them here: [`Mpi`]
@@ -39,7 +39,7 @@ pub fn start() -> Result<Rc<dyn Transport>> {
         (Some(other), _) => {
             return Err(Error::input(format!("{OVERRIDE}={other}: must be mpi or local")).on_all_ranks());
         }
-        // A single process does without an MPI that is not there.
+        // A single process works without MPI if the program was built without it.
         (None, Some(launch)) => cfg!(feature = "mpi") || launch.size != Some(1),
     };
     if wants_mpi { start_mpi() } else { Ok(Rc::new(Local)) }
@@ -64,7 +64,7 @@ fn start_mpi() -> Result<Rc<dyn Transport>> {
     .on_all_ranks())
 }
 
-/// This process's rank as its launcher tells it, before any transport is started; 0 without a launcher.
+/// This process's rank according to its launcher, before any transport is started; 0 without a launcher.
 pub fn launched_rank() -> usize {
     Launch::detect().map_or(0, |launch| launch.rank)
 }

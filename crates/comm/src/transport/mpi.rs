@@ -210,7 +210,7 @@ impl Drop for Pending {
     }
 }
 
-/// Passes a message in pieces through `start`, each within what is left of `limit`.
+/// Transfers a message in pieces through `start`, each within the remainder of `limit`.
 fn pass(
     elements: &mut dyn OwnedBuffer,
     chunk: usize,
@@ -422,7 +422,7 @@ impl Transport for Mpi {
 /// Ends the whole job if MPI is running, whatever the other ranks are doing.
 pub fn abort(code: i32) {
     if mpi::environment::is_initialized() && !mpi::environment::is_finalized() {
-        // Let the launcher pass on what was just printed: MPICH's drops it with the job.
+        // Gives the launcher time to forward the last output: MPICH's launcher drops it with the job.
         std::thread::sleep(Duration::from_millis(100));
         // SAFETY: MPI is initialised and not finalised.
         unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) };

@@ -34,7 +34,7 @@ pub struct Choice {
 }
 
 impl Point {
-    /// The measure that the method makes small.
+    /// The measure that the method minimises.
     fn error(&self) -> f64 {
         self.divergence.unwrap_or(self.rmse)
     }

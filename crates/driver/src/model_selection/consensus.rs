@@ -69,7 +69,7 @@ impl Consensus {
             v.assign(&matched.means());
         }
         let repeated = matched.and_then(Matched::repeated);
-        // As a sum the means arrive bit by bit.
+        // The other ranks add zeros, so the sum has the bits of the means.
         group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
         let fit = match layout {
             Layout::RowsAndColumns { .. } => fit_rows(loaded, missing, &v, group)?,

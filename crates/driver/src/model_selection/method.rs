@@ -58,7 +58,7 @@ impl From<SweepMissing> for Missing {
     }
 }
 
-/// The share that is held out where a method can and nothing else is asked for.
+/// The default share of held-out entries for methods that support it.
 const HELD_OUT: f64 = 0.05;
 
 impl SweepMethod {
@@ -126,9 +126,9 @@ impl SweepMethod {
         regularization: &RegularizationArgs,
     ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
         let (missing, regularization) = (missing.clone(), regularization.clone());
-        // Where entries are left out sweeps are cheap, as a row and what it is fitted to are at hand.
+        // With excluded entries, sweeps are cheap: a row and its operands are in cache.
         let inner_sweeps = Auto::Given(2);
-        // Runs that all start from the data's singular vectors would agree whatever k is.
+        // Runs that all start from the data's singular vectors would agree for any k.
         let exact = ExactArgs {
             init: InitArgs::RANDOM,
             regularization: regularization.clone(),

@@ -108,7 +108,7 @@ impl Trial<'_> {
             initial: None,
             missing: None,
             resuming: false,
-            carry_on: false,
+            continue_on_loss: false,
             comm: comm.clone(),
         };
         let is_penalised = self.method.groups().regularization.is_some_and(RegularizationArgs::is_on);

@@ -1,5 +1,5 @@
-//! Dense files: their entries are brought to the tiles rectangle by rectangle. The schedule of who reads which rectangle
-//! when follows from what all ranks know, so only the entries themselves are sent.
+//! Dense files: their entries are exchanged rectangle by rectangle. The schedule of reads follows from what all ranks
+//! know, so only the entries themselves are sent.
 
 use std::ops::Range;
 
@@ -150,7 +150,7 @@ pub fn exchange<'a, T: Real>(
                 let opened = open(file, own_parts[job].1.clone()).map(|opened| (job, opened));
                 (reader, result) = opened.map_or_else(|error| (None, Err(error)), |opened| (Some(opened), Ok(())));
             }
-            // After the loop the error meets those of the other ranks.
+            // The error is agreed on with the other ranks after the loop.
             let Some((_, reader)) = &mut reader else { break };
             if let ([tile], [block], [tally]) = (tiles, &mut blocks[..], &mut tallies[..])
                 && stays_local

@@ -75,7 +75,7 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
             counts[0] = more;
         }
     }
-    // What a party's own file holds stays with its rank.
+    // The counts of a party's own file stay with its rank.
     if !of_parties {
         comm.sum(COUNTS, &mut counts);
     }
@@ -152,7 +152,7 @@ fn read_entries<T: Real>(
     let mut own = Ok(());
     for file in files {
         let content = &file.content;
-        // A dense file has its zeros where others have nothing.
+        // A dense file stores zeros at positions that other formats omit.
         let stores_zeros = content.sparse();
         let mut sink = |i: usize, j: usize, value: f64| {
             if value == 0.0 {

@@ -53,13 +53,13 @@ impl Request<'_> {
 
 /// This rank's blocks of a matrix, in the order of its tiles.
 pub struct LocalBlocks<T: Real> {
-    /// How the matrix is cut: as was asked for, but for the grid.
+    /// The layout: as requested, except that the grid may be another one.
     pub layout: Layout,
     /// What was counted to choose the grid; empty where none was chosen.
     pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
     pub blocks: Vec<LocalBlock<T>>,
-    /// What was added up of each block when its entries were read. It is of no use once the block changes.
+    /// The statistics accumulated for each block while its entries were read. They are invalid once the block changes.
     pub tallies: Vec<Tally>,
     /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of
     /// this rank's.

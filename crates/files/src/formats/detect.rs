@@ -115,7 +115,7 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
     };
     let format = match (Format::by_name(name), asked) {
         (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },
-        // Ratings come under any name.
+        // Ratings come with any file extension.
         (Some(Format::Fimi) | None, Some(asked)) => by_content()?.unwrap_or(asked),
         (Some(format), _) => format,
         (None, None) => by_content()?.ok_or_else(|| {
@@ -137,7 +137,7 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
     }
 }
 
-/// What a file is by its first bytes.
+/// The kind of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     Hdf5,
@@ -155,7 +155,7 @@ impl std::fmt::Display for FileKind {
     }
 }
 
-/// What a file is; `None` if its first bytes do not tell, or it cannot be read.
+/// The kind of a file; `None` if its first bytes do not determine it, or it cannot be read.
 pub fn kind(path: &Path) -> Option<FileKind> {
     let mut lead = [0u8; 512];
     let got = std::fs::File::open(path).and_then(|mut file| read_full(&mut file, &mut lead)).ok()?;

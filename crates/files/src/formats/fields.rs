@@ -8,7 +8,7 @@ use crate::formats::io::InputFile;
 use crate::formats::number::float;
 use crate::formats::text::TextBlocks;
 
-/// Lines at the start of a file by which its layout is judged.
+/// Number of lines at the start of a file from which its layout is derived.
 const LOOK: usize = 20;
 /// Bytes kept of the lines after the second: their first few fields.
 const KEPT: usize = 1 << 12;
@@ -91,7 +91,7 @@ impl FirstLines {
         }
     }
 
-    /// What was left out, for the user.
+    /// A note for the user about skipped lines.
     pub fn note(&self) -> Option<String> {
         let count = self.comments;
         (count > 0).then(|| format!("{count} line(s) above the table that begin with # are comments"))

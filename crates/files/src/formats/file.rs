@@ -24,7 +24,7 @@ use crate::formats::text::{TextBlocks, error_at};
 use crate::formats::triples::{Triples, TriplesReader};
 use crate::formats::{fields, fimi, hdf5, mtx, npz, triples};
 
-/// All that is known of a file before its entries are read. One rank finds it out and sends it to the others.
+/// Everything known about a file before its entries are read. One rank determines it and sends it to the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MatrixFile {
     pub file: InputFile,
@@ -37,7 +37,8 @@ pub struct MatrixFile {
     pub format: String,
     /// Height and width, if each row is an image: an array of three dimensions.
     pub image: Option<(usize, usize)>,
-    /// What the entries are; those of a table in text count as [`Values::Double`] until it was counted with its values.
+    /// Element type of the stored entries; those of a text table count as [`Values::Double`] until they have been
+    /// counted with their values.
     pub values: Values,
     encoding: Encoding,
     /// The counts of all parts of a text, where it had to be counted.
@@ -59,7 +60,7 @@ pub enum Encoding {
     Hdf5Dataset(String, Option<Chunks>),
 }
 
-/// What one part of a text contains.
+/// The content of one part of a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PartCount {
     /// Lines of a MatrixMarket array.
@@ -110,7 +111,7 @@ impl MatrixFile {
         }
     }
 
-    /// What was concluded about a table in text that the user should know.
+    /// What was inferred about a text table and the user should know.
     pub fn note(&self) -> Option<&str> {
         match &self.encoding {
             Encoding::Table(table) => table.note.as_deref(),
@@ -119,10 +120,10 @@ impl MatrixFile {
         }
     }
 
-    /// What a table in text holds that may be names but is taken as data.
-    pub fn doubt(&self) -> Option<&str> {
+    /// Ambiguities of a text table: labels that may have been read as data.
+    pub fn ambiguity(&self) -> Option<&str> {
         match &self.encoding {
-            Encoding::Table(table) => table.doubt.as_deref(),
+            Encoding::Table(table) => table.ambiguity.as_deref(),
             _ => None,
         }
     }

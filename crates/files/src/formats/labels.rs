@@ -15,31 +15,31 @@ use crate::formats::options::{Presence, TableOptions};
 enum Found {
     Yes,
     No,
-    /// It counts, but numbers are as likely.
+    /// Counts upwards, but may as well be numbers: read as data, with a note.
     Unsure,
-    /// It is taken as data, but names are as likely. What it does or is, in words.
+    /// Read as data, but may as well be names: a warning with this description is printed.
     Doubtful(&'static str),
 }
 
-/// What the first lines of a table tell about its header and its index column.
-pub struct Judgement {
+/// The header and index column of a table, inferred from its first lines.
+pub struct LabelDetection {
     pub labels: Labels,
     header: Found,
     index: Found,
     options: TableOptions,
 }
 
-impl Judgement {
+impl LabelDetection {
     /// Judges the fields of the first lines; what `options` say takes precedence.
     pub fn of(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
         let header = find_header(lines, options);
         let titled = header == Found::Yes;
         let (first, rows) = lines.split_at(usize::from(titled).min(lines.len()));
         let index = find_index(first.first().map(Vec::as_slice), rows, options);
-        Judgement { labels: Labels { header: titled, index_col: index == Found::Yes }, header, index, options }
+        LabelDetection { labels: Labels { header: titled, index_col: index == Found::Yes }, header, index, options }
     }
 
-    /// What was concluded and not asked for, for the user; `first` is the first line, `row` the first row.
+    /// A note for the user on what was inferred without an option; `first` is the first line, `row` the first row.
     pub fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
         let concluded = |asked: Presence, found: Found| asked == Presence::Auto && found == Found::Yes;
         let titled = concluded(self.options.header, self.header);
@@ -67,8 +67,8 @@ impl Judgement {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// What is taken as data, but names rows or columns as likely as not, for the user.
-    pub fn doubt(&self) -> Option<String> {
+    /// A warning for the user if rows or columns that were read as data may as well be names.
+    pub fn ambiguity(&self) -> Option<String> {
         let line = match self.header {
             Found::Doubtful(why) => Some(format!(
                 "the numbers of the first line {why}, but are taken as data; --header yes if they name the columns, no if not"
@@ -100,7 +100,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Auto if is_a_row(first, below) => return Found::No,
         Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
         Presence::Auto if names_an_index(first[0]) => return Found::Yes,
-        // R leaves out the name of the index column.
+        // R omits the name of the index column.
         Presence::Auto if leaves_out_index => return Found::Yes,
         Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
         // A word above numbers, as user_name above 1, 2, 7.
@@ -182,7 +182,7 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// line do.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
-    // Of few rows the others tell less.
+    // With few rows, comparing with the other lines is less conclusive.
     let enough = if below.len() < FEWEST { FEW_LABELS } else { ENOUGH_LABELS };
     let are_labels = |fields: &[&[u8]]| {
         fields.len() > 1 && are_years(fields) || fields.len() >= enough && rises(fields.iter().copied())
@@ -241,7 +241,7 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Doubtful("counts") }
 }
 
-/// Fewest rows from which is concluded that a column counts.
+/// Minimum number of rows to conclude that a column counts.
 const FEWEST: usize = 3;
 
 /// Whether fields are 0, 1, 2, … or 1, 2, 3, …, and at which of these they start.
@@ -263,13 +263,13 @@ mod tests {
         text.lines().take(20).map(|line| fields(line.as_bytes(), separator).collect()).collect()
     }
 
-    fn judged(text: &str, options: TableOptions) -> Judgement {
-        Judgement::of(&lines_of(text), options)
+    fn detected(text: &str, options: TableOptions) -> LabelDetection {
+        LabelDetection::of(&lines_of(text), options)
     }
 
     /// Whether a header and an index column are found, and how many columns of numbers.
     fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
-        let Labels { header, index_col } = judged(text, options).labels;
+        let Labels { header, index_col } = detected(text, options).labels;
         (header, index_col, lines_of(text)[usize::from(header)].len() - usize::from(index_col))
     }
 
@@ -377,12 +377,12 @@ mod tests {
             "2019,2020,2021\n5,6,1\n7,2,9\n",
             "0.5,1.5,2.5,4,8\n5,6,1,0,0\n7,2,9,9,9\n",
         ] {
-            let table = judged(text, AUTO);
+            let table = detected(text, AUTO);
             assert!(!table.labels.header, "{text:?}");
-            assert!(table.doubt().is_some_and(|doubt| doubt.contains("--header yes")), "{text:?}");
+            assert!(table.ambiguity().is_some_and(|ambiguity| ambiguity.contains("--header yes")), "{text:?}");
         }
         for text in ["2019,5,6\n7,8,9\n1,5,2\n", "1,2,3,5,8\n1,2,3,4,9\n5,1,1,1,1\n", "g1,3,4\ng2,5,1\ng3,4,4\n"] {
-            assert_eq!(judged(text, AUTO).doubt(), None, "{text:?}");
+            assert_eq!(detected(text, AUTO).ambiguity(), None, "{text:?}");
         }
     }
 
@@ -403,25 +403,25 @@ mod tests {
             "10101,5,0\n10101,3,1\n10102,0,2\n10102,4,1\n",
             "time,a,b\n0,1,5\n0.5,3,3\n1.0,2,2\n1.5,0,1\n2.0,4,1\n",
         ] {
-            let table = judged(text, AUTO);
+            let table = detected(text, AUTO);
             assert!(!table.labels.index_col, "{text:?}");
-            assert!(table.doubt().is_some_and(|doubt| doubt.contains("--index-col yes")), "{text:?}");
+            assert!(table.ambiguity().is_some_and(|ambiguity| ambiguity.contains("--index-col yes")), "{text:?}");
         }
         for text in [
             "paid,x,y\n101,5,3\n103,6,1\n99,1,1\n120,8,8\n121,0,0\n",
             "grid_id,x\n5,5\n5,3\n5,7\n",
             "1,10,3\n2,20,1\n4,30,1\n5,40,8\n9,50,0\n",
         ] {
-            let table = judged(text, AUTO);
-            assert_eq!((table.labels.index_col, table.doubt()), (false, None), "{text:?}");
+            let table = detected(text, AUTO);
+            assert_eq!((table.labels.index_col, table.ambiguity()), (false, None), "{text:?}");
         }
     }
 
     #[test]
     fn conclusions_are_told_with_the_option_against_them() {
         let note = |text: &str, options| {
-            let (lines, judged) = (lines_of(text), judged(text, options));
-            judged.note(&lines[0], &lines[usize::from(judged.labels.header)]).unwrap_or_default()
+            let (lines, detected) = (lines_of(text), detected(text, options));
+            detected.note(&lines[0], &lines[usize::from(detected.labels.header)]).unwrap_or_default()
         };
         assert_eq!(
             note(",0,1\n0,5,6\n", AUTO),
@@ -434,7 +434,7 @@ mod tests {
         assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
-        assert!(judged("0,5\n1,6\n", AUTO).doubt().unwrap().contains("--index-col yes"));
+        assert!(detected("0,5\n1,6\n", AUTO).ambiguity().unwrap().contains("--index-col yes"));
         let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
         assert_eq!(note(",0,1\n0,5,6\n", asked), "");
         assert_eq!(note("7,5\n3,2\n", AUTO), "");
@@ -453,19 +453,19 @@ mod tests {
             ("3,0.5,9\n8,0.1,2\n", "--index-col yes"),
             ("patient,x,y\n7,5,3\n", "--index-col yes"),
         ] {
-            let table = judged(text, AUTO);
+            let table = detected(text, AUTO);
             let taken = if option == "--header yes" { table.labels.header } else { table.labels.index_col };
             assert!(
-                !taken && table.doubt().is_some_and(|doubt| doubt.contains(option)),
+                !taken && table.ambiguity().is_some_and(|ambiguity| ambiguity.contains(option)),
                 "{text:?} {:?}",
-                table.doubt()
+                table.ambiguity()
             );
             let said = TableOptions { header: Presence::No, index_col: Presence::No, ..AUTO };
-            let table = judged(&text.replace("patient", "1"), said);
-            assert_eq!(table.doubt(), None, "{text:?}");
+            let table = detected(&text.replace("patient", "1"), said);
+            assert_eq!(table.ambiguity(), None, "{text:?}");
         }
         for text in ["5,3,1\n4,6,2\n", "1,2,3\n4,5,6\n", "0.5,1\n0.7,0\n", "1,0\n1,1\n", "7,8,2\n", "1,1\n0,1\n"] {
-            assert_eq!(judged(text, AUTO).doubt(), None, "{text:?}");
+            assert_eq!(detected(text, AUTO).ambiguity(), None, "{text:?}");
         }
     }
 }

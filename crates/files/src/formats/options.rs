@@ -1,4 +1,4 @@
-//! What the user says about a table in text: `--header`, `--index-col` and `--format`.
+//! Options for text tables: `--header`, `--index-col` and `--format`.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

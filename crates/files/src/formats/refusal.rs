@@ -1,6 +1,6 @@
-//! Why a text is refused: with what was found in it, or without where the file is private.
+//! Reasons why a text is refused: with what was found in it, or without it if the file is private.
 
-/// Stands for what is not shown.
+/// Replaces text that must not be shown.
 const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
 
 /// Why a text is refused. Errors reach all ranks, so that of a private file must hold nothing of its text.

@@ -14,7 +14,7 @@ use crate::formats::fields::{
     FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_whole, next_line, number, text_of,
 };
 use crate::formats::io::InputFile;
-use crate::formats::labels::Judgement;
+use crate::formats::labels::LabelDetection;
 use crate::formats::like_triples;
 use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::reader::DenseReader;
@@ -34,7 +34,7 @@ pub struct Table {
     /// What was concluded from the first lines, and which option says otherwise.
     pub note: Option<String>,
     /// Why the first line or column may be names, where it is taken as data.
-    pub doubt: Option<String>,
+    pub ambiguity: Option<String>,
 }
 
 /// Derives the layout from the first lines; `tabs` fixes the separator.
@@ -51,8 +51,8 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
              ',;' '.,')"
         )));
     }
-    let judged = Judgement::of(&all, options);
-    let Labels { header: titled, index_col: named } = judged.labels;
+    let detected = LabelDetection::of(&all, options);
+    let Labels { header: titled, index_col: named } = detected.labels;
     let rows = &all[usize::from(titled)..];
     let (Some(row), Some(start)) = (rows.first(), lines.offset(usize::from(titled))) else {
         return Err(
@@ -78,7 +78,7 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     }
     let columns = row.len() - usize::from(named);
     let names = all[0].len();
-    // A single field is a title.
+    // A single field is a title, not a list of names.
     if titled && names > 1 && names != columns && names != row.len() {
         return Err(file.error(format!(
             "line 1: the header has {names} fields, but the first row has {}; correct one of them, or leave the header out and \
@@ -86,9 +86,9 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             row.len()
         )));
     }
-    let notes: Vec<String> = [judged.note(&all[0], row), lines.note()].into_iter().flatten().collect();
-    let (note, doubt) = ((!notes.is_empty()).then(|| notes.join("; ")), judged.doubt());
-    Ok(Table { separator: lines.separator, labels: judged.labels, start, cols: columns, note, doubt })
+    let notes: Vec<String> = [detected.note(&all[0], row), lines.note()].into_iter().flatten().collect();
+    let (note, ambiguity) = ((!notes.is_empty()).then(|| notes.join("; ")), detected.ambiguity());
+    Ok(Table { separator: lines.separator, labels: detected.labels, start, cols: columns, note, ambiguity })
 }
 
 /// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with a
@@ -283,8 +283,8 @@ mod tests {
             let table = head(text, AUTO).unwrap();
             let labels = Labels { header: labels.0, index_col: labels.1 };
             assert_eq!(
-                Table { note: None, doubt: None, ..table },
-                Table { separator, labels, start, cols, note: None, doubt: None },
+                Table { note: None, ambiguity: None, ..table },
+                Table { separator, labels, start, cols, note: None, ambiguity: None },
                 "{text:?}"
             );
         }
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
-        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, doubt: None };
+        let table = Table { separator: b',', labels, start: 0, cols: 3, note: None, ambiguity: None };
         let policy = EntryPolicy::default();
         let mut out = [0.0f64; 3];
         table.parse(b"\"a \"\"x\"\", b\", 1 ,\"2.5\",3e1", 0, policy, &mut out).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn missing_values_are_read_where_they_are_accepted() {
         let labels = Labels { header: false, index_col: false };
-        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, doubt: None };
+        let table = Table { separator: b',', labels, start: 0, cols: 8, note: None, ambiguity: None };
         let policy = EntryPolicy { allow_nan: true, ..EntryPolicy::default() };
         let mut out = [0.0f32; 8];
         table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();

@@ -151,7 +151,7 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
         Presence::Yes => true,
         Presence::No => false,
         Presence::Auto => {
-            // Beside two numbers a third field that is none is an entry that cannot be read.
+            // Next to two numbers, a third field that is not a number is an unreadable entry.
             let titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
             let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
             unnamed_index || titles || name_users_and_items(first)

@@ -92,7 +92,7 @@ impl<'a> Sheet<'a> {
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
-        // An index without names counts, and nothing else tells it from one of names.
+        // An index without names contains running numbers, and nothing else distinguishes it from one with names.
         let unnamed = [(NUMBERED_ROWS, &annotations.rows), (NUMBERED_COLUMNS, &annotations.columns)];
         for (name, _) in unnamed.into_iter().filter(|(_, names)| names.is_none() && !annotations.add) {
             about.insert(name.into(), true.into());
@@ -305,7 +305,7 @@ fn exists(file: &File, path: &str) -> bool {
 ///
 /// # Errors
 /// If the file cannot be read, is no AnnData file, or has factors under the same names that are not fednmf's.
-pub fn shape_to_add_to(path: &Path) -> Result<(usize, usize)> {
+pub fn appendable_shape(path: &Path) -> Result<(usize, usize)> {
     let shown = path.display();
     let found = std::fs::File::open(path).and_then(|file| file.metadata()).map_err(|e| {
         let kind = e.kind() == std::io::ErrorKind::NotFound;
@@ -382,7 +382,7 @@ pub fn is_one(attributes: &Map<String, Value>) -> bool {
 
 /// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and
 /// variables.
-pub fn holds_factors_alone(file: &File) -> bool {
+pub fn holds_only_factors(file: &File) -> bool {
     let own: [(&str, &[&str]); 8] = [
         ("obs", &["_index"]),
         ("var", &["_index"]),

@@ -90,7 +90,7 @@ impl Checkpoint {
             of_parties: &std::collections::BTreeMap::new(),
             generation: Some(generation),
             tag: CHECKPOINT,
-            // It holds what a run would not give out: iterates, and keys of parties on this rank.
+            // It contains values that a run would not disclose: iterates, and keys of parties on this rank.
             access: Access::OwnerOnly,
             encoding: Encoding::Hdf5,
         };
@@ -174,7 +174,7 @@ fn keep_previous(path: &Path) -> Result<()> {
     std::fs::hard_link(path, &previous).or_else(|_| std::fs::copy(path, &previous).map(drop)).map_err(failed)
 }
 
-/// A moment at which a manifest was written: generation, iteration, and the parties that were lost.
+/// A save point: generation, iteration, and the parties that were lost.
 type Moment = (u64, u64, Vec<usize>);
 
 /// The moment of the manifest at `path`, if it can be read.
@@ -185,19 +185,19 @@ fn moment(path: &Path) -> Option<Moment> {
     Some((number(GENERATION)?, number("iteration")?, lost.filter_map(|p| Some(p.as_u64()? as usize)).collect()))
 }
 
-/// Where this rank, which was lost, has the shared state of the others.
+/// The path of the shared state of the others on this rank, which was lost.
 fn returned(path: &Path) -> PathBuf {
     let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
     path.with_extension(format!("returned{extension}"))
 }
 
-/// Where each rank has its own manifest, and hosts the party of its number: goes back to the newest moment that all
-/// ranks have, but for those that were lost then. Those get the shared state of that moment from another rank.
-/// Collective.
+/// If each rank has its own manifest and hosts the party of its number: rolls back to the newest save point that all
+/// ranks have, except those that were lost by then. These receive the shared state of that save point from another
+/// rank. Collective.
 ///
 /// # Errors
 /// On all ranks, if there is none.
-pub fn go_back(path: &Path, comm: &Communicator) -> Result<()> {
+pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> Result<()> {
     if !comm.has_owners() {
         return Ok(());
     }
@@ -253,7 +253,7 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    /// Opens the checkpoint at `path`, after [`go_back`]; with the attributes of its moment.
+    /// Opens the checkpoint at `path`, after [`roll_back_to_common`]; with the attributes of its moment.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -264,7 +264,7 @@ impl Resumed {
             return Ok((Resumed { own, shared: None }, attributes));
         }
         let (shared, attributes) = Checkpoint::open(&file)?;
-        // It is open, and not needed under its name.
+        // The file is open, and its name is no longer needed.
         let _ = std::fs::remove_file(&file);
         Ok((Resumed { own, shared: Some(shared) }, attributes))
     }
@@ -288,7 +288,7 @@ impl<T: Real> SavedState<T> for Resumed {
         SavedState::<T>::scalars(self.of(owner), owner)
     }
 
-    fn is_of_one_moment(&self) -> bool {
+    fn is_consistent(&self) -> bool {
         self.shared.is_none()
     }
 }

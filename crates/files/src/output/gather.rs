@@ -1,8 +1,8 @@
 //! Collective writing: shared rows are sent to rank 0 in small blocks, private ones are written by their hosts. Where each
 //! rank has its own owner, shared rows are sent to all, and each writes its own copy.
 //!
-//! No rank may wait for one that has failed. So all agree before rows are sent, rank 0 keeps receiving if its file fails
-//! midway, and all agree again before a file is renamed to its final name.
+//! No rank may wait for one that has failed. Therefore all ranks agree before rows are sent, rank 0 keeps receiving if
+//! its file fails midway, and all agree again before a file is renamed to its final name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     pub fn write(&self, comm: &Communicator) -> Result<Written> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
-        // Of private pieces the others learn the owner and nothing else.
+        // The other ranks learn only the owner of private pieces.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
         let all = comm.gather_present(notice, &(heads, self.hosted()));
         let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.into_iter().map(Option::unwrap_or_default).unzip();
@@ -122,7 +122,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
         let shared = self.shared_rows(comm, (&plan, &heads), &shared, writer);
         let shared = comm.agree_on_error(shared)?;
-        // Ranks that have nothing to write need not look.
+        // Ranks that write nothing need not check.
         let looks = self.generation.is_none() && (comm.reports() || !private.is_empty());
         let names = || {
             let all = hosted.iter().flatten();

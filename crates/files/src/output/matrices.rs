@@ -19,7 +19,7 @@ use crate::output::gather::Job;
 use crate::output::sink::Encoding;
 use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 
-pub use crate::output::anndata::{Annotations, PartyNames, shape_to_add_to};
+pub use crate::output::anndata::{Annotations, PartyNames, appendable_shape};
 pub use crate::output::factor::Factor;
 pub use crate::output::h5::check_writable;
 pub use crate::output::own_parts::OwnParts;

@@ -25,7 +25,8 @@ use crate::output::values::Scalar;
 
 /// An archive being written.
 pub struct Archive {
-    /// Not dropped unless it is finished: it would try to finish a file that could not be written, and print why.
+    /// Dropped only when finished: otherwise its destructor would try to finish a file that could not be written, and
+    /// print the error.
     zip: ManuallyDrop<ZipWriter<BufWriter<File>>>,
     part: Part,
     attributes: Map<String, Value>,

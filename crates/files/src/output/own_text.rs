@@ -1,4 +1,4 @@
-//! Text files that fednmf recognises as it wrote them, so that no line of a user's is lost where they are replaced.
+//! Text files that fednmf recognises as its own, so that no line of a user is lost when they are replaced.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

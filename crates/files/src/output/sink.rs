@@ -63,7 +63,7 @@ pub enum Encoding<'a> {
 
 /// A file being written: one matrix after the other, each by rows. If dropped before [`Sink::finish`], it leaves nothing.
 pub enum Sink<'a> {
-    // The dataset is dropped before the file that it is in.
+    // The dataset must be dropped before its file.
     Hdf5(Option<Rows>, Writer),
     AnnData(anndata::Sheet<'a>),
     Npz(Box<npz::Archive>),

@@ -50,7 +50,7 @@ pub struct Stored {
     source: Source,
     attributes: Map<String, Value>,
     sealed: bool,
-    /// The party whose private factors alone count, and its file; all parties' without.
+    /// The selected party and its file; without it, the private factors of all parties are read.
     party: Option<(usize, PathBuf)>,
 }
 
@@ -203,8 +203,8 @@ impl Stored {
     /// Whether the file is as it was written, without anything that was added or changed.
     pub(super) fn is_unchanged(&self) -> bool {
         match &self.source {
-            Source::AnnData(file) => anndata::holds_factors_alone(file),
-            // Any change leaves the checksum behind.
+            Source::AnnData(file) => anndata::holds_only_factors(file),
+            // Any change invalidates the checksum.
             Source::Hdf5(_) => self.sealed,
             Source::Npz(matrices) => matrices.is_own(),
         }

@@ -102,8 +102,8 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a target replaces nothing that fednmf did not write. [`check`] includes it; before a long run writes its
-/// results, it is worth repeating.
+/// Checks that a target replaces only files that fednmf wrote. [`check`] includes this; a long run repeats it before it
+/// writes its results.
 ///
 /// # Errors
 /// Naming the option of the target.
@@ -131,7 +131,7 @@ pub fn check_existing(target: &Target<'_>) -> Result<()> {
 }
 
 /// The first of `F-1.h5`, `F-2.h5`, … that no file has, nor one of its parties.
-pub fn free_beside(path: &Path) -> PathBuf {
+pub fn next_free_path(path: &Path) -> PathBuf {
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let (stem, extension) = (text(path.file_stem()), path.extension().map(|e| format!(".{}", text(Some(e)))));
     let named = |i: usize| path.with_file_name(format!("{stem}-{i}{}", extension.as_deref().unwrap_or_default()));
@@ -196,7 +196,7 @@ impl Target<'_> {
     /// # Errors
     /// If one exists that fednmf did not write.
     pub fn check_party_files(&self) -> Result<()> {
-        let Some(path) = self.foreign_party_file() else { return Ok(()) };
+        let Some(path) = self.conflicting_party_file() else { return Ok(()) };
         Err(Error::input(format!(
             "{}: {} has the name of a party's file of this output, but fednmf did not write it, or something was added to \
              it; move it or choose another name",
@@ -207,7 +207,7 @@ impl Target<'_> {
 
     /// An existing file, or a directory, with the name of a party's file beside this one that fednmf did not write as such.
     /// Empty files may be filled.
-    fn foreign_party_file(&self) -> Option<PathBuf> {
+    fn conflicting_party_file(&self) -> Option<PathBuf> {
         let is_foreign = |path: &Path, name: PartyName| {
             let replaced = match self.content {
                 Content::Factors => name.generation.is_none(),
@@ -259,7 +259,7 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Report => (own_text::is_report(path), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
         Content::Order => (own_text::is_order(path), "an order of merges"),
-        // What a transcript finds in its place it refuses itself.
+        // The transcript itself refuses an existing file.
         Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
     };
     (!own).then_some(kind)

@@ -1,5 +1,5 @@
-//! The file of `--record-view`: what one rank got to know, in the order in which it did. A `.npz` archive with a matrix for
-//! each message (named by its number), a list of what they are, and the public parameters of the run.
+//! The file of `--record-view`: what one rank learned, in order. A `.npz` archive with a matrix for each message (named
+//! by its number), a list of their descriptions, and the public parameters of the run.
 //!
 //! The file is as secret as what the rank may see, its own data included.
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished::Access;
-use fednmf_comm::{Knowledge, Recorder, Sighting};
+use fednmf_comm::{Knowledge, Recorder, ViewRecord};
 use fednmf_linalg::ElementType;
 
 use crate::output::npz::{Archive, Matrices};
@@ -81,7 +81,7 @@ impl ViewFile {
         Ok(Rc::new(RefCell::new(ViewFile { archive, records: Vec::new(), iteration: 0, failed: None })))
     }
 
-    /// Tells how many iterations are complete.
+    /// Sets the number of completed iterations.
     pub fn turn_to(&mut self, iteration: usize) {
         self.iteration = iteration;
     }
@@ -103,12 +103,12 @@ impl ViewFile {
 }
 
 impl Recorder for ViewFile {
-    fn saw(&mut self, sighting: &Sighting<'_>) {
+    fn saw(&mut self, sighting: &ViewRecord<'_>) {
         let (Some(archive), None) = (&mut self.archive, &self.failed) else { return };
         let (element, descr) = numpy(sighting.element);
         // The list is written at the end, so that the place in it is the number.
         let name = format!("{:06}", self.records.len());
-        let Sighting { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *sighting;
+        let ViewRecord { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *sighting;
         match archive.array(&name, descr, &[rows, cols], bytes) {
             Ok(()) => self.records.push(Record {
                 knowledge,

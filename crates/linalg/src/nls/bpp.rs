@@ -16,7 +16,8 @@ use crate::{Cholesky, Real};
 
 /// Full exchanges without fewer violations before the backup rule applies.
 const FULL_EXCHANGES: u32 = 3;
-/// Exchanges of a row after which they are taken not to end: many times those that any matrix without rounding needed.
+/// Number of exchanges of a row after which it counts as cycling: many times what any matrix without rounding errors
+/// needed.
 const MOST_EXCHANGES: u32 = 1000;
 /// Sweeps of coordinate descent over a row whose exchanges do not end.
 const SWEEPS: usize = 200;
@@ -77,7 +78,7 @@ impl Pivoting {
         assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
         let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64())) + l2;
         if largest <= 0.0 {
-            // Nothing but λ₁ acts on X.
+            // Only λ₁ acts on X.
             if l1 > 0.0 {
                 x.fill(T::zero());
             }

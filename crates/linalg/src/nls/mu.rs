@@ -43,18 +43,18 @@ mod tests {
         let loss = |x: &Array2<f64>| (&m - &x.dot(&y.t())).mapv(|e| e * e).sum();
         let expected = &x * &r / x.dot(&g);
         let before = loss(&x);
-        multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut Order::Components.zeros(8, 4));
+        multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut Order::ColumnMajor.zeros(8, 4));
         assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12) && loss(&x) <= before);
         // With a penalty.
         let penalty = Penalty { l1: 0.8, l2: 3.0 };
         let whole = |x: &Array2<f64>| 0.5 * loss(x) + penalty.value(&x.view());
         for _ in 0..200 {
             let (before, expected) = (whole(&x), &x * &r / &(x.dot(&g) + 0.8 + &(&x * 3.0)));
-            multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, &mut Order::Components.zeros(8, 4));
+            multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, &mut Order::ColumnMajor.zeros(8, 4));
             assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12) && whole(&x) <= before * (1.0 + 1e-14));
         }
         x.fill(0.0);
-        multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut Order::Rows.zeros(8, 4));
+        multiply(&mut x.view_mut(), &r.view(), &g.view(), Penalty::NONE, &mut Order::RowMajor.zeros(8, 4));
         assert!(x.iter().all(|x| *x == 0.0));
     }
 }

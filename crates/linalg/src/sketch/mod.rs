@@ -88,7 +88,7 @@ mod tests {
 
     /// S itself, by applying Sᵀ to the identity.
     fn materialise(sketch: &mut dyn Sketch<f64>, n: usize) -> Array2<f64> {
-        let mut out = Order::Components.zeros(sketch.size(), n);
+        let mut out = Order::ColumnMajor.zeros(sketch.size(), n);
         sketch.sketch_rows(0, &Array2::eye(n).view(), &mut out.view_mut());
         out.reversed_axes()
     }
@@ -97,7 +97,7 @@ mod tests {
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
         for kind in SketchKind::ALL {
-            let mut sketch = make::<f64>(kind, n, d, n, Order::Components);
+            let mut sketch = make::<f64>(kind, n, d, n, Order::ColumnMajor);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
                 sketch.draw(&stream(11, true, t));
@@ -125,9 +125,9 @@ mod tests {
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
         let x = Block::Dense(m.t().as_standard_layout().into_owned().into());
         for kind in SketchKind::ALL {
-            let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
+            let mut sketch = make::<f64>(kind, n, d, k, Order::ColumnMajor);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
-            let (mut b, mut product) = (Order::Components.zeros(d, k), Order::Components.zeros(rows, k));
+            let (mut b, mut product) = (Order::ColumnMajor.zeros(d, k), Order::ColumnMajor.zeros(rows, k));
             for t in 0..rounds {
                 sketch.draw(&stream(13, true, t));
                 sketch.sketch_rows(0, &v.view(), &mut b.view_mut());
@@ -150,29 +150,29 @@ mod tests {
         let (n, d, k, cols) = (40, 13, 3, 9);
         let x = Array2::from_shape_fn((n, cols), |(i, j)| ((i * 7 + j * 3) % 11) as f64);
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
-        let mut columns = Order::Components.zeros(d, k);
+        let mut columns = Order::ColumnMajor.zeros(d, k);
         columns.assign(&b);
         for kind in SketchKind::ALL {
-            let mut sketch = make::<f64>(kind, n, d, k, Order::Components);
+            let mut sketch = make::<f64>(kind, n, d, k, Order::ColumnMajor);
             sketch.draw(&stream(5, false, 3));
             // The rows of the factor in two parts, as two ranks hold them.
-            let mut left = Order::Components.zeros(d, n);
-            let mut right = Order::Components.zeros(d, n);
+            let mut left = Order::ColumnMajor.zeros(d, n);
+            let mut right = Order::ColumnMajor.zeros(d, n);
             let eye = Array2::<f64>::eye(n);
-            let mut wide = make::<f64>(kind, n, d, n, Order::Components);
+            let mut wide = make::<f64>(kind, n, d, n, Order::ColumnMajor);
             wide.draw(&stream(5, false, 3));
             wide.sketch_rows(0, &eye.slice(ndarray::s![..17, ..]), &mut left.view_mut());
             wide.sketch_rows(17, &eye.slice(ndarray::s![17.., ..]), &mut right.view_mut());
             let s = (left + right).reversed_axes();
             let expected = x.t().dot(&s).dot(&b);
-            let mut out = Order::Components.zeros(cols, k);
+            let mut out = Order::ColumnMajor.zeros(cols, k);
             sketch.product(&Block::Dense(x.clone().into()), &columns.view(), &mut out.view_mut());
             assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} dense");
 
-            let mut by_rows = make::<f64>(kind, n, d, k, Order::Rows);
+            let mut by_rows = make::<f64>(kind, n, d, k, Order::RowMajor);
             by_rows.draw(&stream(5, false, 3));
             let csr = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
-            let mut out = Order::Rows.zeros(cols, k);
+            let mut out = Order::RowMajor.zeros(cols, k);
             by_rows.product(&Block::Sparse(crate::Csr::new(csr)), &b.view(), &mut out.view_mut());
             assert!((&out - &expected).iter().all(|e| e.abs() < 1e-10), "{kind:?} sparse");
         }

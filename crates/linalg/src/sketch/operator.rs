@@ -1,5 +1,5 @@
-//! What methods need of a sketch S: the product SᵀF with a factor whose rows are distributed over ranks, and the
-//! right-hand side (MS)(SᵀV) of the sketched subproblem.
+//! The interface of a sketch S: the product SᵀF with a factor whose rows are distributed over ranks, and the right-hand
+//! side (MS)(SᵀV) of the sketched subproblem.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 

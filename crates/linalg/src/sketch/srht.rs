@@ -34,7 +34,7 @@ impl<T: Real> SrhtSketch<T> {
             sign: vec![T::one(); n],
             sampler: Sampler::new(padded, d),
             scale: T::from_f64(1.0 / (d as f64).sqrt()),
-            work: Order::Components.zeros(padded, k),
+            work: Order::ColumnMajor.zeros(padded, k),
             expanded: order.zeros(n, k),
         }
     }

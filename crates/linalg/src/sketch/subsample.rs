@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_full_sample_is_the_identity() {
-        let mut all = SubsampleSketch::<f64>::new(7, 7, 1, Order::Rows);
+        let mut all = SubsampleSketch::<f64>::new(7, 7, 1, Order::RowMajor);
         all.draw(&stream(3, true, 0));
         assert_eq!(all.sampler.sample(), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(all.scale, 1.0);

@@ -211,7 +211,7 @@ impl WeightedSampler {
         }
     }
 
-    /// The indices that were drawn, ascending and each once.
+    /// The distinct indices that were drawn, ascending.
     pub fn sample(&self) -> &[usize] {
         &self.sample
     }
@@ -358,8 +358,8 @@ mod tests {
         let exact = x.t().dot(&y);
         let block = Block::Dense(x.clone().into());
         let mut all = samplers(&x, d, &[0, n]);
-        let mut uniform = make::<f64>(SketchKind::Subsample, n, d, k, Order::Components);
-        let (mut b, mut out) = (Order::Components.zeros(d, k), Order::Components.zeros(cols, k));
+        let mut uniform = make::<f64>(SketchKind::Subsample, n, d, k, Order::ColumnMajor);
+        let (mut b, mut out) = (Order::ColumnMajor.zeros(d, k), Order::ColumnMajor.zeros(cols, k));
         let mut errors = [0.0; 2];
         let far = |out: &Array2<f64>| (out - &exact).mapv(|e| e * e).sum();
         for t in 0..500 {

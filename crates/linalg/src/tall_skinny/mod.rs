@@ -1,4 +1,4 @@
-//! Products of a dense block with tall-skinny factors, by our own loops.
+//! Native products of a dense block with tall-skinny factors.
 //!
 //! MKL reaches two thirds to three quarters of the peak of the machine for factors with some ten columns. Here register
 //! tiles of accumulators are filled from panels that stay in cache, cut so that no number of columns wastes vector lanes:

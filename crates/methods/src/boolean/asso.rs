@@ -65,7 +65,7 @@ struct Asso<T> {
     /// w⁺ and w⁻.
     weights: [f64; 2],
     candidates: Vec<Words>,
-    /// Ones left in each column.
+    /// Uncovered ones in each column.
     left_in: Vec<usize>,
     rows: Vec<u64>,
     best_rows: Vec<u64>,
@@ -91,7 +91,7 @@ fn build<T: Real>(args: &AssoArgs, problem: Problem<'_, T>) -> Result<Box<dyn Al
     })
 }
 
-/// The different rows of the association matrix, in the order of their columns; columns without ones have none.
+/// The distinct rows of the association matrix, in the order of their columns; columns without ones have none.
 fn candidates(ones: &Bits, tau: f64) -> Vec<Words> {
     let n = ones.shape().1;
     let by_column = ones.transposed();
@@ -139,7 +139,7 @@ impl<T: Real> Local<T> for Asso<T> {
         let [gain_weight, loss_weight] = self.weights;
         let (mut best, mut best_gain) = (None, 0.0);
         for (c, candidate) in self.candidates.iter().enumerate() {
-            // No candidate corrects more than the ones that are left in its columns.
+            // A candidate corrects at most as many entries as there are uncovered ones in its columns.
             let bound: usize = candidate
                 .iter()
                 .map(|&(at, word)| {

@@ -95,7 +95,7 @@ impl Components {
         let mut covered = vec![0u64; x.shape().1.div_ceil(64)];
         let mut truth = Vec::new();
         let mut counts = Counts::default();
-        // Of each component: the row's ones in it that are not covered yet.
+        // For each component, the number of the row's ones in it that are not yet covered.
         let mut gains = vec![0usize; k];
         for i in 0..x.shape().0 {
             u.row_mut(i).fill(0);

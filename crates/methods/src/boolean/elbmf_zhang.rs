@@ -126,7 +126,7 @@ impl Method for ZhangArgs {
     }
 }
 
-/// λ_t grows no further: entries are as Boolean as they get, and the numbers stay finite.
+/// λ_t stops growing here: entries are then Boolean to working precision, and the numbers stay finite.
 const MOST_LAMBDA: f64 = 1e8;
 
 struct Relaxed<T> {

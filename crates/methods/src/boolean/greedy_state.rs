@@ -6,7 +6,7 @@ use fednmf_linalg::{Bits, Real};
 
 use super::Client;
 
-/// Components found one by one, and the party's rows split into what is still to be covered and what must not be.
+/// The components found so far, and the party's entries that they do not cover: ones to cover and zeros to avoid.
 pub struct Found<T> {
     /// rows × k and n × k, of 0 and 1
     pub u: Array2<T>,

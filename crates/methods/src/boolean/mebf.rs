@@ -92,7 +92,7 @@ fn build<T: Real>(args: &MebfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Al
     })
 }
 
-/// The rows of `lines` that have ones, heaviest first, of equals the first first.
+/// The rows of `lines` that have ones, by decreasing number of ones; ties keep their order.
 fn heaviest(lines: &Bits, order: &mut Vec<(usize, usize)>) {
     order.clear();
     order.extend((0..lines.shape().0).map(|i| (count(lines.row(i)), i)).filter(|(ones, _)| *ones > 0));
@@ -111,7 +111,7 @@ fn joining(lines: &Bits, pattern: &[u64], tau: f64, out: &mut [u64]) {
 }
 
 impl<T: Real> Mebf<T> {
-    /// By how much a pattern lessens the number of wrong entries.
+    /// The decrease of the number of wrong entries by a pattern.
     fn gain(&self, pattern: &Pattern) -> isize {
         let mut gain = 0;
         each(&pattern.rows, |i| {

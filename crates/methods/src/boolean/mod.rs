@@ -18,7 +18,7 @@ pub use cover::{Components, Counts, Signal, rounded};
 pub use party_block::Ones;
 pub use result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
 
-/// What the Boolean methods do not promise.
+/// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [
     "without --dp the components of each party are seen as they are, and are patterns of its rows;",
     "--epsilon covers what a party releases as V_i, not the statistics at loading and not evaluations (--eval-every 0).",

@@ -36,7 +36,7 @@ pub enum ProximalRule {
     Penalty,
 }
 
-/// What a step is told.
+/// Parameters of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct ProximalStep {
     pub rule: ProximalRule,
@@ -66,7 +66,7 @@ fn prox_nonnegative<T: Real>(x: T, kappa: T, lambda: T) -> T {
 
 /// The length of a step, for ‖G‖_F.
 fn length(rule: ProximalRule, norm: f64, inertia: f64) -> f64 {
-    // A factor of zeros gives no direction: the step is then the prox alone, with the data's own unit.
+    // If the factor is zero, there is no gradient: the step is then the prox only, in the unit of the data.
     let norm = if norm > 0.0 { norm } else { 1.0 };
     match rule {
         ProximalRule::Ipalm if inertia > 0.0 => 2.0 * (1.0 - inertia) / (1.0 + 2.0 * inertia) / norm,
@@ -214,7 +214,7 @@ impl<T: Real> WithSimd for Gram<'_, T> {
     }
 }
 
-/// Rows of a tile, with all that their new values depend on.
+/// The rows of a tile and all operands of their update.
 struct Tile<'a, T> {
     r: &'a [T],
     /// y and yG, in rows of `wide`.

@@ -27,7 +27,7 @@ use fednmf_data::state::Piece;
 /// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
 
-/// What a party knows of the data.
+/// A party's data.
 pub struct Client<T: Real> {
     pub party: usize,
     pub x: Private<Ones<T>>,
@@ -129,7 +129,7 @@ impl<T: Real> Outcome<T> {
     pub fn measures(&self, party_sum: &mut PartySum, comm: &PartyCommunicator, parties: usize) -> Result<Measures> {
         let shares: Vec<[f64; 9]> = self.fits.iter().zip(&self.u).map(|(f, u)| self.share(f, u.nrows())).collect();
         let mut sum = [0.0; 9];
-        // No party's statistics are larger than the number of entries: no room is needed above it.
+        // No statistic of a party exceeds the number of entries, so no headroom is needed above it.
         let most = party_sum.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
         party_sum.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
         let [ones, covered, both, signal, signal_both, local, refit, own, own_parties] = sum;
@@ -150,7 +150,7 @@ impl<T: Real> Outcome<T> {
         Ok(all)
     }
 
-    /// What a party with so many rows adds to the sums.
+    /// The contribution of a party with this number of rows to the sums.
     fn share(&self, f: &Fits, rows: usize) -> [f64; 9] {
         let out = if self.refit { &f.refit } else { &f.local };
         let entries = rows as f64 * self.shape.1 as f64;

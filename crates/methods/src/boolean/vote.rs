@@ -49,7 +49,7 @@ pub trait Local<T: Real> {
     fn state(&self) -> Vec<(&'static str, &Array2<T>)>;
     fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)>;
 
-    /// Works out what follows from the state.
+    /// Recomputes the values that follow from the state.
     fn restored(&mut self) {}
 }
 
@@ -65,7 +65,7 @@ pub enum Aggregate {
     Or,
 }
 
-/// What all methods with a vote take.
+/// Options of all methods with a vote.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct VoteArgs {
     /// How the parties' Boolean components become shared ones
@@ -146,7 +146,7 @@ struct Vote<T: Real, L> {
     aggregate: Aggregate,
     /// (k, n)
     shape: (usize, usize),
-    /// Iterations after which nothing is left to do, whatever the data.
+    /// Maximum useful number of iterations, independent of the data.
     most: Option<usize>,
     clients: Vec<Client<T>>,
     locals: Vec<L>,

@@ -115,7 +115,7 @@ impl Method for AutoArgs {
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
-        // Whoever asks for a parameter of HALS gets HALS. DSANLS starts at random and takes penalties, too.
+        // A user who sets a HALS parameter gets HALS. A random start and penalties do not count: DSANLS has both, too.
         let mut asked = self.clone();
         asked.exact.regularization = defaults::<AutoArgs>().exact.regularization;
         if asked.exact.init == InitArgs::RANDOM {

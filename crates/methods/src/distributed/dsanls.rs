@@ -14,7 +14,7 @@
 //! Penalties are not sketched: BᵀB + λ₂I and A B − λ₁ are those of the subproblem with the penalty on U.
 //!
 //! With `--missing` or `--holdout` a sketch that picks columns is one of the completed matrix, in which U Vᵀ stands for
-//! what is missing ([`SampledGaps`]): A B alone is another one, so every step is as it is.
+//! what is missing ([`SampledMissing`]): A B alone is another one, so every step is as it is.
 //!
 //! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
 //! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
@@ -41,7 +41,7 @@ use crate::parameters::Sizes;
 use crate::shared::init;
 use crate::shared::init::InitArgs;
 use crate::shared::missing;
-use crate::shared::missing::{Listed, MissingArgs, SampledGaps, Separated, Tally};
+use crate::shared::missing::{Listed, MissingArgs, SampledMissing, Separated, Tally};
 use crate::shared::regularization;
 use crate::shared::regularization::{Penalties, RegularizationArgs};
 use crate::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
@@ -184,7 +184,7 @@ impl Method for DsanlsArgs {
 }
 
 impl DsanlsArgs {
-    /// What missing entries exclude.
+    /// Refuses options that are incompatible with missing entries.
     fn check_missing(&self) -> Result<()> {
         if let Sketching::Oblivious(kind) = self.sketch.sketch {
             missing::check_sketch(kind, "subsample or weighted")?;
@@ -206,7 +206,7 @@ const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFa
 const GATHER_V: MessageTag = MessageTag::new("evaluation: gather V", Payload::SharedFactor);
 const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
 
-/// One factor on one rank, with what its update needs.
+/// One factor on one rank, with the operands of its update.
 struct Half<T: Real> {
     /// The data with the sketched dimension as rows: N × |rows|.
     data: Block<T>,
@@ -215,9 +215,9 @@ struct Half<T: Real> {
     factor: Array2<T>,
     rhs: Array2<T>,
     penalty: Penalty,
-    /// What the data, with zeros there, do not tell.
-    gaps: Option<SampledGaps<T>>,
-    /// Of the other factor's N rows.
+    /// The missing entries of `data`, which contains zeros in their place.
+    gaps: Option<SampledMissing<T>>,
+    /// Sketch of the other factor's N rows.
     sketch: Draws<T>,
     kind: Sketching,
     /// B (d × k), and one word more for the fixed factor's ‖Y‖_F²: what the ranks sum.
@@ -229,7 +229,7 @@ struct Half<T: Real> {
     for_u: bool,
 }
 
-/// What a half draws.
+/// The sampling scheme of a half.
 enum Draws<T: Real> {
     Oblivious(Box<dyn Sketch<T>>),
     Weighted(Box<Weighted<T>>),
@@ -266,12 +266,12 @@ struct Dsanls<T: Real> {
     gradient: bool,
     bound: Option<f64>,
     norm2: f64,
-    missing: Option<Absence<T>>,
+    missing: Option<MissingInfo<T>>,
     iteration: usize,
 }
 
-/// What is known of missing entries beside the lists of them.
-struct Absence<T> {
+/// Information on missing entries in addition to their lists.
+struct MissingInfo<T> {
     tally: Tally<T>,
     listed: Listed,
     /// Number of rows, and of columns, without an observed entry.
@@ -297,7 +297,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         let [(rows, of_rows), (cols, of_cols)] = [rows, cols].map(|(block, lists)| (block.transposed(), lists));
         data.blocks = vec![rows, cols];
         lists = Some((of_rows, of_cols));
-        absence = Some(Absence { tally, listed, unobserved: [0.0; 2] });
+        absence = Some(MissingInfo { tally, listed, unobserved: [0.0; 2] });
     }
     let mut blocks = data.blocks.into_iter();
     let mut block = || -> Result<Block<T>> {
@@ -309,7 +309,8 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let sparse = matches!(of_u, Block::Sparse(_));
     // The norm of a row of the factor at the start, and of a row of the data.
     let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
-    // What draws rows of a factor, of which this rank owns `own`, with their data as columns of `across`.
+    // Creates the sampler of a factor's rows, of which this rank owns `own`; `across` has the corresponding data as
+    // columns.
     let draws = |total: usize, d: usize, own: &Range<usize>, across: &Block<T>, tag: MessageTag| {
         let order = across.order();
         let kind = args.sketch.sketch.resolve(sparse, d, total);
@@ -364,11 +365,11 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
             init::v(seed, &v.rows, scale, v.factor.view_mut());
         }
     }
-    if let (Some(Absence { listed, unobserved, .. }), Some((of_u, of_v))) = (&mut absence, lists) {
+    if let (Some(MissingInfo { listed, unobserved, .. }), Some((of_u, of_v))) = (&mut absence, lists) {
         for ((half, lists), count) in [(&mut u, of_u), (&mut v, of_v)].into_iter().zip(&mut *unobserved) {
             let (picked, shape) = (half.sketch.size(), (half.rows.len(), half.data.shape().0));
             *count = lists.clear_unobserved(*listed, shape.1, &mut half.factor);
-            half.gaps = Some(SampledGaps::new(*listed, &lists, shape, picked, k));
+            half.gaps = Some(SampledMissing::new(*listed, &lists, shape, picked, k));
         }
         comm.sum(STATISTICS, unobserved);
     }
@@ -493,11 +494,11 @@ impl<T: Real> Half<T> {
 }
 
 fn matrix<T>(data: &[T], rows: usize, cols: usize, order: Order) -> ArrayView2<'_, T> {
-    ArrayView2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+    ArrayView2::from_shape((rows, cols).set_f(order == Order::ColumnMajor), data).expect("cut to this size")
 }
 
 fn matrix_mut<T>(data: &mut [T], rows: usize, cols: usize, order: Order) -> ArrayViewMut2<'_, T> {
-    ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::Components), data).expect("cut to this size")
+    ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::ColumnMajor), data).expect("cut to this size")
 }
 
 /// All rows of a factor, in row order. Collective.
@@ -530,7 +531,7 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
         let v = whole(&self.comm, GATHER_V, &self.v, &self.v_parts);
         let (residual2, mut found) = match (&self.missing, &self.u.gaps) {
-            (Some(Absence { tally, .. }), Some(gaps)) => {
+            (Some(MissingInfo { tally, .. }), Some(gaps)) => {
                 tally.errors(&self.comm, gaps.residual2(&self.u.data, &v.view(), &self.u.factor.view()))
             }
             _ => {

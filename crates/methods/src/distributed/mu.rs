@@ -76,7 +76,7 @@ impl Method for MuArgs {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.exact.regularization, missing::UpdateKind::Mu);
         }
-        let step = |sizes: &alternating::Sizes| Mu { tile: Order::Components.zeros(1024, sizes.k) };
+        let step = |sizes: &alternating::Sizes| Mu { tile: Order::ColumnMajor.zeros(1024, sizes.k) };
         alternating::build(problem, &self.exact, Extrapolation::None, step)
     }
 }
@@ -99,7 +99,7 @@ impl<T: Real> FactorUpdate<T> for Mu<T> {
         Ok(())
     }
 
-    fn keeps_zeros(&self) -> bool {
+    fn preserves_zeros(&self) -> bool {
         true
     }
 }

@@ -46,7 +46,7 @@ pub enum SymmetricSolver {
     Hals,
 }
 
-/// What is sampled.
+/// The sampling of the least-squares problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SymmetricSketch {
@@ -340,7 +340,7 @@ fn check_symmetry<T: Real>(
     }
     comm.sum(ASYMMETRY, &mut far);
     let share = (far[0] / norm2).sqrt();
-    // Rounding of the products stays below this, and so does that of a similarity that was computed.
+    // Rounding of the products stays below this threshold. So does rounding of a similarity matrix that was computed.
     if share.is_nan() || share <= 0.1 * T::epsilon().as_f64().sqrt() {
         return Ok(());
     }
@@ -536,7 +536,7 @@ mod tests {
                 scores: SCORES_V,
                 rows: SAMPLED_V,
             };
-            let (mut rhs, mut gram) = (order.zeros(n, k), Order::Rows.zeros(k, k));
+            let (mut rhs, mut gram) = (order.zeros(n, k), Order::RowMajor.zeros(k, k));
             let exact: Vec<f64> = a.dot(&v).iter().chain(&g).copied().collect();
             let (mut sums, mut squares) = (vec![0.0; exact.len()], vec![0.0; exact.len()]);
             for t in 0..rounds {

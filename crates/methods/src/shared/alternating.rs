@@ -1,12 +1,14 @@
-//! What the exact alternating methods share (MPI-FAUN, Kannan et al. 2018): the data on a grid, and in each half of an
-//! iteration the Gram matrix of one factor, the product with the data, and a step of the method on
-//! (Gram, right-hand side) for the rows of the other factor. `hals`, `mu` and `bpp` are such steps.
+//! The common part of the exact alternating methods (MPI-FAUN, Kannan et al. 2018). The data are on a grid. Each half
+//! of an iteration computes the Gram matrix of one factor and the product with the data, and applies the method's step
+//! on (Gram matrix, right-hand side) to the rows of the other factor. `hals`, `mu` and `bpp` are such steps.
 
 use std::mem::swap;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use super::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, in_two, inner};
+use super::extrapolation::{
+    Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words,
+};
 use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
 use super::init::{self, InitArgs, Start, Task};
 use super::missing::MissingArgs;
@@ -42,7 +44,7 @@ pub trait FactorUpdate<T: Real> {
     /// fixed factor. A row does not depend on the others: x may be all own rows of a factor, or some.
     ///
     /// # Errors
-    /// When the numbers can no longer be carried on with.
+    /// If the iterate contains non-finite values.
     fn update(
         &mut self,
         factor: Factor,
@@ -52,18 +54,18 @@ pub trait FactorUpdate<T: Real> {
         penalty: Penalty,
     ) -> Result<()>;
 
-    /// Whether an entry that is 0 stays 0 for ever: a start must not have such.
-    fn keeps_zeros(&self) -> bool {
+    /// Whether an entry that is 0 stays 0; the start must then have no zeros.
+    fn preserves_zeros(&self) -> bool {
         false
     }
 
-    /// What was decided from the sizes.
+    /// The decisions made from the sizes.
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
 }
 
-/// What every exact method takes.
+/// Options of every exact method.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct ExactArgs {
     #[command(flatten)]
@@ -88,7 +90,7 @@ impl ExactArgs {
         ExactArgs { init: InitArgs { init }, ..self.clone() }
     }
 
-    /// Refuses what cannot be combined with missing entries, where there are some.
+    /// Refuses options that are incompatible with missing entries, if there are any.
     ///
     /// # Errors
     /// Naming the option.
@@ -131,7 +133,7 @@ impl ExactArgs {
         cost.add(Kernel::Tmul, product * stored, product * all);
         let square = 2.0 * (k * k) as f64;
         let beyond = extrapolation == Extrapolation::Restart;
-        // Beyond U there is a second U, whose Gram matrix is needed too, and the objective.
+        // Extrapolation keeps the unextrapolated U as well; its Gram matrix and the objective are summed too.
         let (times, words) = if beyond { (2, WORDS) } else { (1, 0) };
         cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
         cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
@@ -178,7 +180,7 @@ impl ExactArgs {
         cost
     }
 
-    /// The same cost where each rank reads its rows in panels, which are not counted: on a grid of rows.
+    /// The cost if each rank reads its rows in panels, which are not counted, on a 1-D grid by rows.
     pub fn streamed_cost(
         &self,
         extrapolation: Extrapolation,
@@ -189,7 +191,7 @@ impl ExactArgs {
         let grid = Auto::Given(GridShape { rows: ranks, cols: 1 });
         let by_rows = ExactArgs { grid: GridArgs { grid, exchange: Exchange::Dense }, ..self.clone() };
         let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
-        // The product with all columns is added up beside the whole V.
+        // The product with all columns is accumulated in addition to the whole V.
         let Workload { m, n, k, stored, sparse, .. } = *workload;
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: stored, k }, sparse);
         cost.factors += workload.bytes(n * k);
@@ -202,7 +204,7 @@ impl ExactArgs {
 pub const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
 pub const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 
-/// What leaves a rank, the same for every step.
+/// Messages that leave a rank, the same for every step.
 pub const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         GRAM_V,
@@ -239,11 +241,11 @@ pub const MESSAGES: &[MessageSpec] = &[
     missing::MESSAGES,
 ];
 
-/// What an extrapolated run has beside the points it updates at.
+/// State of an extrapolated run in addition to the extrapolated factors.
 struct Extrapolated<T: Real> {
     momentum: Momentum,
-    /// The factors as the last updates left them; the grid's own rows are where the next ones start, and what the other
-    /// factor is fitted to.
+    /// The factors after their last updates. The grid's own rows hold the extrapolated points, where the next updates
+    /// start and to which the other factor is fitted.
     u: Array2<T>,
     v: Array2<T>,
     /// UᵀU of this rank's rows.
@@ -254,18 +256,18 @@ struct Extrapolated<T: Real> {
 pub struct Exact<T: Real, S> {
     comm: Communicator,
     grid: Grid<T>,
-    /// Where the grid has no block.
+    /// The panels, if the grid has no block.
     stream: Option<RowStream<T>>,
-    /// Whether V's right-hand side is that of the present U.
+    /// Whether V's right-hand side belongs to the current U.
     current: bool,
     gram: Array2<T>,
-    /// A Gram matrix on its way through the sum, and [`WORDS`].
+    /// Message buffer: a Gram matrix to be summed, and [`WORDS`].
     message: Vec<T>,
     step: S,
     penalties: Penalties,
     start: Start,
     extrapolated: Option<Extrapolated<T>>,
-    /// Whether an evaluation tells the projected gradient too.
+    /// Whether evaluations report the projected gradient too.
     gradient: bool,
     shape: (usize, usize),
     norm2: f64,
@@ -296,7 +298,8 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let taken = if resuming { Start::Random } else { start };
-    let (mut rank_data, [u, v]) = init::on_grid(taken, initial, &task, step.keeps_zeros(), rank_data, rows.each_ref())?;
+    let (mut rank_data, [u, v]) =
+        init::on_grid(taken, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
     rank_data.block.prepare(kernel, k)?;
     rank_data.prepare(shape.1, k);
     let RankData { block, stream } = rank_data;
@@ -330,8 +333,8 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
 }
 
 impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
-    /// The right-hand side of a factor and the Gram matrix of the other one. The sum of that is not needed before the
-    /// update: it travels while the data is multiplied.
+    /// Computes the right-hand side of a factor and the Gram matrix of the other one. The summed Gram matrix is not
+    /// needed before the update, so the sum overlaps with the product.
     fn prepare(&mut self, factor: Factor) -> Result<()> {
         let Exact { comm, grid, stream, gram: g, .. } = self;
         let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
@@ -343,8 +346,8 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
         }
     }
 
-    /// Updates U in a pass over data that are read in panels, and takes it beyond if it is to be extrapolated; then
-    /// prepares V's update, as far as the pass can.
+    /// Updates U in a pass over data that are read in panels, extrapolates it if requested, and prepares V's update as
+    /// far as the pass allows.
     fn update_u_in_a_pass(&mut self) -> Result<()> {
         let Exact { comm, grid, stream, gram: g, step, penalties, extrapolated, .. } = self;
         let Some(stream) = stream else { return Ok(()) };
@@ -376,15 +379,16 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
         comm.work("update", || step.update(factor, &mut side.own.view_mut(), &side.rhs.view(), gram, penalty))
     }
 
-    /// After U's update at V_y: U goes beyond, its Gram matrix and the objective are summed in one message, and the right-hand
-    /// side of V follows; where the objective rose, both factors go back first to where the updates left them.
-    fn prepare_v_beyond(&mut self, x: &mut Extrapolated<T>) -> Result<()> {
+    /// Called after U's update at V_y: extrapolates U, sums its Gram matrix and the objective in one message, and
+    /// computes the right-hand side of V. If the objective rose, both factors first return to their state after the
+    /// last updates.
+    fn prepare_v_extrapolated(&mut self, x: &mut Extrapolated<T>) -> Result<()> {
         let Exact { comm, grid, stream, gram: g, message, norm2, penalties, .. } = self;
         let (u, k) = (&mut grid.u.own, g.nrows());
         let (entries, words) = message.split_at_mut(k * k);
         let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
         comm.work("Gram", || {
-            // A pass over panels has done it.
+            // With panels, the pass has already done this.
             if stream.is_none() {
                 extrapolate(u, &mut x.u, x.momentum.beta);
             }
@@ -393,7 +397,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
             let fit = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&new, &grid.u.rhs.view());
             let objective = fit + 2.0 * penalties.value(&new, &grid.v.own.view());
             gram(&u.view(), &mut beyond);
-            words.copy_from_slice(&in_two(objective, *norm2));
+            words.copy_from_slice(&split_into_two_words(objective, *norm2));
         });
         comm.sum(GRAM_U, message);
         let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
@@ -423,7 +427,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
             None if streamed => self.prepare_v_after_pass(),
             None => self.prepare(Factor::V)?,
             Some(mut x) => {
-                let prepared = self.prepare_v_beyond(&mut x);
+                let prepared = self.prepare_v_extrapolated(&mut x);
                 self.extrapolated = Some(x);
                 prepared?;
             }
@@ -466,8 +470,8 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
         Ok(metrics::relative(residual?, self.norm2))
     }
 
-    /// ‖M − UVᵀ‖² from V's last right-hand side, without another pass over the data; `None` if that is of another U, or has
-    /// too few digits. Collective.
+    /// ‖M − UVᵀ‖² from V's last right-hand side, without another pass over the data; `None` if the right-hand side
+    /// belongs to another U, or if cancellation leaves too few digits. Collective.
     fn residual2_of_products(&self) -> Option<f64> {
         if !self.current || size_of::<T>() < size_of::<f64>() {
             return None;
@@ -484,8 +488,8 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
         residual2_of_products(self.norm2, cross[0], inner(&of_u.view(), &of_v.view()))
     }
 
-    /// Puts V as the last update left it into the grid's place, or takes it out again. With the U beyond, which it was
-    /// fitted to, it is the result.
+    /// Swaps the grid's V with V after its last update. Together with the extrapolated U, to which that V was fitted,
+    /// it is the result.
     fn exchange(&mut self) {
         if let Some(x) = &mut self.extrapolated {
             swap(&mut self.grid.v.own, &mut x.v);
@@ -536,7 +540,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
 
     fn refresh(&mut self) {
         if let Some(x) = &mut self.extrapolated {
-            // Rounding makes the objective rise, and each rise makes the weight smaller.
+            // Rounding makes the objective rise, and each rise reduces the weight.
             x.momentum = Momentum::default();
         }
     }

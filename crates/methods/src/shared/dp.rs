@@ -1,4 +1,4 @@
-//! Differential privacy as the methods see it: the parameters, what they ask for, and a run's releases.
+//! Differential privacy from the methods' point of view: parameters, requests, and a run's releases.
 
 use std::path::{Path, PathBuf};
 
@@ -189,7 +189,7 @@ impl DpArgs {
 /// Releases of sums over columns, unless --dp-releases says otherwise: more of them have more noise each than they gain.
 pub const COLUMN_RELEASES: usize = 8;
 
-/// How many releases of the parties had to be cut.
+/// The number of clipped releases of the parties.
 const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
 
 /// The line of the message table that comes with [`DpArgs`].
@@ -206,7 +206,7 @@ pub struct Messages {
     pub once: bool,
     /// Entries of a message.
     pub length: usize,
-    /// What the method itself keeps messages within, if it does.
+    /// The method's own bound on messages, if it has one.
     pub natural: Option<Bound>,
     /// Standard size of an entry of what parties share at the start.
     pub entry: f64,
@@ -263,12 +263,12 @@ pub fn releases(
         noise,
         classic: args.dp_calibration == Calibration::Classic,
         releases: match args.epsilon.given() {
-            // Without a budget nothing ends but by its own.
+            // Without a budget, the number of releases is not limited.
             None => u64::MAX,
             Some(_) => args.releases(messages.max_iters, messages.once),
         },
     };
-    // Flipped bits are noise of each party's own, regardless of who adds them up.
+    // Each party flips its own bits, whoever sums them.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
     let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
     let secret_seed = args.secret_seed.seed();
@@ -281,10 +281,10 @@ pub fn releases(
     Ok(Some(Releases::new(plan, keys)))
 }
 
-/// Keeps keys of noise apart from other secrets of the same `--secret-seed`.
+/// Separates noise keys from other secrets of the same `--secret-seed`.
 const NOISE: u64 = 0x6e6f_6973_6500_0000;
 
-/// Adds to the measures how many releases were cut, of all parties. Collective.
+/// Adds the number of clipped releases of all parties to the measures. Collective.
 ///
 /// # Errors
 /// As [`PartySum::sum`].
@@ -298,7 +298,7 @@ pub fn measure(
     let shares: Vec<[f64; 1]> = releases.clipped().map(|cut| [cut as f64]).collect();
     let mut sum = [0.0];
     let (name, most) = match releases.columns() {
-        // All are scaled, whatever their norm.
+        // All columns are scaled, whatever their norm.
         Some(columns) if columns.all => return Ok(()),
         Some(columns) => ("clipped_columns", columns.columns as f64),
         None => ("clipped_releases", releases.done() as f64),

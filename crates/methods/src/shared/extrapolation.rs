@@ -26,14 +26,14 @@ const START: f64 = 0.4;
 /// Factor of β after a fall of the objective, and divisor after a rise.
 const GROWTH: f64 = 1.01;
 const SHRINK: f64 = 1.5;
-/// Factor of β's bound after a fall.
+/// Growth factor of β's bound after a decrease of the objective.
 const BOUND_GROWTH: f64 = 1.005;
-/// The same from anchor to anchor, of which there are fewer.
+/// The same parameters between anchors, which are fewer.
 const ANCHOR_START: f64 = 0.5;
 const ANCHOR_GROWTH: f64 = 1.05;
 const ANCHOR_BOUND_GROWTH: f64 = 1.01;
 
-/// β, its bound, and the objective it is judged by.
+/// β, its upper bound, and the last objective.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Momentum {
     pub beta: f64,
@@ -53,12 +53,12 @@ impl Momentum {
         self.judge_growing(objective, ANCHOR_GROWTH, ANCHOR_BOUND_GROWTH)
     }
 
-    /// Takes the objective at the new U; whether the factors may stay where they were extrapolated to.
+    /// Takes the objective at the new U; returns whether the extrapolated factors are kept.
     pub fn judge(&mut self, objective: f64) -> bool {
         self.judge_growing(objective, GROWTH, BOUND_GROWTH)
     }
 
-    /// Takes the objective of the update that was done again after a rise.
+    /// Takes the objective of the update that was repeated after a rise.
     pub fn replace(&mut self, objective: f64) {
         self.objective = Some(objective).filter(|x| x.is_finite());
     }
@@ -83,7 +83,7 @@ impl Default for Momentum {
     }
 }
 
-/// (x, old) ← (max(0, x + β (x − old)), x): the point beyond, and the new one in the old one's place.
+/// (x, old) ← (max(0, x + β (x − old)), x): the extrapolated point, and the new iterate.
 pub fn extrapolate<T: Real>(x: &mut Array2<T>, old: &mut Array2<T>, beta: f64) {
     extrapolate_rows(x.view_mut(), old.view_mut(), beta);
 }
@@ -105,11 +105,11 @@ pub fn inner<T: Real, D: Dimension>(a: &ArrayView<T, D>, b: &ArrayView<T, D>) ->
     sum
 }
 
-/// Words that travel with the Gram matrix of U for the objective: two, so that its sum is exact in f32 too.
+/// Words for the objective in the message with the Gram matrix of U: two, so that its sum is exact in f32 too.
 pub const WORDS: usize = 2;
 
 /// x in two words whose sums over ranks keep about 40 bits of `unit`: multiples of unit·2⁻¹⁶ add up exactly.
-pub fn in_two<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
+pub fn split_into_two_words<T: Real>(x: f64, unit: f64) -> [T; WORDS] {
     let step = unit / 65536.0;
     let high = if step > 0.0 { (x / step).round() * step } else { 0.0 };
     [T::from_f64(high), T::from_f64(x - high)]

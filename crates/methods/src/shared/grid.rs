@@ -1,9 +1,9 @@
 //! The pr × pc grid of MPI-FAUN: rank (i, j) holds the block M_ij and a share of the rows of U_i and of V_j.
 //!
-//! For U's update every rank needs V_j whole (gathered in its grid column) and the product M V, of which it holds one
-//! term for all rows of block i (summed and scattered in its grid row); for V's update the other way round.
-//! With pc = 1 (1-D by rows) U never moves and V crosses the network twice per iteration: 2nk words in all. Where blocks
-//! are so sparse that they touch few rows, only these travel (`row_exchange`).
+//! For U's update every rank needs the whole V_j (gathered in its grid column) and the product M V. It holds one term
+//! of the product for all rows of block i (summed and scattered in its grid row). V's update works the other way round.
+//! With pc = 1 (1-D by rows) U is never sent and V is sent twice per iteration: 2nk words in all. If blocks are so
+//! sparse that they reference few rows, only these are sent (`row_exchange`).
 
 use std::ops::Range;
 
@@ -38,8 +38,8 @@ pub struct GridArgs {
     pub exchange: Exchange,
 }
 
-/// How an m × n matrix is split. A grid is the one asked for, else the one that sends the fewest words if all rows of
-/// factors travel.
+/// The layout of an m × n matrix. The grid is the requested one, or else the one that sends the fewest words if all
+/// rows of the factors are sent.
 pub fn plan(
     partition: Partition,
     (m, n): (usize, usize),
@@ -71,7 +71,7 @@ pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
     (pr, ranks / pr)
 }
 
-/// How a grid of ranks is chosen for a sparse matrix, once it is known where its entries are.
+/// Chooses the rank grid for a sparse matrix, once the positions of its entries are known.
 #[derive(Debug, Clone, Copy)]
 pub struct GridChoice {
     /// The grid that suits a dense matrix of this size.
@@ -79,7 +79,7 @@ pub struct GridChoice {
     pub exchange: Exchange,
     /// Bytes of a row of a factor.
     pub row: u64,
-    /// Bytes that the rows of factors may occupy that a rank gathers.
+    /// Bytes available for the rows of factors that a rank gathers.
     pub room: f64,
 }
 
@@ -89,8 +89,8 @@ impl GridChoice {
         GridChoice { by_size, exchange, row, room: f64::INFINITY }
     }
 
-    /// The index of the grid to take: the one by size, unless the busiest rank of another one computes and sends a quarter
-    /// less in an iteration. Among equals the first. Ranks that pass the same numbers decide alike.
+    /// The index of the grid to use: the one by size, unless the busiest rank of another grid computes and sends a
+    /// quarter less in an iteration. Ties go to the first. Ranks that pass the same numbers make the same choice.
     pub fn choose(&self, grids: &[GridTraffic]) -> usize {
         let is_by_size = |grid: &&GridTraffic| (grid.pr, grid.pc) == self.by_size;
         let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
@@ -102,10 +102,10 @@ impl GridChoice {
         }
     }
 
-    /// How the rows of one factor travel, and what that costs the busiest rank.
+    /// The exchange of the rows of one factor, and its load on the busiest rank.
     pub fn of_side(&self, side: &SideTraffic) -> Option<(Exchange, Load)> {
-        (side.sharers > 1).then(|| {
-            let dense = Load::of_collective(side.sharers, side.lacking * self.row);
+        (side.group_size > 1).then(|| {
+            let dense = Load::of_collective(side.group_size, side.lacking * self.row);
             let sparse = Load { bytes: side.touched * self.row, messages: side.messages };
             match self.exchange {
                 Exchange::Dense => (Exchange::Dense, dense),
@@ -120,16 +120,16 @@ impl GridChoice {
         [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side)).map(|(_, load)| 2 * load.bytes).sum()
     }
 
-    /// What half of an iteration takes the busiest rank, in bytes. For each entry a product reads a row of a factor, which
-    /// takes about as long as to send one.
+    /// Cost of half an iteration for the busiest rank, in bytes. For each entry a product reads a row of a factor,
+    /// which takes about as long as sending one.
     fn price(&self, grid: &GridTraffic) -> u64 {
         let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
         grid.entries * self.row + sides.map(|(_, load)| load.price()).sum::<u64>()
     }
 
-    /// Rows of both factors that a rank has room for beside its own.
+    /// Number of rows of both factors that a rank stores in addition to its own.
     fn gathered(&self, grid: &GridTraffic) -> u64 {
-        [&grid.u, &grid.v].into_iter().filter(|side| side.sharers > 1).map(|side| side.lacking).sum()
+        [&grid.u, &grid.v].into_iter().filter(|side| side.group_size > 1).map(|side| side.lacking).sum()
     }
 }
 
@@ -148,7 +148,7 @@ pub struct GridSide<T: Real> {
     parts: Parts,
     rows: Vec<Range<usize>>,
     stage: Vec<T>,
-    /// Where only the rows that sparse blocks touch travel.
+    /// Sparse exchange plan of this factor; `None` for dense collectives.
     sparse: Option<RowExchange<T>>,
 }
 
@@ -169,15 +169,15 @@ impl<T: Real> GridSide<T> {
             rhs: order.zeros(mine.len(), k),
             whole: order.zeros(shared, k),
             parts: Parts::new(&rows, k),
-            stage: if order == Order::Components { vec![T::zero(); shared * k] } else { Vec::new() },
+            stage: if order == Order::ColumnMajor { vec![T::zero(); shared * k] } else { Vec::new() },
             rows,
             comm,
             sparse: None,
         }
     }
 
-    /// Decides how rows travel in products with a sparse block that touches these ones, alike on all ranks of `all`: by
-    /// what the busiest of them sends, unless `asked` says more. Collective.
+    /// Chooses the exchange for products with a sparse block that references the `touched` rows, identically on all
+    /// ranks of `all`: by the load of the busiest rank, unless `asked` is explicit. Collective.
     fn choose_exchange(&mut self, all: &Communicator, touched: &[bool], asked: Exchange) {
         let (ranks, k) = (self.comm.size(), self.own.ncols());
         if ranks == 1 || asked == Exchange::Dense {
@@ -191,13 +191,14 @@ impl<T: Real> GridSide<T> {
         }
     }
 
-    /// How rows travel, if they do.
+    /// The exchange of this factor; `None` if no rows are exchanged.
     fn exchange(&self) -> Option<Exchange> {
         let how = if self.sparse.is_some() { Exchange::Sparse } else { Exchange::Dense };
         (self.comm.size() > 1).then_some(how)
     }
 
-    /// The rows of the block that its products need: all, or those that it touches; others have any finite value.
+    /// The rows of the block that its products need: all, or those that it references; the other rows have arbitrary
+    /// finite values.
     fn gather_needed(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
         let first = self.rows[self.comm.rank()].start;
         match &mut self.sparse {
@@ -281,8 +282,8 @@ pub fn own_rows(comm: &Communicator, cuts: &fednmf_data::Cuts) -> [Range<usize>;
     let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
     let (i, j) = (comm.rank() / pc, comm.rank() % pc);
     // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
-    [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, sharers, place)| {
-        let part = even_part(block.len(), sharers, place);
+    [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, group_size, place)| {
+        let part = even_part(block.len(), group_size, place);
         block.start + part.start..block.start + part.end
     })
 }
@@ -301,7 +302,7 @@ impl<T: Real> Grid<T> {
         }
     }
 
-    /// Decides for each factor how its rows travel in the products that follow. Dense blocks touch all rows. Collective.
+    /// Chooses the exchange of each factor for the products that follow. Dense blocks reference all rows. Collective.
     ///
     /// # Errors
     /// If a sparse exchange of dense data is asked for.
@@ -321,7 +322,7 @@ impl<T: Real> Grid<T> {
         }
     }
 
-    /// How the rows of the factors travel, for those that do.
+    /// The exchange of each factor whose rows are exchanged.
     pub fn exchanges(&self) -> impl Iterator<Item = (&'static str, Exchange)> {
         let both = [("exchange_u", self.u.exchange()), ("exchange_v", self.v.exchange())];
         both.into_iter().filter_map(|(name, how)| Some((name, how?)))
@@ -352,8 +353,8 @@ mod tests {
     use super::*;
 
     fn traffic(pr: usize, pc: usize, entries: u64, [u, v]: [(u64, u64, u64); 2]) -> GridTraffic {
-        let side = |sharers, (lacking, touched, messages)| SideTraffic {
-            sharers,
+        let side = |group_size, (lacking, touched, messages)| SideTraffic {
+            group_size,
             lacking,
             touched,
             messages,

@@ -12,7 +12,7 @@ use ndarray::Array2;
 use fednmf_comm::{Communicator, MessageTag, Payload, Route};
 use fednmf_linalg::Real;
 
-/// Which rows a rank needs of each other one. They depend on where the data has nonzeros.
+/// The rows that a rank needs from each other rank. They depend on the positions of the nonzeros.
 pub const PATTERN: MessageTag = MessageTag::new("rows that blocks touch", Payload::Data);
 
 /// How the ranks of a grid exchange rows of factors.
@@ -37,10 +37,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Bytes that a network passes in the time that a message takes by itself: about 1 µs at 8 GB/s.
+    /// Bytes that a network transfers in the latency of a message: about 1 µs at 8 GB/s.
     const MESSAGE: u64 = 8192;
 
-    /// Bytes, with those that the messages are worth.
+    /// Bytes, plus the byte equivalent of the messages.
     pub fn price(self) -> u64 {
         self.bytes + self.messages * Load::MESSAGE
     }
@@ -51,7 +51,7 @@ impl Load {
         Load { bytes: others, messages: u64::from(ranks.next_power_of_two().trailing_zeros()) }
     }
 
-    /// The largest of all ranks. Collective.
+    /// The maximum over all ranks. Collective.
     #[must_use]
     pub fn busiest(self, comm: &Communicator) -> Self {
         let mut largest = [self.bytes, self.messages];
@@ -66,17 +66,18 @@ impl Load {
     }
 }
 
-/// Whether a cost is below another one by so much that it is worth to leave what is usual.
+/// Whether a cost is at least a quarter below the usual one, which justifies a deviation from it.
 pub fn saves_a_quarter(cost: u64, usual: u64) -> bool {
     4 * u128::from(cost) < 3 * u128::from(usual)
 }
 
-/// The rows of one side of a grid that travel, and the memory for them.
+/// The rows of one side of a grid that are exchanged, and their buffers.
 pub struct RowExchange<T> {
-    /// Rows that this rank's block touches and others own, counted from the block's first row; by owner.
+    /// Rows that this rank's block references and other ranks own, counted from the block's first row; grouped by
+    /// owner.
     needed: Vec<usize>,
     needed_from: Route,
-    /// Own rows that the blocks of others touch, counted from the first own row; by rank.
+    /// Own rows that the blocks of other ranks reference, counted from the first own row; grouped by rank.
     given: Vec<usize>,
     given_to: Route,
     of_needed: Vec<T>,
@@ -119,7 +120,7 @@ impl<T: Real> RowExchange<T> {
         }
     }
 
-    /// What this rank sends or receives.
+    /// The load of this rank.
     pub fn load(&self) -> Load {
         self.load
     }

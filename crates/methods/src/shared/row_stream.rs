@@ -15,7 +15,7 @@ use fednmf_linalg::{Block, Order, Real};
 
 use super::grid::Grid;
 
-/// This rank's part of the data: a block, or panels, and then the block is an empty one of their kind.
+/// This rank's part of the data: a block, or panels; with panels, the block is an empty one of the same kind.
 pub struct RankData<T: Real> {
     pub block: Block<T>,
     pub stream: Option<RowStream<T>>,
@@ -60,7 +60,7 @@ impl<T: Real> RankData<T> {
         Block::stacked(parts)
     }
 
-    /// Makes ready for products with k columns on a grid of n columns.
+    /// Prepares for products with k columns on a grid of n columns.
     pub fn prepare(&mut self, n: usize, k: usize) {
         let order = self.block.order();
         if let Some(stream) = &mut self.stream {

@@ -1,4 +1,4 @@
-//! The sizes that decisions are made from.
+//! The sizes on which decisions are based.
 
 /// What decisions are made from, the same on all ranks.
 #[derive(Debug, Clone, Copy)]

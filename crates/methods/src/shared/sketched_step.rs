@@ -1,4 +1,4 @@
-//! The step of DSANLS and its kin on a (sketched) subproblem, given its Gram matrix and right-hand side.
+//! The step of DSANLS and related methods on a (sketched) subproblem, given its Gram matrix and right-hand side.
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -63,7 +63,7 @@ impl<K: clap::ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Ob
 /// How the subproblems of DSANLS are sketched: as [`SketchKind`], or by weights from the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sketching {
-    /// As the data suggests.
+    /// The kind that suits the data.
     Auto,
     /// By importance sampling.
     Weighted,
@@ -71,7 +71,7 @@ pub enum Sketching {
 }
 
 impl Sketching {
-    /// The kind for data of this form whose N rows are sketched to d: weights pay on sparse data, and a full sketch is
+    /// The kind for data of this form whose N rows are sketched to d. Weights pay off on sparse data. A full sketch is
     /// exact without them.
     #[must_use]
     pub fn resolve(self, sparse: bool, d: usize, n: usize) -> Self {

@@ -9,7 +9,7 @@ use fednmf_linalg::nls::Penalty;
 
 use crate::description::MessageSpec;
 
-/// What an evaluation computes.
+/// The measures that an evaluation computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evaluated {
@@ -28,7 +28,7 @@ pub struct MeasureArgs {
     pub measure: Evaluated,
 }
 
-/// The one number that each rank adds.
+/// The single number that each rank contributes.
 pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient", Payload::Scalar);
 
 /// Its line of a message table.

@@ -49,13 +49,13 @@ pub struct Charge {
     /// not known, so that all that was reserved stays spent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub killed: bool,
-    /// Whether the run was resumed, after it was killed or after it ended early.
+    /// Whether the run was resumed, after it was killed or ended early.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
 }
 
 impl Charge {
-    /// What is known of the run, and whether it counts with more than it is known to have spent.
+    /// The known state of the run, and whether it counts with more than it is known to have spent.
     pub fn state(&self) -> String {
         let words = [(self.killed, "killed"), (self.resumed || self.killed, "resumed")];
         let mut words: Vec<&str> = words.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
@@ -116,7 +116,7 @@ impl BudgetFile {
             if budget.fednmf_budget == 1 || !of.is_valid() || !(grid.is_finite() && *grid >= 0.0) {
                 return Err(wrong(format!("the loss of run {run}")));
             }
-            // An epsilon that the loss exceeds was changed, or the loss was.
+            // If the loss exceeds the stored epsilon, one of the two was changed.
             let own = RunLoss { loss: *of, grid: *grid }.epsilon(*delta);
             if own > epsilon * (1.0 + 1e-6) + 1e-12 {
                 return Err(wrong(format!("the loss of run {run} is an epsilon of {own}, not {epsilon}")));
@@ -208,7 +208,7 @@ impl BudgetFile {
         }
     }
 
-    /// Replaces what a run might have spent by what it spent, if all of its processes have told.
+    /// Replaces the reservation of a run by what it spent, if all of its processes have reported.
     pub fn settle(&mut self, run: &str, epsilon: f64, loss: RunLoss) {
         for charge in self.runs.iter_mut().filter(|charge| charge.run == run) {
             if !charge.killed {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct BudgetScope {
     pub unit: BudgetUnit,
     pub covers: Covers,
-    /// Which data are whose; `None` where a unit is the same whoever has it.
+    /// Which data belong to which party; `None` if a unit is the same whoever owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub division: Option<Division>,
 }
@@ -28,7 +28,7 @@ pub enum BudgetUnit {
     Row,
 }
 
-/// Whose units a file counts.
+/// The parties whose units a file counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Covers {
@@ -36,7 +36,7 @@ pub enum Covers {
     OneParty,
 }
 
-/// What makes data those of a party.
+/// What defines the data of a party.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Division {

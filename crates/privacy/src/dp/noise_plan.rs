@@ -58,7 +58,7 @@ pub struct ColumnBound {
     pub rounding: f64,
 }
 
-/// The noise or the budget that the user asks for.
+/// The requested noise or budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NoiseRequest {
     pub mechanism: Mechanism,
@@ -135,7 +135,8 @@ impl NoisePlan {
             }
             return Ok(plan);
         }
-        // The grid adds little to ε, but the total must stay within the budget.
+        // The grid adds little to ε, but the total must stay within the budget, so the noise is increased until it
+        // does.
         for _ in 0..200 {
             if plan.epsilon(plan.releases) <= budget {
                 return Ok(plan);

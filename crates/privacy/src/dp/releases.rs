@@ -56,12 +56,12 @@ impl Releases {
         self.plan.run_loss(self.plan.releases())
     }
 
-    /// The loss of its releases so far.
+    /// The loss of the releases so far.
     pub fn spent_loss(&self) -> RunLoss {
         self.plan.run_loss(self.done)
     }
 
-    /// The epsilon that it has spent.
+    /// The epsilon spent so far.
     pub fn spent(&self) -> f64 {
         self.plan.epsilon(self.done)
     }

@@ -76,7 +76,7 @@ impl NoiseSampler {
             }
             let size = (rest as i64).saturating_add((t as i64).saturating_mul(whole));
             let negative = self.below(2) == 1;
-            // +0 and −0 are one outcome.
+            // +0 and −0 must count as one outcome.
             if !(negative && size == 0) {
                 return if negative { -size } else { size };
             }

@@ -1,4 +1,4 @@
-//! What an attack found, beside what a guess of the columns' means would give.
+//! The result of an attack, compared with guessing the mean of each column.
 
 use ndarray::{Array2, ArrayView2, Axis};
 
@@ -6,16 +6,16 @@ use ndarray::{Array2, ArrayView2, Axis};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub attack: &'static str,
-    /// What it takes for granted.
+    /// The assumption of the attack.
     pub assumed: String,
     /// What was looked for, and found of how many, exactly.
     pub of: &'static str,
     pub recovered: Option<(usize, usize)>,
-    /// Relative to the norm of what was looked for.
+    /// Error relative to the norm of the unknowns.
     pub error: Option<f64>,
     /// The error of a guess without the attack.
     pub baseline: Option<f64>,
-    /// The probability that a member is told from another row.
+    /// The probability that a member is distinguished from another row.
     pub auc: Option<f64>,
     pub note: String,
 }
@@ -43,15 +43,15 @@ impl Finding {
 
     /// Compares an estimate of the hidden columns with them: rows that are exact within `tolerance` times the largest entry.
     #[must_use]
-    pub fn compared(mut self, estimate: &ArrayView2<f64>, truth: &ArrayView2<f64>, tolerance: f64) -> Finding {
-        let largest = truth.iter().fold(f64::MIN_POSITIVE, |a: f64, x| a.max(x.abs()));
+    pub fn compared(mut self, estimate: &ArrayView2<f64>, ground_truth: &ArrayView2<f64>, tolerance: f64) -> Finding {
+        let largest = ground_truth.iter().fold(f64::MIN_POSITIVE, |a: f64, x| a.max(x.abs()));
         let exact = |(a, b): (ndarray::ArrayView1<'_, f64>, ndarray::ArrayView1<'_, f64>)| {
             a.iter().zip(b).all(|(a, b)| (a - b).abs() <= tolerance * largest)
         };
-        let rows = estimate.rows().into_iter().zip(truth.rows());
-        self.recovered = Some((rows.filter(|pair| exact(*pair)).count(), truth.nrows()));
-        self.error = Some(distance(estimate, truth));
-        self.baseline = Some(of_means(truth));
+        let rows = estimate.rows().into_iter().zip(ground_truth.rows());
+        self.recovered = Some((rows.filter(|pair| exact(*pair)).count(), ground_truth.nrows()));
+        self.error = Some(distance(estimate, ground_truth));
+        self.baseline = Some(of_means(ground_truth));
         self
     }
 }
@@ -63,8 +63,8 @@ pub fn distance(a: &ArrayView2<f64>, b: &ArrayView2<f64>) -> f64 {
 }
 
 /// The error of guessing the mean of each column.
-fn of_means(truth: &ArrayView2<f64>) -> f64 {
-    let Some(means) = truth.mean_axis(Axis(0)) else { return 0.0 };
-    let guess = Array2::from_shape_fn(truth.dim(), |(_, j)| means[j]);
-    distance(&guess.view(), truth)
+fn of_means(ground_truth: &ArrayView2<f64>) -> f64 {
+    let Some(means) = ground_truth.mean_axis(Axis(0)) else { return 0.0 };
+    let guess = Array2::from_shape_fn(ground_truth.dim(), |(_, j)| means[j]);
+    distance(&guess.view(), ground_truth)
 }

@@ -1,16 +1,16 @@
 //! `fednmf audit attack`: what the ranks whose views were recorded can compute of the other parties' data.
 
-mod asked;
 mod dsanls_secure;
 mod finding;
+mod ground_truth;
+mod inputs;
 mod losses;
 mod noised_sums;
 mod ppdnmf;
 mod report;
 mod rows;
 mod secure_hals;
-mod seen;
-mod truth;
+mod view;
 
 use std::path::PathBuf;
 
@@ -21,11 +21,11 @@ use fednmf_base::stdout::print;
 use fednmf_comm::Communicator;
 use fednmf_files::output::view::RecordedView;
 
-use self::asked::Asked;
 use self::finding::Finding;
+use self::ground_truth::GroundTruth;
+use self::inputs::AttackInputs;
 use self::report::{as_json, table};
-use self::seen::Seen;
-use self::truth::Truth;
+use self::view::View;
 
 /// What `fednmf audit attack` is told.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub struct AttackArgs {
     pub views: Vec<PathBuf>,
     /// The matrix to compare with [default: the run's own --input]
     #[arg(long, value_name = "MATRIX")]
-    pub truth: Option<String>,
+    pub ground_truth: Option<String>,
     /// For membership inference: rows that were in nobody's data
     #[arg(long, value_name = "MATRIX")]
     pub candidates: Option<String>,
@@ -62,36 +62,40 @@ pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
 }
 
 fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
-    let seen = Seen::open(&args.views)?;
+    let view = View::open(&args.views)?;
     let victim = args.victim.as_deref().map(RecordedView::open).transpose()?;
     if let Some(victim) = &victim
-        && seen.views.iter().any(|view| view.about().get("rank") == victim.about().get("rank"))
+        && view.views.iter().any(|view| view.about().get("rank") == victim.about().get("rank"))
     {
         return Err(Error::input("--victim: is one of the attackers' own views; give that of another rank"));
     }
-    let truth = if seen.private() { Truth::load(&seen, args.truth.as_deref(), alone)? } else { Truth::default() };
-    let asked = Asked { truth, candidates: args.candidates.as_deref(), victim, alone };
-    let mut findings = attacks(&seen, &asked)?;
-    findings.extend(seen.in_the_clear());
-    Ok(if args.json { format!("{}\n", as_json(&seen, &findings)) } else { table(&seen, &findings) })
+    let ground_truth = if view.private() {
+        GroundTruth::load(&view, args.ground_truth.as_deref(), alone)?
+    } else {
+        GroundTruth::default()
+    };
+    let inputs = AttackInputs { ground_truth, candidates: args.candidates.as_deref(), victim, alone };
+    let mut findings = attacks(&view, &inputs)?;
+    findings.extend(view.in_the_clear());
+    Ok(if args.json { format!("{}\n", as_json(&view, &findings)) } else { table(&view, &findings) })
 }
 
-/// The attacks that apply to the method.
-fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
-    if !seen.private() {
+/// Runs the attacks that apply to the method.
+fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if !view.private() {
         return Ok(Vec::new());
     }
-    let mut findings = match seen.algorithm() {
+    let mut findings = match view.algorithm() {
         "secure-hals" => {
-            let mut all = secure_hals::attacks(seen, asked)?;
-            all.extend(noised_sums::attacks(seen, asked)?);
+            let mut all = secure_hals::attacks(view, inputs)?;
+            all.extend(noised_sums::attacks(view, inputs)?);
             all
         }
-        "dsanls-secure" => dsanls_secure::attacks(seen, asked)?,
-        "ppdnmf" => ppdnmf::attacks(seen, asked)?,
+        "dsanls-secure" => dsanls_secure::attacks(view, inputs)?,
+        "ppdnmf" => ppdnmf::attacks(view, inputs)?,
         _ => Vec::new(),
     };
-    findings.extend(losses::attacks(seen, asked)?);
-    findings.extend(rows::attacks(seen, asked)?);
+    findings.extend(losses::attacks(view, inputs)?);
+    findings.extend(rows::attacks(view, inputs)?);
     Ok(findings)
 }

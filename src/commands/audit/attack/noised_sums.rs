@@ -11,9 +11,9 @@ use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_methods::federated::columns::noised_hals::{RELEASE, term_of, unpacked};
 
-use super::asked::Asked;
 use super::finding::{Finding, distance};
-use super::seen::Seen;
+use super::inputs::AttackInputs;
+use super::view::View;
 
 /// Most hidden columns that are estimated together, and one by one.
 const MOST_TOGETHER: usize = 400;
@@ -31,7 +31,7 @@ struct Release {
 impl Release {
     /// Without the terms of columns that are known.
     fn without(&self, columns: &Array2<f64>, clip: Option<f64>) -> Release {
-        let (r, g) = unpacked::<f64>(&term_of(columns, &self.u, clip), Order::Components, self.u.dim());
+        let (r, g) = unpacked::<f64>(&term_of(columns, &self.u, clip), Order::ColumnMajor, self.u.dim());
         Release { u: self.u.clone(), r: &self.r - &r, g: &self.g - &g }
     }
 
@@ -44,29 +44,30 @@ impl Release {
 ///
 /// # Errors
 /// When the view cannot be read.
-pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
-    let privacy = seen.about("privacy");
-    let (Some(noise), false) = (privacy["noise"].as_f64(), seen.is_all()) else { return Ok(Vec::new()) };
+pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let privacy = view.about("privacy");
+    let (Some(noise), false) = (privacy["noise"].as_f64(), view.is_all()) else { return Ok(Vec::new()) };
     let masked = privacy["noise_on"] == "the sum of all parties";
-    let noise = if masked { noise } else { noise * (seen.cuts.len() as f64).sqrt() };
-    let clip = seen.param("clip").as_f64();
-    let order = if seen.about("entries_by_rows").as_bool().unwrap_or(false) { Order::Rows } else { Order::Components };
-    let own = seen.own.iter().map(|&party| seen.own_data(party)).collect::<Result<Vec<_>>>()?;
+    let noise = if masked { noise } else { noise * (view.cuts.len() as f64).sqrt() };
+    let clip = view.param("clip").as_f64();
+    let order =
+        if view.about("entries_by_rows").as_bool().unwrap_or(false) { Order::RowMajor } else { Order::ColumnMajor };
+    let own = view.own.iter().map(|&party| view.own_data(party)).collect::<Result<Vec<_>>>()?;
     let mut releases = Vec::new();
-    for at in seen.sums(RELEASE.kind) {
-        let Some(u) = seen.known("U", None, seen.views[0].records[at].iteration)? else { continue };
-        let values = seen.views[0].values(at)?;
-        let (r, g) = unpacked::<f64>(values.as_slice().unwrap_or_default(), order, (seen.m, seen.k));
+    for at in view.sums(RELEASE.kind) {
+        let Some(u) = view.known("U", None, view.views[0].records[at].iteration)? else { continue };
+        let values = view.views[0].values(at)?;
+        let (r, g) = unpacked::<f64>(values.as_slice().unwrap_or_default(), order, (view.m, view.k));
         let all = Release { u, r, g };
         releases.push(own.iter().fold(all, |release, columns| release.without(columns, clip)));
     }
     let own: Vec<_> = own.iter().map(|columns| scaled(columns, clip)).collect();
     let own = ndarray::concatenate(Axis(1), &own.iter().map(|columns| columns.view()).collect::<Vec<_>>());
     let (Ok(own), false) = (own, releases.is_empty()) else { return Ok(Vec::new()) };
-    let truth = asked.truth.hidden(seen);
+    let ground_truth = inputs.ground_truth.hidden(view);
     let prior = prior(&own, clip.unwrap_or(1.0));
-    let mut findings = vec![together(seen, &releases, noise, &prior, truth.as_ref().map(|t| scaled(t, clip)))];
-    findings.extend(truth.map(|truth| alone(&releases, noise, &prior, &truth, clip)));
+    let mut findings = vec![together(view, &releases, noise, &prior, ground_truth.as_ref().map(|t| scaled(t, clip)))];
+    findings.extend(ground_truth.map(|ground_truth| alone(&releases, noise, &prior, &ground_truth, clip)));
     Ok(findings)
 }
 
@@ -81,7 +82,7 @@ fn scaled(columns: &Array2<f64>, clip: Option<f64>) -> Array2<f64> {
     all
 }
 
-/// What the own columns tell of others: their mean, and how far they are from it.
+/// Statistics of the own columns as a prior for the others: their mean, and the deviation from it.
 fn prior(own: &Array2<f64>, high: f64) -> Prior {
     let mean = own.mean_axis(Axis(1)).unwrap_or_else(|| Array1::zeros(own.nrows()));
     let off = own - &mean.view().insert_axis(Axis(1));
@@ -101,37 +102,43 @@ fn means(prior: &Prior, n: usize) -> Array2<f64> {
     Array2::from_shape_fn((prior.mean.len(), n), |(i, _)| prior.mean[i])
 }
 
-fn together(seen: &Seen, releases: &[Release], noise: f64, prior: &Prior, truth: Option<Array2<f64>>) -> Finding {
-    let n = seen.hidden().len();
+fn together(
+    view: &View,
+    releases: &[Release],
+    noise: f64,
+    prior: &Prior,
+    ground_truth: Option<Array2<f64>>,
+) -> Finding {
+    let n = view.hidden().len();
     let found = Finding::new("noised sums", "the noise's variance; mean and variance of the own columns");
     if n > MOST_TOGETHER {
         return found.note(format!("{n} hidden columns: not tried"));
     }
-    // Equal guesses would stay equal.
-    let mut draws = Stream::new(seen.seed ^ 0x5eed, Purpose::Probe, 0).at(0);
+    // Identical guesses would stay identical.
+    let mut draws = Stream::new(view.seed ^ 0x5eed, Purpose::Probe, 0).at(0);
     let spread = prior.variance.sqrt();
     let first = means(prior, n).mapv(|x| (x + spread * draws.normal()).clamp(prior.low, prior.high));
     let steps: Vec<NoisedStep> = releases.iter().map(|release| release.step(noise)).collect();
     let Some(estimate) = noised::columns(&steps, &first, prior, fit) else { return found.note("no solution") };
     let found = found.note(format!("{} releases, noise {noise:.3}; columns in the best order", releases.len()));
-    let Some(truth) = truth else { return found };
-    let mut found = found.compared(&matched(&estimate, &truth).view(), &truth.view(), TOLERANCE);
-    found.baseline = Some(distance(&means(prior, n).view(), &truth.view()));
+    let Some(ground_truth) = ground_truth else { return found };
+    let mut found = found.compared(&matched(&estimate, &ground_truth).view(), &ground_truth.view(), TOLERANCE);
+    found.baseline = Some(distance(&means(prior, n).view(), &ground_truth.view()));
     found
 }
 
-fn alone(releases: &[Release], noise: f64, prior: &Prior, truth: &Array2<f64>, clip: Option<f64>) -> Finding {
-    let counted = scaled(truth, clip);
-    let n = truth.ncols().min(MOST_ALONE);
-    let rest: Vec<Release> = releases.iter().map(|release| release.without(truth, clip)).collect();
-    let mut estimates = Array2::zeros((truth.nrows(), n));
+fn alone(releases: &[Release], noise: f64, prior: &Prior, ground_truth: &Array2<f64>, clip: Option<f64>) -> Finding {
+    let counted = scaled(ground_truth, clip);
+    let n = ground_truth.ncols().min(MOST_ALONE);
+    let rest: Vec<Release> = releases.iter().map(|release| release.without(ground_truth, clip)).collect();
+    let mut estimates = Array2::zeros((ground_truth.nrows(), n));
     for (j, mut estimate) in estimates.columns_mut().into_iter().enumerate() {
-        let own = truth.column(j).to_owned().insert_axis(Axis(1));
+        let own = ground_truth.column(j).to_owned().insert_axis(Axis(1));
         // The release has this column's own term again.
         let steps: Vec<NoisedStep> = rest
             .iter()
             .map(|release| {
-                let (r, g) = unpacked::<f64>(&term_of(&own, &release.u, clip), Order::Components, release.u.dim());
+                let (r, g) = unpacked::<f64>(&term_of(&own, &release.u, clip), Order::ColumnMajor, release.u.dim());
                 Release { u: release.u.clone(), r: &release.r + &r, g: &release.g + &g }.step(noise)
             })
             .collect();
@@ -145,7 +152,7 @@ fn alone(releases: &[Release], noise: f64, prior: &Prior, truth: &Array2<f64>, c
     let mut correlation = 0.0;
     let guess = means(prior, 1);
     for (estimate, column) in estimates.columns().into_iter().zip(columns.columns()) {
-        // Of what the prior does not tell.
+        // Of the part that the prior does not predict.
         let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
         Zip::from(estimate).and(column).and(guess.column(0)).for_each(|a, b, g| {
             ab += (a - g) * (b - g);

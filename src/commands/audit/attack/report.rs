@@ -5,27 +5,27 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::finding::Finding;
-use super::seen::Seen;
+use super::view::View;
 
 /// Colluding parties, method, findings.
-pub fn as_json(seen: &Seen, findings: &[Finding]) -> Value {
+pub fn as_json(view: &View, findings: &[Finding]) -> Value {
     let each = |f: &Finding| {
         json!({"attack": f.attack, "assumed": f.assumed, "of": f.of, "recovered": f.recovered.map(|r| r.0),
                "total": f.recovered.map(|r| r.1), "rel_error": f.error, "baseline": f.baseline, "auc": f.auc, "note": f.note})
     };
-    json!({"algo": seen.algorithm(), "ranks": seen.ranks(), "parties": seen.own, "hidden_parties": seen.hidden_parties(),
+    json!({"algo": view.algorithm(), "ranks": view.ranks(), "parties": view.own, "hidden_parties": view.hidden_parties(),
            "findings": findings.iter().map(each).collect::<Vec<_>>()})
 }
 
 /// A line for each finding, and its assumption and remark below.
-pub fn table(seen: &Seen, findings: &[Finding]) -> String {
+pub fn table(view: &View, findings: &[Finding]) -> String {
     let list = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let mut out = format!("{}, seen by rank(s) {}", seen.algorithm(), list(&seen.ranks()));
-    if !seen.private() {
+    let mut out = format!("{}, seen by rank(s) {}", view.algorithm(), list(&view.ranks()));
+    if !view.private() {
         out.push_str("\n\nIts ranks are one domain of trust and see all of the data: there is nothing to attack.\n");
         return out;
     }
-    let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&seen.own), list(&seen.hidden_parties()));
+    let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&view.own), list(&view.hidden_parties()));
     out.push_str("attack            recovered exactly  relative error  a guess's  AUC\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));

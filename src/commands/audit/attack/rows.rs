@@ -7,41 +7,41 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::Knowledge;
 use fednmf_comm::party_sum::SUMMED;
 
-use super::asked::Asked;
 use super::finding::Finding;
-use super::seen::Seen;
-use super::truth;
+use super::ground_truth;
+use super::inputs::AttackInputs;
+use super::view::View;
 
 /// The sum of the Boolean methods.
 const SUM_V: &str = "sum V_i";
 
 /// Membership inference by the last shared V, and by what is left of it without the own parties' part.
-pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
-    if seen.by_columns {
+pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if view.by_columns {
         return Ok(Vec::new());
     }
-    let view = &seen.views[0];
+    let view = &view.views[0];
     let shared = view.of_kind(Knowledge::Own, "V").filter(|&at| view.records[at].to.is_none()).last();
     let Some(at) = shared else { return Ok(Vec::new()) };
     let v = view.values(at)?;
     let found = Finding::new("membership", "rows that V fits better were in the data");
-    let Some(members) = asked.truth.hidden(seen) else {
+    let Some(members) = inputs.ground_truth.hidden(view) else {
         return Ok(vec![found.note("needs --truth, the matrix of the run")]);
     };
-    let Some(name) = asked.candidates else {
+    let Some(name) = inputs.candidates else {
         return Ok(vec![found.note("needs --candidates: rows that were in nobody's data")]);
     };
-    let others: Array2<f64> = truth::read(seen, name, true, asked.alone).map_err(|e| e.at("--candidates"))?;
-    if others.ncols() != seen.n {
+    let others: Array2<f64> = ground_truth::read(view, name, true, inputs.alone).map_err(|e| e.at("--candidates"))?;
+    if others.ncols() != view.n {
         return Err(Error::input(format!(
             "--candidates {name}: has {} columns, and the data of the run {}",
             others.ncols(),
-            seen.n
+            view.n
         )));
     }
-    // A row that is in the data as well tells nothing.
+    // A row that is also in the data carries no information.
     let known: std::collections::BTreeSet<Vec<u64>> =
-        asked.truth.matrix.iter().flat_map(|m| m.rows().into_iter().map(bits).collect::<Vec<_>>()).collect();
+        inputs.ground_truth.matrix.iter().flat_map(|m| m.rows().into_iter().map(bits).collect::<Vec<_>>()).collect();
     let fresh: Vec<usize> = (0..others.nrows()).filter(|&i| !known.contains(&bits(others.row(i)))).collect();
     let others = others.select(ndarray::Axis(0), &fresh);
     let told = |found: Finding, v: &Array2<f64>| {
@@ -51,8 +51,8 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
         found
     };
     let mut findings = vec![told(found, &v)];
-    if let Some(rest) = without_own(seen, &v)? {
-        let (own, hidden) = (seen.own.len(), seen.hidden_parties().len());
+    if let Some(rest) = without_own(view, &v)? {
+        let (own, hidden) = (view.own.len(), view.hidden_parties().len());
         let assumed = format!("what is left of the sum without the part of {own} party(ies): that of {hidden}");
         findings.push(told(Finding::new("membership, pooled", assumed), &rest));
     }
@@ -61,24 +61,24 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
 
 /// The mean V of the hidden parties (n × k): the last sum less what the own parties added to it, where V is a plain
 /// mean.
-fn without_own(seen: &Seen, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
-    let (view, shape) = (&seen.views[0], shared.dim());
-    let is_boolean = seen.algorithm().starts_with("felb");
-    let plain = seen.param("barycenter").is_null() || seen.param("barycenter") == "mean";
-    let all_take_part = seen.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
-    if seen.is_all() || !plain || !all_take_part {
+fn without_own(view: &View, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
+    let (view, shape) = (&view.views[0], shared.dim());
+    let is_boolean = view.algorithm().starts_with("felb");
+    let plain = view.param("barycenter").is_null() || view.param("barycenter") == "mean";
+    let all_take_part = view.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
+    if view.is_all() || !plain || !all_take_part {
         return Ok(None);
     }
-    let with_rows = |party: &usize| !seen.cuts[*party].is_empty();
+    let with_rows = |party: &usize| !view.cuts[*party].is_empty();
     let mut sum = if is_boolean {
-        let Some(&at) = seen.sums(SUM_V).last() else { return Ok(None) };
+        let Some(&at) = view.sums(SUM_V).last() else { return Ok(None) };
         view.values(at)?.into_shape_with_order(shape).ok()
     } else {
-        Some(shared * (0..seen.cuts.len()).filter(with_rows).count() as f64)
+        Some(shared * (0..view.cuts.len()).filter(with_rows).count() as f64)
     };
-    for party in seen.own.iter().filter(|party| with_rows(party)) {
+    for party in view.own.iter().filter(|party| with_rows(party)) {
         let mut own = None;
-        for view in &seen.views {
+        for view in &view.views {
             let last = view.of_kind(Knowledge::Own, SUMMED).filter(|&at| view.records[at].to == Some(*party)).last();
             own = own.or(last.map(|at| view.values(at)).transpose()?);
         }
@@ -86,7 +86,7 @@ fn without_own(seen: &Seen, shared: &Array2<f64>) -> Result<Option<Array2<f64>>>
         let own = own.map(|own| if is_boolean { own } else { own.reversed_axes() });
         sum = sum.zip(own).filter(|(sum, own)| sum.dim() == own.dim()).map(|(sum, own)| sum - own);
     }
-    let hidden = seen.hidden_parties().iter().filter(|party| with_rows(party)).count();
+    let hidden = view.hidden_parties().iter().filter(|party| with_rows(party)).count();
     Ok(sum.filter(|_| hidden > 0).map(|sum| sum.mapv(|x| (x / hidden as f64).max(0.0))))
 }
 

@@ -14,9 +14,9 @@ use fednmf_linalg::nls::{Pivoting, Sweep, sweep};
 use fednmf_methods::shared::init;
 use fednmf_methods::shared::regularization::RegularizationArgs;
 
-use super::asked::Asked;
 use super::finding::Finding;
-use super::seen::Seen;
+use super::inputs::AttackInputs;
+use super::view::View;
 
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.
@@ -27,12 +27,12 @@ const PURSUIT_ROUNDS: usize = 2000;
 const MOST_WORK: usize = 20_000_000_000;
 
 /// All attacks on the sums.
-pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
-    let sums = seen.sums(PRODUCT);
+pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let sums = view.sums(PRODUCT);
     let Some(&first) = sums.first() else { return Ok(Vec::new()) };
-    let (m, k, hidden) = (seen.m, seen.k, seen.hidden());
-    let truth = asked.truth.hidden(seen);
-    let Some(sum) = seen.shaped(&seen.views[0], first, (m, k))? else {
+    let (m, k, hidden) = (view.m, view.k, view.hidden());
+    let ground_truth = inputs.ground_truth.hidden(view);
+    let Some(sum) = view.shaped(&view.views[0], first, (m, k))? else {
         let only = Finding::new("linear", "").note("--sketch: each sum is about some rows only; not attacked");
         return Ok(vec![only]);
     };
@@ -40,35 +40,35 @@ pub fn attacks(seen: &Seen, asked: &Asked<'_>) -> Result<Vec<Finding>> {
     let own = |iteration: usize| {
         move |party: usize, data: &Array2<f64>| {
             for kind in [SUMMED, "V_beyond", "V"] {
-                if let Some(v) = seen.known(kind, Some(party), iteration)? {
+                if let Some(v) = view.known(kind, Some(party), iteration)? {
                     return Ok(Some(data.dot(&v)));
                 }
             }
             Ok(None)
         }
     };
-    let sum = seen.without_own(sum, own(0))?;
-    let start = if seen.is_single() { start::<f32>(seen) } else { start::<f64>(seen) };
+    let sum = view.without_own(sum, own(0))?;
+    let start = if view.is_single() { start::<f32>(view) } else { start::<f64>(view) };
     let start = start.select(ndarray::Axis(0), &hidden);
     let assumed = "V starts as with --start public; the first sum";
-    let mut findings = on_equations(&start.t(), &sum.t(), seen, truth.as_ref(), assumed);
+    let mut findings = on_equations(&start.t(), &sum.t(), view, ground_truth.as_ref(), assumed);
 
     let mut steps = Vec::new();
     for &at in &sums {
-        let iteration = seen.views[0].records[at].iteration;
-        let Some(sum) = seen.shaped(&seen.views[0], at, (m, k))? else { continue };
-        let Some(u) = seen.known("U", None, iteration + 1)? else { continue };
-        steps.push(Step { product: seen.without_own(sum, own(iteration))?, u });
+        let iteration = view.views[0].records[at].iteration;
+        let Some(sum) = view.shaped(&view.views[0], at, (m, k))? else { continue };
+        let Some(u) = view.known("U", None, iteration + 1)? else { continue };
+        steps.push(Step { product: view.without_own(sum, own(iteration))?, u });
     }
-    findings.push(fit(seen, &steps, hidden.len(), truth.as_ref()));
+    findings.push(fit(view, &steps, hidden.len(), ground_truth.as_ref()));
     Ok(findings)
 }
 
 /// The public start of V, n × k.
-fn start<T: Real>(seen: &Seen) -> Array2<f64> {
-    let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
-    let mut v = Array2::<T>::zeros((seen.n, seen.k));
-    init::v(seen.seed, &(0..seen.n), scale, v.view_mut());
+fn start<T: Real>(view: &View) -> Array2<f64> {
+    let scale = init::scale(view.statistic("sum"), (view.m, view.n), view.k);
+    let mut v = Array2::<T>::zeros((view.n, view.k));
+    init::v(view.seed, &(0..view.n), scale, v.view_mut());
     v.mapv(Real::as_f64)
 }
 
@@ -76,28 +76,28 @@ fn start<T: Real>(seen: &Seen) -> Array2<f64> {
 pub fn on_equations(
     equations: &ArrayView2<f64>,
     values: &ArrayView2<f64>,
-    seen: &Seen,
-    truth: Option<&Array2<f64>>,
+    view: &View,
+    ground_truth: Option<&Array2<f64>>,
     assumed: &str,
 ) -> Vec<Finding> {
     let (n, m) = (equations.ncols(), values.ncols());
-    let tolerance = if seen.is_single() { 1e-3 } else { 1e-6 };
+    let tolerance = if view.is_single() { 1e-3 } else { 1e-6 };
     let mut recovery = Recovery::new(m, n);
     recovery.add(&mut equations.to_owned().view_mut(), &mut values.to_owned().view_mut());
     let rank = recovery.rank();
     let mut linear = Finding::new("linear", assumed).note(format!("{rank} equations for {n} unknowns of each row"));
-    if let Some(truth) = truth {
-        linear = linear.compared(&recovery.estimate().view(), &truth.view(), tolerance);
+    if let Some(ground_truth) = ground_truth {
+        linear = linear.compared(&recovery.estimate().view(), &ground_truth.view(), tolerance);
     } else if rank == n {
         linear.recovered = Some((m, m));
     }
 
-    let pursuit = of_pursuit(&recovery, seen, truth, assumed, tolerance);
-    let prior = seen.whole_numbers();
+    let pursuit = of_pursuit(&recovery, view, ground_truth, assumed, tolerance);
+    let prior = view.whole_numbers();
     let assumed = format!("{assumed}; entries are whole numbers from {} to {}", prior.low, prior.high);
-    let system = System::new(equations, values, seen.bits());
+    let system = System::new(equations, values, view.bits());
     let rows: Vec<usize> = (0..m).collect();
-    // A wrong assumption shows at a few rows.
+    // A wrong assumption is detected on a few rows.
     let few = &rows[..m.min(20)];
     let mut outcome = system.solve(prior, few);
     if matches!(&outcome, Outcome::Found { rows, .. } if rows.iter().any(Option::is_some)) && few.len() < m {
@@ -114,15 +114,21 @@ pub fn on_equations(
             Outcome::TooLarge { dimension } => {
                 lattice.note(format!("a lattice of dimension {dimension}: not reduced here"))
             }
-            Outcome::Found { dimension, rows } => of_rows(lattice, dimension, &rows, m, prior.mean, truth),
+            Outcome::Found { dimension, rows } => of_rows(lattice, dimension, &rows, m, prior.mean, ground_truth),
         },
     ]
 }
 
 /// Basis pursuit; for data of low rank in the span of the releases.
-fn of_pursuit(recovery: &Recovery, seen: &Seen, truth: Option<&Array2<f64>>, assumed: &str, tolerance: f64) -> Finding {
+fn of_pursuit(
+    recovery: &Recovery,
+    view: &View,
+    ground_truth: Option<&Array2<f64>>,
+    assumed: &str,
+    tolerance: f64,
+) -> Finding {
     let (m, n) = recovery.estimate().dim();
-    let high = seen.statistic("max");
+    let high = view.statistic("max");
     let found = Finding::new("basis pursuit", format!("{assumed}; entries from 0 to {high}, many of them zero"));
     let rounds = (MOST_WORK / (m * n * recovery.rank().max(1)).max(1)).min(PURSUIT_ROUNDS);
     if rounds < 10 {
@@ -131,8 +137,8 @@ fn of_pursuit(recovery: &Recovery, seen: &Seen, truth: Option<&Array2<f64>>, ass
     let (estimate, rank) = pursuit::least_sum(recovery, high, rounds);
     let note = rank.map_or("the releases have full rank".to_string(), |rank| format!("the releases have rank {rank}"));
     let found = found.note(note);
-    match truth {
-        Some(truth) => found.compared(&estimate.view(), &truth.view(), tolerance),
+    match ground_truth {
+        Some(ground_truth) => found.compared(&estimate.view(), &ground_truth.view(), tolerance),
         None => found,
     }
 }
@@ -143,39 +149,39 @@ fn of_rows(
     rows: &[Option<Vec<f64>>],
     m: usize,
     mean: f64,
-    truth: Option<&Array2<f64>>,
+    ground_truth: Option<&Array2<f64>>,
 ) -> Finding {
     let found = rows.iter().flatten().count();
     let mut lattice =
         lattice.note(format!("dimension {dimension}; {found} of {} rows tried satisfy all equations", rows.len()));
     lattice.recovered = Some((found, m));
-    if let Some(truth) = truth {
+    if let Some(ground_truth) = ground_truth {
         let guess = |i: usize, j: usize| rows.get(i).and_then(Option::as_ref).map_or(mean, |row| row[j]);
-        let estimate = Array2::from_shape_fn(truth.dim(), |(i, j)| guess(i, j));
-        lattice = lattice.compared(&estimate.view(), &truth.view(), 1e-9);
+        let estimate = Array2::from_shape_fn(ground_truth.dim(), |(i, j)| guess(i, j));
+        lattice = lattice.compared(&estimate.view(), &ground_truth.view(), 1e-9);
     }
     lattice
 }
 
 /// Fits hidden columns and their V to all sums.
-fn fit(seen: &Seen, steps: &[Step], n: usize, truth: Option<&Array2<f64>>) -> Finding {
+fn fit(view: &View, steps: &[Step], n: usize, ground_truth: Option<&Array2<f64>>) -> Finding {
     let found = Finding::new("dynamics", "how V follows from U; nothing of V's start");
     if n > MOST_COLUMNS || steps.len() < 2 {
         return found.note(format!("{n} hidden columns and {} sums: not tried", steps.len()));
     }
-    let passes = seen.param("local_iters").as_u64().unwrap_or(1) as usize;
-    let noised = seen.param("dp") != "none";
-    let exact = seen.param("update") == "bpp" || noised && seen.param("update") == "auto";
-    let scale = init::scale(seen.statistic("sum"), (seen.m, seen.n), seen.k);
+    let passes = view.param("local_iters").as_u64().unwrap_or(1) as usize;
+    let noised = view.param("dp") != "none";
+    let exact = view.param("update") == "bpp" || noised && view.param("update") == "auto";
+    let scale = init::scale(view.statistic("sum"), (view.m, view.n), view.k);
     // Any start in the range of starts: by another seed than the run's.
-    let mut guess = Array2::<f64>::zeros((n, seen.k));
-    init::v(seen.seed ^ 0x5eed, &(0..n), scale, guess.view_mut());
+    let mut guess = Array2::<f64>::zeros((n, view.k));
+    init::v(view.seed ^ 0x5eed, &(0..n), scale, guess.view_mut());
     let prior = dynamics::Prior {
-        low: seen.statistic("min").min(0.0),
-        high: seen.statistic("max"),
-        mean: seen.statistic("sum") / (seen.m as f64 * seen.n as f64),
+        low: view.statistic("min").min(0.0),
+        high: view.statistic("max"),
+        mean: view.statistic("sum") / (view.m as f64 * view.n as f64),
     };
-    let penalty = RegularizationArgs::from_parameters(|name| Some(seen.param(name))).penalties((seen.m, seen.n)).v;
+    let penalty = RegularizationArgs::from_parameters(|name| Some(view.param(name))).penalties((view.m, view.n)).v;
     let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
         if exact {
             Pivoting::new(g.nrows()).solve_penalized(&mut v.view_mut(), &r.view(), &g.view(), penalty);
@@ -184,13 +190,13 @@ fn fit(seen: &Seen, steps: &[Step], n: usize, truth: Option<&Array2<f64>>) -> Fi
         }
     };
     let note =
-        format!("{} sums, {} equations for {n} unknowns of each row and for V", steps.len(), steps.len() * seen.k);
+        format!("{} sums, {} equations for {n} unknowns of each row and for V", steps.len(), steps.len() * view.k);
     let Some(estimate) = dynamics::fit(steps, &guess, prior, ROUNDS, advance) else {
         return found.note(format!("{note}; no fit"));
     };
     let fitted = found.note(format!("{note}; columns in the best order"));
-    let Some(truth) = truth else { return fitted };
+    let Some(ground_truth) = ground_truth else { return fitted };
     // The order of columns is not known to the attacker, and says little.
-    let ordered = dynamics::matched(&estimate, truth);
-    fitted.compared(&ordered.view(), &truth.view(), 1e-2)
+    let ordered = dynamics::matched(&estimate, ground_truth);
+    fitted.compared(&ordered.view(), &ground_truth.view(), 1e-2)
 }

@@ -13,7 +13,7 @@ use crate::nls::Penalty;
 use crate::simd::dispatch;
 use crate::{Block, Real};
 
-/// A fit is at least this share of its entry, so that an entry that the factors say is 0 pulls with a finite force.
+/// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
 const LEAST_FIT: f64 = 1e-12;
 
 /// Most sweeps of a row that is solved to the end, and the relative change of its largest entry at which it is.
@@ -141,7 +141,7 @@ impl KlSweeps {
     }
 }
 
-/// Where x ≥ 0 goes, for the slope s(x + shift) = sum + λ₂ (x + shift) − pull(shift) of the objective.
+/// The next x ≥ 0, for the slope s(x + shift) = sum + λ₂ (x + shift) − pull(shift) of the objective.
 #[inline(always)]
 fn step(x: f64, sum: f64, l2: f64, pull: impl Fn(f64) -> Pull) -> f64 {
     let here = pull(0.0);

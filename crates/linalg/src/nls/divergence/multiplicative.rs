@@ -108,7 +108,7 @@ impl KlMultiply {
     }
 }
 
-/// m / f; 0 where the factors say 0, or next to it: no multiple of them says m, so the entry cannot pull.
+/// m / f; 0 if the fit is 0 or nearly 0: no multiple of it reaches m, so the entry has no influence.
 #[inline(always)]
 fn pull<T: Real>(m: T, fit: T) -> T {
     let pull = m / fit;

@@ -53,7 +53,7 @@ fn agrees<T: Real>(
     passes: usize,
 ) -> Result<(), TestCaseError> {
     let tolerance = 1e4 * T::epsilon().as_f64() * passes as f64;
-    let (start, rhs, gram) = (ordered::<T>(x, orders[0]), ordered::<T>(r, orders[1]), ordered::<T>(g, Order::Rows));
+    let (start, rhs, gram) = (ordered::<T>(x, orders[0]), ordered::<T>(r, orders[1]), ordered::<T>(g, Order::RowMajor));
     let wide = |a: &Array2<T>| a.mapv(T::as_f64);
     let (x, r, g) = (wide(&start), wide(&rhs), wide(&gram));
     let close = |a: &Array2<T>, b: &Array2<f64>| {
@@ -92,7 +92,7 @@ proptest! {
     ) {
         let problem = problem(seed, rows, k, dead);
         let terms = (mu, Penalty { l1, l2 });
-        let order = |b| if b { Order::Rows } else { Order::Components };
+        let order = |b| if b { Order::RowMajor } else { Order::ColumnMajor };
         with_each_arch(|| {
             agrees::<f64>(&problem, [order(own), order(other)], terms, passes)?;
             agrees::<f32>(&problem, [order(own), order(other)], terms, passes)
@@ -103,7 +103,7 @@ proptest! {
 #[test]
 fn long_factors_cross_tiles() {
     for (rows, k) in [(3000, 10), (700, 100)] {
-        for order in [Order::Rows, Order::Components] {
+        for order in [Order::RowMajor, Order::ColumnMajor] {
             agrees::<f64>(&problem(5, rows, k, None), [order, order], (0.0, Penalty::NONE), 1).unwrap();
             agrees::<f32>(&problem(5, rows, k, None), [order, order], (0.0, Penalty::NONE), 1).unwrap();
         }
@@ -112,7 +112,7 @@ fn long_factors_cross_tiles() {
 
 #[test]
 fn components_without_curvature_are_unchanged() {
-    for order in [Order::Rows, Order::Components] {
+    for order in [Order::RowMajor, Order::ColumnMajor] {
         let mut x = ordered::<f64>(&Array2::from_elem((5, 3), 2.0), order);
         let r = ordered::<f64>(&Array2::from_elem((5, 3), 1.0), order);
         let g = Array2::zeros((3, 3));
@@ -142,7 +142,7 @@ fn entries_stay_below_the_bound() {
         }
         let eta = 0.3 / g.diag().sum();
         let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, most));
-        for order in [Order::Rows, Order::Components] {
+        for order in [Order::RowMajor, Order::ColumnMajor] {
             let (r, mut x) = (ordered::<f64>(&r, order), ordered::<f64>(&start, order));
             sweep_below(
                 &mut x.view_mut(),

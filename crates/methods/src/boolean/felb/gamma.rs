@@ -1,19 +1,20 @@
 //! The weight γ of the proximal term that ties a party's V to V̂ in its local steps, which the paper leaves open.
 //!
-//! At a low γ the parties of noisy data each follow their own noise, and the mean of what they found is below ½
-//! everywhere. At a high γ they agree, but find less in data that are clear. V̂ shows which of the two is the case, by what
-//! rounding changes beside the ones that it leaves, its *blur* ‖V̂ − [V̂]‖₁ / ‖[V̂]‖₁. A run begins at a low γ. If the blur
-//! is above 1 after a few rounds, so that the parties disagree on more than they agree on, the run starts over at a high γ,
-//! which falls from round to round while the blur is below about ½, and rises while it is above. Nothing is sent for this, since V̂
-//! is known to all.
+//! At a low γ, the parties of noisy data each fit their own noise, and the mean of their components is below ½
+//! everywhere. At a high γ they agree, but find less in noise-free data. V̂ shows which case applies by its *blur*, ‖V̂
+//! − [V̂]‖₁ / ‖[V̂]‖₁: the change by rounding relative to the ones that remain. A run begins at a low γ. If the blur
+//! exceeds 1 after a few rounds, the parties disagree on more entries than they agree on, and the run restarts at a
+//! high γ. This γ decreases from round to round while the blur is below about ½, and increases while it is above. No
+//! message is needed, because all parties know V̂.
 
 use serde::{Deserialize, Serialize};
 
 use fednmf_linalg::Real;
 
-/// The rounds at the low γ that come first.
+/// Rounds at the low γ before the decision to restart.
 const PROBE: usize = 10;
-/// The high γ, and the factors by which it falls and rises in a round. A rise is faster, since what V̂ loses does not return.
+/// The high γ, and the factors by which it decreases and increases per round. It increases faster, because what V̂
+/// loses does not return.
 const HIGH: f64 = 10.0;
 const FALL: f64 = 0.9;
 const RISE: f64 = 1.25;
@@ -29,7 +30,7 @@ pub struct Gamma {
     state: GammaState,
 }
 
-/// What a checkpoint keeps of γ.
+/// The part of γ's state that a checkpoint keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GammaState {
     /// γ in the next round.
@@ -39,15 +40,15 @@ pub struct GammaState {
 }
 
 impl Gamma {
-    /// The same in all rounds.
+    /// A constant γ.
     pub fn fixed(gamma: f64) -> Gamma {
         Gamma { low: gamma, probes: false, state: GammaState { gamma, began: 0 } }
     }
 
-    /// For b local steps: 1 up to 10 of them, 10 for 50; at 0 the parties drift apart, above 30 nothing moves. It is
-    /// adapted only where steps are neither so few that nobody drifts, nor so many that γ is high anyway; and not where
-    /// rounds cost privacy (`private`), since a run that starts over spends them twice. The number of rounds to come
-    /// decides nothing: a run may be resumed for more.
+    /// An adaptive γ for b local steps: 1 for up to 10 steps, 10 for 50. At 0 the parties drift apart; above 30 nothing
+    /// moves. γ is adapted only if the steps are neither so few that no party drifts nor so many that γ is high anyway,
+    /// and not if rounds cost privacy (`private`), because a restarted run spends them twice. The number of remaining
+    /// rounds has no influence, because a run may be resumed with more.
     pub fn auto(local_iters: usize, private: bool) -> Gamma {
         let low = if local_iters <= 10 { 1.0 } else { (local_iters as f64 / 5.0).min(20.0) };
         Gamma { probes: !private && (3..=10).contains(&local_iters), ..Gamma::fixed(low) }
@@ -88,7 +89,7 @@ impl Gamma {
     }
 }
 
-/// Whether rounding changes V̂ by more than so many times the ones that it leaves.
+/// Whether the blur of V̂ exceeds `blur`.
 fn is_blurred<T: Real>(v: &[T], blur: f64) -> bool {
     let ones = v.iter().filter(|v| v.as_f64() > 0.5).count();
     let changed: f64 = v.iter().map(|v| v.as_f64().min(1.0 - v.as_f64())).sum();

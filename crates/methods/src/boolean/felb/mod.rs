@@ -188,7 +188,7 @@ const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
 /// A V̂ this near to {0, 1} is Boolean.
 const BOOLEAN: f64 = 1e-6;
 
-/// What is the same in every round.
+/// State that is the same in every round.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     rule: ProximalRule,
@@ -218,7 +218,7 @@ struct Felb<T: Real> {
     plan: Plan,
     until_boolean: bool,
     seed: u64,
-    /// Of the hosted parties.
+    /// Row ranges of the hosted parties.
     rows: Vec<Range<usize>>,
     clients: Vec<Client<T>>,
     u: Vec<Array2<T>>,
@@ -294,7 +294,8 @@ fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared:
 }
 
 impl<T: Real> Work<T> {
-    /// The local steps of one party in one round: `u` and `v` move, `v` from `shared` and never far from it.
+    /// The local steps of one party in one round, which update `u` and `v`; `v` starts from `shared` and is pulled
+    /// towards it.
     fn round(
         &mut self,
         x: &Ones<T>,

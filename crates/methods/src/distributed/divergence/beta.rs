@@ -24,7 +24,7 @@ pub struct Beta(pub f64);
 
 /// The names that scikit-learn has for some β.
 const NAMES: [(&str, f64); 3] = [("itakura-saito", 0.0), ("kullback-leibler", 1.0), ("frobenius", 2.0)];
-/// Largest |β|: powers of the fit beyond it leave the range of numbers.
+/// Largest |β|. Beyond it, powers of the fit leave the range of floating-point numbers.
 const MOST: f64 = 10.0;
 
 fn beta(text: &str) -> Parsed<Beta> {
@@ -71,7 +71,8 @@ impl Method for BetaMuArgs {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;
-        // What the factors say of an entry, its share in numerator and denominator; zeros have no share for β of 1 and 2.
+        // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and 2 zeros
+        // contribute nothing.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
         let mut cost = super::cost(&self.init, &Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));

@@ -43,7 +43,8 @@ impl Method for KlCdArgs {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // What the factors say of an entry; then for each coordinate a ratio, its share in slope and curvature, and the new fit.
+        // Operations per entry: the fit; then, for each coordinate, a ratio, its terms in slope and curvature, and the
+        // new fit.
         let mut cost = super::cost(&self.kl.init, workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
         // What is known of the other factor at the nonzeros of a row.
         cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;

@@ -64,7 +64,7 @@ const MESSAGES_WITH_MISSING: &[MessageSpec] = &{
     all
 };
 
-/// What the methods have in common.
+/// The parts of the description that the methods share.
 const fn describe(
     name: &'static str,
     alias: &'static [&'static str; 1],
@@ -106,7 +106,7 @@ pub struct KlArgs {
 }
 
 impl KlArgs {
-    /// Refuses what cannot be combined.
+    /// Refuses incompatible options.
     ///
     /// # Errors
     /// Naming the option.
@@ -176,7 +176,7 @@ struct Side<T: Real> {
     tag: MessageTag,
 }
 
-/// What is minimised.
+/// The objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
     KullbackLeibler,
@@ -222,7 +222,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     let mut blocks = data.blocks.into_iter();
     let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
         let rows = cuts[comm.rank()].clone();
-        let zeros = |rows: usize| Order::Rows.zeros(rows, k);
+        let zeros = |rows: usize| Order::RowMajor.zeros(rows, k);
         let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
         Side { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
     };
@@ -273,7 +273,7 @@ fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut Side<T>, v: &mut Si
     let (data, [of_u, of_v]) = init::on_grid(start, None, task, true, data, rows.each_ref())?;
     u.block = data.block;
     u.own.assign(&of_u);
-    // That grid shares the rows of V evenly, the update by what is in their columns.
+    // The grid distributes the rows of V evenly; the update distributes them by the number of entries in their columns.
     let shares: Vec<Range<usize>> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
     let of_v = of_v.as_standard_layout();
     let whole = v.whole.as_slice_mut().expect("made in row order");

@@ -39,7 +39,7 @@ impl Method for KlMuArgs {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // What the factors say of an entry, and its share in k ratios.
+        // Operations per entry: the fit, and its terms in k ratios.
         Ok(Some(super::cost(&self.kl.init, workload, ranks, 4.0)))
     }
 

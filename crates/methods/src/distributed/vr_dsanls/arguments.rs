@@ -1,4 +1,4 @@
-//! What a user chooses.
+//! Command-line parameters.
 
 use crate::parameters;
 use crate::parameters::Auto;

@@ -1,4 +1,4 @@
-//! What follows from the sizes: sketches, sweeps, epochs.
+//! Parameters derived from the sizes: sketches, sweeps, epochs.
 
 use fednmf_base::error::Result;
 use fednmf_linalg::sketch;
@@ -7,7 +7,7 @@ use super::arguments::VrDsanlsArgs;
 use crate::distributed::dsanls::sketch_sizes;
 use crate::shared::alternating::Sizes;
 
-/// The longest epoch that `auto` makes.
+/// The longest epoch that `auto` chooses.
 pub const MOST: usize = 12;
 /// The first one after the two exact iterations at the start.
 const FIRST: usize = 4;
@@ -40,7 +40,7 @@ impl VrDsanlsArgs {
     /// # Errors
     /// If a sketch size is more than there is to draw from.
     pub fn plan(&self, sizes: &Sizes) -> Result<Plan> {
-        /// Sampled iterations that cost more than this part of an exact one are not worth their noise.
+        /// Sampled iterations that cost more than this fraction of an exact one are not worth their noise.
         const WORTH: f64 = 0.6;
         let Sizes { m, n, entries, k } = *sizes;
         let draws = match self.sketch_size.given() {

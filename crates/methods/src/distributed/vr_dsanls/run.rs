@@ -18,7 +18,7 @@ use super::plan::{EXACT_FIRST, MOST, Plan, message_words};
 use super::side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, Side, square, square_mut};
 use crate::metrics;
 use crate::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
-use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, in_two, inner};
+use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, inner, split_into_two_words};
 use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
 use crate::shared::init;
 use crate::shared::regularization::Penalties;
@@ -26,7 +26,7 @@ use crate::shared::stationarity;
 use crate::shared::stationarity::Evaluated;
 use crate::{Algorithm, Measures, Problem};
 
-/// Where a run is, beside the matrices.
+/// The progress of a run, without its matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Progress {
     momentum: Momentum,
@@ -37,14 +37,14 @@ struct Progress {
     anchors: usize,
     /// Sampled iterations since the last anchor.
     sampled: usize,
-    /// The objective after the last anchor's update of U, and what that update gained.
+    /// The objective after the last anchor's update of U, and the decrease by that update.
     last: Option<(f64, f64)>,
 }
 
 impl Progress {
     /// Chooses the next epoch's length at an anchor whose update of U has brought the objective from `before` to `after`.
     fn adapt(&mut self, before: f64, after: f64, flops: [f64; 2]) {
-        /// What is gained relative to the objective is rounding below this.
+        /// Relative decreases of the objective below this are rounding.
         const LEAST: f64 = 1e-6;
         let gained = before - after;
         if let Some((last, last_gained)) = self.last.filter(|_| self.sampled > 0) {
@@ -69,9 +69,9 @@ pub struct VrDsanls<T: Real> {
     u: Side<T>,
     v: Side<T>,
     gram: Array2<T>,
-    /// Of this rank's rows of U.
+    /// Gram matrix of this rank's rows of U.
     own_gram: Array2<T>,
-    /// A Gram matrix on its way through the sum, and the objective before and after U's update.
+    /// Message buffer: a Gram matrix to be summed, and the objective before and after U's update.
     message: Vec<T>,
     parts: Parts,
     totals: Vec<u64>,
@@ -82,10 +82,10 @@ pub struct VrDsanls<T: Real> {
     iteration: usize,
 }
 
-/// The run at its start.
+/// Creates the method in its initial state.
 ///
 /// # Errors
-/// On parameters that do not fit the matrix, or a start that is none.
+/// If parameters do not fit the matrix, or the given start is not valid.
 pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
     let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
@@ -102,7 +102,7 @@ pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrD
     let (of_u, of_v) = (block()?, block()?);
     let alone = comm.split(comm.rank());
     let penalties = args.regularization.penalties((m, n));
-    // The factor with fewer rows is gathered; the other one stays where it is.
+    // Only the factor with fewer rows is gathered.
     let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, tags: (MessageTag, MessageTag)| {
         let shared = for_v == (n <= m);
         let (own, total) = (cuts[comm.rank()].clone(), cuts.last().map_or(0, |cut| cut.end));
@@ -172,7 +172,7 @@ pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrD
 }
 
 impl<T: Real> VrDsanls<T> {
-    /// Whether V is the factor with fewer rows, which travels.
+    /// Whether V is the factor with fewer rows, which is the one that is sent.
     fn v_travels(&self) -> bool {
         self.v.data.shape().0 >= self.u.data.shape().0
     }
@@ -222,8 +222,8 @@ impl<T: Real> VrDsanls<T> {
             sweep(&mut grid.own.view_mut(), &grid.rhs.view(), &g.view(), step);
             let after = objective(&grid.own);
             square_mut(entries, k).assign(own_gram);
-            words[..WORDS].copy_from_slice(&in_two(before, *norm2));
-            words[WORDS..].copy_from_slice(&in_two(after, *norm2));
+            words[..WORDS].copy_from_slice(&split_into_two_words(before, *norm2));
+            words[WORDS..].copy_from_slice(&split_into_two_words(after, *norm2));
         });
         comm.sum(GRAM_U, message);
         g.assign(&square(&message[..k * k], k));
@@ -420,7 +420,7 @@ mod tests {
             kernel: ProductKernel::Native.into(),
             max_iters: 9,
             parties: Parties { count: 1, ranks: 1 },
-            carry_on: false,
+            continue_on_loss: false,
             initial: None,
             resuming: false,
             missing: None,

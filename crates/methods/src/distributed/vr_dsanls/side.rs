@@ -17,7 +17,7 @@ pub const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar)
 pub const CHANGE_V: MessageTag = MessageTag::new("sketched change of V", Payload::SketchedFactor);
 pub const CHANGE_U: MessageTag = MessageTag::new("sketched change of U", Payload::SketchedFactor);
 
-/// One factor on one rank, with what its update needs and what the update of the other one needs of it.
+/// One factor on one rank, with the operands of its update and those that the other factor's update needs.
 pub struct Side<T: Real> {
     /// The rows that this rank owns, and the exact product P for them.
     pub grid: GridSide<T>,

@@ -1,4 +1,4 @@
-//! `dsanls-secure`: DSANLS over private columns (Qian et al., section 4.1), and how long that stays safe.
+//! `dsanls-secure`: DSANLS over private columns (Qian et al., section 4.1), with a limit on the number of releases.
 //!
 //! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
 //! so that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
@@ -31,7 +31,7 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
-use super::{FORMS, Facts, PAPER, Party, entries, entries_mut, fit, parties, summed};
+use super::{FORMS, PAPER, Party, PublicInfo, entries, entries_mut, fit, hosted_parties, summed};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, Scratch, trace};
 use crate::method::{Groups, Method};
@@ -175,7 +175,7 @@ struct SecureParty<T: Real> {
 struct DsanlsSecure<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
-    facts: Facts,
+    public: PublicInfo,
     draws: Draws,
     step: SketchedStep,
     /// Largest number of releases.
@@ -201,8 +201,8 @@ struct DsanlsSecure<T: Real> {
 /// Units that the entries of a party may be multiples of: whole numbers, halves, …, grey values, decimal places.
 const UNITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 255.0, 1000.0];
 
-/// How fine the numbers of a party are: the number of units in 1, if all its entries are multiples of a unit. `divisor` is what
-/// the data were divided by. Zeros alone tell nothing.
+/// The resolution of a party's entries: the number of units in 1 if all entries are multiples of a unit. `divisor` is
+/// the number by which the data were divided. Zeros by themselves give no information.
 fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
     let fits = |values: &[T], units: f64| {
         values.iter().all(|x| {
@@ -220,7 +220,7 @@ fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
     UNITS.into_iter().find(|&units| on_grid(units))
 }
 
-/// The largest difference of entries, among which is 0.
+/// The largest difference between two entries; 0 counts as an entry.
 fn range<T: Real>(block: &Block<T>) -> f64 {
     let ends = |values: &mut dyn Iterator<Item = &T>| {
         let (low, high) = values.fold((0.0f64, 0.0f64), |(low, high), x| (low.min(x.as_f64()), high.max(x.as_f64())));
@@ -233,7 +233,7 @@ fn range<T: Real>(block: &Block<T>) -> f64 {
     }
 }
 
-/// The columns that the party with the most of them does not know: what the equations have to determine.
+/// The number of columns that the party with the most columns does not know: the unknowns of the equations.
 fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     let all = data.header.cols;
     let most = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
@@ -241,7 +241,7 @@ fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     if most == all { all } else { all - most }
 }
 
-/// The smallest share of nonzero entries in a row; rows of zeros alone are known as such from any release.
+/// The smallest fraction of nonzero entries in a row. Rows of zeros only are excluded, because any release shows them.
 fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
     let (rows, cols) = block.shape();
     let nonzero = |i: usize| match block {
@@ -253,12 +253,13 @@ fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
     fewest.map_or(1.0, |fewest| fewest as f64 / cols as f64)
 }
 
-/// What the entries of the parties allow, agreed by all.
+/// Safe numbers of releases for the parties' entries, agreed on by all parties.
 #[derive(Debug, Clone, Copy)]
 struct SafeReleases {
-    /// The most that carry fewer bits than what a party does not know of a row, if any party's entries are on a grid.
+    /// The largest number of releases that carry fewer bits than the unknown part of a row; `None` if no party's
+    /// entries are on a grid.
     for_grids: Option<usize>,
-    /// The most with fewer equations than basis pursuit needs for a party's row with most zeros.
+    /// The largest number with fewer equations than basis pursuit needs for the row with the most zeros.
     for_zeros: usize,
 }
 
@@ -266,7 +267,7 @@ impl SafeReleases {
     /// For releases of `d_u` columns. Collective.
     fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
         let (hidden, divisor) = (hidden(data) as f64, data.divisor.unwrap_or(1.0));
-        // Each party takes the range of its own entries: that of all would have to be shared.
+        // Each party uses the range of its own entries; the range of all entries would have to be shared.
         let for_grid = |block: &Block<T>| {
             let bits = hidden * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
             Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
@@ -284,23 +285,23 @@ impl SafeReleases {
     }
 }
 
-/// Bits of a number behind its first one.
+/// Mantissa bits of a number after the leading one.
 fn precision_bits<T: Real>() -> f64 {
     -T::epsilon().as_f64().log2()
 }
 
-/// Most numbers of all releases, which are kept.
+/// Limit on the entries of all releases, which are kept in memory.
 const MOST_KEPT: usize = 1 << 40;
 
 /// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
 /// the entries allow for d_U.
 fn sizes(
     args: &DsanlsSecureArgs,
-    facts: &Facts,
+    public: &PublicInfo,
     hidden: usize,
     safe_for_entries: impl Fn(usize) -> SafeReleases,
 ) -> Result<(usize, usize, usize)> {
-    let Facts { m, n, k, .. } = *facts;
+    let PublicInfo { m, n, k, .. } = *public;
     let (d_u, d_v) = match args.sketch_size.given() {
         Some(sizes) => (sizes.u.of(n), sizes.v.of(m)),
         None => (sketch::default_size(n, k).min(hidden.saturating_sub(1).max(1)), sketch::default_size(m, k)),
@@ -354,19 +355,19 @@ fn sizes(
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k, Some(&args.regularization));
-    let (d_u, d_v, limit) = sizes(args, &facts, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
-    let Facts { m, n, order, .. } = facts;
+    let public = PublicInfo::of(&data, k, Some(&args.regularization));
+    let (d_u, d_v, limit) = sizes(args, &public, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
+    let PublicInfo { m, n, order, .. } = public;
     let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
         (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,
         _ => 0..0,
     };
     let u_rows = rows_by_rank(who, rows_of);
-    let mine = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     let member = |party: Party<T>| {
         let rows = even_part(m, who.count, party.index);
         let mut u = order.zeros(rows.len(), k);
-        init::u(seed, &rows, facts.scale, u.view_mut());
+        init::u(seed, &rows, public.scale, u.view_mut());
         SecureParty {
             rhs: order.zeros(rows.len(), k),
             sketch: order.zeros(party.cols.len(), d_u),
@@ -390,10 +391,10 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         released: Array2::zeros((limit * m, d_u)),
         release: order.zeros(m, d_u),
         fixed: [order.zeros(d_u, k), order.zeros(d_v, k)],
-        scratch: Scratch::new(&facts),
+        scratch: Scratch::new(&public),
         u_parts: Parts::new(&u_rows, k),
         u_rows,
-        facts,
+        public,
         comm,
         iteration: 0,
     }))
@@ -440,9 +441,9 @@ impl<T: Real> DsanlsSecure<T> {
         let number = t % self.limit;
         self.draw(number);
         let DsanlsSecure {
-            comm, party_sum, facts, draws, step, members, down, released, release, fixed, scratch, ..
+            comm, party_sum, public, draws, step, members, down, released, release, fixed, scratch, ..
         } = self;
-        let Facts { m, n, scale, .. } = *facts;
+        let PublicInfo { m, n, scale, .. } = *public;
         let [fixed_v, fixed_u] = fixed;
         let lies = s![number * m..(number + 1) * m, ..];
         if t < self.limit {
@@ -451,7 +452,7 @@ impl<T: Real> DsanlsSecure<T> {
                     party.block.mul(&sketch.view(), &mut release.view_mut());
                 }
             });
-            let expected = (facts.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
+            let expected = (public.norm2 / m as f64 / fixed_v.nrows() as f64).sqrt();
             party_sum.sum(
                 comm,
                 RELEASE,
@@ -481,7 +482,7 @@ impl<T: Real> DsanlsSecure<T> {
             for SecureParty { rows, u, rhs, .. } in members.iter_mut() {
                 let own = sketched.slice(s![rows.clone(), ..]);
                 gemm(T::one(), &own, &fixed_v.view(), T::zero(), &mut rhs.view_mut());
-                let g = (&g.view(), facts.penalties.u);
+                let g = (&g.view(), public.penalties.u);
                 step.apply(&mut u.view_mut(), &rhs.view(), g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
@@ -506,7 +507,7 @@ impl<T: Real> DsanlsSecure<T> {
             let norm2 = trace(g);
             for SecureParty { party, .. } in members.iter_mut() {
                 down.product(&party.block, &fixed_u.view(), &mut party.rhs.view_mut());
-                let (r, g) = (&party.rhs.view(), (&g.view(), facts.penalties.v));
+                let (r, g) = (&party.rhs.view(), (&g.view(), public.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
@@ -525,7 +526,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Facts { m, k, .. } = self.facts;
+        let PublicInfo { m, k, .. } = self.public;
         let mut own = Array2::zeros((self.u_rows[self.comm.rank()].len(), k));
         let first = self.u_rows[self.comm.rank()].start;
         for SecureParty { rows, u, .. } in &self.members {
@@ -534,11 +535,11 @@ impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
         let mut whole = Array2::zeros((m, k));
         self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
-        fit(&self.comm, &mut self.party_sum, &self.facts, parts, &whole.view())
+        fit(&self.comm, &mut self.party_sum, &self.public, parts, &whole.view())
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let us = self.members.iter().map(|x| Piece::shared("U", self.facts.m, x.rows.start, x.u.view()));
+        let us = self.members.iter().map(|x| Piece::shared("U", self.public.m, x.rows.start, x.u.view()));
         us.chain(self.members.iter().map(|x| Piece::private("V", x.party.index, x.party.v.view()))).collect()
     }
 

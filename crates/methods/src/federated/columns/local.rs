@@ -8,7 +8,7 @@ use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gram, squares};
 
-use super::{Facts, Party};
+use super::{Party, PublicInfo};
 use crate::parameters;
 use crate::parameters::Sizes;
 use crate::shared::missing;
@@ -61,12 +61,13 @@ pub struct LocalParty<T: Real> {
     pub party: Party<T>,
     /// U_r, m × k
     pub u: Array2<T>,
-    /// On V_r, and on the own copy of U: its share of the one on U, so that all shares add up to that.
+    /// Penalties on V_r and on the party's copy of U. That on the copy is the party's share, so that all shares add up
+    /// to the whole.
     penalties: Penalties,
     own: Option<OwnSketch<T>>,
 }
 
-/// What a party needs to sketch its own columns.
+/// The state that a party needs to sketch its own columns.
 struct OwnSketch<T: Real> {
     /// S₁, |J_r| × d
     sketch: Box<dyn Sketch<T>>,
@@ -84,8 +85,8 @@ pub struct Scratch<T> {
 }
 
 impl<T: Real> Scratch<T> {
-    pub fn new(facts: &Facts) -> Self {
-        let Facts { m, k, order, .. } = *facts;
+    pub fn new(public: &PublicInfo) -> Self {
+        let PublicInfo { m, k, order, .. } = *public;
         Scratch { rhs: order.zeros(m, k), gram: Array2::zeros((k, k)), probe: Array1::zeros(2 * k) }
     }
 }
@@ -113,13 +114,13 @@ impl Draws {
 ///
 /// # Errors
 /// When d_V is more than m.
-pub fn sketch_sizes(asked: Option<Sizes>, facts: &Facts) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
-    let k = facts.k;
-    let d_v = asked.map_or(sketch::default_size(facts.m, k), |sizes| sizes.v.of(facts.m));
-    if d_v > facts.m {
+pub fn sketch_sizes(asked: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+    let k = public.k;
+    let d_v = asked.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
+    if d_v > public.m {
         return Err(Error::input(format!(
             "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
-            facts.m
+            public.m
         )));
     }
     // A count may exceed the columns of a small party, which then takes them all.
@@ -136,17 +137,17 @@ impl<T: Real> LocalParty<T> {
     pub fn new(
         party: Party<T>,
         u: &Array2<T>,
-        facts: &Facts,
+        public: &PublicInfo,
         sketch: Option<(SketchKind, &dyn Fn(usize) -> usize)>,
     ) -> Self {
         let columns = party.cols.len();
         let own = sketch.filter(|_| columns > 0).map(|(kind, d_u)| {
-            let sketch = sketch::make(kind, columns, d_u(columns), facts.k, facts.order);
-            let v = facts.order.zeros(sketch.size(), facts.k);
+            let sketch = sketch::make(kind, columns, d_u(columns), public.k, public.order);
+            let v = public.order.zeros(sketch.size(), public.k);
             OwnSketch { sketch, across: party.block.transposed(), v }
         });
-        let share = columns as f64 / facts.n.max(1) as f64;
-        let penalties = Penalties { u: facts.penalties.u.times(share), v: facts.penalties.v };
+        let share = columns as f64 / public.n.max(1) as f64;
+        let penalties = Penalties { u: public.penalties.u.times(share), v: public.penalties.v };
         LocalParty { u: u.clone(), penalties, own, party }
     }
 

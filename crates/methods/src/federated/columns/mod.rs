@@ -7,7 +7,7 @@
 //! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
 //!   ([`noised_hals`]) noise on the sums hides single columns.
 //!
-//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`Gaps`]) before each step; what they send is
+//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; what they send is
 //! what they send of complete columns.
 //!
 //! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
@@ -39,7 +39,7 @@ use crate::Measures;
 use crate::description::{Form, MessageSpec};
 use crate::metrics;
 use crate::shared::init;
-use crate::shared::missing::{Gaps, PartyMissing, Side};
+use crate::shared::missing::{MissingEntries, PartyMissing, Side};
 use crate::shared::regularization::{Penalties, RegularizationArgs};
 
 const PAPER: &str =
@@ -61,8 +61,8 @@ struct Party<T: Real> {
     cols: Range<usize>,
     /// M[:, J_r], m × |J_r|
     block: Private<Block<T>>,
-    /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
-    gaps: Option<Private<Gaps<T>>>,
+    /// The missing entries, for which the block contains zeros; `None` if nothing is missing.
+    gaps: Option<Private<MissingEntries<T>>>,
     /// V[J_r], |J_r| × k
     v: Private<Array2<T>>,
     /// The right-hand side of V's update, |J_r| × k
@@ -81,7 +81,7 @@ impl<T: Real> Party<T> {
 
 /// Shape and statistics of the whole matrix, the penalties, and quantities derived from them; all public.
 #[derive(Debug, Clone, Copy)]
-struct Facts {
+struct PublicInfo {
     m: usize,
     n: usize,
     k: usize,
@@ -93,27 +93,27 @@ struct Facts {
     order: Order,
 }
 
-impl Facts {
+impl PublicInfo {
     fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationArgs>) -> Self {
         let (m, n) = (data.header.rows, data.header.cols);
         let scale = init::scale(data.statistics.sum, (m, n), k);
-        let order = if data.header.sparse { Order::Rows } else { Order::Components };
+        let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
         let penalties = regularization.map_or_else(Penalties::default, |args| args.penalties((m, n)));
-        Facts { m, n, k, norm2: data.statistics.norm2, penalties, scale, order }
+        PublicInfo { m, n, k, norm2: data.statistics.norm2, penalties, scale, order }
     }
 }
 
 /// The start of the shared U.
-fn start_u<T: Real>(facts: &Facts, seed: u64) -> Array2<T> {
-    let mut u = facts.order.zeros(facts.m, facts.k);
-    init::u(seed, &(0..facts.m), facts.scale, u.view_mut());
+fn start_u<T: Real>(public: &PublicInfo, seed: u64) -> Array2<T> {
+    let mut u = public.order.zeros(public.m, public.k);
+    init::u(seed, &(0..public.m), public.scale, u.view_mut());
     u
 }
 
 /// The hosted parties, each with its start of V.
-fn parties<T: Real>(
+fn hosted_parties<T: Real>(
     data: Loaded<T>,
-    facts: &Facts,
+    public: &PublicInfo,
     missing: PartyMissing,
     kernel: ProductKernels,
     seed: u64,
@@ -121,18 +121,18 @@ fn parties<T: Real>(
 ) -> Result<Vec<Party<T>>> {
     let cuts = data.cuts.cols;
     let each = hosted.zip(data.blocks).map(|(index, block)| {
-        let (mut block, gaps) = missing.separate(block, facts.k);
-        block.prepare(kernel, facts.k)?;
+        let (mut block, gaps) = missing.separate(block, public.k);
+        block.prepare(kernel, public.k)?;
         let cols = cuts[index].clone();
-        let mut v = facts.order.zeros(cols.len(), facts.k);
-        init::v(seed, &cols, facts.scale, v.view_mut());
+        let mut v = public.order.zeros(cols.len(), public.k);
+        init::v(seed, &cols, public.scale, v.view_mut());
         if let Some(gaps) = &gaps {
-            gaps.clear_unobserved(Side::Columns, &mut v, facts.m);
+            gaps.clear_unobserved(Side::Columns, &mut v, public.m);
         }
         Ok(Party {
             index,
             gaps,
-            rhs: facts.order.zeros(cols.len(), facts.k),
+            rhs: public.order.zeros(cols.len(), public.k),
             cols,
             block: Private::new(block),
             v: Private::new(v),
@@ -172,9 +172,9 @@ impl<T: Real> Refitted<T> {
         &'a self,
         parties: impl Iterator<Item = &'p Party<T>>,
         u: &ArrayView2<T>,
-        facts: &Facts,
+        public: &PublicInfo,
     ) -> &'a [Array2<T>] {
-        self.0.get_or_init(|| refit(parties, u, facts.penalties.v))
+        self.0.get_or_init(|| refit(parties, u, public.penalties.v))
     }
 
     fn forget(&mut self) {
@@ -182,9 +182,10 @@ impl<T: Real> Refitted<T> {
     }
 }
 
-/// The relative error with these rows of V for the hosted parties, over the parties that are left if some have dropped
-/// out: relative to their share of ‖M‖², as if all had alike. Their own norms stay unknown, since the difference from the
-/// norm of all would be that of the lost parties. Collective.
+/// The relative error for these rows of V of the hosted parties. If parties have dropped out, the error is over the
+/// remaining ones, relative to their share of ‖M‖² under the assumption that all parties have equal norms. Their own
+/// norms stay unknown, because the difference from the norm of all data would reveal that of the lost parties.
+/// Collective.
 fn relative_error<'a, T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
@@ -203,11 +204,11 @@ fn relative_error<'a, T: Real>(
 fn fit<'a, T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
-    facts: &Facts,
+    public: &PublicInfo,
     parts: impl Iterator<Item = (&'a Party<T>, &'a Array2<T>)>,
     u: &ArrayView2<T>,
 ) -> Result<Measures> {
-    let Facts { norm2, penalties, .. } = *facts;
+    let PublicInfo { norm2, penalties, .. } = *public;
     if !penalties.any() {
         return Ok(vec![("rel_error", relative_error(comm, party_sum, norm2, parts, u)?)]);
     }
@@ -244,8 +245,8 @@ fn restore<'a, T: Real>(
     Ok(())
 }
 
-/// Divides a sum of weighted terms by the weight of the parties in it, if some have vanished.
-fn of_those_left<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
+/// Normalises a weighted sum by the total weight of the parties in it, if some have dropped out.
+fn normalize_by_survivors<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &mut Array2<T>) {
     let weight = party_sum.weight(weights.iter().copied());
     if weight > 0.0 && weight != 1.0 {
         sum.mapv_inplace(|x| x / T::from_f64(weight));

@@ -37,7 +37,9 @@ use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Cholesky, Order, Real, gram};
 use fednmf_privacy::{Bound, ColumnBound, Private, Releases};
 
-use super::{Facts, PRODUCT, Party, Refitted, entries, entries_mut, parties, pieces, relative_error, restore};
+use super::{
+    PRODUCT, Party, PublicInfo, Refitted, entries, entries_mut, hosted_parties, pieces, relative_error, restore,
+};
 use crate::shared::dp;
 use crate::shared::dp::{DpArgs, Messages};
 use crate::shared::init;
@@ -49,7 +51,7 @@ use crate::{Algorithm, Measures, Problem};
 /// R and the triangle of G, of all parties.
 pub const RELEASE: MessageTag = MessageTag::new("sums of r v' and v v'", Payload::Product);
 
-/// What a party knows and sends.
+/// A party's data and its contribution to a release.
 struct NoisedParty<T: Real> {
     party: Party<T>,
     /// ‖m‖² of every column.
@@ -71,7 +73,7 @@ pub struct NoisedHals<T: Real> {
     /// The first hosted party.
     first: usize,
     parties: usize,
-    facts: Facts,
+    public: PublicInfo,
     update: LeastSquaresUpdate,
     members: Vec<NoisedParty<T>>,
     /// Columns of norm 1.
@@ -107,20 +109,20 @@ pub fn build<T: Real>(
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k, None);
-    let mut u = facts.order.zeros(facts.m, k);
+    let public = PublicInfo::of(&data, k, None);
+    let mut u = public.order.zeros(public.m, k);
     // At scale 1: the sum of the data is not used.
-    init::u(seed, &(0..facts.m), 1.0, u.view_mut());
+    init::u(seed, &(0..public.m), 1.0, u.view_mut());
     to_unit_columns(&mut u);
     let largest = data.cuts.cols.iter().map(|cols| cols.len()).max().unwrap_or(0);
     let clip = args.clip.given();
     let bound = ColumnBound {
         norm: clip.unwrap_or(1.0),
         all: clip.is_none(),
-        columns: facts.n,
-        rounding: rounding::<T>(largest, facts.m, k),
+        columns: public.n,
+        rounding: rounding::<T>(largest, public.m, k),
     };
-    let length = release_length(facts.m, k);
+    let length = release_length(public.m, k);
     let messages = Messages {
         max_iters: max_iters.min(dp::COLUMN_RELEASES),
         once: false,
@@ -130,14 +132,14 @@ pub fn build<T: Real>(
         boolean: false,
     };
     let releases = dp::releases(args, secure_sum.secure_sum, messages, who, &comm)?;
-    let hosted = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {
             norms2: party.block.column_norms2(),
             message: vec![T::zero(); length],
-            weighted: facts.order.zeros(party.cols.len(), k),
-            product: facts.order.zeros(facts.m, k),
+            weighted: public.order.zeros(party.cols.len(), k),
+            product: public.order.zeros(public.m, k),
             party,
         }
     };
@@ -149,7 +151,7 @@ pub fn build<T: Real>(
         parties: who.count,
         comm,
         bound,
-        facts,
+        public,
         update,
         u,
         refitted: Refitted::default(),
@@ -207,7 +209,7 @@ fn triangle_of(k: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..k).flat_map(move |a| (a..k).map(move |b| (a, b)))
 }
 
-/// By which an entry of G is multiplied, so that the triangle has the norm of G/√2.
+/// Weight of an entry of G in the triangle, such that the triangle has the norm of G/√2.
 fn triangle_weight(a: usize, b: usize) -> f64 {
     if a == b { std::f64::consts::FRAC_1_SQRT_2 } else { 1.0 }
 }
@@ -235,8 +237,8 @@ fn weight<T: Real>(party: &Party<T>, j: usize, g: &ArrayView2<T>, norm2: f64, bo
     }
 }
 
-/// The smallest of 0, step, 1.5 step, … that makes G positive definite when it is added to the diagonal; noise takes that
-/// from it.
+/// The smallest of 0, step, 1.5 step, … that makes G positive definite when it is added to the diagonal. Noise may
+/// destroy definiteness.
 fn shift(g: &Array2<f64>, step: f64) -> f64 {
     let (k, mut cholesky, mut shift) = (g.nrows(), Cholesky::default(), 0.0);
     while !cholesky.factorise(k, 0.0, |a, b| g[[a, b]] + if a == b { shift } else { 0.0 }) {
@@ -278,8 +280,8 @@ fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Arra
     to_unit_columns(u);
 }
 
-/// The message of columns (m × n) with the exact V for U, as a party computes it: what an adversary subtracts who knows
-/// them.
+/// The message for columns (m × n) with the exact V for U, as a party computes it. An adversary who knows the columns
+/// can subtract it.
 pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec<f64> {
     let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: columns.ncols(), rounding: 0.0 };
     message(columns, u, bound, |v, rhs, g| LeastSquaresUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE))
@@ -298,8 +300,8 @@ fn message(
         cols: 0..n,
         block: Private::new(Block::Dense(columns.as_standard_layout().into_owned().into())),
         gaps: None,
-        v: Private::new(Order::Components.zeros(n, k)),
-        rhs: Order::Components.zeros(n, k),
+        v: Private::new(Order::ColumnMajor.zeros(n, k)),
+        rhs: Order::ColumnMajor.zeros(n, k),
     };
     let g = u.t().dot(u);
     party.rhs.assign(&columns.t().dot(u));
@@ -307,8 +309,8 @@ fn message(
     let mut member = NoisedParty {
         norms2: party.block.column_norms2(),
         message: vec![0.0; release_length(m, k)],
-        weighted: Order::Components.zeros(n, k),
-        product: Order::Components.zeros(m, k),
+        weighted: Order::ColumnMajor.zeros(n, k),
+        product: Order::ColumnMajor.zeros(m, k),
         party,
     };
     member.term(&u.view(), &g.view(), bound);
@@ -318,8 +320,8 @@ fn message(
 impl<T: Real> NoisedHals<T> {
     /// V of all parties, fitted to U; returns UᵀU.
     fn fit(&mut self) -> Array2<T> {
-        let NoisedHals { comm, facts, update, members, u, .. } = self;
-        let mut g = Array2::zeros((facts.k, facts.k));
+        let NoisedHals { comm, public, update, members, u, .. } = self;
+        let mut g = Array2::zeros((public.k, public.k));
         comm.work("product", || {
             gram(&u.view(), &mut g.view_mut());
             for NoisedParty { party, .. } in members.iter_mut() {
@@ -334,9 +336,9 @@ impl<T: Real> NoisedHals<T> {
 
     /// The sum of all terms with noise, and the standard deviation of the noise of an entry.
     fn release(&mut self) -> Result<(Vec<f64>, f64)> {
-        let NoisedHals { comm, party_sum, releases, members, parties, facts, .. } = self;
+        let NoisedHals { comm, party_sum, releases, members, parties, public, .. } = self;
         releases.open()?;
-        let length = release_length(facts.m, facts.k);
+        let length = release_length(public.m, public.k);
         let noise = releases.plan().noise();
         if party_sum.is_masked() {
             let fill = |hosted: usize, out: &mut [u64]| {
@@ -367,7 +369,7 @@ impl<T: Real> NoisedHals<T> {
         self.show_weighted();
         let (sum, noise) = self.release()?;
         self.comm.opened(masked(RELEASE), None, &sum);
-        let (r, g) = unpacked(&sum, self.facts.order, self.u.dim());
+        let (r, g) = unpacked(&sum, self.public.order, self.u.dim());
         self.show_product(&r, &g);
         let NoisedHals { comm, update, u, .. } = self;
         comm.work("update", || step(update, u, r, g, noise));
@@ -376,7 +378,7 @@ impl<T: Real> NoisedHals<T> {
         Ok(())
     }
 
-    /// Tells a recorded view what a party knows of its own term.
+    /// Records in the view what a party knows of its own term.
     fn show_weighted(&self) {
         for NoisedParty { party, weighted, .. } in &self.members {
             let by_rows = weighted.as_standard_layout();
@@ -384,7 +386,7 @@ impl<T: Real> NoisedHals<T> {
         }
     }
 
-    /// Tells a recorded view Σ m vᵀ and Σ v vᵀ, as everybody can compute them.
+    /// Records in the view Σ m vᵀ and Σ v vᵀ, which everybody can compute.
     fn show_product(&self, r: &Array2<T>, g: &Array2<f64>) {
         let mut product = r.clone();
         for (mut row, u) in product.rows_mut().into_iter().zip(self.u.rows()) {
@@ -413,10 +415,10 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let NoisedHals { comm, party_sum, releases, facts, members, u, refitted, .. } = self;
+        let NoisedHals { comm, party_sum, releases, public, members, u, refitted, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
-        let error = relative_error(comm, party_sum, facts.norm2, fitted, &u.view())?;
+        let fitted = each().zip(refitted.get(each(), &u.view(), public));
+        let error = relative_error(comm, party_sum, public.norm2, fitted, &u.view())?;
         let mut all = vec![("rel_error", error)];
         dp::measure(Some(releases), party_sum, comm, &mut all)?;
         Ok(all)
@@ -432,7 +434,7 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let each = || self.members.iter().map(|x| &x.party);
-        pieces(&self.u, each().zip(self.refitted.get(each(), &self.u.view(), &self.facts)))
+        pieces(&self.u, each().zip(self.refitted.get(each(), &self.u.view(), &self.public)))
     }
 
     fn state(&self) -> State<'_, T> {
@@ -582,7 +584,7 @@ mod tests {
             for (i, x) in sum.iter().enumerate() {
                 total += (second[i] - first[i]) * (x - others[i] - 0.5 * (first[i] + second[i]));
             }
-            let (r, g) = unpacked(&sum, Order::Components, (m, k));
+            let (r, g) = unpacked(&sum, Order::ColumnMajor, (m, k));
             step(&mut update, &mut u, r, g, releases.plan().noise());
         }
         total

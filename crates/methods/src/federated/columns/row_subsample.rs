@@ -43,7 +43,7 @@ impl<T: Real> Rows<T> {
         Rows { order, chosen: vec![0; d], u, change, rhs }
     }
 
-    /// Number of rows d of an iteration.
+    /// Number d of rows per iteration.
     pub fn size(&self) -> usize {
         self.chosen.len()
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn every_row_has_its_turn_equally_often() {
         for (m, d) in [(12, 5), (7, 7), (30, 1), (9, 3)] {
-            let mut rows = Rows::<f64>::new(m, d, 2, 4, Order::Rows);
+            let mut rows = Rows::<f64>::new(m, d, 2, 4, Order::RowMajor);
             let mut turns = vec![0; m];
             for t in 0..m {
                 rows.turn_to(t);

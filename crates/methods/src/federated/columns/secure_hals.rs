@@ -1,8 +1,8 @@
 //! `secure-hals`: exact HALS with the iterates that pooled columns would give.
 //!
-//! U's update needs of the data only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k); V_r's update needs M_r and U. So the
-//! parties sum the two, each computes the same update of U, and updates its own V_r: nothing is averaged, and the
-//! iterates are those of `hals`. With `--secure-sum` nobody sees a single term of the sums.
+//! The update of U needs only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k) of the data; the update of V_r needs M_r and
+//! U. So the parties sum the two. Each party computes the same update of U and updates its own V_r. Nothing is
+//! averaged, and the iterates are those of `hals`. With `--secure-sum`, nobody sees a single term of the sums.
 //!
 //! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), make better use of a sum than one
 //! sweep does. `--extrapolation restart` reaches an error with fewer sums, and no more leaves a party: the objective at
@@ -25,7 +25,8 @@ use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Real, gram};
 
 use super::{
-    FORMS, Facts, PAPER, PRODUCT, Party, entries, entries_mut, fit, parties, pieces, restore, start_u, summed,
+    FORMS, PAPER, PRODUCT, Party, PublicInfo, entries, entries_mut, fit, hosted_parties, pieces, restore, start_u,
+    summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
@@ -237,7 +238,7 @@ impl SecureHalsArgs {
         self.update.given().unwrap_or(if self.dp.is_on() { Update::Bpp } else { Update::Hals })
     }
 
-    /// Sums in the clear show each party's term anyway.
+    /// Without masks, each party's term is visible anyway.
     fn start(&self) -> StartOfV {
         let hidden = if self.secure_sum.secure_sum { StartOfV::Private } else { StartOfV::Public };
         self.start.given().unwrap_or(hidden)
@@ -264,7 +265,7 @@ const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; 2 with penalti
 /// Distinguishes the private start from other secrets of a party.
 const START: u64 = 0x5354_4152_5400_0000;
 
-/// A party, and its terms of the sums.
+/// A party and its terms of the sums.
 struct SecureParty<T: Real> {
     party: Party<T>,
     /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
@@ -278,7 +279,7 @@ struct SecureParty<T: Real> {
 struct SecureHals<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
-    facts: Facts,
+    public: PublicInfo,
     update: LeastSquaresUpdate,
     members: Vec<SecureParty<T>>,
     /// With extrapolation, the extrapolated U; V_r is fitted to it, so it is the result.
@@ -291,7 +292,7 @@ struct SecureHals<T: Real> {
     iteration: usize,
 }
 
-/// State of an extrapolated run beside the extrapolated factors.
+/// State of an extrapolated run in addition to the extrapolated factors.
 struct Extrapolated<T: Real> {
     momentum: Momentum,
     /// U after its last update.
@@ -304,8 +305,8 @@ impl<T: Real> Extrapolated<T> {
     /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
     /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and the
     /// trace of g tells its L2 penalty.
-    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, facts: &Facts) -> bool {
-        let Facts { norm2, penalties, .. } = *facts;
+    fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, public: &PublicInfo) -> bool {
+        let PublicInfo { norm2, penalties, .. } = *public;
         gram(&u.view(), &mut self.gram.view_mut());
         let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
         let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
@@ -321,35 +322,35 @@ impl<T: Real> Extrapolated<T> {
 fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k, Some(&args.regularization));
-    let u = start_u(&facts, seed);
+    let public = PublicInfo::of(&data, k, Some(&args.regularization));
+    let u = start_u(&public, seed);
     let beyond = args.extrapolation == Extrapolation::Restart;
     let rows = match args.sketch {
         RowSketch::None => None,
         RowSketch::Subsample => {
             let size = match args.sketch_size.given() {
-                Some(sizes) => sketch_sizes(Some(sizes), &facts)?.1,
+                Some(sizes) => sketch_sizes(Some(sizes), &public)?.1,
                 // A tenth of the rows, but enough that they outweigh the k × k words of the Gram matrix.
-                None => (facts.m / 10).max(2 * k).min(facts.m),
+                None => (public.m / 10).max(2 * k).min(public.m),
             };
-            Some(Rows::new(facts.m, size, k, seed, facts.order))
+            Some(Rows::new(public.m, size, k, seed, public.order))
         }
     };
-    let summed_rows = rows.as_ref().map_or(facts.m, Rows::size);
-    let mut hosted = parties(data, &facts, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
+    let mut hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
     if args.start() == StartOfV::Private {
-        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &facts, args.dp.secret_seed));
+        let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;
     }
     let members = hosted
         .into_iter()
         .map(|party| {
             let v_beyond = beyond.then(|| party.v.clone());
-            let change = rows.as_ref().map(|_| facts.order.zeros(party.cols.len(), k));
+            let change = rows.as_ref().map(|_| public.order.zeros(party.cols.len(), k));
             SecureParty {
                 party,
                 v_beyond,
-                product: facts.order.zeros(summed_rows, k),
+                product: public.order.zeros(summed_rows, k),
                 gram: Array2::zeros((k, k)),
                 change,
             }
@@ -357,7 +358,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         .collect();
     let extrapolated =
         beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
-    let rhs_rows = if rows.is_some() { 0 } else { facts.m };
+    let rhs_rows = if rows.is_some() { 0 } else { public.m };
     Ok(Box::new(SecureHals {
         party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
         comm,
@@ -366,42 +367,42 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         u,
         extrapolated,
         rows,
-        rhs: facts.order.zeros(rhs_rows, k),
+        rhs: public.order.zeros(rhs_rows, k),
         gram: Array2::zeros((k, k)),
-        facts,
+        public,
         iteration: 0,
     }))
 }
 
 /// Draws a party's start from its own secret randomness: U(0, scale), as the public one.
-fn draw_private<T: Real>(party: &mut Party<T>, facts: &Facts, source: SecretSource) -> Result<()> {
+fn draw_private<T: Real>(party: &mut Party<T>, public: &PublicInfo, source: SecretSource) -> Result<()> {
     let mut rng = secret_rng(source.seed(), START ^ party.index as u64)?;
     // By rows, whatever the memory order, so that it is the same for dense and sparse data.
     for mut row in party.v.rows_mut() {
         for x in &mut row {
             let bits = rng.next_u64() >> 11;
-            *x = T::from_f64(facts.scale * bits as f64 / (1u64 << 53) as f64);
+            *x = T::from_f64(public.scale * bits as f64 / (1u64 << 53) as f64);
         }
     }
     Ok(())
 }
 
 /// Expected size of an entry of M V, with V as large as at its start.
-fn product_size(facts: &Facts) -> f64 {
-    let n = facts.n as f64;
-    n * (facts.norm2 / (facts.m as f64 * n)).sqrt() * facts.scale
+fn product_size(public: &PublicInfo) -> f64 {
+    let n = public.n as f64;
+    n * (public.norm2 / (public.m as f64 * n)).sqrt() * public.scale
 }
 
 /// Expected size of an entry of VᵀV.
-fn gram_size(facts: &Facts) -> f64 {
-    facts.n as f64 * facts.scale * facts.scale
+fn gram_size(public: &PublicInfo) -> f64 {
+    public.n as f64 * public.scale * public.scale
 }
 
 /// rhs ← Σ M_r V_r and g ← Σ V_rᵀV_r, both over the same parties.
 fn sums<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
-    facts: &Facts,
+    public: &PublicInfo,
     members: &[SecureParty<T>],
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
@@ -411,8 +412,8 @@ fn sums<T: Real>(
     party_sum.sum_together(
         comm,
         &mut [
-            Joint { tag: PRODUCT, expected: product_size(facts), term: &product, out: entries_mut(rhs) },
-            Joint { tag: GRAM, expected: gram_size(facts), term: &gram, out: entries_mut(g) },
+            Joint { tag: PRODUCT, expected: product_size(public), term: &product, out: entries_mut(rhs) },
+            Joint { tag: GRAM, expected: gram_size(public), term: &gram, out: entries_mut(g) },
         ],
     )
 }
@@ -421,7 +422,7 @@ impl<T: Real> SecureHals<T> {
     /// An iteration for the chosen rows of U.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
-        let SecureHals { comm, party_sum, facts, update, members, u, rows, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, public, update, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.turn_to(t);
         comm.work("product", || {
@@ -430,10 +431,10 @@ impl<T: Real> SecureHals<T> {
                 gram(&party.v.view(), &mut term.view_mut());
             }
         });
-        sums(comm, party_sum, facts, members, &mut rows.rhs, g)?;
+        sums(comm, party_sum, public, members, &mut rows.rhs, g)?;
         comm.work("update", || {
             rows.pick(u);
-            update.apply(&mut rows.u, &rows.rhs, g, facts.penalties.u);
+            update.apply(&mut rows.u, &rows.rhs, g, public.penalties.u);
             rows.put(u);
         });
         comm.work("product", || {
@@ -446,7 +447,7 @@ impl<T: Real> SecureHals<T> {
             }
         });
         comm.work("update", || {
-            let penalty = facts.penalties.v;
+            let penalty = public.penalties.v;
             members.iter_mut().for_each(|x| update.apply(&mut x.party.v, &x.party.rhs, g, penalty));
         });
         self.iteration += 1;
@@ -457,7 +458,7 @@ impl<T: Real> SecureHals<T> {
         if self.rows.is_some() {
             return self.iterate_rows();
         }
-        let SecureHals { comm, party_sum, facts, update, members, u, extrapolated, rhs, gram: g, .. } = self;
+        let SecureHals { comm, party_sum, public, update, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
             for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
                 let v = v_beyond.as_ref().unwrap_or(&party.v).view();
@@ -465,11 +466,11 @@ impl<T: Real> SecureHals<T> {
                 gram(&v, &mut term.view_mut());
             }
         });
-        sums(comm, party_sum, facts, members, rhs, g)?;
+        sums(comm, party_sum, public, members, rhs, g)?;
         comm.work("update", || {
-            update.apply(u, rhs, g, facts.penalties.u);
+            update.apply(u, rhs, g, public.penalties.u);
             if let Some(x) = extrapolated
-                && !x.advance(u, rhs, g, facts)
+                && !x.advance(u, rhs, g, public)
             {
                 for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                     if let Some(v) = v_beyond {
@@ -489,10 +490,10 @@ impl<T: Real> SecureHals<T> {
             for SecureParty { party, v_beyond, .. } in members.iter_mut() {
                 match (v_beyond, &*extrapolated) {
                     (Some(v), Some(x)) => {
-                        update.apply(v, &party.rhs, g, facts.penalties.v);
+                        update.apply(v, &party.rhs, g, public.penalties.v);
                         extrapolate(v, &mut party.v, x.momentum.beta);
                     }
-                    _ => update.apply(&mut party.v, &party.rhs, g, facts.penalties.v),
+                    _ => update.apply(&mut party.v, &party.rhs, g, public.penalties.v),
                 }
             }
         });
@@ -512,7 +513,7 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
-        let mut all = fit(&self.comm, &mut self.party_sum, &self.facts, parts, &self.u.view())?;
+        let mut all = fit(&self.comm, &mut self.party_sum, &self.public, parts, &self.u.view())?;
         all.extend(self.party_sum.losses());
         Ok(all)
     }
@@ -528,7 +529,7 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             state = state.with(Owner::Shared, &x.momentum);
         }
         for SecureParty { party, v_beyond, change, .. } in &self.members {
-            // It is updated incrementally; recomputed, its last digits would differ.
+            // The right-hand side is updated incrementally; recomputing it would change its last digits.
             state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
             state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
         }
@@ -542,10 +543,10 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             x.momentum = saved.read(Owner::Shared)?;
         }
         for SecureParty { party, v_beyond, change, .. } in &mut self.members {
-            if change.is_some() && saved.is_of_one_moment() {
+            if change.is_some() && saved.is_consistent() {
                 saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             } else if change.is_some() {
-                // An older one is that of another U.
+                // A right-hand side from an older checkpoint belongs to another U.
                 party.block.tmul(&self.u.view(), &mut party.rhs.view_mut());
             }
             if let Some(v) = v_beyond {

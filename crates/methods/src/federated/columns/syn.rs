@@ -27,8 +27,8 @@ use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Releases;
 
 use super::{
-    FORMS, Facts, PAPER, Party, Refitted, entries, entries_mut, fit, of_those_left, parties, pieces, relative_error,
-    restore, start_u, summed,
+    FORMS, PAPER, Party, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, normalize_by_survivors,
+    pieces, relative_error, restore, start_u, summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
@@ -288,7 +288,7 @@ impl SynSsdUvArgs {
     }
 }
 
-/// What a variant sketches.
+/// The sketches of a variant.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sketches<'a> {
     /// S₂, of the copies of U that are averaged in each local step.
@@ -366,7 +366,7 @@ impl SynArgs {
     }
 }
 
-/// What the sketched exchange of `syn-ssd-u` and `-uv` needs on a rank.
+/// Buffers of the sketched exchange of `syn-ssd-u` and `-uv` on a rank.
 struct Exchange<T: Real> {
     /// S₂, m × d
     sketch: Box<dyn Sketch<T>>,
@@ -382,7 +382,7 @@ struct Syn<T: Real> {
     releases: Option<Releases>,
     /// The first hosted party.
     first: usize,
-    facts: Facts,
+    public: PublicInfo,
     draws: Draws,
     /// Weights of all parties in averages; they add up to 1.
     weights: Vec<f64>,
@@ -406,33 +406,33 @@ fn build<T: Real>(
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k, Some(&args.local.regularization));
-    let u = start_u(&facts, seed);
+    let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
+    let u = start_u(&public, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
-    let (for_u, for_v) = sketch_sizes(sizes, &facts)?;
+    let (for_u, for_v) = sketch_sizes(sizes, &public)?;
     let weight = |cols: &Range<usize>| match args.weights {
         PartyWeights::Equal => 1.0 / who.count as f64,
-        PartyWeights::Columns => cols.len() as f64 / facts.n as f64,
+        PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = parties(data, &facts, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
-    let member = |party| LocalParty::new(party, &u, &facts, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
+    let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();
     let exchange = sketches.exchanged.map(|args| Exchange {
-        sketch: sketch::make(args.sketch, facts.m, for_v, k, facts.order),
-        shares: members.iter().map(|_| facts.order.zeros(for_v, k)).collect(),
-        fixed: facts.order.zeros(for_v, k),
+        sketch: sketch::make(args.sketch, public.m, for_v, k, public.order),
+        shares: members.iter().map(|_| public.order.zeros(for_v, k)).collect(),
+        fixed: public.order.zeros(for_v, k),
     });
     let releases = match dp {
         Some(dp) => {
-            let length = facts.m * facts.k;
+            let length = public.m * public.k;
             let messages = Messages {
                 max_iters,
                 once: false,
                 length,
                 natural: None,
-                entry: start_entry(facts.scale),
+                entry: start_entry(public.scale),
                 boolean: false,
             };
             dp::releases(dp, args.secure_sum.secure_sum, messages, who, &comm)?
@@ -451,8 +451,8 @@ fn build<T: Real>(
         v_first: args.local.order == UpdateOrder::VFirst,
         members,
         exchange,
-        scratch: Scratch::new(&facts),
-        facts,
+        scratch: Scratch::new(&public),
+        public,
         u,
         refitted: Refitted::default(),
         iteration: 0,
@@ -462,7 +462,7 @@ fn build<T: Real>(
 impl<T: Real> Syn<T> {
     /// V's step of all parties: each against its own copy of U, or against the average of the sketched copies.
     fn step_v(&mut self, t: usize) -> Result<()> {
-        let Syn { comm, party_sum, facts, draws, weights, step, members, exchange, scratch, .. } = self;
+        let Syn { comm, party_sum, public, draws, weights, step, members, exchange, scratch, .. } = self;
         let Some(Exchange { sketch, shares, fixed }) = exchange else {
             comm.work("V's step", || members.iter_mut().for_each(|x| x.step_v(step, t, scratch)));
             return Ok(());
@@ -475,9 +475,9 @@ impl<T: Real> Syn<T> {
                 share.mapv_inplace(|x| x * weight);
             }
         });
-        let expected = facts.scale * facts.m as f64 / sketch.size() as f64;
+        let expected = public.scale * public.m as f64 / sketch.size() as f64;
         party_sum.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(entries), entries_mut(fixed))?;
-        of_those_left(party_sum, weights, fixed);
+        normalize_by_survivors(party_sum, weights, fixed);
         comm.work("V's step", || {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
@@ -488,7 +488,7 @@ impl<T: Real> Syn<T> {
                     let picked = (picked, &fixed.view());
                     gaps.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
                 }
-                let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), facts.penalties.v));
+                let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), public.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());
             }
         });
@@ -503,19 +503,19 @@ impl<T: Real> Syn<T> {
 
     /// U ← weighted mean of all U_r.
     fn average(&mut self) -> Result<()> {
-        let Syn { comm, party_sum, facts, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, public, weights, members, u, .. } = self;
         for member in members.iter_mut() {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.mapv_inplace(|x| x * weight);
         }
-        party_sum.sum(comm, AVERAGE_U, facts.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
-        of_those_left(party_sum, weights, u);
+        party_sum.sum(comm, AVERAGE_U, public.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
+        normalize_by_survivors(party_sum, weights, u);
         Ok(())
     }
 
     /// The same by each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { comm, party_sum, releases, facts, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, releases, public, weights, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
         releases.open()?;
         for member in members.iter_mut() {
@@ -534,7 +534,7 @@ impl<T: Real> Syn<T> {
                 members.map(|(hosted, x)| releases.release(hosted, entries_mut(&mut x.u), None)).collect()
             });
             let mut moved = u.clone();
-            party_sum.sum_noised(comm, AVERAGE_U, facts.scale, &noised, entries_mut(&mut moved))?;
+            party_sum.sum_noised(comm, AVERAGE_U, public.scale, &noised, entries_mut(&mut moved))?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));
@@ -564,7 +564,7 @@ impl<T: Real> Syn<T> {
     }
 
     fn refitted(&self) -> &[Array2<T>] {
-        self.refitted.get(self.members.iter().map(|x| &x.party), &self.u.view(), &self.facts)
+        self.refitted.get(self.members.iter().map(|x| &x.party), &self.u.view(), &self.public)
     }
 }
 
@@ -585,11 +585,11 @@ impl<T: Real> Algorithm<T> for Syn<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.refitted();
-        let Syn { comm, party_sum, facts, members, u, refitted, .. } = self;
+        let Syn { comm, party_sum, public, members, u, refitted, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
-        let mut all = fit(comm, party_sum, facts, fitted, &u.view())?;
-        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
+        let fitted = each().zip(refitted.get(each(), &u.view(), public));
+        let mut all = fit(comm, party_sum, public, fitted, &u.view())?;
+        let unfitted = relative_error(comm, party_sum, public.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
         all.push(("rel_error_unfitted", unfitted));
         all.extend(party_sum.losses());
         dp::measure(self.releases.as_ref(), party_sum, comm, &mut all)?;

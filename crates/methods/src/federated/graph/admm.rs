@@ -59,7 +59,7 @@ const PRODUCTS: MessageTag = MessageTag::new("sum of ZY' and YY'", Payload::Prod
 struct Central<T: Real> {
     comm: PartyCommunicator,
     parties: Parties,
-    /// The parties, of which the hub uses data and Y only.
+    /// The parties; the hub uses only their data and Y.
     agents: Vec<Agent<T>>,
     /// V's rows of each hosted party begin here.
     first_rows: Vec<usize>,
@@ -91,7 +91,7 @@ fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<d
         block.prepare(kernel, k)?;
         agents.push(Agent::new(party, block, k, penalties, 0));
     }
-    let order = agents.first().map_or(fednmf_linalg::Order::Rows, |agent| agent.block.order());
+    let order = agents.first().map_or(fednmf_linalg::Order::RowMajor, |agent| agent.block.order());
     let mut x = Split::new(order, shape.0, k);
     x.x.assign(&first);
     x.u.assign(&first);

@@ -1,4 +1,4 @@
-//! The methods that FNMF is compared with. All run on its frame ([`super::fnmf::federated`]):
+//! The methods that FNMF is compared with. All use its framework ([`super::fnmf::federated`]):
 //!
 //! | method | local steps | exchange |
 //! | --- | --- | --- |
@@ -113,7 +113,7 @@ impl Method for FedProxArgs {
         let rounds = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
         federated::build(
             problem,
-            FederatedSettings { gamma: self.gamma, pull_at_once: true, ..rounds },
+            FederatedSettings { gamma: self.gamma, pull_in_first_round: true, ..rounds },
             &self.federated,
         )
     }

@@ -41,7 +41,7 @@ use crate::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
 use crate::{Algorithm, Measures, Problem};
 
-/// The largest λ. W_i is about as small as 1/λ, and the squares of its entries must be numbers in f32.
+/// The largest λ. W_i is of the order of 1/λ, and the squares of its entries must be representable in f32.
 const MOST_PENALTY: f64 = 1e12;
 
 /// Parameters of integrative NMF.
@@ -160,7 +160,7 @@ struct Member<T: Real> {
     gram: Array2<T>,
 }
 
-/// Memory that the parties of a rank share.
+/// Scratch memory that the parties of a rank share.
 struct Scratch<T> {
     /// V + W_i, and then the right-hand side of W_i's update; n × k
     combined: Array2<T>,
@@ -194,7 +194,7 @@ fn build<T: Real>(args: &InmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Al
     let comm = PartyCommunicator::new(comm);
     let (m, n, norm2) = (data.header.rows, data.header.cols, data.statistics.norm2);
     let scale = init::scale(data.statistics.sum, (m, n), k);
-    let order = if data.header.sparse { Order::Rows } else { Order::Components };
+    let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
     let mut members = Vec::new();
     for (mut block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
         block.prepare(kernel, k)?;

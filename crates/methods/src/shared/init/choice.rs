@@ -1,23 +1,23 @@
-//! The start that pays, and what a start costs: from sizes and counts alone, so that the choice is the same everywhere.
+//! The choice of the start and its cost, from sizes and counts only, so that the choice is the same everywhere.
 
 use serde_json::Value;
 
 use super::compressed;
-use super::low_rank::Effort;
+use super::low_rank::LowRankParams;
 use super::sampled::{self, Sample};
 use crate::parameters::Init;
 use crate::shared::sizes::Sizes;
 
-/// How the factors start, with all that is chosen from the sizes.
+/// The start of the factors, with all parameters that follow from the sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     Random,
     Nndsvd {
-        effort: Effort,
+        effort: LowRankParams,
         zeros: Zeros,
     },
     Compressed {
-        effort: Effort,
+        effort: LowRankParams,
         iterations: usize,
     },
     Sampled(Sample),
@@ -25,7 +25,7 @@ pub enum Start {
     Given,
 }
 
-/// What a start from singular vectors has in place of zeros.
+/// Replacement of the zeros in a start from singular vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zeros {
     /// They stay: NNDSVD.
@@ -47,12 +47,13 @@ impl Zeros {
     }
 }
 
-/// Singular vectors that were asked for by name.
-const ACCURATE: Effort = Effort { passes: 6, spare: 10 };
-/// A basis for compressed iterations: a second pass brings the singular vectors closer, but no run to its goal sooner.
-const BASIS: Effort = Effort { passes: 1, spare: 10 };
+/// Singular vectors that the user requested by name.
+const ACCURATE: LowRankParams = LowRankParams { passes: 6, spare: 10 };
+/// A basis for compressed iterations: a second pass improves the singular vectors, but no run reached its target sooner
+/// with it.
+const BASIS: LowRankParams = LowRankParams { passes: 1, spare: 10 };
 /// Singular vectors for a run on sparse data. More columns, which cost as much as an iteration where k is small, save none.
-const CHEAP: Effort = Effort { passes: 1, spare: 5 };
+const CHEAP: LowRankParams = LowRankParams { passes: 1, spare: 5 };
 /// Dense flops that take as long as one flop with a nonzero of sparse data.
 const SPARSE_FLOP: f64 = 4.0;
 /// What compressed iterations may cost, in iterations with the whole data. On dense data that is too small to be sampled `auto`
@@ -60,19 +61,20 @@ const SPARSE_FLOP: f64 = 4.0;
 const BUDGET: f64 = 6.0;
 const LEAST: usize = 5;
 const MOST: usize = 20;
-/// Iterations with the whole data that NNDSVD may cost: it rarely saves more.
+/// Upper limit on the cost of NNDSVD, in iterations with the whole data: it rarely saves more.
 const WORTH: f64 = 5.0;
 /// A sample has so many lines for each component, and at least one of so many of all: more lines of a long matrix can be taken
 /// for the same work beside one iteration.
 const LINES: usize = 20;
 const ONE_OF: usize = 30;
-/// `auto` samples at most one of so many lines: with more the iterations cost what they save.
+/// `auto` samples at most one in this many lines: with more, the iterations cost what they save.
 const AT_MOST_ONE_OF: usize = 4;
 /// Iterations on a sample: what they may cost, in iterations with the whole data, their least number and their greatest.
 const SAMPLE_BUDGET: f64 = 4.0;
 const FEW: usize = 15;
 const MANY: usize = 60;
-/// The share of nonzeros from which on some lines of sparse data, or a low-rank approximation, tell enough of all.
+/// The fraction of nonzeros above which a sample of the lines, or a low-rank approximation, represents sparse data well
+/// enough.
 const DENSE_ENOUGH: f64 = 0.05;
 /// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
 /// number of them: where there are few columns, as in one-hot tables, factors of a sample end in worse local minima.
@@ -84,11 +86,11 @@ fn squares(k: usize) -> f64 {
 }
 
 /// What a compressed iteration computes, in flops.
-fn compressed_flops(effort: Effort, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
+fn compressed_flops(effort: LowRankParams, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
     ((m + n) * k) as f64 * (4.0 * effort.columns(k, (m, n)) as f64 + 2.0 * squares(k))
 }
 
-/// What an exact iteration computes, in flops, with entries that count as much as dense ones.
+/// Flops of an exact iteration, if entries count as much as dense ones.
 fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
     4.0 * entries * k as f64 + 2.0 * ((m + n) * k) as f64 * squares(k)
 }
@@ -103,7 +105,7 @@ fn sample(sizes: &Sizes) -> Sample {
 }
 
 impl Start {
-    /// The start that was asked for, or the one that pays. It depends on sizes and counts alone.
+    /// The requested start, or the one that saves the most work. It depends on sizes and counts only.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
         let dense_enough = entries >= DENSE_ENOUGH * m as f64 * n as f64;
@@ -140,7 +142,7 @@ impl Start {
         }
     }
 
-    /// What all ranks together compute for the start, in flops on dense data.
+    /// Flops of all ranks together for the start, on dense data.
     pub fn flops(self, sizes: &Sizes, sparse: bool) -> f64 {
         let Sizes { m, n, entries, k } = *sizes;
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };

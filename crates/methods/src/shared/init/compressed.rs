@@ -10,7 +10,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use fednmf_linalg::{Block, Order, Real, gram};
 
 use super::low_rank::LowRank;
-use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
+use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, inner, split_into_two_words};
 
 pub const SMALL: MessageTag = MessageTag::new("start: compressed products", Payload::SketchedFactor);
 
@@ -29,7 +29,7 @@ struct Side<T: Real> {
 
 impl<T: Real> Side<T> {
     fn new(basis: Array2<T>, factor: Array2<T>) -> Self {
-        let rhs = Order::Components.zeros(factor.nrows(), factor.ncols());
+        let rhs = Order::ColumnMajor.zeros(factor.nrows(), factor.ncols());
         Side { basis: Block::Dense(basis.into()), new: factor.clone(), factor, rhs }
     }
 }
@@ -83,7 +83,7 @@ pub fn iterate<T: Real>(
     let mut u = Side::new(left, u);
     let mut v = Side::new(right, v);
     let mut momentum = Momentum::default();
-    let zeros = |rows| Order::Components.zeros(rows, k);
+    let zeros = |rows| Order::ColumnMajor.zeros(rows, k);
     let mut of_v = Sums { gram: zeros(k), product: zeros(l), message: Vec::new() };
     let mut of_u = Sums { gram: zeros(k), product: zeros(l), message: Vec::new() };
     for _ in 0..iterations {
@@ -96,7 +96,7 @@ pub fn iterate<T: Real>(
             extrapolate(&mut u.factor, &mut u.new, momentum.beta);
             objective
         });
-        let objective = norm2 + of_u.sum(comm, &u, in_two(objective, norm2));
+        let objective = norm2 + of_u.sum(comm, &u, split_into_two_words(objective, norm2));
         if !momentum.judge(objective) {
             u.factor.assign(&u.new);
             v.factor.assign(&v.new);

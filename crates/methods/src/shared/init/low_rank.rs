@@ -21,16 +21,16 @@ use fednmf_linalg::{Order, ProductKernels, Real, gemm, gram};
 use crate::shared::grid::Grid;
 use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
 
-/// What an approximation takes.
+/// The cost parameters of an approximation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort {
+pub struct LowRankParams {
     /// Passes over the data, of two products each, before the last product.
     pub passes: usize,
     /// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
     pub spare: usize,
 }
 
-impl Effort {
+impl LowRankParams {
     /// l for an m × n matrix.
     pub fn columns(self, k: usize, (m, n): (usize, usize)) -> usize {
         (k + self.spare).min(m).min(n)
@@ -42,7 +42,7 @@ const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Con
 pub const GATHER: MessageTag = MessageTag::new("start: gather", Payload::SharedFactor);
 pub const PRODUCT: MessageTag = MessageTag::new("start: sum of products", Payload::Product);
 
-/// What a start is made from.
+/// The problem that a start is computed for.
 pub struct Task<'a> {
     pub comm: &'a Communicator,
     pub cuts: &'a Cuts,
@@ -73,7 +73,7 @@ pub struct LowRank<T> {
 pub fn approximate<T: Real>(
     task: &Task<'_>,
     mut data: RankData<T>,
-    effort: Effort,
+    effort: LowRankParams,
 ) -> Result<(RankData<T>, LowRank<T>)> {
     let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
     let l = effort.columns(k, shape);
@@ -84,10 +84,10 @@ pub fn approximate<T: Real>(
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };
     let mut cursor = Stream::new(seed, Purpose::StartV, 1).at(short.own_rows.start as u128 * l as u128);
-    // So that two products neither overflow nor underflow.
+    // Scaling, so that two products neither overflow nor underflow.
     let scale = norm2.sqrt().recip();
     for mut row in short.own.rows_mut() {
-        // As good as normal numbers, which take longer than a product with very sparse data.
+        // Uniform numbers serve as well as normal ones, which take longer than a product with very sparse data.
         row.iter_mut().for_each(|x| *x = T::from_f64(scale * (2.0 * cursor.uniform() - 1.0)));
     }
     let mut product = |grid: &mut Grid<T>, for_u: bool| {
@@ -162,7 +162,7 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
 
 /// A B in row order, where both are tall or small.
 pub fn product(a: &CowArray<'_, f64, Ix2>, b: &Array2<f64>) -> Array2<f64> {
-    let mut out = Order::Rows.zeros(a.nrows(), b.ncols());
+    let mut out = Order::RowMajor.zeros(a.nrows(), b.ncols());
     gemm(1.0, &a.view(), &b.view(), 0.0, &mut out.view_mut());
     out
 }

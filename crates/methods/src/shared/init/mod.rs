@@ -54,10 +54,10 @@ impl InitArgs {
         matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed | Init::Sampled)
     }
 
-    /// Refuses `nndsvd` and its like for `method`, which does not start from them.
+    /// Refuses NNDSVD starts for `method`, which does not support them.
     ///
     /// # Errors
-    /// When that was asked for.
+    /// If such a start was requested.
     pub fn refuse_nndsvd(&self, method: &str) -> Result<()> {
         if self.is_computed() {
             let name = self.init.name().unwrap_or_default();
@@ -148,7 +148,7 @@ pub fn on_grid<T: Real>(
         }
         Start::Compressed { effort, iterations } => {
             let (data, low_rank) = low_rank::approximate(task, data, effort)?;
-            let factors = nndsvd::factors(comm, &low_rank, k, small, Order::Components)?;
+            let factors = nndsvd::factors(comm, &low_rank, k, small, Order::ColumnMajor)?;
             let factors = compressed::iterate(comm, low_rank, without_zeros(factors, small), task.norm2, iterations);
             let factors = if positive { without_zeros(factors, small) } else { factors };
             let in_order = |x: Array2<T>| {

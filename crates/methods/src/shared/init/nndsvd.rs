@@ -42,7 +42,7 @@ pub fn factors<T: Real>(
     Ok(parts(comm, &vectors, &singular, fill, order))
 }
 
-/// The nonnegative parts that are kept, scaled.
+/// The selected nonnegative parts, scaled.
 fn parts<T: Real>(
     comm: &Communicator,
     vectors: &[Array2<f64>; 2],
@@ -78,8 +78,8 @@ fn parts<T: Real>(
     })
 }
 
-/// What is kept of a pair of singular vectors: what is positive after multiplication by `scales`, the left and the right
-/// one, and all other entries are `least`.
+/// The selected part of a pair of singular vectors: the entries that are positive after multiplication by `scales`
+/// (left, right); all others become `least`.
 struct Kept {
     scales: [f64; 2],
     least: f64,

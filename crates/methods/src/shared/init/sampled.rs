@@ -16,7 +16,7 @@ use fednmf_linalg::{Real, gram};
 
 use super::low_rank::{GATHER, GRAM, PRODUCT, Task};
 use super::uniform;
-use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, in_two, inner};
+use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, inner, split_into_two_words};
 use crate::shared::grid::{Grid, GridSide};
 use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
 use crate::shared::sizes::Sizes;
@@ -141,7 +141,7 @@ fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2],
             extrapolate(u, &mut new_u, momentum.beta);
             gram(&u.view(), &mut of_u.view_mut());
             message[..k * k].copy_from_slice(of_u.as_slice().expect("made contiguous"));
-            message[k * k..].copy_from_slice(&in_two(objective, norm2));
+            message[k * k..].copy_from_slice(&split_into_two_words(objective, norm2));
         });
         comm.sum(GRAM, &mut message);
         let objective = norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
@@ -161,7 +161,7 @@ fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2],
         }
         last = objective;
     }
-    // As the last updates left them.
+    // The factors after their last updates.
     grid.u.own.assign(&new_u);
     grid.v.own.assign(&new_v);
 }

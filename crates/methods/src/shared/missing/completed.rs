@@ -16,7 +16,7 @@ use super::lists::{Listed, Lists, each, kept};
 use super::sampled::{self, copy};
 
 /// The missing entries of a block, by rows and by columns.
-pub struct Gaps<T: Real> {
+pub struct MissingEntries<T: Real> {
     listed: Listed,
     rows: Lists<T>,
     columns: Lists<T>,
@@ -32,7 +32,7 @@ pub enum Side {
     Columns,
 }
 
-impl<T: Real> Gaps<T> {
+impl<T: Real> MissingEntries<T> {
     /// The block (rows × n) with zeros in the place of what is missing, NaN or with `only_stored` every zero, and where that
     /// is; for factors with k columns.
     pub fn take(block: Block<T>, only_stored: bool, k: usize) -> (Block<T>, Self) {
@@ -48,15 +48,15 @@ impl<T: Real> Gaps<T> {
         }
         let block = if only_stored { block } else { kept(block, |_, _, x| !x.is_nan()) };
         let turned = places.iter().map(|&(a, b)| (b, a)).collect();
-        let listed = if only_stored { Listed::Present } else { Listed::Absent };
+        let listed = if only_stored { Listed::Observed } else { Listed::Missing };
         let zeros = |rows: usize| vec![T::zero(); rows * k];
         let length = rows.max(n);
         let (rows, columns) = (Lists::of_places(rows, places), Lists::of_places(n, turned));
-        (block, Gaps { listed, rows, columns, x: zeros(length), y: zeros(length) })
+        (block, MissingEntries { listed, rows, columns, x: zeros(length), y: zeros(length) })
     }
 
-    /// As [`Gaps::complete`], for a sketch that picks rows of Y without repetition: `picked` has their numbers, ascending, and
-    /// their rows of B, and `g` is BᵀB.
+    /// As [`MissingEntries::complete`], for a sketch that selects rows of Y without repetition: `picked` contains their indices,
+    /// ascending, and their rows of B; `g` is BᵀB.
     pub fn complete_sample(
         &mut self,
         side: Side,
@@ -89,7 +89,7 @@ impl<T: Real> Gaps<T> {
             for (a, mut rhs) in rhs.rows_mut().into_iter().enumerate() {
                 let number = first + a;
                 let x = &x[number * k..(number + 1) * k];
-                if listed == Listed::Present {
+                if listed == Listed::Observed {
                     rhs.iter_mut().zip(g.rows()).for_each(|(rhs, g)| {
                         *rhs += g.iter().zip(x).fold(T::zero(), |sum, (&g, &x)| sum + g * x);
                     });
@@ -97,7 +97,7 @@ impl<T: Real> Gaps<T> {
                 for &b in lists.row(number).0 {
                     let y = &y[b as usize * k..(b as usize + 1) * k];
                     let fit = x.iter().zip(y).fold(T::zero(), |sum, (&x, &y)| sum + x * y);
-                    let fit = if listed == Listed::Present { -fit } else { fit };
+                    let fit = if listed == Listed::Observed { -fit } else { fit };
                     rhs.iter_mut().zip(y).for_each(|(rhs, &y)| *rhs += fit * y);
                 }
             }
@@ -113,8 +113,8 @@ impl<T: Real> Gaps<T> {
                 listed += (m - fit).powi(2);
             };
             match self.listed {
-                Listed::Absent => self.rows.row(a).0.iter().for_each(|&b| fit(b, 0.0)),
-                Listed::Present => each(block, a, |b, m| {
+                Listed::Missing => self.rows.row(a).0.iter().for_each(|&b| fit(b, 0.0)),
+                Listed::Observed => each(block, a, |b, m| {
                     if m != T::zero() {
                         fit(b, m.as_f64());
                     }
@@ -122,20 +122,20 @@ impl<T: Real> Gaps<T> {
             }
         }
         match self.listed {
-            Listed::Present => listed,
-            Listed::Absent => (block.residual2(u, v) - listed).max(0.0),
+            Listed::Observed => listed,
+            Listed::Missing => (block.residual2(u, v) - listed).max(0.0),
         }
     }
 
     /// The number of observed entries of a block of this shape.
     pub fn observed(&self, (rows, n): (usize, usize)) -> usize {
         match self.listed {
-            Listed::Present => self.rows.len(),
-            Listed::Absent => rows * n - self.rows.len(),
+            Listed::Observed => self.rows.len(),
+            Listed::Missing => rows * n - self.rows.len(),
         }
     }
 
-    /// Zeros the rows of a factor of which nothing is observed, where a row of the data, or a column, has n entries.
+    /// Zeros the rows of a factor that have no observed entry; a row of the data (or a column) has n entries.
     pub fn clear_unobserved(&self, side: Side, x: &mut Array2<T>, n: usize) {
         let lists = if side == Side::Rows { &self.rows } else { &self.columns };
         lists.clear_unobserved(self.listed, n, x);
@@ -158,7 +158,7 @@ impl<T: Real> Gaps<T> {
         gram(y, &mut all.view_mut());
         let mut g = Array2::<T>::zeros((k, k));
         for a in 0..x.nrows() {
-            let sign = if self.listed == Listed::Present {
+            let sign = if self.listed == Listed::Observed {
                 g.fill(T::zero());
                 T::one()
             } else {
@@ -209,7 +209,7 @@ mod tests {
             (Block::Dense(zeros.clone().into()), true),
             (Block::Sparse(sparse), true),
         ] {
-            let (block, mut gaps) = Gaps::take(block, only_stored, 2);
+            let (block, mut gaps) = MissingEntries::take(block, only_stored, 2);
             let (mut of_u, mut of_v) = (zeros.dot(&v), zeros.t().dot(&u));
             gaps.complete(Side::Rows, &u.view(), &v.view(), &v.t().dot(&v).view(), &mut of_u);
             gaps.complete(Side::Columns, &v.view(), &u.view(), &u.t().dot(&u).view(), &mut of_v);
@@ -227,8 +227,8 @@ mod tests {
         let mut m = u.dot(&v.t());
         ndarray::Zip::from(&mut m).and(&mask).for_each(|m, &x| *m = if x.is_nan() { x } else { *m });
         m.row_mut(6).fill(f64::NAN);
-        let (block, gaps) = Gaps::take(Block::Dense(m.into()), false, 2);
-        let mut rhs = Order::Rows.zeros(7, 2);
+        let (block, gaps) = MissingEntries::take(Block::Dense(m.into()), false, 2);
+        let mut rhs = Order::RowMajor.zeros(7, 2);
         for a in 0..7 {
             block.for_each_nonzero(a, |j, x| rhs.row_mut(a).scaled_add(x, &v.row(j)));
         }

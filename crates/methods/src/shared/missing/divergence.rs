@@ -13,10 +13,10 @@ use fednmf_linalg::{Block, PerThread, Real, over_rows};
 use super::lists::{Listed, Lists};
 use super::step::UpdateKind;
 
-/// A difference of two sums is rounding alone up to this share of them.
+/// Up to this fraction of the operands, a difference of two sums is only rounding.
 const LOST: f64 = 64.0 * f64::EPSILON;
 
-/// The rows of a block, zero where an entry does not count, and the list of those that count or do not.
+/// The rows of a block, with zeros for excluded entries, and the list of included or of excluded entries.
 #[derive(Clone, Copy)]
 pub struct Rows<'a, T: Real> {
     pub block: &'a Block<T>,
@@ -35,7 +35,7 @@ impl<T: Real> Rows<'_, T> {
         for &j in index {
             sums.iter_mut().zip(y(j as usize)).for_each(|(sum, y)| *sum += y.as_f64());
         }
-        if self.listed == Listed::Absent {
+        if self.listed == Listed::Missing {
             for (sum, &total) in sums.iter_mut().zip(totals) {
                 let rest = total - *sum;
                 *sum = if rest > LOST * total { rest } else { 0.0 };
@@ -43,14 +43,14 @@ impl<T: Real> Rows<'_, T> {
         }
     }
 
-    /// Whether no entry of a row counts.
+    /// Whether a row has no observed entry.
     fn is_unobserved(self, number: usize) -> bool {
-        let nothing = if self.listed == Listed::Present { 0 } else { self.block.shape().1 };
+        let nothing = if self.listed == Listed::Observed { 0 } else { self.block.shape().1 };
         self.lists.row(number).0.len() == nothing
     }
 }
 
-/// What the update of rows needs, made once.
+/// Work arrays for the update of rows, allocated once.
 pub struct DivergenceStep {
     threads: PerThread<OneThread>,
     totals: Vec<f64>,

@@ -1,17 +1,17 @@
-//! Which entries count: for each row of one side of the data, those that are observed, or those that are not.
+//! Lists of entries for each row of one side of the data: the observed ones, or the missing ones.
 
 use ndarray::{Array2, ArrayView2};
 
 use fednmf_linalg::random::{Purpose, Stream, mix};
 use fednmf_linalg::{Block, Csr, Real};
 
-/// What the list of a row has.
+/// What the list of a row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// The observed entries.
-    Present,
+    Observed,
     /// The missing ones.
-    Absent,
+    Missing,
 }
 
 /// Columns of each row, and the entries there where they are wanted.
@@ -102,10 +102,10 @@ impl<T: Real> Lists<T> {
         Lists { starts, index, values }
     }
 
-    /// Zeros the rows of a factor of which nothing is observed, where a row of the data has n entries: nothing would ever
-    /// change their start. Returns their number.
+    /// Zeros the rows of a factor that have no observed entry, because no update would change their start; a row of the
+    /// data has n entries. Returns the number of such rows.
     pub fn clear_unobserved(&self, listed: Listed, n: usize, factor: &mut Array2<T>) -> f64 {
-        let nothing = if listed == Listed::Present { 0 } else { n };
+        let nothing = if listed == Listed::Observed { 0 } else { n };
         let mut cleared = 0.0;
         for (a, mut row) in factor.rows_mut().into_iter().enumerate() {
             if self.row(a).0.len() == nothing {
@@ -127,9 +127,9 @@ impl<T: Real> Lists<T> {
             }
         }
         match listed {
-            Listed::Present => sum,
-            // Where an entry is missing the block has a zero, and what the factors say there is no error.
-            Listed::Absent => (block.residual2(x, y) - sum).max(0.0),
+            Listed::Observed => sum,
+            // A missing entry is zero in the block, so the term of the fit there is subtracted.
+            Listed::Missing => (block.residual2(x, y) - sum).max(0.0),
         }
     }
 }
@@ -199,12 +199,13 @@ pub fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool)
     held
 }
 
-/// The entries that are held out, a function of the seed and the place alone.
+/// The held-out entries, a function of seed and position only.
 #[derive(Debug, Clone, Copy)]
 pub struct Holdout {
     seed: u64,
     share: f64,
-    /// Whether zeros are too many to be gone through: [`Holdout::columns`] draws then, otherwise [`Holdout::takes`].
+    /// Whether there are too many zeros to visit: then [`Holdout::columns`] draws the entries, otherwise
+    /// [`Holdout::takes`] tests each.
     drawn: bool,
 }
 
@@ -212,7 +213,7 @@ impl Holdout {
     /// The entries that `--holdout share` takes of an m × n matrix with that many nonzeros.
     pub fn new(seed: u64, share: f64, of: Counted) -> Self {
         let drawn = of.sparse && !of.only_stored;
-        // Held-out zeros cost like nonzeros: no more of them than there are of those.
+        // Held-out zeros cost as much as nonzeros, so there are at most as many.
         let most = if drawn { of.nonzeros as f64 / (of.shape.0 as f64 * of.shape.1 as f64) } else { 1.0 };
         Holdout { seed, share: share.min(most), drawn }
     }

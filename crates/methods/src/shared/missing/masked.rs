@@ -25,7 +25,7 @@ use crate::shared::init;
 use crate::shared::regularization::{Penalties, RegularizationArgs};
 use crate::{Algorithm, Measures, Problem};
 
-/// One factor on one rank, with the data that its update needs.
+/// One factor on one rank, with the data for its update.
 struct MissingSide<T: Real> {
     /// Own rows × N, zero where missing.
     block: Block<T>,
@@ -46,7 +46,7 @@ struct Masked<T: Real> {
     u: MissingSide<T>,
     v: MissingSide<T>,
     gram: Array2<T>,
-    /// The other factor in the order that a dense product wants.
+    /// The other factor in the memory order of dense products.
     operand: Array2<T>,
     space: PerThread<Workspace<T>>,
     /// For the updates of the divergence.
@@ -76,7 +76,7 @@ pub fn build<T: Real>(
     let scale = separated.scale((m, n), k);
     let Separated { listed, rows: (rows, of_u), cols: (cols, of_v), tally } = separated;
 
-    let products = listed == Listed::Absent && !kind.is_divergence();
+    let products = listed == Listed::Missing && !kind.is_divergence();
     let longest = of_u.longest().max(of_v.longest());
     let build = |mut block: Block<T>, lists: Lists<T>, first: usize, total: usize, cuts: &[std::ops::Range<usize>]| {
         if products {
@@ -85,8 +85,8 @@ pub fn build<T: Real>(
         let own = block.shape().0;
         let used = if products { own } else { 0 };
         Ok::<_, Error>(MissingSide {
-            own: Order::Rows.zeros(own, k),
-            whole: Order::Rows.zeros(total, k),
+            own: Order::RowMajor.zeros(own, k),
+            whole: Order::RowMajor.zeros(total, k),
             rhs: block.order().zeros(used, k),
             parts: Parts::new(cuts, k),
             block,
@@ -110,7 +110,7 @@ pub fn build<T: Real>(
     let mut unobserved =
         [u.lists.clear_unobserved(listed, n, &mut u.own), v.lists.clear_unobserved(listed, m, &mut v.own)];
     comm.sum(STATISTICS, &mut unobserved);
-    let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::Rows.zeros(0, k) };
+    let operand = if products { u.block.order().zeros(m.max(n), k) } else { Order::RowMajor.zeros(0, k) };
     let space = PerThread::new(Workspace::new(if kind.is_divergence() { 0 } else { longest }, k));
     Ok(Box::new(Masked {
         comm,
@@ -139,12 +139,12 @@ fn half<T: Real>(
     (g, operand, space): (&mut Array2<T>, &mut Array2<T>, &PerThread<Workspace<T>>),
 ) {
     whole(comm, y, gather);
-    if listed == Listed::Absent {
+    if listed == Listed::Missing {
         comm.work("Gram", || gram(&y.own.view(), &mut g.view_mut()));
         comm.sum(gram_parcel, g.as_slice_mut().expect("made contiguous"));
         let phase = if gather == GATHER_V { "product M V" } else { "product M'U" };
         comm.work(phase, || {
-            if x.block.order() == Order::Rows {
+            if x.block.order() == Order::RowMajor {
                 x.block.mul(&y.whole.view(), &mut x.rhs.view_mut());
             } else {
                 let mut turned = operand.slice_mut(ndarray::s![..y.whole.nrows(), ..]);
@@ -160,7 +160,7 @@ fn half<T: Real>(
             space.with(|space| {
                 for (a, mut row) in rows.rows_mut().into_iter().enumerate() {
                     let number = first + a;
-                    let rhs = if listed == Listed::Absent { all_rhs.row(number) } else { none };
+                    let rhs = if listed == Listed::Missing { all_rhs.row(number) } else { none };
                     Row { listed, lists, number, y, gram, rhs, penalty }.update(kind, &mut row, space);
                 }
             });

@@ -23,20 +23,20 @@ use crate::description::MessageSpec;
 use crate::parameters;
 use crate::parameters::Missing;
 
-pub use completed::{Gaps, Side};
+pub use completed::{MissingEntries, Side};
 pub use lists::{Counted, Holdout, Listed};
 pub use masked::build;
-pub use observed::{Fit, Observed, held_places};
-pub use sampled::SampledGaps;
+pub use observed::{Fit, Observed, held_out_positions};
+pub use sampled::SampledMissing;
 pub use separated::{Separated, Tally};
 pub use step::UpdateKind;
 
 const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
 
-/// What leaves a rank beside what the exact methods send.
+/// Messages in addition to those of the exact methods.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
 
-/// The decision that counts the entries that are held out.
+/// The decision with the number of held-out entries.
 pub const HELD_OUT: &str = "heldout_entries";
 /// The decisions that count rows and columns without an observed entry.
 pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
@@ -57,7 +57,7 @@ pub struct MissingArgs {
 }
 
 impl MissingArgs {
-    /// Whether some entries do not count.
+    /// Whether some entries are excluded.
     pub fn any(&self) -> bool {
         self.missing != Missing::None || self.holdout > 0.0
     }
@@ -87,11 +87,11 @@ pub enum PartyMissing {
 impl PartyMissing {
     /// A party's block with zeros where an entry is missing, and where that is, for factors with k columns; `None` if all
     /// entries count.
-    pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<Gaps<T>>>) {
+    pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<MissingEntries<T>>>) {
         if self == PartyMissing::None {
             return (block, None);
         }
-        let (block, gaps) = Gaps::take(block, self == PartyMissing::ZeroUnobserved, k);
+        let (block, gaps) = MissingEntries::take(block, self == PartyMissing::ZeroUnobserved, k);
         (block, Some(Private::new(gaps)))
     }
 }

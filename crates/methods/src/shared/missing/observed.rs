@@ -15,7 +15,7 @@ pub struct Observed<T: Real> {
     /// The missing entries; with `only_stored` the observed ones.
     lists: Lists<T>,
     only_stored: bool,
-    /// What the data has where an entry is marked or held out: row, column, entry.
+    /// The data at marked or held-out positions: row, column, entry.
     held: Vec<(u32, u32, T)>,
 }
 
@@ -36,7 +36,7 @@ pub struct Fit {
 
 /// The places of a block that a run held out: `row` and `column` are the positions in the matrix of the run of a row and a
 /// column of the block, `place` is the column of the block at a position.
-pub fn held_places<T: Real>(
+pub fn held_out_positions<T: Real>(
     block: &Block<T>,
     holdout: Holdout,
     row: impl Fn(usize) -> usize,
@@ -121,7 +121,7 @@ impl<T: Real> Observed<T> {
     }
 
     fn rows(&self) -> Rows<'_, T> {
-        let listed = if self.only_stored { Listed::Present } else { Listed::Absent };
+        let listed = if self.only_stored { Listed::Observed } else { Listed::Missing };
         Rows { block: &self.block, lists: &self.lists, listed }
     }
 }

@@ -11,7 +11,7 @@ use fednmf_linalg::{Block, Real, over_rows};
 use super::lists::{Listed, Lists};
 
 /// The missing entries of a block (N × the rows of X) by the rows that a sketch picks.
-pub struct SampledGaps<T: Real> {
+pub struct SampledMissing<T: Real> {
     listed: Listed,
     lists: Lists<T>,
     /// Both operands of a completion in row order.
@@ -19,7 +19,7 @@ pub struct SampledGaps<T: Real> {
     b: Vec<T>,
 }
 
-/// See [`SampledGaps::complete`]; both operands are copied into `space`, which has room for them.
+/// See [`SampledMissing::complete`]; both operands are copied into `space`, which has room for them.
 pub(super) fn complete<T: Real>(
     (listed, lists): (Listed, &Lists<T>),
     x: &ArrayView2<'_, T>,
@@ -35,7 +35,7 @@ pub(super) fn complete<T: Real>(
     let (x, b) = (&*x_space, &*b_space);
     over_rows(&mut rhs.view_mut(), &|first, mut rhs| {
         let end = first + rhs.nrows();
-        if listed == Listed::Present {
+        if listed == Listed::Observed {
             for (mut rhs, x) in rhs.rows_mut().into_iter().zip(x[first * k..].chunks_exact(k)) {
                 rhs.iter_mut().zip(g.rows()).for_each(|(rhs, g)| {
                     *rhs += g.iter().zip(x).fold(T::zero(), |sum, (&g, &x)| sum + g * x);
@@ -50,7 +50,7 @@ pub(super) fn complete<T: Real>(
                 let a = a as usize;
                 let x = &x[a * k..(a + 1) * k];
                 let fit = x.iter().zip(b).fold(T::zero(), |sum, (&x, &b)| sum + x * b);
-                let fit = if listed == Listed::Present { -fit } else { fit };
+                let fit = if listed == Listed::Observed { -fit } else { fit };
                 rhs.row_mut(a - first).iter_mut().zip(b).for_each(|(rhs, &b)| *rhs += fit * b);
             }
         }
@@ -62,11 +62,11 @@ pub(super) fn copy<T: Copy>(from: &ArrayView2<'_, T>, to: &mut [T]) {
     from.rows().into_iter().flatten().zip(to).for_each(|(from, to)| *to = *from);
 }
 
-impl<T: Real> SampledGaps<T> {
+impl<T: Real> SampledMissing<T> {
     /// Of the lists of the rows of X, of a matrix with N columns, for sketches that pick at most `picked` of these.
     pub fn new(listed: Listed, of_x: &Lists<T>, (rows, n): (usize, usize), picked: usize, k: usize) -> Self {
         let zeros = |rows: usize| vec![T::zero(); rows * k];
-        SampledGaps { listed, lists: of_x.transposed(n), x: zeros(rows), b: zeros(picked) }
+        SampledMissing { listed, lists: of_x.transposed(n), x: zeros(rows), b: zeros(picked) }
     }
 
     /// Adds to the right-hand side of X what the missing entries of the completed rows add to it that a sketch picked: `picked`
@@ -118,7 +118,7 @@ mod tests {
 
     /// Lists of the observed entries, or of the missing ones.
     fn lists(m: &Array2<f64>, listed: Listed) -> Lists<f64> {
-        let wanted = |x: f64| x.is_nan() == (listed == Listed::Absent);
+        let wanted = |x: f64| x.is_nan() == (listed == Listed::Missing);
         let places = m.indexed_iter().filter(|(_, x)| wanted(**x)).map(|((a, b), _)| (a as u32, b as u32));
         Lists::of_places(m.nrows(), places.collect())
     }
@@ -132,18 +132,18 @@ mod tests {
             let zeros = m.mapv(|x| if x.is_nan() { 0.0 } else { x });
             let completed =
                 ndarray::Zip::from(&m).and(&x.dot(&y.t())).map_collect(|&m, &f| if m.is_nan() { f } else { m });
-            for listed in [Listed::Absent, Listed::Present] {
-                let mut gaps = SampledGaps::new(listed, &lists(&m, listed), (60, 90), 90, k);
+            for listed in [Listed::Missing, Listed::Observed] {
+                let mut gaps = SampledMissing::new(listed, &lists(&m, listed), (60, 90), 90, k);
                 for t in 0..5 {
-                    let mut sampler = sketch::make::<f64>(SketchKind::Subsample, 90, 20, k, Order::Rows);
+                    let mut sampler = sketch::make::<f64>(SketchKind::Subsample, 90, 20, k, Order::RowMajor);
                     sampler.draw(&sketch::stream(7, true, t));
                     let mut b = Array2::zeros((20, k));
                     sampler.sketch_rows(0, &y.view(), &mut b.view_mut());
                     let mut expected = Array2::zeros((60, k));
                     let turned = Block::Dense(completed.t().as_standard_layout().into_owned().into());
-                    let mut by_components = Order::Components.zeros(20, k);
+                    let mut by_components = Order::ColumnMajor.zeros(20, k);
                     by_components.assign(&b);
-                    let mut product = Order::Components.zeros(60, k);
+                    let mut product = Order::ColumnMajor.zeros(60, k);
                     sampler.product(&turned, &by_components.view(), &mut product.view_mut());
                     expected.assign(&product);
                     let mut rhs = Array2::zeros((60, k));
@@ -173,9 +173,9 @@ mod tests {
         let whole = residual.dot(&y);
         let zeros = m.mapv(|x| if x.is_nan() { 0.0 } else { x });
         let norms = zeros.columns().into_iter().map(|c| c.dot(&c).sqrt()).collect();
-        let mut gaps = SampledGaps::new(Listed::Absent, &lists(&m, Listed::Absent), (60, 90), d, k);
+        let mut gaps = SampledMissing::new(Listed::Missing, &lists(&m, Listed::Missing), (60, 90), d, k);
         let mut sampler = WeightedSampler::new(90, d, 0..90, norms, [5.0, 1.0]);
-        let mut plain = sketch::make::<f64>(SketchKind::Subsample, 90, d, k, Order::Rows);
+        let mut plain = sketch::make::<f64>(SketchKind::Subsample, 90, d, k, Order::RowMajor);
         for weighted in [true, false] {
             let (mut sum, mut squares) = (Array2::<f64>::zeros((60, k)), Array2::<f64>::zeros((60, k)));
             for t in 0..rounds {

@@ -1,4 +1,4 @@
-//! A matrix that all ranks may see without the entries that do not count: those of `--missing`, and the held-out ones.
+//! A matrix that all ranks may see, without its excluded entries: those of `--missing` and the held-out ones.
 
 use ndarray::ArrayView2;
 
@@ -15,7 +15,7 @@ use crate::metrics;
 use crate::parameters::Missing;
 use crate::shared::init;
 
-/// The data of a rank, with what counts of them.
+/// The data of a rank, with the lists of its observed or missing entries.
 pub struct Separated<T: Real> {
     /// What the lists have.
     pub listed: Listed,
@@ -105,22 +105,23 @@ impl<T: Real> Separated<T> {
             ))
             .on_all_ranks());
         }
-        // A list of what is observed costs about twice as much for an entry as one of what is missing, and saves the product.
+        // A list of observed entries costs about twice as much per entry as one of missing entries, but saves the
+        // product.
         let few = !sparse && total[0] > 2.0 / 3.0 * (m as f64 * n as f64);
-        let listed = if only_stored || few { Listed::Present } else { Listed::Absent };
+        let listed = if only_stored || few { Listed::Observed } else { Listed::Missing };
         let finish = |block: Block<T>, absent: Lists<T>| {
-            let lists = if listed == Listed::Present { Lists::of_block(&block, &absent) } else { absent };
-            let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Present);
+            let lists = if listed == Listed::Observed { Lists::of_block(&block, &absent) } else { absent };
+            let gone = |a: usize, b: u32| lists.row(a).0.binary_search(&b).is_ok() != (listed == Listed::Observed);
             (kept(block, |a, b, _| !gone(a, b)), lists)
         };
         let rows = finish(rows, absent_in_rows);
         let cols = finish(cols, absent_in_cols);
 
         let (block, lists) = &rows;
-        let mut sums = [0.0, block.norm2(), if listed == Listed::Present { lists.len() as f64 } else { 0.0 }];
+        let mut sums = [0.0, block.norm2(), if listed == Listed::Observed { lists.len() as f64 } else { 0.0 }];
         (0..block.shape().0).for_each(|a| each(block, a, |_, x| sums[0] += x.as_f64()));
         comm.sum(STATISTICS, &mut sums);
-        let observed = if listed == Listed::Present { sums[2] } else { m as f64 * n as f64 - total[0] };
+        let observed = if listed == Listed::Observed { sums[2] } else { m as f64 * n as f64 - total[0] };
         let tally = Tally { sum: sums[0], norm2: sums[1], observed, held: total[1], places: held };
         if tally.norm2 <= 0.0 || observed <= 0.0 {
             return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
@@ -167,9 +168,10 @@ impl<T: Real> Tally<T> {
         Some(("heldout_rmse", (off[0] / self.held).sqrt()))
     }
 
-    /// What a trace tells of missing entries; `unobserved` are the numbers of rows and columns without an observed one.
+    /// The decisions about missing entries for the trace; `unobserved` are the numbers of rows and columns without an
+    /// observed one.
     pub fn decisions(&self, listed: Listed, unobserved: [f64; 2]) -> Vec<(&'static str, serde_json::Value)> {
-        let listed = if listed == Listed::Present { "observed" } else { "missing" };
+        let listed = if listed == Listed::Observed { "observed" } else { "missing" };
         vec![
             ("listed", listed.into()),
             ("observed_entries", self.observed.into()),

@@ -1,4 +1,4 @@
-//! The update of one row of a factor when some entries of its row of the data do not count.
+//! The update of one row of a factor if some entries of its row of the data are missing.
 //!
 //! With Ω the observed entries of the row, x its row of the factor and y_j the rows of the other one, HALS needs for each
 //! component l the sums Σ_Ω (m_j − x·y_j) y_jl and Σ_Ω y_jl², and a multiplicative update Σ_Ω m_j y_jl and
@@ -12,10 +12,10 @@ use fednmf_linalg::{Real, gram};
 
 use crate::shared::missing::lists::{Listed, Lists};
 
-/// Which method's step.
+/// The method that takes the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateKind {
-    /// Coordinate descent, so often over all components.
+    /// Coordinate descent with this number of passes over all components.
     Hals { passes: usize },
     /// The exact solution, by block principal pivoting.
     Bpp,
@@ -42,7 +42,7 @@ impl UpdateKind {
     }
 }
 
-/// A difference of two sums is rounding alone up to so many units in their last place.
+/// Up to this number of units in the last place, a difference of two sums is only rounding.
 const LOST: f64 = 64.0;
 
 /// Memory for one row, made once.
@@ -82,7 +82,7 @@ pub struct Row<'a, T: Real> {
     pub number: usize,
     /// The other factor, all rows, in row order.
     pub y: &'a Array2<T>,
-    /// For [`Listed::Absent`]: its Gram matrix, and the product of the data (zero where missing) with it.
+    /// For [`Listed::Missing`]: its Gram matrix, and the product of the data (zero where missing) with it.
     pub gram: &'a Array2<T>,
     pub rhs: ArrayView1<'a, T>,
     /// On the factor that is updated.
@@ -113,7 +113,7 @@ impl<T: Real> Row<'_, T> {
             }
         }
         let part = |l: usize| l * length..(l + 1) * length;
-        let present = self.listed == Listed::Present;
+        let present = self.listed == Listed::Observed;
         let lost = T::from_f64(LOST) * T::epsilon();
         let (l1, l2) = self.penalty.weights::<T>();
         let penalized = !self.penalty.is_none();
@@ -135,7 +135,7 @@ impl<T: Real> Row<'_, T> {
                         let all = (0..k).fold(self.rhs[l], |sum, q| sum - self.gram[[l, q]] * x[q]);
                         (all + dot(e, &z[part(l)]), own - squares[l])
                     };
-                    // Nothing observed tells of the component.
+                    // The observed entries do not determine the component.
                     let nothing = curve <= T::zero() || (!present && curve <= lost * own);
                     if nothing && !penalized {
                         continue;
@@ -161,7 +161,8 @@ impl<T: Real> Row<'_, T> {
                         observed.row_mut(l).zip_mut_with(&self.gram.row(l), |listed, &all| *listed = all - *listed);
                     }
                 }
-                // A component of which nothing observed tells has an equation of its own, at the scale of the others.
+                // A component that the observed entries do not determine gets an equation of its own, at the scale of
+                // the others.
                 let scale = observed.diag().iter().fold(T::zero(), |most, &x| most.max(x));
                 for l in 0..k {
                     let curve = observed[[l, l]];

@@ -32,7 +32,9 @@ use fednmf_privacy::{Declared, DeclaredMut};
 
 use self::real_clock::{Live, TURNS};
 use self::schedule::{Schedule, replay};
-use super::{FORMS, Facts, PAPER, Refitted, entries, entries_mut, fit, parties, pieces, relative_error, start_u};
+use super::{
+    FORMS, PAPER, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, pieces, relative_error, start_u,
+};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
 use crate::method::{Groups, Method};
@@ -206,13 +208,13 @@ const SERVER: usize = 0;
 
 struct Asyn<T: Real> {
     comm: PartyCommunicator,
-    /// All ranks, or those that are left.
+    /// All ranks, or the survivors after a loss.
     survivors: PartyCommunicator,
-    who: Parties,
+    parties: Parties,
     /// By rank: whether it hosts a party with data.
     busy: Vec<bool>,
     party_sum: PartySum,
-    facts: Facts,
+    public: PublicInfo,
     draws: Draws,
     step: SketchedStep,
     local_iters: usize,
@@ -222,11 +224,11 @@ struct Asyn<T: Real> {
     schedule: Option<Schedule>,
     /// The state of a run whose order is not.
     live: Option<Live>,
-    /// The parties whose turns were merged so far, on rank 0; `None` if nobody asks for them.
+    /// The parties whose turns have been merged, on rank 0; `None` if the order is not needed.
     order: Option<Vec<usize>>,
     members: Vec<LocalParty<T>>,
     scratch: Scratch<T>,
-    /// The server's U; elsewhere what the last evaluation showed.
+    /// The server's U; on other ranks, the copy received at the last evaluation.
     u: Array2<T>,
     /// Whether every rank has the server's U.
     shown: bool,
@@ -241,12 +243,12 @@ fn build<T: Real>(
     sketch: Option<&SketchArgs>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties: who, comm, carry_on, .. } = problem;
+    let Problem { data, k, seed, kernel, parties, comm, continue_on_loss, .. } = problem;
     let comm = PartyCommunicator::new(comm);
-    let facts = Facts::of(&data, k, Some(&args.local.regularization));
-    let u = start_u(&facts, seed);
-    let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &facts)?;
-    let (m, n) = (facts.m as f64, facts.n as f64);
+    let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
+    let u = start_u(&public, seed);
+    let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &public)?;
+    let (m, n) = (public.m as f64, public.n as f64);
     // Multiplications of a step: two products with the data, two Gram matrices and two sweeps.
     let density = if data.header.sparse { data.statistics.nonzeros as f64 / (m * n) } else { 1.0 };
     let cost = data.cuts.cols.iter().map(|cols| {
@@ -255,46 +257,46 @@ fn build<T: Real>(
         let step = m * (columns + seen) * density + 2.0 * (m + columns) * k as f64;
         (columns > 0.0).then_some((step * k as f64) as u64 + 1)
     });
-    let busy = |rank: usize| who.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
-    let busy = (0..who.ranks).map(busy).collect();
+    let busy = |rank: usize| parties.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
+    let busy = (0..parties.ranks).map(busy).collect();
     let cost = cost.collect();
     let ClockArgs { clock, record_order, replay: recorded, party_timeout } = &args.clock;
     let real = *clock == Clock::Real;
     let replay = match recorded.as_ref() {
-        Some(path) => Some(replay(&comm, path, who)?),
+        Some(path) => Some(replay(&comm, path, parties)?),
         None => None,
     };
     let kept = real || replay.is_some() || record_order.as_ref().is_some();
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
-    let mine = parties(data, &facts, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, parties.hosted(comm.rank()))?;
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
-    let member = |party| LocalParty::new(party, &u, &facts, own);
+    let member = |party| LocalParty::new(party, &u, &public, own);
     Ok(Box::new(Asyn {
-        party_sum: PartySum::plain(&comm, who),
-        draws: Draws { seed, parties: who.count },
+        party_sum: PartySum::plain(&comm, parties),
+        draws: Draws { seed, parties: parties.count },
         step: SketchedStep::new(&args.local.step),
         local_iters: args.local.local_iters,
         v_first: args.local.order == UpdateOrder::VFirst,
-        rho: args.rho.given().unwrap_or(who.count as f64),
+        rho: args.rho.given().unwrap_or(parties.count as f64),
         schedule,
-        live: real.then(|| Live::new(*party_timeout, carry_on, who, comm.rank())),
+        live: real.then(|| Live::new(*party_timeout, continue_on_loss, parties, comm.rank())),
         order: kept.then(Vec::new),
         busy,
         members: mine.into_iter().map(member).collect(),
-        scratch: Scratch::new(&facts),
+        scratch: Scratch::new(&public),
         sent: entries(&u).to_vec(),
         u,
         shown: true,
         refitted: Refitted::default(),
         iteration: 0,
-        facts,
-        who,
+        public,
+        parties,
         survivors: comm.clone(),
         comm,
     }))
 }
 
-/// What a checkpoint keeps of the merges.
+/// The state of the merges in a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct MergeHistory {
     /// The parties in the order of their merges.
@@ -308,18 +310,18 @@ struct TurnState {
     steps: usize,
 }
 
-/// Books a transfer between the server and a party on its own rank, which needs no message.
-fn book_own<T: Real>(comm: &PartyCommunicator, tag: MessageTag, elements: &[T]) {
-    comm.hand_over(tag, [Declared(elements); 2].into_iter());
+/// Records a transfer between the server and a party on its own rank, which needs no message.
+fn record_local_transfer<T: Real>(comm: &PartyCommunicator, tag: MessageTag, elements: &[T]) {
+    comm.record_upload(tag, [Declared(elements); 2].into_iter());
 }
 
 impl<T: Real> Asyn<T> {
     /// The next merge of a known order, on the ranks of server and party. Returns whether there is one.
     fn merge(&mut self) -> bool {
         let Some((party, turn)) = self.schedule.as_mut().and_then(Schedule::next) else { return false };
-        let (here, host) = (self.comm.rank(), self.who.host(party));
-        let Asyn { comm, who, members, draws, step, scratch, sent, local_iters, v_first, .. } = self;
-        let local = (here == host).then(|| party - who.hosted(here).start);
+        let (here, host) = (self.comm.rank(), self.parties.host(party));
+        let Asyn { comm, parties, members, draws, step, scratch, sent, local_iters, v_first, .. } = self;
+        let local = (here == host).then(|| party - parties.hosted(here).start);
         if let Some(i) = local {
             let member = &mut members[i];
             comm.work("turn", || {
@@ -362,22 +364,22 @@ impl<T: Real> Asyn<T> {
         }
     }
 
-    /// After a loss, makes errors relative to the columns that are left. Collective among the survivors.
+    /// After a loss, makes errors relative to the columns of the remaining parties. Collective among the survivors.
     fn restrict_norm_to_survivors(&mut self) -> Result<()> {
         let each: Vec<[f64; 1]> = self.members.iter().map(|x| [x.party.block.norm2()]).collect();
         let mut sum = [0.0];
         let shares = each.iter().map(<[f64; 1]>::as_slice);
-        self.party_sum.sum(&self.survivors, LEFT, self.facts.norm2, shares, &mut sum)?;
-        self.facts.norm2 = sum[0];
+        self.party_sum.sum(&self.survivors, LEFT, self.public.norm2, shares, &mut sum)?;
+        self.public.norm2 = sum[0];
         Ok(())
     }
 
     /// Broadcasts the server's U. Collective among the survivors.
     fn show_u(&mut self, tag: MessageTag) {
-        let Facts { m, k, .. } = self.facts;
+        let PublicInfo { m, k, .. } = self.public;
         let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
         let own = if self.comm.rank() == SERVER { entries(&self.u) } else { &[] };
-        let mut all = self.facts.order.zeros(m, k);
+        let mut all = self.public.order.zeros(m, k);
         self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), entries_mut(&mut all));
         self.u = all;
         self.shown = true;
@@ -386,7 +388,7 @@ impl<T: Real> Asyn<T> {
 }
 
 impl<T: Real> Asyn<T> {
-    /// Takes up the order of `merges`, and how far the parties are in their turns.
+    /// Restores the order of `merges` and the parties' progress within their turns.
     fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
         let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
         let stored = || -> Result<Vec<usize>> {
@@ -435,15 +437,15 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         if !self.shown {
             self.show_u(SHOW_U);
         }
-        let Asyn { survivors: comm, party_sum, facts, members, u, refitted, live, .. } = self;
+        let Asyn { survivors: comm, party_sum, public, members, u, refitted, live, .. } = self;
         let each = || members.iter().map(|x| &x.party);
-        let fitted = each().zip(refitted.get(each(), &u.view(), facts));
-        let mut all = fit(comm, party_sum, facts, fitted, &u.view())?;
+        let fitted = each().zip(refitted.get(each(), &u.view(), public));
+        let mut all = fit(comm, party_sum, public, fitted, &u.view())?;
         if live.is_some() {
-            // The parties are in the middle of a turn, so their V belongs to no result.
+            // The parties are in the middle of a turn, so their V does not match any result.
             return Ok(all);
         }
-        let unfitted = relative_error(comm, party_sum, facts.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
+        let unfitted = relative_error(comm, party_sum, public.norm2, each().map(|p| (p, &*p.v)), &u.view())?;
         all.push(("rel_error_unfitted", unfitted));
         Ok(all)
     }
@@ -458,7 +460,7 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let parts = || self.members.iter().map(|x| &x.party);
-        pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view(), &self.facts)))
+        pieces(&self.u, parts().zip(self.refitted.get(parts(), &self.u.view(), &self.public)))
     }
 
     fn state(&self) -> State<'_, T> {

@@ -20,7 +20,7 @@ use fednmf_base::warning::warn;
 use fednmf_comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
 use fednmf_linalg::Real;
 
-use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, book_own, entries, entries_mut};
+use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, entries, entries_mut, record_local_transfer};
 
 /// Which parties are ready and which ones proceed: independent of the data.
 pub const TURNS: MessageTag = MessageTag::new("turns at the server", Payload::Control);
@@ -35,8 +35,8 @@ const RESUME: u64 = 5;
 const LOST: u64 = 6;
 const GONE: u64 = 7;
 
-/// The server pauses after so long even if merges are left, so that time limits and signals are noticed: how long a merge
-/// takes is not known beforehand.
+/// The server pauses after this time even if merges remain, so that time limits and signals are noticed. The duration
+/// of a merge is not known in advance.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// A hosted party's present turn.
@@ -48,14 +48,14 @@ pub struct Turn {
     pub steps: usize,
     /// Whether its end was reported to the server.
     reported: bool,
-    /// Seconds spent on this party. Among the parties of a rank, the one with the fewest takes the next step.
+    /// Seconds spent on this party. The party with the fewest seconds among those of a rank takes the next step.
     spent: f64,
 }
 
 /// State of a run in real time.
 pub struct Live {
     timeout: Duration,
-    carry_on: bool,
+    continue_on_loss: bool,
     /// Of the hosted parties, in order.
     pub turns: Vec<Turn>,
     /// At the server: parties that have reported, in order of arrival.
@@ -68,18 +68,18 @@ pub struct Live {
 
 impl Live {
     /// `timeout` in seconds.
-    pub fn new(timeout: f64, carry_on: bool, who: Parties, rank: usize) -> Self {
+    pub fn new(timeout: f64, continue_on_loss: bool, parties: Parties, rank: usize) -> Self {
         Live {
             timeout: Duration::from_secs_f64(timeout),
-            carry_on,
-            turns: vec![Turn::default(); who.hosted(rank).len()],
-            queue: VecDeque::with_capacity(who.count),
-            last_seen: vec![Instant::now(); who.ranks],
-            lost: vec![false; who.ranks],
+            continue_on_loss,
+            turns: vec![Turn::default(); parties.hosted(rank).len()],
+            queue: VecDeque::with_capacity(parties.count),
+            last_seen: vec![Instant::now(); parties.ranks],
+            lost: vec![false; parties.ranks],
         }
     }
 
-    /// The ranks that are left, if some are lost.
+    /// The remaining ranks, if some are lost.
     pub fn left(&self) -> Option<Vec<usize>> {
         let left = || (0..self.lost.len()).filter(|&rank| !self.lost[rank]).collect();
         self.lost.contains(&true).then(left)
@@ -113,7 +113,7 @@ impl<T: Real> Asyn<T> {
 
     /// One local step of a hosted party. Returns whether there was work, and the party if its turn is finished.
     fn own_step(&mut self) -> (bool, Option<usize>) {
-        let Asyn { comm, who, members, draws, step, scratch, local_iters, v_first, live, .. } = self;
+        let Asyn { comm, parties, members, draws, step, scratch, local_iters, v_first, live, .. } = self;
         let Some(live) = live else { return (false, None) };
         let has_data = |i: usize| !members[i].party.cols.is_empty();
         let Some(i) = live.next(has_data) else { return (false, None) };
@@ -126,12 +126,12 @@ impl<T: Real> Asyn<T> {
             turn.spent += start.elapsed().as_secs_f64();
         }
         turn.reported = turn.steps == *local_iters;
-        (true, turn.reported.then(|| who.hosted(comm.rank()).start + i))
+        (true, turn.reported.then(|| parties.hosted(comm.rank()).start + i))
     }
 
     /// Gives a hosted party the merged U in `sent`; its next turn begins.
     fn begin_next_turn(&mut self, party: usize) {
-        let i = party - self.who.hosted(self.comm.rank()).start;
+        let i = party - self.parties.hosted(self.comm.rank()).start;
         entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
         if let Some(live) = &mut self.live {
             let turn = &mut live.turns[i];
@@ -141,7 +141,7 @@ impl<T: Real> Asyn<T> {
 
     /// Copies U_r of a hosted party into `sent`.
     fn load_copy(&mut self, party: usize) {
-        let i = party - self.who.hosted(self.comm.rank()).start;
+        let i = party - self.parties.hosted(self.comm.rank()).start;
         self.sent.clear();
         self.sent.extend_from_slice(entries(&self.members[i].u));
     }
@@ -192,11 +192,11 @@ impl<T: Real> Asyn<T> {
 
     /// Merges a party that has reported, unless its rank is lost meanwhile.
     fn merge_reported(&mut self, party: usize) -> Result<()> {
-        let host = self.who.host(party);
+        let host = self.parties.host(party);
         let timeout = self.timeout();
         if host == SERVER {
             self.load_copy(party);
-            book_own(&self.comm, TO_SERVER, &self.sent);
+            record_local_transfer(&self.comm, TO_SERVER, &self.sent);
         } else {
             self.comm.send_control(TURNS, host, [TAKE, party as u64]);
             self.sent.resize(self.u.len(), T::zero());
@@ -206,7 +206,7 @@ impl<T: Real> Asyn<T> {
         }
         self.blend(party);
         if host == SERVER {
-            book_own(&self.comm, FROM_SERVER, &self.sent);
+            record_local_transfer(&self.comm, FROM_SERVER, &self.sent);
             self.begin_next_turn(party);
         } else if !self.comm.send_within(FROM_SERVER, host, &mut self.sent, timeout) {
             return self.exclude(host);
@@ -221,10 +221,11 @@ impl<T: Real> Asyn<T> {
         self.live.as_ref().map_or(Duration::MAX, |live| live.timeout)
     }
 
-    /// Finds a rank that has parties with data and has sent nothing for too long. One that has reported waits for us.
+    /// Finds a rank that hosts parties with data and has sent nothing for too long. A rank that has reported is waiting
+    /// for the server and does not count.
     fn check_timeouts(&mut self) -> Result<()> {
         let Some(live) = &self.live else { return Ok(()) };
-        let waits = |rank: usize| live.queue.iter().any(|&party| self.who.host(party) == rank);
+        let waits = |rank: usize| live.queue.iter().any(|&party| self.parties.host(party) == rank);
         let silent = (0..self.comm.size()).find(|&rank| {
             rank != SERVER
                 && !live.lost[rank]
@@ -237,7 +238,7 @@ impl<T: Real> Asyn<T> {
 
     /// Excludes a rank, or ends the run.
     fn exclude(&mut self, rank: usize) -> Result<()> {
-        let parties: Vec<String> = self.who.hosted(rank).map(|party| party.to_string()).collect();
+        let parties: Vec<String> = self.parties.hosted(rank).map(|party| party.to_string()).collect();
         let Some(live) = &mut self.live else { return Ok(()) };
         let seconds = live.timeout.as_secs_f64();
         let what = match parties.len() {
@@ -245,15 +246,15 @@ impl<T: Real> Asyn<T> {
             1 => format!("party {} (rank {rank}) has", parties[0]),
             _ => format!("parties {} (rank {rank}) have", parties.join(", ")),
         };
-        if !live.carry_on {
+        if !live.continue_on_loss {
             return Err(Error::failed(format!(
                 "{what} not been heard of for {seconds} s, so the run ends; check that rank's machine, raise \
                  --party-timeout if a turn takes that long, or use --on-lost-party continue to continue without it"
             )));
         }
         live.lost[rank] = true;
-        live.queue.retain(|&party| self.who.host(party) != rank);
-        // If it comes back, it receives this and idles.
+        live.queue.retain(|&party| self.parties.host(party) != rank);
+        // If the rank comes back, it receives this and idles.
         self.comm.send_control(TURNS, rank, [GONE, 0]);
         let left = (0..self.comm.size()).any(|rank| !live.lost[rank] && self.busy[rank]);
         if !left {
@@ -263,7 +264,7 @@ impl<T: Real> Asyn<T> {
         Ok(())
     }
 
-    /// Pauses all ranks after so many merges, and tells those that answer which ranks are lost.
+    /// Pauses all ranks after this number of merges, and informs the ranks that answer of the lost ones.
     fn synchronise(&mut self, merges: usize) -> Result<()> {
         let present = |live: &Live| (0..live.lost.len()).filter(|&r| r != SERVER && !live.lost[r]).collect::<Vec<_>>();
         let mut missing = self.live.as_ref().map_or_else(Vec::new, present);
@@ -337,7 +338,7 @@ impl<T: Real> Asyn<T> {
         Ok(())
     }
 
-    /// How long the server may send nothing: it may first have to wait for every other rank, and exclude it.
+    /// How long the server may be silent: it may first have to wait for every other rank and exclude it.
     fn server_timeout(&self) -> Duration {
         self.timeout().saturating_mul(self.comm.size() as u32 + 2)
     }

@@ -92,10 +92,10 @@ impl Schedule {
 ///
 /// # Errors
 /// When the file cannot be read, or as [`Schedule::parse`].
-pub fn replay(comm: &PartyCommunicator, path: &Path, who: Parties) -> Result<Schedule> {
+pub fn replay(comm: &PartyCommunicator, path: &Path, parties: Parties) -> Result<Schedule> {
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_settings(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
-    let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, who.count));
+    let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, parties.count));
     parsed.map_err(|e| e.at(format!("--replay {}", path.display())))
 }
 

@@ -27,11 +27,11 @@ use crate::federated::graph::ppdnmf::fixed_point::Fixed;
 pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
 
 /// Keys of the hosted parties and of their neighbours, and scratch memory.
-pub struct Vault {
+pub struct KeyStore {
     bits: u32,
     /// Bits of a slot for the sum of a party's answers.
     slot: u32,
-    /// Bits of one answer, with its sign.
+    /// Bits of one answer, including its sign.
     single: u32,
     slots: usize,
     /// Entries in one ciphertext of a message.
@@ -44,7 +44,7 @@ pub struct Vault {
     workers: Vec<Worker>,
 }
 
-impl Vault {
+impl KeyStore {
     /// Generates keys for the hosted parties, each of which has at most `neighbours`; `one_weight` if a message has one weight for
     /// all its entries.
     ///
@@ -78,15 +78,15 @@ impl Vault {
         }
         let public = (0..parties.count).map(|_| None).collect();
         let (largest, first, together) = (fixed.largest_answer(), hosted.start, if one_weight { slots } else { 1 });
-        Ok(Vault { bits, slot, single, slots, together, largest, first, own, public, workers })
+        Ok(KeyStore { bits, slot, single, slots, together, largest, first, own, public, workers })
     }
 
-    /// Sends public keys along `ways` (party, its rank, the neighbour's rank), in the same order on both sides.
+    /// Sends public keys along `directed_edges` (party, its rank, the neighbour's rank), in the same order on both sides.
     ///
     /// # Errors
     /// When a neighbour sent no valid key.
-    pub fn exchange_keys(&mut self, comm: &PartyCommunicator, ways: &[(usize, usize, usize)]) -> Result<()> {
-        for &(party, from, to) in ways {
+    pub fn exchange_keys(&mut self, comm: &PartyCommunicator, directed_edges: &[(usize, usize, usize)]) -> Result<()> {
+        for &(party, from, to) in directed_edges {
             let mut words = match from == comm.rank() {
                 true => self.public_words(party),
                 false => PublicKeys::room(PublicKey::length(self.bits)),
@@ -148,17 +148,18 @@ impl Vault {
         let sealed = start.elapsed().as_secs_f64() * threads as f64 / cipher_count as f64;
         let start = Instant::now();
         if let Some(neighbour) = neighbour {
-            // Under another key the numbers are others, and take as long.
+            // With another key the numbers differ, but the time is the same.
             self.answer(neighbour, message.words(), (&weights, &numbers), &[], &mut reply);
         }
         let answered = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        // Whatever it holds.
+        // The result does not matter.
         let _ = self.own[0].decrypt(&message.words()[..words]);
         [sealed, answered, start.elapsed().as_secs_f64()]
     }
 
-    /// Seconds of an exchange at this rank, for so many hosted parties and ends of edges: at most, as if nothing overlapped.
+    /// Upper estimate of the seconds of an exchange at this rank, for this number of hosted parties and edge ends, as
+    /// if nothing overlapped.
     pub fn seconds(&mut self, (parties, ends): (usize, usize), entries: usize, weight: u64) -> f64 {
         let [seal, answer, open] = self.time_each(weight);
         let (messages, answers) = (entries.div_ceil(self.together), entries.div_ceil(self.slots));
@@ -181,7 +182,7 @@ impl Vault {
         });
     }
 
-    /// n of a neighbour.
+    /// The modulus n of a neighbour.
     pub fn modulus(&self, neighbour: usize) -> &Integer {
         &self.public[neighbour].as_ref().expect("keys were handed over at the start").n
     }
@@ -266,7 +267,7 @@ impl Vault {
         Ok(())
     }
 
-    /// What a party finds in the slots of one neighbour's answer alone: nothing but numbers if it is masked.
+    /// The slots of one neighbour's answer by itself, as its receiver decrypts it: random numbers if it is masked.
     ///
     /// # Errors
     /// When it cannot be decrypted.

@@ -31,7 +31,7 @@ use fednmf_privacy::key_agreement::KEY;
 use fednmf_privacy::masking::{KeyPair, SumMasks, public_keys};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
 
-use crate::federated::graph::ppdnmf::encrypted::Vault;
+use crate::federated::graph::ppdnmf::encrypted::KeyStore;
 use crate::federated::graph::ppdnmf::fixed_point::Fixed;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
@@ -61,7 +61,7 @@ pub enum Weights {
 
 /// Parameters of all exchanges.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct ExchangeParams {
     /// Entries of U at each party.
     pub entries: usize,
     pub fixed: Fixed,
@@ -69,37 +69,41 @@ pub struct Terms {
     pub secret_seed: Option<u64>,
 }
 
-/// A message to a neighbour, or its answer.
-enum Wire {
+/// A message to a neighbour, or the neighbour's answer.
+enum NeighbourMessage {
     Encrypted(Ciphertexts),
     /// With `--plain`.
     Plain(Vec<u64>),
 }
 
-impl Wire {
+impl NeighbourMessage {
     fn new(encrypted: bool, words: usize) -> Self {
-        if encrypted { Wire::Encrypted(Ciphertexts::room(words)) } else { Wire::Plain(vec![0; words]) }
+        if encrypted {
+            NeighbourMessage::Encrypted(Ciphertexts::room(words))
+        } else {
+            NeighbourMessage::Plain(vec![0; words])
+        }
     }
 
     fn words(&self) -> &[u64] {
         match self {
-            Wire::Encrypted(ciphertexts) => ciphertexts.words(),
-            Wire::Plain(words) => words,
+            NeighbourMessage::Encrypted(ciphertexts) => ciphertexts.words(),
+            NeighbourMessage::Plain(words) => words,
         }
     }
 
-    fn copy_from(&mut self, other: &Wire) {
+    fn copy_from(&mut self, other: &NeighbourMessage) {
         match (self, other) {
-            (Wire::Encrypted(own), Wire::Encrypted(other)) => own.copy_from(other),
-            (Wire::Plain(own), Wire::Plain(other)) => own.copy_from_slice(other),
+            (NeighbourMessage::Encrypted(own), NeighbourMessage::Encrypted(other)) => own.copy_from(other),
+            (NeighbourMessage::Plain(own), NeighbourMessage::Plain(other)) => own.copy_from_slice(other),
             _ => unreachable!("all messages of a run are encrypted, or none"),
         }
     }
 
-    fn transfer(&mut self, comm: &PartyCommunicator, [encrypted, plain]: [MessageTag; 2], way: &Way) {
+    fn transfer(&mut self, comm: &PartyCommunicator, [encrypted, plain]: [MessageTag; 2], way: &DirectedEdge) {
         match self {
-            Wire::Encrypted(ciphertexts) => comm.transfer_on_edge(encrypted, way.from, way.to, ciphertexts),
-            Wire::Plain(words) => comm.transfer_on_edge(plain, way.from, way.to, &mut DeclaredMut(words)),
+            NeighbourMessage::Encrypted(ciphertexts) => comm.transfer_on_edge(encrypted, way.from, way.to, ciphertexts),
+            NeighbourMessage::Plain(words) => comm.transfer_on_edge(plain, way.from, way.to, &mut DeclaredMut(words)),
         }
     }
 }
@@ -110,19 +114,19 @@ struct End {
     local: usize,
     party: usize,
     neighbour: usize,
-    /// For the remainders.
+    /// Random generator of the remainders.
     rng: StdRng,
     /// What is added to −û_i times the weight.
     offsets: Vec<i64>,
     /// Received from the neighbour: its message, and its answer.
-    message: Wire,
-    answer: Wire,
+    message: NeighbourMessage,
+    answer: NeighbourMessage,
     /// Sent to the neighbour.
-    reply: Wire,
+    reply: NeighbourMessage,
     flag: u64,
 }
 
-/// The weights G of a hosted party, the same for all of its neighbours.
+/// A hosted party's weights G, which are the same for all of its neighbours.
 struct Own {
     rng: StdRng,
     weights: Vec<u64>,
@@ -139,9 +143,9 @@ struct Masking {
     exchange: u64,
 }
 
-/// One direction of an edge.
+/// A directed edge.
 #[derive(Clone, Copy)]
-struct Way {
+struct DirectedEdge {
     /// Party and rank.
     from: (usize, usize),
     to: (usize, usize),
@@ -155,12 +159,12 @@ pub struct Network {
     comm: PartyCommunicator,
     hosted: std::ops::Range<usize>,
     ends: Vec<End>,
-    ways: Vec<Way>,
-    terms: Terms,
-    vault: Option<Vault>,
+    directed_edges: Vec<DirectedEdge>,
+    terms: ExchangeParams,
+    vault: Option<KeyStore>,
     /// For each hosted party: û, its message, Σ_j G_i G_j (û_j − û_i), and its weights.
     quantised: Vec<Vec<i64>>,
-    messages: Vec<Wire>,
+    messages: Vec<NeighbourMessage>,
     sums: Vec<Vec<i128>>,
     own: Vec<Own>,
     /// `None` if nothing is encrypted.
@@ -177,10 +181,10 @@ impl Network {
         comm: &PartyCommunicator,
         parties: Parties,
         graph: &Graph,
-        terms: Terms,
-        mut vault: Option<Vault>,
+        terms: ExchangeParams,
+        mut vault: Option<KeyStore>,
     ) -> Result<Self> {
-        let Terms { entries, secret_seed, .. } = terms;
+        let ExchangeParams { entries, secret_seed, .. } = terms;
         let hosted = parties.hosted(comm.rank());
         let mut ends = Vec::new();
         let mut own = Vec::new();
@@ -194,19 +198,19 @@ impl Network {
         let end_of = |party: usize, neighbour: usize| {
             ends.iter().position(|end| (end.party, end.neighbour) == (party, neighbour))
         };
-        let mut ways = Vec::new();
+        let mut directed_edges = Vec::new();
         for &(i, j) in &graph.edges {
             let (a, b) = (parties.host(i), parties.host(j));
             if a == comm.rank() || b == comm.rank() {
                 for (from_party, to, from_rank, to_rank) in [(i, j, a, b), (j, i, b, a)] {
                     let (sender, receiver) = (end_of(from_party, to), end_of(to, from_party));
                     let (from, to) = ((from_party, from_rank), (to, to_rank));
-                    ways.push(Way { from, to, sender, receiver });
+                    directed_edges.push(DirectedEdge { from, to, sender, receiver });
                 }
             }
         }
         if let Some(vault) = &mut vault {
-            let pairs: Vec<_> = ways.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
+            let pairs: Vec<_> = directed_edges.iter().map(|w| (w.from.0, w.from.1, w.to.1)).collect();
             vault.exchange_keys(comm, &pairs)?;
         }
         let masking = match &vault {
@@ -218,20 +222,20 @@ impl Network {
             None => (entries, entries),
         };
         for end in &mut ends {
-            end.message = Wire::new(vault.is_some(), message);
-            end.answer = Wire::new(vault.is_some(), answer);
-            end.reply = Wire::new(vault.is_some(), answer);
+            end.message = NeighbourMessage::new(vault.is_some(), message);
+            end.answer = NeighbourMessage::new(vault.is_some(), answer);
+            end.reply = NeighbourMessage::new(vault.is_some(), answer);
         }
         Ok(Network {
             comm: comm.clone(),
             quantised: hosted.clone().map(|_| vec![0; entries]).collect(),
-            messages: hosted.clone().map(|_| Wire::new(vault.is_some(), message)).collect(),
+            messages: hosted.clone().map(|_| NeighbourMessage::new(vault.is_some(), message)).collect(),
             sums: hosted.clone().map(|_| vec![0; entries]).collect(),
             own,
             masking,
             hosted,
             ends,
-            ways,
+            directed_edges,
             terms,
             vault,
             interrupt: Interrupt::default(),
@@ -258,7 +262,7 @@ impl Network {
         Ok(())
     }
 
-    /// Whether what is sent is encrypted, so that an exchange may take minutes.
+    /// Whether messages are encrypted, so that an exchange may take minutes.
     pub fn is_encrypted(&self) -> bool {
         self.vault.is_some()
     }
@@ -266,16 +270,16 @@ impl Network {
     /// Seconds of an exchange at this rank, as measured; `None` if nothing is encrypted.
     pub fn seconds(&mut self) -> Option<f64> {
         let ends = (self.hosted.len(), self.ends.len());
-        let Terms { entries, fixed, .. } = self.terms;
+        let ExchangeParams { entries, fixed, .. } = self.terms;
         self.vault.as_mut().map(|vault| vault.seconds(ends, entries, fixed.g_max))
     }
 
-    /// Obeys `interrupt` between parties.
+    /// Polls `interrupt` between parties.
     pub fn watch(&mut self, interrupt: &Interrupt) {
         self.interrupt = interrupt.clone();
     }
 
-    /// Whether to break off, alike on all ranks. Only an encrypted exchange takes long enough to ask.
+    /// Whether to stop early, agreed on by all ranks. Only an encrypted exchange takes long enough to poll.
     fn is_interrupted(&self) -> bool {
         self.vault.is_some() && self.comm.is_raised_anywhere(&self.interrupt)
     }
@@ -288,8 +292,8 @@ impl Network {
         self.terms.fixed.quantise(u, self.hosted.start + local, &mut self.quantised[local])
     }
 
-    /// The exchange of one ADMM iteration, after every hosted party has put its U. Returns whether it was broken off, alike on
-    /// all ranks; what was exchanged is then of no use.
+    /// The exchange of one ADMM iteration, after every hosted party has stored its U. Returns whether the exchange was
+    /// interrupted, on all ranks alike; its results are then not usable.
     ///
     /// # Errors
     /// When an answer cannot be decrypted.
@@ -321,8 +325,10 @@ impl Network {
             for ((party, u), message) in hosted.clone().zip(&*quantised).zip(&mut *messages) {
                 match (&mut *vault, message) {
                     (Some(_), _) if interrupt.is_raised() => break,
-                    (Some(vault), Wire::Encrypted(message)) => vault.seal(party, u, message),
-                    (_, Wire::Plain(message)) => message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64),
+                    (Some(vault), NeighbourMessage::Encrypted(message)) => vault.seal(party, u, message),
+                    (_, NeighbourMessage::Plain(message)) => {
+                        message.iter_mut().zip(u).for_each(|(word, &u)| *word = u as u64)
+                    }
                     _ => {}
                 }
             }
@@ -331,8 +337,8 @@ impl Network {
 
     /// Every hosted party sends its message to its neighbours.
     fn forward(&mut self) {
-        let Network { comm, ends, ways, messages, .. } = self;
-        for way in &*ways {
+        let Network { comm, ends, directed_edges, messages, .. } = self;
+        for way in &*directed_edges {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
                     messages[ends[s].local].transfer(comm, [FORWARD, PLAIN_FORWARD], way);
@@ -363,14 +369,14 @@ impl Network {
             let weights = &own[local].weights;
             end.prepare(terms.weights, weights, &quantised[end.local]);
             match (&mut *vault, &mut end.reply) {
-                (Some(vault), Wire::Encrypted(reply)) => comm.work("answer", || {
+                (Some(vault), NeighbourMessage::Encrypted(reply)) => comm.work("answer", || {
                     let packs = vault.packs(terms.entries);
                     let masks =
                         masking.as_mut().map(|all| all.of(place, (local, neighbour), vault.modulus(neighbour), packs));
                     let masks = masks.unwrap_or_default();
                     vault.answer(neighbour, end.message.words(), (weights, &end.offsets), &masks, reply);
                 }),
-                (_, Wire::Plain(reply)) => {
+                (_, NeighbourMessage::Plain(reply)) => {
                     let ours = weights.iter().zip(&end.offsets);
                     for ((reply, &theirs), (&g, &offset)) in reply.iter_mut().zip(end.message.words()).zip(ours) {
                         *reply = (offset - theirs as i64 * g as i64) as u64;
@@ -383,12 +389,12 @@ impl Network {
 
     /// The answers go back.
     fn send_answers(&mut self) {
-        let Network { comm, ends, ways, .. } = self;
-        for way in &*ways {
+        let Network { comm, ends, directed_edges, .. } = self;
+        for way in &*directed_edges {
             match (way.sender, way.receiver) {
                 (Some(s), Some(r)) => {
                     ends[s].reply.transfer(comm, [ANSWER, PLAIN_ANSWER], way);
-                    let reply = std::mem::replace(&mut ends[s].reply, Wire::Plain(Vec::new()));
+                    let reply = std::mem::replace(&mut ends[s].reply, NeighbourMessage::Plain(Vec::new()));
                     ends[s].reply = std::mem::replace(&mut ends[r].answer, reply);
                 }
                 (Some(s), None) => ends[s].reply.transfer(comm, [ANSWER, PLAIN_ANSWER], way),
@@ -398,7 +404,8 @@ impl Network {
         }
     }
 
-    /// Every hosted party adds up the answers that it got, and decrypts the sum. Returns whether it was broken off.
+    /// Every hosted party sums the answers that it has received and decrypts the sum. Returns whether the exchange was
+    /// interrupted.
     fn open(&mut self) -> Result<bool> {
         let Network { comm, hosted, ends, vault, sums, own, interrupt, .. } = self;
         for (local, ((party, sum), own)) in hosted.clone().zip(&mut *sums).zip(&*own).enumerate() {
@@ -434,10 +441,10 @@ impl Network {
 
     /// Each hosted party sends its neighbours the smallest flag that it knows, and receives theirs.
     pub fn flood(&mut self, flags: &mut [u64]) {
-        let Network { comm, ends, ways, .. } = self;
-        // Flags received in this call are not passed on in it.
+        let Network { comm, ends, directed_edges, .. } = self;
+        // Flags that are received in this call are forwarded in the next one.
         ends.iter_mut().for_each(|end| end.flag = flags[end.local]);
-        for way in &*ways {
+        for way in &*directed_edges {
             let mut flag = [way.sender.map_or(0, |s| ends[s].flag)];
             comm.transfer_on_edge(FLAG, way.from, way.to, &mut DeclaredMut(&mut flag));
             if let Some(r) = way.receiver {
@@ -451,7 +458,7 @@ impl Network {
 /// Records what a party finds in each answer alone, and in the sum of several, each followed by its own weights.
 fn view(
     comm: &PartyCommunicator,
-    mut vault: Option<&mut Vault>,
+    mut vault: Option<&mut KeyStore>,
     ends: &[End],
     weights: &[u64],
     sum: &[i128],
@@ -504,7 +511,7 @@ impl Masking {
     /// Keys of the hosted parties with all that have a neighbour in common with them. Collective.
     fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[End]) -> Result<Masking> {
         let hosted = parties.hosted(comm.rank());
-        // Masks do not change what is computed, so tests need not fix them.
+        // Masks do not affect the result, so tests need not fix them.
         let own = hosted.clone().map(|party| Ok(KeyPair::new(&mut secret_rng(None, party as u64)?)));
         let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
         let ranges: Vec<_> = (0..parties.ranks).map(|rank| parties.hosted(rank)).collect();
@@ -547,9 +554,9 @@ impl End {
             neighbour,
             rng,
             offsets: vec![0; entries],
-            message: Wire::Plain(Vec::new()),
-            answer: Wire::Plain(Vec::new()),
-            reply: Wire::Plain(Vec::new()),
+            message: NeighbourMessage::Plain(Vec::new()),
+            answer: NeighbourMessage::Plain(Vec::new()),
+            reply: NeighbourMessage::Plain(Vec::new()),
             flag: 0,
         }
     }
@@ -590,8 +597,8 @@ mod tests {
         let parties = Parties { count: 3, ranks: 1 };
         let graph = Topology::Ring.build(3, 0, "").unwrap();
         let comm = PartyCommunicator::new(fednmf_comm::Communicator::local());
-        let vault = Vault::new(parties, 0, 128, (fixed, 2), false, (Some(3), 1)).unwrap();
-        let terms = Terms { entries: ENTRIES, fixed, weights: Weights::Entry, secret_seed: Some(5) };
+        let vault = KeyStore::new(parties, 0, 128, (fixed, 2), false, (Some(3), 1)).unwrap();
+        let terms = ExchangeParams { entries: ENTRIES, fixed, weights: Weights::Entry, secret_seed: Some(5) };
         let mut network = Network::new(&comm, parties, &graph, terms, Some(vault)).unwrap();
         network.begin(0).unwrap();
         let (own, theirs) = factors();
@@ -635,7 +642,7 @@ mod tests {
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
         let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
-        let mut vault = Vault::new(parties, 0, bits, (fixed, 1), draw == Weights::Scalar, (Some(3), 2)).unwrap();
+        let mut vault = KeyStore::new(parties, 0, bits, (fixed, 1), draw == Weights::Scalar, (Some(3), 2)).unwrap();
         vault.learn(0, vault.public_words(0).as_slice()).unwrap();
         let mut end = End::new(1, (1, 0), secret_rng(Some(1), 2).unwrap(), ENTRIES);
         let mut weights = own_weights(2);

@@ -57,7 +57,7 @@ impl Fixed {
         64 - self.largest_answer().leading_zeros() + 1 + GUARD
     }
 
-    /// û of every entry.
+    /// Fixed-point value round(N·u) of each entry.
     ///
     /// # Errors
     /// When an entry is out of range.

@@ -152,7 +152,7 @@ pub struct Agent<T: Real> {
     pub q_before: Array2<T>,
     inverse: Inverse<T>,
     penalties: Penalties,
-    /// τ_i = d_i g_max²: an upper bound of Σ_j ρ_ij that needs no neighbour's g.
+    /// τ_i = d_i g_max²: an upper bound of Σ_j ρ_ij that does not require a neighbour's g.
     tau: f64,
 }
 
@@ -174,7 +174,7 @@ impl<T: Real> Agent<T> {
         }
     }
 
-    /// Computes what stays fixed while X is estimated.
+    /// Computes the quantities that stay constant while X is estimated.
     ///
     /// # Errors
     /// As [`Inverse::of_gram`].

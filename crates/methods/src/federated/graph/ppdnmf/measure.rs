@@ -1,5 +1,5 @@
-//! Evaluation of the agents' factors. It is not part of the method: it sums over all parties, the agents' X included,
-//! and `--eval-every 0` omits it.
+//! Evaluation of the agents' factors. It is not part of the method: it sums over all parties, including the agents' X,
+//! and `--eval-every 0` disables it.
 
 use ndarray::Array2;
 

@@ -35,8 +35,8 @@ use fednmf_linalg::Real;
 use fednmf_linalg::nls::Pivoting;
 use fednmf_privacy::DeclaredMut;
 
-use self::encrypted::Vault;
-use self::exchange::{Network, Terms, Weights};
+use self::encrypted::KeyStore;
+use self::exchange::{ExchangeParams, Network, Weights};
 use self::fixed_point::Fixed;
 use self::local::{Agent, InnerAdmmArgs, Penalties};
 use self::topology::{Graph, Topology};
@@ -175,7 +175,7 @@ impl Method for PpdnmfArgs {
         ],
     };
 
-    /// Always, since its sums are not an option.
+    /// Always true: masked sums are not optional here.
     fn masks_sums(&self) -> bool {
         !self.plain
     }
@@ -199,7 +199,7 @@ const HEADROOM: usize = 16;
 
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
 
-/// What the agents agree on.
+/// The result on which the agents agree.
 struct Common<T> {
     /// The mean of all X_i, m × k.
     u: Array2<T>,
@@ -254,7 +254,7 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
     init::u(seed, &(0..m), 3.0 * init::scale(data.statistics.sum, (m, n), k), out);
 }
 
-/// The decision that names the edges, which a resumed run must have in common with the run that it continues.
+/// The decision that identifies the edges; a resumed run must have the same edges as the run that it continues.
 pub const GRAPH: &str = "graph";
 
 /// The graph of a topology; rank 0 alone reads the file. Collective.
@@ -289,7 +289,14 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     } else {
         let secret = (secret_seed, args.crypto_threads);
         let most = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
-        Some(Vault::new(parties, comm.rank(), args.key_bits.bits(), (fixed, most), weights == Weights::Scalar, secret)?)
+        Some(KeyStore::new(
+            parties,
+            comm.rank(),
+            args.key_bits.bits(),
+            (fixed, most),
+            weights == Weights::Scalar,
+            secret,
+        )?)
     };
     let decisions = vec![
         ("mu_penalty", penalties.mu.into()),
@@ -298,10 +305,10 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         ("edges", graph.edges.len().into()),
         (GRAPH, graph.digest().into()),
         ("diameter", graph.diameter.into()),
-        ("slots", vault.as_ref().map_or(1, Vault::slots).into()),
+        ("slots", vault.as_ref().map_or(1, KeyStore::slots).into()),
     ];
     let vault_is_used = vault.is_some();
-    let terms = Terms { entries: shape.0 * k, fixed, weights, secret_seed };
+    let terms = ExchangeParams { entries: shape.0 * k, fixed, weights, secret_seed };
     let network = Network::new(&comm, parties, &graph, terms, vault)?;
 
     let mut first = Array2::zeros((shape.0, k));
@@ -337,10 +344,11 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
 }
 
 impl<T: Real> Ppdnmf<T> {
-    /// One estimation of the X_i, together with the neighbours. Returns whether it was broken off, with everything as before.
+    /// One joint estimation of the X_i with the neighbours. Returns whether it was interrupted; the state is then
+    /// unchanged.
     fn estimate_x(&mut self) -> Result<bool> {
         self.network.begin(self.iteration)?;
-        // Encryption alone takes long enough to be broken off.
+        // Only encryption takes long enough to be interrupted.
         let before: Vec<Estimate<T>> =
             if self.network.is_encrypted() { self.agents.iter().map(Estimate::of).collect() } else { Vec::new() };
         self.flags.fill(u64::MAX);
@@ -438,7 +446,7 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let mut pieces = Vec::new();
-        // Without a mean the entries are not finite, which the driver has already reported.
+        // If there is no mean, the entries are not finite, which the driver has already reported.
         if let Ok(Common { u, v }) = self.common() {
             pieces.push(Piece::shared("U", self.shape.0, 0, u.view()));
             pieces.extend(self.agents.iter().zip(v).map(|(agent, v)| Piece::private("V", agent.party, v.view())));
@@ -475,7 +483,7 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
     }
 }
 
-/// What an estimation of X changes at an agent.
+/// The part of an agent that an estimation of X changes.
 struct Estimate<T: Real>([Array2<T>; 5]);
 
 impl<T: Real> Estimate<T> {
@@ -492,7 +500,7 @@ impl<T: Real> Estimate<T> {
 /// Names of an agent's matrices in a checkpoint.
 const STATE: [&str; 8] = ["X", "X_copy", "X_dual", "Q", "Q_before", "V", "V_copy", "V_dual"];
 
-/// They, in the same order.
+/// These matrices, in the same order.
 fn parts<T: Real>(agent: &Agent<T>) -> [(&'static str, &Array2<T>); 8] {
     let Agent { x, y, q, q_before, .. } = agent;
     let all = [&x.x, &x.u, &x.p, q, q_before, &y.x, &y.u, &y.p];

@@ -10,7 +10,7 @@ use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::federated::rows::fnmf::align::Aligner;
-use crate::shared::missing::{Gaps, Side};
+use crate::shared::missing::{MissingEntries, Side};
 use crate::shared::regularization::Penalties;
 
 /// How a party steps between two exchanges.
@@ -48,7 +48,7 @@ pub struct Client<T: Real> {
     pub rows: Range<usize>,
     pub block: Private<Block<T>>,
     /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
-    pub gaps: Option<Private<Gaps<T>>>,
+    pub gaps: Option<Private<MissingEntries<T>>>,
     /// Its share of the penalties.
     pub penalties: Penalties,
     /// |rows| × k.
@@ -61,8 +61,8 @@ pub struct Client<T: Real> {
     rhs: Array2<T>,
     /// Steps since the factors were last set from outside.
     pub age: usize,
-    /// This party's own components (n × k), in the places of components of V̄ that have no counterpart here; 0 elsewhere.
-    /// Without columns where nothing is personal.
+    /// This party's own components (n × k), at the positions of components of V̄ without a counterpart here; 0
+    /// elsewhere. It has no columns if no components are personal.
     pub own: Array2<T>,
     /// For each component of V̄ the one of V_j that is its counterpart.
     slots: Vec<usize>,
@@ -77,8 +77,8 @@ pub struct Work<T> {
     pub aligner: Aligner<T>,
 }
 
-/// Weight, for HALS, of staying where a component is, relative to the mean one's curvature: a component that a party has next
-/// to nothing of would have no bound, and where nothing else does it would swamp the others' in the mean.
+/// Weight, for HALS, of staying near the current component, relative to the mean curvature. A component that a party
+/// hardly has would otherwise be unbounded, and could dominate those of the others in the mean.
 const STAY: f64 = 1e-9;
 /// Rows of a tile of a multiplicative step.
 const TILE_ROWS: usize = 1024;
@@ -238,7 +238,7 @@ impl<T: Real> Client<T> {
         }
     }
 
-    /// What stands against this party's U_j: V̄ with its own components in their places, k × n.
+    /// The effective V of this party: V̄ with its own components at their positions, k × n.
     pub fn effective(&self, mean: &Array2<T>) -> Array2<T> {
         let mut out = mean.clone();
         for l in (0..mean.nrows()).filter(|&l| self.is_own(l)) {
@@ -286,7 +286,7 @@ fn work_of<T>(work: &mut Work<T>) -> (&mut Array2<T>, &mut Array1<T>, &mut Array
     (&mut work.gram, &mut work.probe, &mut work.tile)
 }
 
-/// Keeps X for the next step, and moves it to where the step is taken: for iPALM beyond the last one.
+/// Keeps X for the next step, and moves it to the point of the step: for iPALM, the extrapolated point.
 fn advance<T: Real>(x: &mut Array2<T>, before: &mut Array2<T>, rule: LocalRule, t: f64) {
     let LocalRule::Ipalm { inertia } = rule else {
         before.assign(x);

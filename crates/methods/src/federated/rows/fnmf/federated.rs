@@ -41,7 +41,7 @@ pub enum StartOfV {
     Shared,
 }
 
-/// What all federated methods with private rows take.
+/// Options of all federated methods with private rows.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct FederatedArgs {
     /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
@@ -93,7 +93,7 @@ pub enum Normalize {
     None,
 }
 
-/// What the methods with an exchange in every round take.
+/// Options of the methods that exchange in every round.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
 pub struct RoundArgs {
     /// Steps of a party between two exchanges
@@ -167,7 +167,7 @@ const fn with_private([a, b, c, d]: [MessageSpec; 4]) -> [MessageSpec; 13] {
     [a, b, c, d, errors, masked, dp::MESSAGES, dp::MESSAGES_MASKED, keys, e, f, g, LARGEST_TERM]
 }
 
-/// When the parties exchange what they have.
+/// When the parties exchange their factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
     /// After every round of local steps; an iteration is a round.
@@ -183,15 +183,15 @@ pub struct FederatedSettings {
     pub local: Local,
     /// Weight of the pull to V̄; 0 for none.
     pub gamma: f64,
-    /// The pull of the first round, to the mean of the starts, where all starts are independent.
-    pub pull_at_once: bool,
+    /// Whether the first round already pulls to the mean of the starts. Matters only for independent starts.
+    pub pull_in_first_round: bool,
     pub align: How,
     pub barycenter: Barycenter,
-    /// Whether every party's V_j starts elsewhere.
+    /// Whether each party has its own start of V_j.
     pub independent: bool,
     /// Share of the parties that take part in a round.
     pub participation: f64,
-    /// What the parties' data lack.
+    /// Which entries of the parties' data are missing.
     pub missing: PartyMissing,
     pub personalize: bool,
     /// Whether components are compared and averaged at norm 1.
@@ -212,7 +212,7 @@ impl FederatedSettings {
                 },
             },
             gamma: 0.0,
-            pull_at_once: false,
+            pull_in_first_round: false,
             align: How::Identity,
             barycenter: Barycenter::Mean,
             independent: federated.start.given() != Some(StartOfV::Shared),
@@ -223,13 +223,13 @@ impl FederatedSettings {
         }
     }
 
-    /// A method in which every party works alone, and V̄ is the plain mean of what they end with.
+    /// A method in which every party works by itself; V̄ is the plain mean of their final V_j.
     pub fn once(federated: &FederatedArgs, rule: LocalRule) -> FederatedSettings {
         FederatedSettings {
             schedule: Schedule::Once,
             local: Local { steps: 1, tolerance: 0.0, rule },
             gamma: 0.0,
-            pull_at_once: false,
+            pull_in_first_round: false,
             align: How::Identity,
             barycenter: Barycenter::Mean,
             independent: federated.start.given() != Some(StartOfV::Shared),
@@ -241,8 +241,8 @@ impl FederatedSettings {
     }
 }
 
-/// With personal components: the correlation that a party's component must surpass to be one of V̄'s. The mean of two
-/// unrelated components has 0.71 with either.
+/// With personal components: the correlation that a party's component must exceed to count as one of V̄'s. The mean of
+/// two unrelated components has a correlation of 0.71 with either.
 const SAME: f64 = 0.75;
 
 struct Federated<T: Real> {
@@ -348,7 +348,7 @@ pub fn build<T: Real>(
         }
         clients.push(client);
     }
-    let order = clients.first().map_or(Order::Rows, |c| c.block.order());
+    let order = clients.first().map_or(Order::RowMajor, |c| c.block.order());
     let mut aligner = Aligner::new(method.align, k);
     let mut server = Server::new(&comm, parties, seed, (k, n), aligner.clone());
     if method.personalize {
@@ -381,7 +381,7 @@ pub fn build<T: Real>(
     }))
 }
 
-/// Refuses what a sum that nobody sees the terms of cannot do.
+/// Refuses options that need the individual terms, which a masked sum hides.
 fn check_masked(method: &FederatedSettings, masked: bool) -> Result<()> {
     let wrong = |why: &str| Err(Error::input(why));
     if method.barycenter == Barycenter::Mean && method.align != How::Identity && method.independent {
@@ -406,7 +406,8 @@ fn check_masked(method: &FederatedSettings, masked: bool) -> Result<()> {
 }
 
 impl<T: Real> Federated<T> {
-    /// Draws who takes part in this round: of the parties with rows a share, rounded up, by the public seed.
+    /// Draws the parties that take part in this round: a share of the parties with rows, rounded up, by the public
+    /// seed.
     fn open_round(&mut self) {
         let count = (self.method.participation * self.working.len() as f64).ceil() as usize;
         if count >= self.working.len() {
@@ -423,13 +424,13 @@ impl<T: Real> Federated<T> {
     fn round(&mut self) -> Result<()> {
         self.open_round();
         let first = self.iteration == 0;
-        if first && self.pulls_at_once() && self.method.independent {
-            // Starts are public: there is nothing to hide in them.
+        if first && self.pull_in_first_round() && self.method.independent {
+            // Starts are public, so they need no protection.
             self.exchange(Barycenter::Mean, false)?;
         }
         let FederatedSettings { local, gamma, .. } = self.method;
-        let pulled = gamma > 0.0 && (!first || self.pulls_at_once());
-        for client in self.clients.iter_mut().filter(|c| self.server.takes_part(c.party)) {
+        let pulled = gamma > 0.0 && (!first || self.pull_in_first_round());
+        for client in self.clients.iter_mut().filter(|c| self.server.participates(c.party)) {
             if !first {
                 client.set(&self.server.mean);
             }
@@ -442,7 +443,7 @@ impl<T: Real> Federated<T> {
         self.exchange(self.method.barycenter, true)?;
         if self.method.align != How::Identity {
             let (work, server) = (&mut self.work, &self.server);
-            for client in self.clients.iter_mut().filter(|c| server.takes_part(c.party)) {
+            for client in self.clients.iter_mut().filter(|c| server.participates(c.party)) {
                 work.aligner.reset();
                 work.aligner.align(&server.mean.view(), &client.v.t());
                 client.follow(&mut work.aligner);
@@ -452,8 +453,8 @@ impl<T: Real> Federated<T> {
         Ok(())
     }
 
-    /// Under noise V̄ is another one than U_j was fitted to: evaluations, output and the next round use U_j for what was
-    /// released.
+    /// With noise, V̄ differs from the one that U_j was fitted to. Evaluations, output and the next round use U_j
+    /// fitted to the released V̄.
     fn refit(&mut self) {
         if let Some(refit) = &mut self.refit {
             self.comm.work("refit", || refit.run(&mut self.clients, &self.server.mean));
@@ -461,11 +462,11 @@ impl<T: Real> Federated<T> {
     }
 
     /// Whether the first round has something to pull to.
-    fn pulls_at_once(&self) -> bool {
-        self.method.gamma > 0.0 && (self.method.pull_at_once || !self.method.independent)
+    fn pull_in_first_round(&self) -> bool {
+        self.method.gamma > 0.0 && (self.method.pull_in_first_round || !self.method.independent)
     }
 
-    /// What was trained goes to the server, and its V̄ comes back; `trained` is false for what is public.
+    /// Sends the parties' V_j to the server and receives its V̄. `trained` is false if the V_j are public starts.
     fn exchange(&mut self, kind: Barycenter, trained: bool) -> Result<()> {
         let Federated { comm, party_sum, releases, clients, server, work, method, iteration, scale, .. } = self;
         let mut hosted = 0;
@@ -488,9 +489,9 @@ impl<T: Real> Federated<T> {
         let protection = server.upload(comm, releases, relative);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
-            server.cut_below_zero();
+            server.clamp_nonnegative();
         }
-        comm.hand_back::<T>(DOWNLOAD, protection, hosted * server.mean.len());
+        comm.record_download::<T>(DOWNLOAD, protection, hosted * server.mean.len());
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! How good the shared V̄ is for every party: the paper's measures, with the last local U_j and with U_j refitted.
+//! The fit of the shared V̄ to every party's data: the paper's measures, with the last local U_j and with U_j refitted.
 
 use ndarray::Array2;
 
@@ -17,7 +17,8 @@ use crate::shared::regularization::Penalties;
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
 const COUNT: usize = 11;
-/// Of these, the first are as large as squared errors and the last are drifts, whose scales differ from that of the others.
+/// The first entries have the size of squared errors. The last ones are drifts, whose scales differ from those of the
+/// others.
 const SQUARES: usize = 2;
 const DRIFTS: usize = COUNT - 3;
 
@@ -41,8 +42,8 @@ pub fn measure<T: Real>(
     let own: Vec<[f64; COUNT]> =
         clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
-    // Squares, what is as large as an entry or a norm, and the drift, which knows no bound: each kind has a scale of its own,
-    // and none can swamp another.
+    // There are three kinds: squares, values of the size of an entry or a norm, and the drift, which is unbounded. Each
+    // kind has a scale of its own, so that none loses precision because of another.
     let (squares, rest) = sums.split_at_mut(SQUARES);
     let (rest, drifts) = rest.split_at_mut(DRIFTS - SQUARES);
     let sum = |expected, term, out| Joint { tag: ERRORS, expected, term, out };
@@ -94,7 +95,7 @@ fn of_client<T: Real>(
     let block = &client.block;
     let (rows, n) = block.shape();
     let (order, k) = (block.order(), mean.nrows());
-    // The whole of what stands against U_j here, in the block's memory order.
+    // The effective V of this party, in the block's memory order.
     let effective = client.effective(mean);
     let mut v = order.zeros(n, k);
     v.assign(&effective.t());

@@ -38,7 +38,7 @@ use crate::parameters;
 use crate::parameters::Auto;
 use crate::{Algorithm, Problem};
 
-/// What FNMF and its baselines do not promise.
+/// Guarantees that FNMF and its baselines do not give.
 pub const LIMITS: [&str; 2] = [
     "without --dp the server sees each V_j as it is, and can tell from it whether a row was in the data;",
     "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",

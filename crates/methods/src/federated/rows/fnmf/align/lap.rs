@@ -12,7 +12,7 @@ pub struct Assignment {
     row: Vec<f64>,
     row_of: Vec<usize>,
     column_of: Vec<usize>,
-    /// Of one search for a path: least reduced cost to each column, the column before it, and which are settled.
+    /// State of one path search: least reduced cost of each column, its predecessor, and which columns are final.
     least: Vec<f64>,
     before: Vec<usize>,
     settled: Vec<bool>,
@@ -32,7 +32,7 @@ impl Assignment {
         }
     }
 
-    /// Forgets the prices, so that the next solution depends on its costs alone even where several are best.
+    /// Resets the prices, so that the next solution depends only on its costs, even if several are optimal.
     pub fn reset(&mut self) {
         self.column.fill(0.0);
     }

@@ -37,16 +37,16 @@ pub enum How {
     Knn,
 }
 
-/// What the assignment pays for a pair that may not be: more than any correlation distance, which is 2 at most.
+/// The assignment cost of a forbidden pair: more than any correlation distance, which is at most 2.
 const DUMMY: f64 = 2.1;
-/// In place of a cost that is no number, so that every solver comes to an end; the driver finds the numbers out.
+/// Replaces a cost that is not a number, so that every solver terminates; the driver detects such values.
 const BROKEN: f64 = 1e300;
 
 /// Finds alignments; holds the memory for it.
 #[derive(Debug, Clone)]
 pub struct Aligner<T> {
     how: How,
-    /// The correlation that two components must surpass to belong together, for the kinds that ask.
+    /// The correlation that two components must exceed to be aligned, for the alignments that test it.
     above: f64,
     k: usize,
     dot: Array2<T>,
@@ -60,12 +60,12 @@ pub struct Aligner<T> {
     sinkhorn: Sinkhorn,
     /// P of the last [`Aligner::align`], k × k.
     plan: Array2<T>,
-    /// The same for the kinds whose rows of P have a single 1 or none: its place, for which P B is found without a product.
+    /// The counterpart of each row, for alignments whose rows of P have at most a single 1; then P B needs no product.
     counterpart: Option<Vec<usize>>,
 }
 
-/// In place of a counterpart that there is none of.
-const NOBODY: usize = usize::MAX;
+/// The entry of `counterpart` for a row without one.
+const UNALIGNED: usize = usize::MAX;
 
 impl<T: Real> Aligner<T> {
     /// For k components.
@@ -92,7 +92,7 @@ impl<T: Real> Aligner<T> {
         Aligner { above, ..self }
     }
 
-    /// Forgets what speeds up a series of similar alignments: the next one depends on its operands alone.
+    /// Resets what speeds up a series of similar alignments: the next one depends only on its operands.
     pub fn reset(&mut self) {
         self.lap.reset();
         self.sinkhorn.reset();
@@ -138,7 +138,7 @@ impl<T: Real> Aligner<T> {
         self.plan.iter_mut().zip(&self.weights).for_each(|(p, w)| *p = T::from_f64(*w));
         if let Some(counterpart) = &mut self.counterpart {
             for (s, weights) in counterpart.iter_mut().zip(self.weights.chunks_exact(k)) {
-                *s = weights.iter().position(|w| *w > 0.0).unwrap_or(NOBODY);
+                *s = weights.iter().position(|w| *w > 0.0).unwrap_or(UNALIGNED);
             }
         }
     }
@@ -178,7 +178,7 @@ impl<T: Real> Aligner<T> {
             return gemm(T::one(), &self.plan.view(), b, T::zero(), out);
         };
         for (mut row, &s) in out.rows_mut().into_iter().zip(counterpart) {
-            if s == NOBODY {
+            if s == UNALIGNED {
                 row.fill(T::zero());
             } else {
                 row.assign(&b.row(s));
@@ -191,7 +191,7 @@ impl<T: Real> Aligner<T> {
         let Some(counterpart) = &self.counterpart else {
             return gemm(w, &self.plan.view(), b, T::one(), a);
         };
-        for (mut row, &s) in a.rows_mut().into_iter().zip(counterpart).filter(|(_, s)| **s != NOBODY) {
+        for (mut row, &s) in a.rows_mut().into_iter().zip(counterpart).filter(|(_, s)| **s != UNALIGNED) {
             row.scaled_add(w, &b.row(s));
         }
     }

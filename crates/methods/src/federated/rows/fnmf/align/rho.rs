@@ -1,4 +1,4 @@
-//! The correlation distance 1 − cor between components, and the test that tells which correlations mean anything.
+//! The correlation distance 1 − cor between components, and the significance test of a correlation.
 
 use ndarray::ArrayView2;
 

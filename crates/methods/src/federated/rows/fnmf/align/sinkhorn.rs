@@ -2,7 +2,7 @@
 
 /// Regularisation in units of the mean cost. With 0.005 the first rounds are unstable, with 0.2 all components become one.
 const REGULARISATION: f64 = 0.03;
-/// Scalings of rows and columns at most.
+/// Maximum number of scalings of rows and columns.
 const SWEEPS: usize = 200;
 /// Largest change of a potential, in units of the regularisation, at which the scaling has settled.
 const SETTLED: f64 = 1e-6;
@@ -35,7 +35,7 @@ impl Sinkhorn {
             let mut change = 0.0f64;
             for r in 0..k {
                 let new = soft_min((0..k).map(|s| cost[r * k + s] - self.column[s]), epsilon);
-                // A row without a partner has no say.
+                // A row without a partner is ignored.
                 let new = if new.is_finite() { new } else { 0.0 };
                 change = change.max((new - self.row[r]).abs());
                 self.row[r] = new;

@@ -6,9 +6,9 @@ use fednmf_linalg::Real;
 use super::greedy;
 use super::server::Server;
 
-/// Turns at most.
+/// Maximum number of iterations.
 const TURNS: usize = 50;
-/// Relative fall of the loss below which it has come to rest.
+/// Relative decrease of the loss below which the iteration has converged.
 const REST: f64 = 1e-9;
 
 /// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
@@ -36,7 +36,7 @@ fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
     Ok(())
 }
 
-/// Aligns and averages until the loss falls no more; the loss before the last average.
+/// Aligns and averages until the loss no longer decreases; returns the loss before the last average.
 fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
     let mut last = f64::INFINITY;
     for _ in 0..TURNS {

@@ -10,8 +10,9 @@ const TURNS: usize = 100;
 /// Relative change of the loss below which it has come to rest.
 const REST: f64 = 1e-9;
 
-/// V̄ ← the centres, from the last V̄; where there is none (`afresh`), from one party's components, which are k different
-/// ones. From k random rows, of which some are the same component, soft centres fall together and stay so.
+/// V̄ ← the centres, starting from the last V̄. In the first round (`afresh`) they start from the components of one
+/// party, which are k distinct ones. From k random rows, some of which are the same component, soft centres coincide
+/// and stay so.
 pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
     if afresh {
         if let Some(at) = server.local(0) {

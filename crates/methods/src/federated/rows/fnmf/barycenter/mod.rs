@@ -1,8 +1,8 @@
 //! The server (`SERVER` of Alg. 2): one V̄ from what the parties hand over.
 //!
-//! The ranks together play the server. Each rank has the part of the server that serves its own parties: what a party
-//! hands over stays where it is, is aligned there, and only sums cross between ranks. No rank ever holds all V_j, and a
-//! party sends and gets k n words a round, however many turns the server takes.
+//! The ranks together implement the server. Each rank runs the part of the server for its own parties: a party's upload
+//! stays on its rank and is aligned there, and only sums are sent between ranks. No rank ever holds all V_j. A party
+//! sends and receives k n words per round, however many iterations the server takes.
 
 mod fixed_point;
 mod fuzzy;

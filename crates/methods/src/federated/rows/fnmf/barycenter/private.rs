@@ -1,4 +1,4 @@
-//! What parties do to their V_j before they hand it over: align it, put noise on it, mask it.
+//! Protection of the parties' V_j before the upload: alignment, noise, masks.
 
 use ndarray::ArrayViewMut2;
 
@@ -35,14 +35,14 @@ impl<T: Real> Server<T> {
             Some(releases) => {
                 let noised: Vec<_> = comm
                     .work("noise", || values.map(|(hosted, values)| releases.release(hosted, values, known)).collect());
-                comm.hand_over(UPLOAD, noised.iter())
+                comm.record_upload(UPLOAD, noised.iter())
             }
-            None => comm.hand_over(UPLOAD, values.map(|(_, values)| Declared(values))),
+            None => comm.record_upload(UPLOAD, values.map(|(_, values)| Declared(values))),
         }
     }
 
     /// V̄ ← max(V̄, 0): noise may have taken it below.
-    pub fn cut_below_zero(&mut self) {
+    pub fn clamp_nonnegative(&mut self) {
         self.mean.mapv_inplace(|x| x.max(T::zero()));
     }
 
@@ -81,7 +81,7 @@ impl<T: Real> Server<T> {
                 uploads.iter_mut().filter(|u| !u.active).for_each(|u| u.values.fill(T::zero()));
                 let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
                 party_sum.sum(comm, SUM_V, scale, shares, total)?;
-                // Without any that has something to say, V̄ stays.
+                // If no party of this round is in the sum, V̄ stays.
                 let count = active.iter().filter(|&&party| party_sum.includes(party)).count();
                 if count > 0 {
                     mean.iter_mut().zip(&*total).for_each(|(x, sum)| *x = *sum / T::from_f64(count as f64));

@@ -17,10 +17,10 @@ pub const DOWNLOAD: MessageTag = MessageTag::new("mean V to the party", Payload:
 /// Between the ranks that play the server.
 pub const INSIDE: MessageTag = MessageTag::new("inside the server", Payload::SharedFactor);
 
-/// All V_j added up, of which nobody sees a single one.
+/// The sum of all V_j, whose terms nobody sees.
 pub const SUM_V: MessageTag = MessageTag::new("sum V_j", Payload::SharedFactor);
 
-/// What one party hands over, at the part of the server on its rank.
+/// One party's upload, at the part of the server on its rank.
 pub(super) struct Upload<T> {
     pub(super) party: usize,
     pub(super) active: bool,
@@ -32,7 +32,7 @@ pub(super) struct Upload<T> {
 
 /// One rank's part of the server.
 pub struct Server<T: Real> {
-    /// The ranks as the server: what they exchange has left the parties before.
+    /// The communicator of the server: what its ranks exchange has already left the parties.
     pub(super) comm: Communicator,
     pub(super) parties: Parties,
     pub(super) seed: u64,
@@ -86,11 +86,12 @@ impl<T: Real> Server<T> {
     }
 
     /// Whether a party takes part in the open round.
-    pub fn takes_part(&self, party: usize) -> bool {
+    pub fn participates(&self, party: usize) -> bool {
         self.active.binary_search(&party).is_ok()
     }
 
-    /// Takes V_j (k × n) from a hosted party, if it takes part; its `own` components are not handed over, they are 0.
+    /// Takes V_j (k × n) of a hosted party that takes part in the round. Its `own` components are not uploaded; they
+    /// are set to 0.
     pub fn take(&mut self, party: usize, values: &ArrayView2<T>, own: impl Fn(usize) -> bool) -> bool {
         let upload = self.uploads.iter_mut().find(|u| u.party == party && u.active);
         let taken = upload.is_some();
@@ -101,7 +102,7 @@ impl<T: Real> Server<T> {
         taken
     }
 
-    /// Tells a recorded view what the hosted parties handed over.
+    /// Records the hosted parties' uploads in the view.
     pub fn show(&self, comm: &PartyCommunicator) {
         for upload in self.uploads.iter().filter(|u| u.active) {
             comm.knows(SUMMED, Some(upload.party), upload.values.dim(), upload.values.as_slice().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The matrix that an attack is compared with, as the run saw it.
+//! The matrix with which an attack is compared, as the run read it.
 
 use ndarray::Array2;
 use serde_json::Value;
@@ -10,42 +10,42 @@ use fednmf_files as data;
 use fednmf_files::formats::detect::is_table_name;
 use fednmf_files::{InputSpec, Scale, TableOptions, Threshold};
 
-use super::seen::Seen;
+use super::view::View;
 
 /// Most entries that are loaded.
 const MOST: usize = 1 << 28;
 
-/// The matrix, if it can be had.
+/// The matrix, if it is available.
 #[derive(Debug, Default)]
-pub struct Truth {
+pub struct GroundTruth {
     pub matrix: Option<Array2<f64>>,
 }
 
-impl Truth {
+impl GroundTruth {
     /// The matrix that was named, or the run's own input if it is still there.
     ///
     /// # Errors
     /// When a matrix that was named cannot be read, or has another shape.
-    pub fn load(seen: &Seen, named: Option<&str>, alone: &Communicator) -> Result<Truth> {
-        let (m, n) = (seen.m, seen.n);
+    pub fn load(view: &View, named: Option<&str>, alone: &Communicator) -> Result<GroundTruth> {
+        let (m, n) = (view.m, view.n);
         if let Some(name) = named {
-            let matrix = read(seen, name, true, alone).map_err(|e| e.at("--truth"))?;
+            let matrix = read(view, name, true, alone).map_err(|e| e.at("--truth"))?;
             if matrix.dim() != (m, n) {
                 let (rows, cols) = matrix.dim();
                 return Err(Error::input(format!(
                     "--truth {name}: is {rows} x {cols}, but the run was about a matrix of {m} x {n}"
                 )));
             }
-            return Ok(Truth { matrix: Some(matrix) });
+            return Ok(GroundTruth { matrix: Some(matrix) });
         }
-        let own = seen.about("input").as_str().and_then(|name| read(seen, name, false, alone).ok());
-        Ok(Truth { matrix: own.filter(|matrix| matrix.dim() == (m, n)) })
+        let own = view.about("input").as_str().and_then(|name| read(view, name, false, alone).ok());
+        Ok(GroundTruth { matrix: own.filter(|matrix| matrix.dim() == (m, n)) })
     }
 
     /// The hidden columns, or the hidden rows.
-    pub fn hidden(&self, seen: &Seen) -> Option<Array2<f64>> {
-        let axis = ndarray::Axis(usize::from(seen.by_columns));
-        self.matrix.as_ref().map(|matrix| matrix.select(axis, &seen.hidden()))
+    pub fn hidden(&self, view: &View) -> Option<Array2<f64>> {
+        let axis = ndarray::Axis(usize::from(view.by_columns));
+        self.matrix.as_ref().map(|matrix| matrix.select(axis, &view.hidden()))
     }
 }
 
@@ -53,13 +53,13 @@ impl Truth {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn read(seen: &Seen, name: &str, is_named: bool, alone: &Communicator) -> Result<Array2<f64>> {
-    let param = |name: &str| seen.param(name);
+pub fn read(view: &View, name: &str, is_named: bool, alone: &Communicator) -> Result<Array2<f64>> {
+    let param = |name: &str| view.param(name);
     let mut spec = InputSpec::parse(name)?;
     spec.transpose = param("transpose").as_bool().unwrap_or(param("transpose") == 1);
-    // A matrix that is named now may be in another format.
+    // A matrix that is named here may have another format.
     if !is_named || is_table_name(name) {
-        spec.table = TableOptions::from_json(seen.about("params"));
+        spec.table = TableOptions::from_json(view.about("params"));
     }
     spec.scale = if param("scale") == "max" { Scale::Max } else { Scale::None };
     spec.binarize = match param("binarize") {
@@ -67,8 +67,8 @@ pub fn read(seen: &Seen, name: &str, is_named: bool, alone: &Communicator) -> Re
         value => Threshold::from_json(value),
     };
     spec.allow_negative = true;
-    spec.parties = Some(seen.cuts.len());
-    spec.stack = if seen.by_columns { Stack::Columns } else { Stack::Rows };
+    spec.parties = Some(view.cuts.len());
+    spec.stack = if view.by_columns { Stack::Columns } else { Stack::Rows };
     let opened = data::open(&spec, alone)?;
     let (m, n) = (opened.header().rows, opened.header().cols);
     if m.checked_mul(n).is_none_or(|entries| entries > MOST) {

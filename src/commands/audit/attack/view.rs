@@ -1,4 +1,4 @@
-//! The views of colluding ranks, put together: what they own, what is hidden from them, and what they got in which
+//! The combined views of colluding ranks: their own data, what is hidden from them, and what they received in each
 //! iteration.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use fednmf_files::output::view::RecordedView;
 
 use super::finding::Finding;
 
-/// What these ranks know together.
-pub struct Seen {
+/// The combined knowledge of these ranks.
+pub struct View {
     pub views: Vec<RecordedView>,
     pub m: usize,
     pub n: usize,
@@ -31,12 +31,12 @@ pub struct Seen {
     pub own: Vec<usize>,
 }
 
-impl Seen {
+impl View {
     /// Opens the views of one run.
     ///
     /// # Errors
     /// When one cannot be read, or they are of different runs.
-    pub fn open(paths: &[PathBuf]) -> Result<Seen> {
+    pub fn open(paths: &[PathBuf]) -> Result<View> {
         let views = paths.iter().map(|path| RecordedView::open(path)).collect::<Result<Vec<_>>>()?;
         let first = &views[0];
         let same = ["algo", "seed", "m", "n", "k", "params", "cuts"];
@@ -60,13 +60,13 @@ impl Seen {
         }
         own.sort_unstable();
         own.dedup();
-        let truth = |name: &str| first.about().get(name).is_some_and(|x| x.as_bool().unwrap_or(*x == 1));
-        Ok(Seen {
+        let ground_truth = |name: &str| first.about().get(name).is_some_and(|x| x.as_bool().unwrap_or(*x == 1));
+        Ok(View {
             m: first.count("m")?,
             n: first.count("n")?,
             k: first.count("k")?,
             seed: first.count("seed")? as u64,
-            by_columns: truth("by_columns"),
+            by_columns: ground_truth("by_columns"),
             cuts: cuts.into_iter().map(|[start, end]| start..end).collect(),
             own,
             views,
@@ -96,7 +96,7 @@ impl Seen {
         self.about("precision") == "f32"
     }
 
-    /// A figure of the whole matrix, shared while loading.
+    /// A statistic of the whole matrix, shared while loading.
     pub fn statistic(&self, name: &str) -> f64 {
         self.about("statistics").get(name).and_then(Value::as_f64).unwrap_or(0.0)
     }
@@ -110,14 +110,15 @@ impl Seen {
         (0..self.cuts.len()).filter(|party| !self.own.contains(party)).collect()
     }
 
-    /// The columns, or rows, of the parties that are attacked; all, if the views are those of all parties, since then every
-    /// party is a victim of what all receive alike.
+    /// The columns, or rows, of the attacked parties. If the views are those of all parties, these are all: every party
+    /// is then a victim of the messages that all receive.
     pub fn hidden(&self) -> Vec<usize> {
         let parties = if self.is_all() { (0..self.cuts.len()).collect() } else { self.hidden_parties() };
         parties.into_iter().flat_map(|party| self.cuts[party].clone()).collect()
     }
 
-    /// Whether no party is left to attack: the views show what an outsider would see of the messages that all get.
+    /// Whether no party is left to attack; the views then show what an outsider would see of the messages that all
+    /// receive.
     pub fn is_all(&self) -> bool {
         self.hidden_parties().is_empty()
     }
@@ -142,7 +143,7 @@ impl Seen {
         Ok(in_order(view, view.values(at)?, (rows, cols)))
     }
 
-    /// As [`Seen::shaped`], for the entries of an m × k message.
+    /// As [`View::shaped`], for the entries of an m × k message.
     pub fn shaped_like(&self, view: &RecordedView, values: &Array2<f64>) -> Option<Array2<f64>> {
         in_order(view, values.clone(), (self.m, self.k))
     }
@@ -186,7 +187,7 @@ impl Seen {
     /// Subtracts what the own parties contributed to a sum; `term` is given a party, its data and its columns.
     ///
     /// # Errors
-    /// As [`Seen::own_data`].
+    /// As [`View::own_data`].
     pub fn without_own(
         &self,
         mut sum: Array2<f64>,
@@ -204,7 +205,7 @@ impl Seen {
         Ok(sum)
     }
 
-    /// What arrived unprotected: kinds of messages with their number.
+    /// The kinds and numbers of messages that arrived unprotected.
     pub fn in_the_clear(&self) -> Option<Finding> {
         let mut kinds: BTreeMap<(String, String), usize> = BTreeMap::new();
         for record in self.views.iter().flat_map(|view| &view.records) {
