@@ -243,7 +243,7 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
     let beside = if of_parties { " and the parties' files beside it" } else { "" };
     let output = settings.output.as_ref().map(|p| format!("{}{beside}", p.display()));
-    let facts = summary::Facts {
+    let facts = summary::SummaryInfo {
         algo: settings.description().name,
         shape: (count(&start["m"]), count(&start["n"])),
         k: settings.k,

@@ -10,20 +10,20 @@ use fednmf_linalg::{Order, Real};
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
+use super::pooled_view::PooledView;
 use super::secure_hals::on_equations;
-use super::view::View;
 
 const RELEASE: &str = "sketch of M";
 /// Most columns for which an attack keeps n × n numbers.
 const MOST: usize = 20_000;
 
 /// The attacks on all releases together.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    let releases = view.sums(RELEASE);
-    let (m, n, hidden) = (view.m, view.n, view.hidden());
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let releases = pooled.sums(RELEASE);
+    let (m, n, hidden) = (pooled.m, pooled.n, pooled.hidden());
     let Some(&first) = releases.first() else { return Ok(Vec::new()) };
-    let d = view.views[0].records[first].cols / m;
-    let kind = view.param("sketch").as_str().and_then(|kind| SketchKind::from_str(kind, false).ok());
+    let d = pooled.views[0].records[first].cols / m;
+    let kind = pooled.param("sketch").as_str().and_then(|kind| SketchKind::from_str(kind, false).ok());
     let kind = kind.ok_or_else(|| Error::input("the view does not tell the kind of sketch; record it again"))?;
     if hidden.len() > MOST {
         let what = format!("{} hidden columns: an attack would keep more than 8 GiB", hidden.len());
@@ -32,20 +32,20 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let mut equations = Array2::zeros((releases.len() * d, hidden.len()));
     let mut values = Array2::zeros((releases.len() * d, m));
     for (t, &at) in releases.iter().enumerate() {
-        let across = match view.is_single() {
-            true => drawn::<f32>(kind, n, d, view.seed, t),
-            false => drawn::<f64>(kind, n, d, view.seed, t),
+        let across = match pooled.is_single() {
+            true => drawn::<f32>(kind, n, d, pooled.seed, t),
+            false => drawn::<f64>(kind, n, d, pooled.seed, t),
         };
-        let Some(release) = view.shaped(&view.views[0], at, (m, d))? else { continue };
-        let release = view.without_own(release, |party, data| {
-            Ok(Some(data.dot(&across.slice(s![.., view.cuts[party].clone()]).t())))
+        let Some(release) = pooled.shaped(&pooled.views[0], at, (m, d))? else { continue };
+        let release = pooled.without_own(release, |party, data| {
+            Ok(Some(data.dot(&across.slice(s![.., pooled.cuts[party].clone()]).t())))
         })?;
         equations.slice_mut(s![t * d..(t + 1) * d, ..]).assign(&across.select(Axis(1), &hidden));
         values.slice_mut(s![t * d..(t + 1) * d, ..]).assign(&release.t());
     }
     let assumed = format!("{} releases", releases.len());
-    let ground_truth = inputs.ground_truth.hidden(view);
-    Ok(on_equations(&equations.view(), &values.view(), view, ground_truth.as_ref(), &assumed))
+    let ground_truth = inputs.ground_truth.hidden(pooled);
+    Ok(on_equations(&equations.view(), &values.view(), pooled, ground_truth.as_ref(), &assumed))
 }
 
 /// Sᵀ of release t, d × n.

@@ -10,7 +10,7 @@ use fednmf_files as data;
 use fednmf_files::formats::detect::is_table_name;
 use fednmf_files::{InputSpec, Scale, TableOptions, Threshold};
 
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// Most entries that are loaded.
 const MOST: usize = 1 << 28;
@@ -26,10 +26,10 @@ impl GroundTruth {
     ///
     /// # Errors
     /// When a matrix that was named cannot be read, or has another shape.
-    pub fn load(view: &View, named: Option<&str>, alone: &Communicator) -> Result<GroundTruth> {
-        let (m, n) = (view.m, view.n);
+    pub fn load(pooled: &PooledView, named: Option<&str>, alone: &Communicator) -> Result<GroundTruth> {
+        let (m, n) = (pooled.m, pooled.n);
         if let Some(name) = named {
-            let matrix = read(view, name, true, alone).map_err(|e| e.at("--truth"))?;
+            let matrix = read(pooled, name, true, alone).map_err(|e| e.at("--truth"))?;
             if matrix.dim() != (m, n) {
                 let (rows, cols) = matrix.dim();
                 return Err(Error::input(format!(
@@ -38,14 +38,14 @@ impl GroundTruth {
             }
             return Ok(GroundTruth { matrix: Some(matrix) });
         }
-        let own = view.about("input").as_str().and_then(|name| read(view, name, false, alone).ok());
+        let own = pooled.about("input").as_str().and_then(|name| read(pooled, name, false, alone).ok());
         Ok(GroundTruth { matrix: own.filter(|matrix| matrix.dim() == (m, n)) })
     }
 
     /// The hidden columns, or the hidden rows.
-    pub fn hidden(&self, view: &View) -> Option<Array2<f64>> {
-        let axis = ndarray::Axis(usize::from(view.by_columns));
-        self.matrix.as_ref().map(|matrix| matrix.select(axis, &view.hidden()))
+    pub fn hidden(&self, pooled: &PooledView) -> Option<Array2<f64>> {
+        let axis = ndarray::Axis(usize::from(pooled.by_columns));
+        self.matrix.as_ref().map(|matrix| matrix.select(axis, &pooled.hidden()))
     }
 }
 
@@ -53,13 +53,13 @@ impl GroundTruth {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn read(view: &View, name: &str, is_named: bool, alone: &Communicator) -> Result<Array2<f64>> {
-    let param = |name: &str| view.param(name);
+pub fn read(pooled: &PooledView, name: &str, is_named: bool, alone: &Communicator) -> Result<Array2<f64>> {
+    let param = |name: &str| pooled.param(name);
     let mut spec = InputSpec::parse(name)?;
     spec.transpose = param("transpose").as_bool().unwrap_or(param("transpose") == 1);
     // A matrix that is named here may have another format.
     if !is_named || is_table_name(name) {
-        spec.table = TableOptions::from_json(view.about("params"));
+        spec.table = TableOptions::from_json(pooled.about("params"));
     }
     spec.scale = if param("scale") == "max" { Scale::Max } else { Scale::None };
     spec.binarize = match param("binarize") {
@@ -67,8 +67,8 @@ pub fn read(view: &View, name: &str, is_named: bool, alone: &Communicator) -> Re
         value => Threshold::from_json(value),
     };
     spec.allow_negative = true;
-    spec.parties = Some(view.cuts.len());
-    spec.stack = if view.by_columns { Stack::Columns } else { Stack::Rows };
+    spec.parties = Some(pooled.cuts.len());
+    spec.stack = if pooled.by_columns { Stack::Columns } else { Stack::Rows };
     let opened = data::open(&spec, alone)?;
     let (m, n) = (opened.header().rows, opened.header().cols);
     if m.checked_mul(n).is_none_or(|entries| entries > MOST) {

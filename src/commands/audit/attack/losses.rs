@@ -11,19 +11,19 @@ use fednmf_comm::Knowledge;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// Searches the opened sums for two whose difference is a term.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    let view = &view.views[0];
-    let (mut sums, mut places, mut parties) = (Vec::new(), Vec::new(), (0..view.cuts.len()).collect::<BTreeSet<_>>());
-    let threshold = view.param("secure_threshold").as_u64().unwrap_or(0) > 0;
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let view = &pooled.views[0];
+    let (mut sums, mut places, mut parties) = (Vec::new(), Vec::new(), (0..pooled.cuts.len()).collect::<BTreeSet<_>>());
+    let threshold = pooled.param("secure_threshold").as_u64().unwrap_or(0) > 0;
     for (at, record) in view.records.iter().enumerate() {
         if record.knowledge == Knowledge::Received && record.payload.as_deref() == Some("Masked") && threshold {
             // A flag for each party precedes the masked words.
             let flags = view.values(at)?;
             parties =
-                flags.iter().take(view.cuts.len()).enumerate().filter(|(_, x)| **x == 1.0).map(|(p, _)| p).collect();
+                flags.iter().take(pooled.cuts.len()).enumerate().filter(|(_, x)| **x == 1.0).map(|(p, _)| p).collect();
         }
         if record.knowledge == Knowledge::Opened && record.from.is_none() {
             places.push(at);
@@ -43,7 +43,7 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let smallest = sums.iter().map(|sum| sum.parties.len()).min().unwrap_or(0);
     let mut found = Finding::new("differencing", "values of an iteration that are summed twice are the same");
     found.of = "lost parties' terms";
-    found.recovered = Some((lost.len(), view.cuts.len() - smallest));
+    found.recovered = Some((lost.len(), pooled.cuts.len() - smallest));
     let mut notes = vec![format!("{} masked sums", sums.len())];
     for pair in &all {
         let difference = view.values(places[pair.with])? - view.values(places[pair.without])?;
@@ -52,10 +52,13 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
             sums[pair.with].kind, pair.party, sums[pair.with].iteration
         ));
         // A term M_r V_r lies in the span of the party's columns.
-        let ground_truth =
-            inputs.ground_truth.matrix.as_ref().filter(|_| view.by_columns && difference.len() == view.m * view.k);
-        if let (Some(matrix), Some(term)) = (ground_truth, view.shaped_like(view, &difference)) {
-            let columns = matrix.slice(ndarray::s![.., view.cuts[pair.party].clone()]).to_owned();
+        let ground_truth = inputs
+            .ground_truth
+            .matrix
+            .as_ref()
+            .filter(|_| pooled.by_columns && difference.len() == pooled.m * pooled.k);
+        if let (Some(matrix), Some(term)) = (ground_truth, pooled.shaped_like(view, &difference)) {
+            let columns = matrix.slice(ndarray::s![.., pooled.cuts[pair.party].clone()]).to_owned();
             found.error = Some(outside(&term, &columns));
             found.baseline = Some(outside(&Array2::ones(term.dim()), &columns));
         }

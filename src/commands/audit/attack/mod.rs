@@ -6,11 +6,11 @@ mod ground_truth;
 mod inputs;
 mod losses;
 mod noised_sums;
+mod pooled_view;
 mod ppdnmf;
 mod report;
 mod rows;
 mod secure_hals;
-mod view;
 
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ use fednmf_files::output::view::RecordedView;
 use self::finding::Finding;
 use self::ground_truth::GroundTruth;
 use self::inputs::AttackInputs;
+use self::pooled_view::PooledView;
 use self::report::{as_json, table};
-use self::view::View;
 
 /// What `fednmf audit attack` is told.
 #[derive(Debug, Args)]
@@ -62,40 +62,40 @@ pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
 }
 
 fn on_rank_0(args: &AttackArgs, alone: &Communicator) -> Result<String> {
-    let view = View::open(&args.views)?;
+    let pooled = PooledView::open(&args.views)?;
     let victim = args.victim.as_deref().map(RecordedView::open).transpose()?;
     if let Some(victim) = &victim
-        && view.views.iter().any(|view| view.about().get("rank") == victim.about().get("rank"))
+        && pooled.views.iter().any(|view| view.about().get("rank") == victim.about().get("rank"))
     {
         return Err(Error::input("--victim: is one of the attackers' own views; give that of another rank"));
     }
-    let ground_truth = if view.private() {
-        GroundTruth::load(&view, args.ground_truth.as_deref(), alone)?
+    let ground_truth = if pooled.private() {
+        GroundTruth::load(&pooled, args.ground_truth.as_deref(), alone)?
     } else {
         GroundTruth::default()
     };
     let inputs = AttackInputs { ground_truth, candidates: args.candidates.as_deref(), victim, alone };
-    let mut findings = attacks(&view, &inputs)?;
-    findings.extend(view.in_the_clear());
-    Ok(if args.json { format!("{}\n", as_json(&view, &findings)) } else { table(&view, &findings) })
+    let mut findings = attacks(&pooled, &inputs)?;
+    findings.extend(pooled.in_the_clear());
+    Ok(if args.json { format!("{}\n", as_json(&pooled, &findings)) } else { table(&pooled, &findings) })
 }
 
 /// Runs the attacks that apply to the method.
-fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    if !view.private() {
+fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if !pooled.private() {
         return Ok(Vec::new());
     }
-    let mut findings = match view.algorithm() {
+    let mut findings = match pooled.algorithm() {
         "secure-hals" => {
-            let mut all = secure_hals::attacks(view, inputs)?;
-            all.extend(noised_sums::attacks(view, inputs)?);
+            let mut all = secure_hals::attacks(pooled, inputs)?;
+            all.extend(noised_sums::attacks(pooled, inputs)?);
             all
         }
-        "dsanls-secure" => dsanls_secure::attacks(view, inputs)?,
-        "ppdnmf" => ppdnmf::attacks(view, inputs)?,
+        "dsanls-secure" => dsanls_secure::attacks(pooled, inputs)?,
+        "ppdnmf" => ppdnmf::attacks(pooled, inputs)?,
         _ => Vec::new(),
     };
-    findings.extend(losses::attacks(view, inputs)?);
-    findings.extend(rows::attacks(view, inputs)?);
+    findings.extend(losses::attacks(pooled, inputs)?);
+    findings.extend(rows::attacks(pooled, inputs)?);
     Ok(findings)
 }

@@ -13,7 +13,7 @@ use fednmf_methods::federated::columns::noised_hals::{RELEASE, term_of, unpacked
 
 use super::finding::{Finding, distance};
 use super::inputs::AttackInputs;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// Most hidden columns that are estimated together, and one by one.
 const MOST_TOGETHER: usize = 400;
@@ -44,29 +44,29 @@ impl Release {
 ///
 /// # Errors
 /// When the view cannot be read.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    let privacy = view.about("privacy");
-    let (Some(noise), false) = (privacy["noise"].as_f64(), view.is_all()) else { return Ok(Vec::new()) };
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let privacy = pooled.about("privacy");
+    let (Some(noise), false) = (privacy["noise"].as_f64(), pooled.is_all()) else { return Ok(Vec::new()) };
     let masked = privacy["noise_on"] == "the sum of all parties";
-    let noise = if masked { noise } else { noise * (view.cuts.len() as f64).sqrt() };
-    let clip = view.param("clip").as_f64();
+    let noise = if masked { noise } else { noise * (pooled.cuts.len() as f64).sqrt() };
+    let clip = pooled.param("clip").as_f64();
     let order =
-        if view.about("entries_by_rows").as_bool().unwrap_or(false) { Order::RowMajor } else { Order::ColumnMajor };
-    let own = view.own.iter().map(|&party| view.own_data(party)).collect::<Result<Vec<_>>>()?;
+        if pooled.about("entries_by_rows").as_bool().unwrap_or(false) { Order::RowMajor } else { Order::ColumnMajor };
+    let own = pooled.own.iter().map(|&party| pooled.own_data(party)).collect::<Result<Vec<_>>>()?;
     let mut releases = Vec::new();
-    for at in view.sums(RELEASE.kind) {
-        let Some(u) = view.known("U", None, view.views[0].records[at].iteration)? else { continue };
-        let values = view.views[0].values(at)?;
-        let (r, g) = unpacked::<f64>(values.as_slice().unwrap_or_default(), order, (view.m, view.k));
+    for at in pooled.sums(RELEASE.kind) {
+        let Some(u) = pooled.known("U", None, pooled.views[0].records[at].iteration)? else { continue };
+        let values = pooled.views[0].values(at)?;
+        let (r, g) = unpacked::<f64>(values.as_slice().unwrap_or_default(), order, (pooled.m, pooled.k));
         let all = Release { u, r, g };
         releases.push(own.iter().fold(all, |release, columns| release.without(columns, clip)));
     }
     let own: Vec<_> = own.iter().map(|columns| scaled(columns, clip)).collect();
     let own = ndarray::concatenate(Axis(1), &own.iter().map(|columns| columns.view()).collect::<Vec<_>>());
     let (Ok(own), false) = (own, releases.is_empty()) else { return Ok(Vec::new()) };
-    let ground_truth = inputs.ground_truth.hidden(view);
+    let ground_truth = inputs.ground_truth.hidden(pooled);
     let prior = prior(&own, clip.unwrap_or(1.0));
-    let mut findings = vec![together(view, &releases, noise, &prior, ground_truth.as_ref().map(|t| scaled(t, clip)))];
+    let mut findings = vec![together(pooled, &releases, noise, &prior, ground_truth.as_ref().map(|t| scaled(t, clip)))];
     findings.extend(ground_truth.map(|ground_truth| alone(&releases, noise, &prior, &ground_truth, clip)));
     Ok(findings)
 }
@@ -103,19 +103,19 @@ fn means(prior: &Prior, n: usize) -> Array2<f64> {
 }
 
 fn together(
-    view: &View,
+    pooled: &PooledView,
     releases: &[Release],
     noise: f64,
     prior: &Prior,
     ground_truth: Option<Array2<f64>>,
 ) -> Finding {
-    let n = view.hidden().len();
+    let n = pooled.hidden().len();
     let found = Finding::new("noised sums", "the noise's variance; mean and variance of the own columns");
     if n > MOST_TOGETHER {
         return found.note(format!("{n} hidden columns: not tried"));
     }
     // Identical guesses would stay identical.
-    let mut draws = Stream::new(view.seed ^ 0x5eed, Purpose::Probe, 0).at(0);
+    let mut draws = Stream::new(pooled.seed ^ 0x5eed, Purpose::Probe, 0).at(0);
     let spread = prior.variance.sqrt();
     let first = means(prior, n).mapv(|x| (x + spread * draws.normal()).clamp(prior.low, prior.high));
     let steps: Vec<NoisedStep> = releases.iter().map(|release| release.step(noise)).collect();

@@ -12,7 +12,7 @@ use fednmf_methods::shared::init;
 
 use super::finding::{Finding, distance};
 use super::inputs::AttackInputs;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// What a party got from one neighbour, or from all together (`neighbour` is then the party itself), step by step.
 #[derive(Default)]
@@ -28,26 +28,26 @@ struct Edge {
 }
 
 /// The attacks on each neighbour of the own parties.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for view in &view.views {
-        let edges = edges(view, view)?;
+    for view in &pooled.views {
+        let edges = edges(pooled, view)?;
         for edge in edges.iter().filter(|edge| edge.neighbour != edge.party) {
             let sum = edges.iter().find(|sum| sum.party == edge.party && sum.neighbour == sum.party);
-            findings.push(one_answer(view, edge, edge.neighbour, inputs)?);
-            findings.extend(sum.map(|sum| one_answer(view, sum, edge.neighbour, inputs)).transpose()?);
-            findings.extend(if sum.is_none() { rounds(view, edge, inputs)? } else { None });
+            findings.push(one_answer(pooled, edge, edge.neighbour, inputs)?);
+            findings.extend(sum.map(|sum| one_answer(pooled, sum, edge.neighbour, inputs)).transpose()?);
+            findings.extend(if sum.is_none() { rounds(pooled, edge, inputs)? } else { None });
         }
     }
     Ok(findings)
 }
 
 /// All answers that the parties of a view decrypted, by neighbour.
-fn edges(view: &View, view: &RecordedView) -> Result<Vec<Edge>> {
-    let scale = view.param("quantization").as_f64().unwrap_or(1.0);
-    let g_scale = view.param("g_scale").as_f64().unwrap_or(1.0);
-    let g_max = (view.param("g_max").as_f64().unwrap_or(1.0) * g_scale).floor();
-    let shape = (view.m, view.k);
+fn edges(pooled: &PooledView, view: &RecordedView) -> Result<Vec<Edge>> {
+    let scale = pooled.param("quantization").as_f64().unwrap_or(1.0);
+    let g_scale = pooled.param("g_scale").as_f64().unwrap_or(1.0);
+    let g_max = (pooled.param("g_max").as_f64().unwrap_or(1.0) * g_scale).floor();
+    let shape = (pooled.m, pooled.k);
     let mut copies: Vec<(usize, Array2<f64>)> = Vec::new();
     let mut edges: Vec<Edge> = Vec::new();
     for (at, record) in view.records.iter().enumerate() {
@@ -55,18 +55,18 @@ fn edges(view: &View, view: &RecordedView) -> Result<Vec<Edge>> {
         match (record.knowledge, record.kind.as_str()) {
             (Knowledge::Own, OWN_COPY) => {
                 copies.retain(|(party, _)| *party != to);
-                copies.extend(view.shaped(view, at, shape)?.map(|values| (to, values / scale)));
+                copies.extend(pooled.shaped(view, at, shape)?.map(|values| (to, values / scale)));
             }
             (Knowledge::Opened, kind) if [ANSWER.kind, PLAIN_ANSWER.kind, SUM_OF_ANSWERS.kind].contains(&kind) => {
                 let (Some(from), Some((_, own))) = (record.from, copies.iter().find(|(party, _)| *party == to)) else {
                     continue;
                 };
-                let (Some(answer), true) = (view.shaped(view, at, shape)?, at + 1 < view.records.len()) else {
+                let (Some(answer), true) = (pooled.shaped(view, at, shape)?, at + 1 < view.records.len()) else {
                     continue;
                 };
                 // The own weights follow their answer.
                 let weights =
-                    if view.records[at + 1].kind == OWN_WEIGHTS { view.shaped(view, at + 1, shape)? } else { None };
+                    if view.records[at + 1].kind == OWN_WEIGHTS { pooled.shaped(view, at + 1, shape)? } else { None };
                 let Some(weights) = weights else { continue };
                 let place = edges.iter().position(|edge| (edge.party, edge.neighbour) == (to, from));
                 let place = place.unwrap_or_else(|| {
@@ -89,18 +89,18 @@ fn edges(view: &View, view: &RecordedView) -> Result<Vec<Edge>> {
 }
 
 /// The neighbour's copies in its own view, step by step.
-fn true_copies(view: &View, inputs: &AttackInputs<'_>, party: usize) -> Result<Vec<Array2<f64>>> {
+fn true_copies(pooled: &PooledView, inputs: &AttackInputs<'_>, party: usize) -> Result<Vec<Array2<f64>>> {
     let Some(victim) = &inputs.victim else { return Ok(Vec::new()) };
-    let scale = view.param("quantization").as_f64().unwrap_or(1.0);
+    let scale = pooled.param("quantization").as_f64().unwrap_or(1.0);
     let mut all = Vec::new();
     for at in victim.of_kind(Knowledge::Own, OWN_COPY).filter(|&at| victim.records[at].to == Some(party)) {
-        all.extend(view.shaped(victim, at, (view.m, view.k))?.map(|values| values / scale));
+        all.extend(pooled.shaped(victim, at, (pooled.m, pooled.k))?.map(|values| values / scale));
     }
     Ok(all)
 }
 
 /// X of a neighbour from each answer alone, or from each sum of answers: the median of the errors.
-fn one_answer(view: &View, edge: &Edge, neighbour: usize, inputs: &AttackInputs<'_>) -> Result<Finding> {
+fn one_answer(pooled: &PooledView, edge: &Edge, neighbour: usize, inputs: &AttackInputs<'_>) -> Result<Finding> {
     let (name, from) = if edge.neighbour == edge.party {
         ("sum of answers", "as the mean of its neighbours; g is at least half its limit")
     } else {
@@ -108,7 +108,7 @@ fn one_answer(view: &View, edge: &Edge, neighbour: usize, inputs: &AttackInputs<
     };
     let mut found = Finding::new(name, format!("party {} of its neighbour {neighbour}; {from}", edge.party));
     found.of = "copies of X";
-    let ground_truth = true_copies(view, inputs, neighbour)?;
+    let ground_truth = true_copies(pooled, inputs, neighbour)?;
     if ground_truth.len() != edge.copies.len() {
         return Ok(
             found.note(format!("{} answers; give --victim, the neighbour's view, to compare", edge.copies.len()))
@@ -126,11 +126,11 @@ fn one_answer(view: &View, edge: &Edge, neighbour: usize, inputs: &AttackInputs<
 
 /// The neighbour's products Z Yᵀ, by least squares over the steps of each round; a neighbour with other neighbours is pulled
 /// by them as well, which this does not see.
-fn rounds(view: &View, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
-    let number = |name: &str| view.param(name).as_f64();
+fn rounds(pooled: &PooledView, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
+    let number = |name: &str| pooled.param(name).as_f64();
     let (Some(mu), Some(g_max)) = (number("mu_penalty"), number("g_max")) else { return Ok(None) };
     // The graph is public: with two parties each has one neighbour.
-    let degree = if view.cuts.len() == 2 { 1.0 } else { 0.0 };
+    let degree = if pooled.cuts.len() == 2 { 1.0 } else { 0.0 };
     let assumed = format!("party {} is the only neighbour of {}; all steps of a round", edge.party, edge.neighbour);
     let mut found = Finding::new("a round", assumed);
     if degree == 0.0 {
@@ -138,9 +138,9 @@ fn rounds(view: &View, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<
     }
     found.of = "columns";
     let weights = Weights { mu, tau: degree * g_max * g_max };
-    let scale = init::scale(view.statistic("sum"), (view.m, view.n), view.k);
-    let mut first = Array2::<f64>::zeros((view.m, view.k));
-    init::u(view.seed, &(0..view.m), 3.0 * scale, first.view_mut());
+    let scale = init::scale(pooled.statistic("sum"), (pooled.m, pooled.n), pooled.k);
+    let mut first = Array2::<f64>::zeros((pooled.m, pooled.k));
+    init::u(pooled.seed, &(0..pooled.m), 3.0 * scale, first.view_mut());
     let mut state = State::start(&first);
     let (mut from, mut best, mut all) = (0, None::<f64>, 0);
     let mut own_error = None::<f64>;
@@ -154,7 +154,7 @@ fn rounds(view: &View, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<
         let (true, Some((r, _))) = (iteration > 0, products(copies, &known)) else { continue };
         all += 1;
         if let Some(matrix) = &inputs.ground_truth.matrix {
-            let columns = view.cuts[edge.neighbour].clone();
+            let columns = pooled.cuts[edge.neighbour].clone();
             if columns.len() == 1 {
                 let error = column_error(&r, &matrix.column(columns.start).to_owned());
                 best = Some(best.map_or(error, |best| best.min(error)));
@@ -167,16 +167,16 @@ fn rounds(view: &View, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<
         }
         if let Some(victim) = &inputs.victim
             && let Some(matrix) = &inputs.ground_truth.matrix
-            && view.cuts[edge.neighbour].len() > 1
+            && pooled.cuts[edge.neighbour].len() > 1
             && let Some(y) = of_victim(victim, edge.neighbour, iteration)?
         {
-            let columns = matrix.slice(ndarray::s![.., view.cuts[edge.neighbour].clone()]);
+            let columns = matrix.slice(ndarray::s![.., pooled.cuts[edge.neighbour].clone()]);
             let error = distance(&r.view(), &columns.dot(&y).view());
             best = Some(best.map_or(error, |best| best.min(error)));
         }
     }
     (found.error, found.baseline) = (best, own_error);
-    let what = if view.cuts[edge.neighbour].len() == 1 { "the neighbour's column, up to its length" } else { "Z Y'" };
+    let what = if pooled.cuts[edge.neighbour].len() == 1 { "the neighbour's column, up to its length" } else { "Z Y'" };
     Ok(Some(found.note(format!("{all} rounds; the error is that of {what} in the best round"))))
 }
 

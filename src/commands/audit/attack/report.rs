@@ -5,27 +5,27 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::finding::Finding;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// Colluding parties, method, findings.
-pub fn as_json(view: &View, findings: &[Finding]) -> Value {
+pub fn as_json(pooled: &PooledView, findings: &[Finding]) -> Value {
     let each = |f: &Finding| {
         json!({"attack": f.attack, "assumed": f.assumed, "of": f.of, "recovered": f.recovered.map(|r| r.0),
                "total": f.recovered.map(|r| r.1), "rel_error": f.error, "baseline": f.baseline, "auc": f.auc, "note": f.note})
     };
-    json!({"algo": view.algorithm(), "ranks": view.ranks(), "parties": view.own, "hidden_parties": view.hidden_parties(),
+    json!({"algo": pooled.algorithm(), "ranks": pooled.ranks(), "parties": pooled.own, "hidden_parties": pooled.hidden_parties(),
            "findings": findings.iter().map(each).collect::<Vec<_>>()})
 }
 
 /// A line for each finding, and its assumption and remark below.
-pub fn table(view: &View, findings: &[Finding]) -> String {
+pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
     let list = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let mut out = format!("{}, seen by rank(s) {}", view.algorithm(), list(&view.ranks()));
-    if !view.private() {
+    let mut out = format!("{}, seen by rank(s) {}", pooled.algorithm(), list(&pooled.ranks()));
+    if !pooled.private() {
         out.push_str("\n\nIts ranks are one domain of trust and see all of the data: there is nothing to attack.\n");
         return out;
     }
-    let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&view.own), list(&view.hidden_parties()));
+    let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
     out.push_str("attack            recovered exactly  relative error  a guess's  AUC\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));

@@ -10,33 +10,33 @@ use fednmf_comm::party_sum::SUMMED;
 use super::finding::Finding;
 use super::ground_truth;
 use super::inputs::AttackInputs;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 /// The sum of the Boolean methods.
 const SUM_V: &str = "sum V_i";
 
 /// Membership inference by the last shared V, and by what is left of it without the own parties' part.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    if view.by_columns {
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if pooled.by_columns {
         return Ok(Vec::new());
     }
-    let view = &view.views[0];
+    let view = &pooled.views[0];
     let shared = view.of_kind(Knowledge::Own, "V").filter(|&at| view.records[at].to.is_none()).last();
     let Some(at) = shared else { return Ok(Vec::new()) };
     let v = view.values(at)?;
     let found = Finding::new("membership", "rows that V fits better were in the data");
-    let Some(members) = inputs.ground_truth.hidden(view) else {
+    let Some(members) = inputs.ground_truth.hidden(pooled) else {
         return Ok(vec![found.note("needs --truth, the matrix of the run")]);
     };
     let Some(name) = inputs.candidates else {
         return Ok(vec![found.note("needs --candidates: rows that were in nobody's data")]);
     };
-    let others: Array2<f64> = ground_truth::read(view, name, true, inputs.alone).map_err(|e| e.at("--candidates"))?;
-    if others.ncols() != view.n {
+    let others: Array2<f64> = ground_truth::read(pooled, name, true, inputs.alone).map_err(|e| e.at("--candidates"))?;
+    if others.ncols() != pooled.n {
         return Err(Error::input(format!(
             "--candidates {name}: has {} columns, and the data of the run {}",
             others.ncols(),
-            view.n
+            pooled.n
         )));
     }
     // A row that is also in the data carries no information.
@@ -51,8 +51,8 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
         found
     };
     let mut findings = vec![told(found, &v)];
-    if let Some(rest) = without_own(view, &v)? {
-        let (own, hidden) = (view.own.len(), view.hidden_parties().len());
+    if let Some(rest) = without_own(pooled, &v)? {
+        let (own, hidden) = (pooled.own.len(), pooled.hidden_parties().len());
         let assumed = format!("what is left of the sum without the part of {own} party(ies): that of {hidden}");
         findings.push(told(Finding::new("membership, pooled", assumed), &rest));
     }
@@ -61,24 +61,24 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
 
 /// The mean V of the hidden parties (n × k): the last sum less what the own parties added to it, where V is a plain
 /// mean.
-fn without_own(view: &View, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
-    let (view, shape) = (&view.views[0], shared.dim());
-    let is_boolean = view.algorithm().starts_with("felb");
-    let plain = view.param("barycenter").is_null() || view.param("barycenter") == "mean";
-    let all_take_part = view.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
-    if view.is_all() || !plain || !all_take_part {
+fn without_own(pooled: &PooledView, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
+    let (view, shape) = (&pooled.views[0], shared.dim());
+    let is_boolean = pooled.algorithm().starts_with("felb");
+    let plain = pooled.param("barycenter").is_null() || pooled.param("barycenter") == "mean";
+    let all_take_part = pooled.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
+    if pooled.is_all() || !plain || !all_take_part {
         return Ok(None);
     }
-    let with_rows = |party: &usize| !view.cuts[*party].is_empty();
+    let with_rows = |party: &usize| !pooled.cuts[*party].is_empty();
     let mut sum = if is_boolean {
-        let Some(&at) = view.sums(SUM_V).last() else { return Ok(None) };
+        let Some(&at) = pooled.sums(SUM_V).last() else { return Ok(None) };
         view.values(at)?.into_shape_with_order(shape).ok()
     } else {
-        Some(shared * (0..view.cuts.len()).filter(with_rows).count() as f64)
+        Some(shared * (0..pooled.cuts.len()).filter(with_rows).count() as f64)
     };
-    for party in view.own.iter().filter(|party| with_rows(party)) {
+    for party in pooled.own.iter().filter(|party| with_rows(party)) {
         let mut own = None;
-        for view in &view.views {
+        for view in &pooled.views {
             let last = view.of_kind(Knowledge::Own, SUMMED).filter(|&at| view.records[at].to == Some(*party)).last();
             own = own.or(last.map(|at| view.values(at)).transpose()?);
         }
@@ -86,7 +86,7 @@ fn without_own(view: &View, shared: &Array2<f64>) -> Result<Option<Array2<f64>>>
         let own = own.map(|own| if is_boolean { own } else { own.reversed_axes() });
         sum = sum.zip(own).filter(|(sum, own)| sum.dim() == own.dim()).map(|(sum, own)| sum - own);
     }
-    let hidden = view.hidden_parties().iter().filter(|party| with_rows(party)).count();
+    let hidden = pooled.hidden_parties().iter().filter(|party| with_rows(party)).count();
     Ok(sum.filter(|_| hidden > 0).map(|sum| sum.mapv(|x| (x / hidden as f64).max(0.0))))
 }
 

@@ -16,7 +16,7 @@ use fednmf_methods::shared::regularization::RegularizationArgs;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
-use super::view::View;
+use super::pooled_view::PooledView;
 
 const PRODUCT: &str = "sum of M_r V_r";
 /// Most hidden columns, and rounds of fitting, for the fit of the iterations.
@@ -27,12 +27,12 @@ const PURSUIT_ROUNDS: usize = 2000;
 const MOST_WORK: usize = 20_000_000_000;
 
 /// All attacks on the sums.
-pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    let sums = view.sums(PRODUCT);
+pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let sums = pooled.sums(PRODUCT);
     let Some(&first) = sums.first() else { return Ok(Vec::new()) };
-    let (m, k, hidden) = (view.m, view.k, view.hidden());
-    let ground_truth = inputs.ground_truth.hidden(view);
-    let Some(sum) = view.shaped(&view.views[0], first, (m, k))? else {
+    let (m, k, hidden) = (pooled.m, pooled.k, pooled.hidden());
+    let ground_truth = inputs.ground_truth.hidden(pooled);
+    let Some(sum) = pooled.shaped(&pooled.views[0], first, (m, k))? else {
         let only = Finding::new("linear", "").note("--sketch: each sum is about some rows only; not attacked");
         return Ok(vec![only]);
     };
@@ -40,35 +40,35 @@ pub fn attacks(view: &View, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let own = |iteration: usize| {
         move |party: usize, data: &Array2<f64>| {
             for kind in [SUMMED, "V_beyond", "V"] {
-                if let Some(v) = view.known(kind, Some(party), iteration)? {
+                if let Some(v) = pooled.known(kind, Some(party), iteration)? {
                     return Ok(Some(data.dot(&v)));
                 }
             }
             Ok(None)
         }
     };
-    let sum = view.without_own(sum, own(0))?;
-    let start = if view.is_single() { start::<f32>(view) } else { start::<f64>(view) };
+    let sum = pooled.without_own(sum, own(0))?;
+    let start = if pooled.is_single() { start::<f32>(pooled) } else { start::<f64>(pooled) };
     let start = start.select(ndarray::Axis(0), &hidden);
     let assumed = "V starts as with --start public; the first sum";
-    let mut findings = on_equations(&start.t(), &sum.t(), view, ground_truth.as_ref(), assumed);
+    let mut findings = on_equations(&start.t(), &sum.t(), pooled, ground_truth.as_ref(), assumed);
 
     let mut steps = Vec::new();
     for &at in &sums {
-        let iteration = view.views[0].records[at].iteration;
-        let Some(sum) = view.shaped(&view.views[0], at, (m, k))? else { continue };
-        let Some(u) = view.known("U", None, iteration + 1)? else { continue };
-        steps.push(Step { product: view.without_own(sum, own(iteration))?, u });
+        let iteration = pooled.views[0].records[at].iteration;
+        let Some(sum) = pooled.shaped(&pooled.views[0], at, (m, k))? else { continue };
+        let Some(u) = pooled.known("U", None, iteration + 1)? else { continue };
+        steps.push(Step { product: pooled.without_own(sum, own(iteration))?, u });
     }
-    findings.push(fit(view, &steps, hidden.len(), ground_truth.as_ref()));
+    findings.push(fit(pooled, &steps, hidden.len(), ground_truth.as_ref()));
     Ok(findings)
 }
 
 /// The public start of V, n × k.
-fn start<T: Real>(view: &View) -> Array2<f64> {
-    let scale = init::scale(view.statistic("sum"), (view.m, view.n), view.k);
-    let mut v = Array2::<T>::zeros((view.n, view.k));
-    init::v(view.seed, &(0..view.n), scale, v.view_mut());
+fn start<T: Real>(pooled: &PooledView) -> Array2<f64> {
+    let scale = init::scale(pooled.statistic("sum"), (pooled.m, pooled.n), pooled.k);
+    let mut v = Array2::<T>::zeros((pooled.n, pooled.k));
+    init::v(pooled.seed, &(0..pooled.n), scale, v.view_mut());
     v.mapv(Real::as_f64)
 }
 
@@ -76,12 +76,12 @@ fn start<T: Real>(view: &View) -> Array2<f64> {
 pub fn on_equations(
     equations: &ArrayView2<f64>,
     values: &ArrayView2<f64>,
-    view: &View,
+    pooled: &PooledView,
     ground_truth: Option<&Array2<f64>>,
     assumed: &str,
 ) -> Vec<Finding> {
     let (n, m) = (equations.ncols(), values.ncols());
-    let tolerance = if view.is_single() { 1e-3 } else { 1e-6 };
+    let tolerance = if pooled.is_single() { 1e-3 } else { 1e-6 };
     let mut recovery = Recovery::new(m, n);
     recovery.add(&mut equations.to_owned().view_mut(), &mut values.to_owned().view_mut());
     let rank = recovery.rank();
@@ -92,10 +92,10 @@ pub fn on_equations(
         linear.recovered = Some((m, m));
     }
 
-    let pursuit = of_pursuit(&recovery, view, ground_truth, assumed, tolerance);
-    let prior = view.whole_numbers();
+    let pursuit = of_pursuit(&recovery, pooled, ground_truth, assumed, tolerance);
+    let prior = pooled.whole_numbers();
     let assumed = format!("{assumed}; entries are whole numbers from {} to {}", prior.low, prior.high);
-    let system = System::new(equations, values, view.bits());
+    let system = System::new(equations, values, pooled.bits());
     let rows: Vec<usize> = (0..m).collect();
     // A wrong assumption is detected on a few rows.
     let few = &rows[..m.min(20)];
@@ -122,13 +122,13 @@ pub fn on_equations(
 /// Basis pursuit; for data of low rank in the span of the releases.
 fn of_pursuit(
     recovery: &Recovery,
-    view: &View,
+    pooled: &PooledView,
     ground_truth: Option<&Array2<f64>>,
     assumed: &str,
     tolerance: f64,
 ) -> Finding {
     let (m, n) = recovery.estimate().dim();
-    let high = view.statistic("max");
+    let high = pooled.statistic("max");
     let found = Finding::new("basis pursuit", format!("{assumed}; entries from 0 to {high}, many of them zero"));
     let rounds = (MOST_WORK / (m * n * recovery.rank().max(1)).max(1)).min(PURSUIT_ROUNDS);
     if rounds < 10 {
@@ -164,24 +164,25 @@ fn of_rows(
 }
 
 /// Fits hidden columns and their V to all sums.
-fn fit(view: &View, steps: &[Step], n: usize, ground_truth: Option<&Array2<f64>>) -> Finding {
+fn fit(pooled: &PooledView, steps: &[Step], n: usize, ground_truth: Option<&Array2<f64>>) -> Finding {
     let found = Finding::new("dynamics", "how V follows from U; nothing of V's start");
     if n > MOST_COLUMNS || steps.len() < 2 {
         return found.note(format!("{n} hidden columns and {} sums: not tried", steps.len()));
     }
-    let passes = view.param("local_iters").as_u64().unwrap_or(1) as usize;
-    let noised = view.param("dp") != "none";
-    let exact = view.param("update") == "bpp" || noised && view.param("update") == "auto";
-    let scale = init::scale(view.statistic("sum"), (view.m, view.n), view.k);
+    let passes = pooled.param("local_iters").as_u64().unwrap_or(1) as usize;
+    let noised = pooled.param("dp") != "none";
+    let exact = pooled.param("update") == "bpp" || noised && pooled.param("update") == "auto";
+    let scale = init::scale(pooled.statistic("sum"), (pooled.m, pooled.n), pooled.k);
     // Any start in the range of starts: by another seed than the run's.
-    let mut guess = Array2::<f64>::zeros((n, view.k));
-    init::v(view.seed ^ 0x5eed, &(0..n), scale, guess.view_mut());
+    let mut guess = Array2::<f64>::zeros((n, pooled.k));
+    init::v(pooled.seed ^ 0x5eed, &(0..n), scale, guess.view_mut());
     let prior = dynamics::Prior {
-        low: view.statistic("min").min(0.0),
-        high: view.statistic("max"),
-        mean: view.statistic("sum") / (view.m as f64 * view.n as f64),
+        low: pooled.statistic("min").min(0.0),
+        high: pooled.statistic("max"),
+        mean: pooled.statistic("sum") / (pooled.m as f64 * pooled.n as f64),
     };
-    let penalty = RegularizationArgs::from_parameters(|name| Some(view.param(name))).penalties((view.m, view.n)).v;
+    let penalty =
+        RegularizationArgs::from_parameters(|name| Some(pooled.param(name))).penalties((pooled.m, pooled.n)).v;
     let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
         if exact {
             Pivoting::new(g.nrows()).solve_penalized(&mut v.view_mut(), &r.view(), &g.view(), penalty);
@@ -190,7 +191,7 @@ fn fit(view: &View, steps: &[Step], n: usize, ground_truth: Option<&Array2<f64>>
         }
     };
     let note =
-        format!("{} sums, {} equations for {n} unknowns of each row and for V", steps.len(), steps.len() * view.k);
+        format!("{} sums, {} equations for {n} unknowns of each row and for V", steps.len(), steps.len() * pooled.k);
     let Some(estimate) = dynamics::fit(steps, &guess, prior, ROUNDS, advance) else {
         return found.note(format!("{note}; no fit"));
     };

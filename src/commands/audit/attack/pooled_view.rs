@@ -17,7 +17,7 @@ use fednmf_files::output::view::RecordedView;
 use super::finding::Finding;
 
 /// The combined knowledge of these ranks.
-pub struct View {
+pub struct PooledView {
     pub views: Vec<RecordedView>,
     pub m: usize,
     pub n: usize,
@@ -31,12 +31,12 @@ pub struct View {
     pub own: Vec<usize>,
 }
 
-impl View {
+impl PooledView {
     /// Opens the views of one run.
     ///
     /// # Errors
     /// When one cannot be read, or they are of different runs.
-    pub fn open(paths: &[PathBuf]) -> Result<View> {
+    pub fn open(paths: &[PathBuf]) -> Result<PooledView> {
         let views = paths.iter().map(|path| RecordedView::open(path)).collect::<Result<Vec<_>>>()?;
         let first = &views[0];
         let same = ["algo", "seed", "m", "n", "k", "params", "cuts"];
@@ -61,7 +61,7 @@ impl View {
         own.sort_unstable();
         own.dedup();
         let ground_truth = |name: &str| first.about().get(name).is_some_and(|x| x.as_bool().unwrap_or(*x == 1));
-        Ok(View {
+        Ok(PooledView {
             m: first.count("m")?,
             n: first.count("n")?,
             k: first.count("k")?,
@@ -143,7 +143,7 @@ impl View {
         Ok(in_order(view, view.values(at)?, (rows, cols)))
     }
 
-    /// As [`View::shaped`], for the entries of an m × k message.
+    /// As [`PooledView::shaped`], for the entries of an m × k message.
     pub fn shaped_like(&self, view: &RecordedView, values: &Array2<f64>) -> Option<Array2<f64>> {
         in_order(view, values.clone(), (self.m, self.k))
     }
@@ -187,7 +187,7 @@ impl View {
     /// Subtracts what the own parties contributed to a sum; `term` is given a party, its data and its columns.
     ///
     /// # Errors
-    /// As [`View::own_data`].
+    /// As [`PooledView::own_data`].
     pub fn without_own(
         &self,
         mut sum: Array2<f64>,
