@@ -275,7 +275,7 @@ fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: 
 }
 
 fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
@@ -315,7 +315,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     common_start(&data, k, seed, first.view_mut());
     let mut agents = Vec::new();
     for (party, mut block) in parties.hosted(comm.rank()).zip(data.blocks) {
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         let mut agent = Agent::new(party, block, k, penalties, graph.neighbours[party].len());
         agent.x.x.assign(&first);
         agent.x.u.assign(&first);
