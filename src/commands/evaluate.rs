@@ -76,7 +76,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
              of all parties beside it",
             args.factors.display()
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
     provenance.apply(&mut spec);
@@ -236,7 +237,7 @@ fn measures(
         let [residual2, norm2, count, held2, held] = sums;
         if count == 0.0 {
             return Err(
-                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks()
+                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks().into()
             );
         }
         let mut measures =

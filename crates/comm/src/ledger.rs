@@ -6,7 +6,7 @@ use fednmf_privacy::Protection;
 use fednmf_privacy::transcript::Transcript;
 
 /// What a message carries. Every method's message table assigns one to each message kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
     /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
     Data,
@@ -28,6 +28,30 @@ pub enum Payload {
     Masked,
     /// Flags, seeds and shapes; nothing that depends on entries of the data.
     Control,
+}
+
+impl Payload {
+    /// Its name in traces, in views and in transcripts, which are signed: it must never change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Payload::Data => "Data",
+            Payload::Sketch => "Sketch",
+            Payload::SharedFactor => "SharedFactor",
+            Payload::SketchedFactor => "SketchedFactor",
+            Payload::Gram => "Gram",
+            Payload::Product => "Product",
+            Payload::Scalar => "Scalar",
+            Payload::Ciphertext => "Ciphertext",
+            Payload::Masked => "Masked",
+            Payload::Control => "Control",
+        }
+    }
+}
+
+impl std::fmt::Display for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The kind of a message as shown in profile and audit, its payload and its protection.

@@ -76,7 +76,7 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
         Ok(opened) => opened,
         Err(e) => {
             transcript.discard(comm);
-            return Err(e);
+            return Err(e.into());
         }
     };
     match opened.precision() {
@@ -95,7 +95,7 @@ fn run_in<T: Precision>(
         Ok(prepared) => prepared,
         Err(e) => {
             transcript.discard(comm);
-            return Err(e);
+            return Err(e.into());
         }
     };
     let threshold = run.settings.method.groups().threshold.and_then(|group| group.secure_threshold.as_ref().copied());

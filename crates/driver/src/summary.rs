@@ -44,7 +44,7 @@ impl Share {
         }
         for (tag, entry) in ledger.messages() {
             let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
-            let key = [tag.kind.into(), format!("{:?}", tag.payload), tag.protection().name().into()];
+            let key = [tag.kind.into(), tag.payload.name().into(), tag.protection().name().into()];
             share.messages.push((key, row));
             share.add(tag.kind, entry);
             let own = matches!(tag.payload, Payload::Data | Payload::Control);

@@ -124,7 +124,7 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     for sent in &verified.sent {
         let mut table = method.all_messages();
         let allowed = table.any(|w| {
-            w.kind == sent.kind && format!("{:?}", w.payload) == sent.payload && method.allows(w, &sent.protection)
+            w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, &sent.protection)
         });
         if !allowed {
             return Err(Error::failed(format!(

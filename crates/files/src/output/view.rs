@@ -113,7 +113,7 @@ impl Recorder for ViewFile {
             Ok(()) => self.records.push(Record {
                 knowledge,
                 kind: kind.into(),
-                payload: tag.map(|tag| format!("{:?}", tag.payload)),
+                payload: tag.map(|tag| tag.payload.name().into()),
                 iteration: self.iteration,
                 from,
                 to,
