@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use fednmf::cli;
-use fednmf_base::error::{EXIT_DONE};
+use fednmf_base::error::EXIT_DONE;
 use fednmf_base::warning::say;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;

@@ -236,9 +236,9 @@ fn measures(
         comm.sum(FIT, &mut sums);
         let [residual2, norm2, count, held2, held] = sums;
         if count == 0.0 {
-            return Err(
-                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks().into()
-            );
+            return Err(Error::input("--missing: nothing of the matrix is observed; name the marks of the run")
+                .on_all_ranks()
+                .into());
         }
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];

@@ -55,7 +55,7 @@ pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
         ca: args.ca.clone(),
         sites: args.sites.clone(),
         journal: args.journal.clone(),
-        patience: Duration::from_secs(args.patience),
+        reconnect_timeout: Duration::from_secs(args.patience),
         keep: args.keep,
         version: attributes::VERSION.into(),
     })
@@ -75,7 +75,9 @@ pub(super) fn check_names(sites: &[String]) -> Result<()> {
         .into());
     }
     if let Some((at, name)) = sites.iter().enumerate().find(|(at, name)| sites[..*at].contains(name)) {
-        return Err(Error::input(format!("--sites: {name} is there twice, also in place {}", at + 1)).on_all_ranks().into());
+        return Err(Error::input(format!("--sites: {name} is there twice, also in place {}", at + 1))
+            .on_all_ranks()
+            .into());
     }
     if sites.len() < 2 {
         return Err(Error::input("--sites: there must be at least two").on_all_ranks().into());

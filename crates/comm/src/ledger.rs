@@ -123,7 +123,7 @@ pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 #[derive(Default)]
 pub struct Ledger {
     /// The messages that a policy allows, if there is a policy.
-    pub(super) consent: Option<SendFilter>,
+    pub(super) send_filter: Option<SendFilter>,
     /// The hash chain of sent messages, with `--transcript`.
     pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,
@@ -141,13 +141,13 @@ impl Ledger {
     }
 
     /// Records local work, with its wall time and the processor time of all threads.
-    pub fn worked(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
+    pub fn record_work(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
         self.cpu_seconds += cpu;
         self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
     }
 
     /// Records a span of work and communication, whose parts are recorded separately too.
-    pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
+    pub fn record_span(&mut self, phase: &'static str, seconds: f64) {
         self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
     }
 
@@ -163,7 +163,7 @@ impl Ledger {
 
     /// Records a message between two parties also under its edge: with its bytes on the sender's rank, and with only
     /// the seconds on the receiver's rank if that is another one.
-    pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
+    pub fn record_edge(&mut self, edge: (usize, usize), entry: &Entry) {
         self.edges.entry(edge).or_default().add(entry);
     }
 

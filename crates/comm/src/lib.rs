@@ -226,7 +226,7 @@ impl Communicator {
         let (start, cpu, before) = (Instant::now(), cpu_seconds(), flops::total());
         let result = watchdog::working(phase, f);
         let seconds = [start.elapsed().as_secs_f64(), cpu_seconds() - cpu];
-        self.ledger.borrow_mut().worked(phase, seconds, flops::total() - before);
+        self.ledger.borrow_mut().record_work(phase, seconds, flops::total() - before);
         result
     }
 
@@ -234,7 +234,7 @@ impl Communicator {
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::working(phase, f);
-        self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
+        self.ledger.borrow_mut().record_span(phase, start.elapsed().as_secs_f64());
         result
     }
 
@@ -248,15 +248,15 @@ impl Communicator {
         self.ledger.borrow_mut().transcript.take()
     }
 
-    /// From now on, ends the job before a message leaves that `consent` refuses.
-    pub fn ask_consent(&self, consent: SendFilter) {
-        self.ledger.borrow_mut().consent = Some(consent);
+    /// From now on, ends the job before a message that `send_filter` refuses is sent.
+    pub fn set_send_filter(&self, send_filter: SendFilter) {
+        self.ledger.borrow_mut().send_filter = Some(send_filter);
     }
 
     /// Notes in the transcript what is sent, if it may be.
     fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
-        if let Some(consent) = &self.ledger.borrow().consent
-            && let Err(why) = consent(tag)
+        if let Some(send_filter) = &self.ledger.borrow().send_filter
+            && let Err(why) = send_filter(tag)
         {
             say(&format!("fednmf: {why}"));
             end_job(EXIT_INPUT);

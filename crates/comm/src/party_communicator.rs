@@ -5,9 +5,12 @@ use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::{Element, Real};
 use fednmf_privacy::{
     Declared, DeclaredMut, MaskedWords, Protection, PublicKeys, Release, SealedShares, Transfer, UnmaskShares,
+    WireAccess,
 };
 
 use super::{Communicator, Interrupt, MessageTag, Parts};
+
+const WIRE: WireAccess = WireAccess::of_communicator();
 
 /// A [`Communicator`] that takes releases only: numbers that are neither protected nor declared do not compile.
 ///
@@ -186,7 +189,7 @@ impl PartyCommunicator {
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of
     /// them sends and receives as many words.
     pub fn sum_masked(&self, (tag, protection): (MessageTag, Protection), hosted: usize, total: &mut MaskedWords) {
-        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut());
+        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut(WIRE));
     }
 
     /// Gathers the public keys of all parties.
@@ -237,7 +240,7 @@ impl PartyCommunicator {
 
     /// As [`Communicator::transfer`].
     pub fn transfer<T: Element, R: Transfer<T>>(&self, tag: MessageTag, from: usize, to: usize, release: &mut R) {
-        self.ranks.transfer(tag.under(R::PROTECTION), from, to, release.elements());
+        self.ranks.transfer(tag.under(R::PROTECTION), from, to, release.elements(WIRE));
     }
 
     /// As [`Communicator::transfer_on_edge`].
@@ -248,7 +251,7 @@ impl PartyCommunicator {
         to: (usize, usize),
         release: &mut R,
     ) {
-        self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements());
+        self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements(WIRE));
     }
 
     /// Records uploads of hosted parties to a server on their own rank, which need no message. Returns their

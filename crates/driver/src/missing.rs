@@ -77,7 +77,8 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         ))));
     }
     let places = if comm.is_root() { places(path, data, &names::of_input(&spec)) } else { Ok(Default::default()) };
-    let ([of_rows, of_cols], by_position) = comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(shared_at)?);
+    let ([of_rows, of_cols], by_position) =
+        comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(shared_at)?);
     let placed = |places: &Option<Vec<usize>>, i: usize| places.as_ref().map_or(i, |places| places[i]);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
     let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(shared_at)?;

@@ -470,7 +470,12 @@ fn parameters<T: Real>(
 }
 
 /// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.
-fn open_trace(settings: &Settings, comm: &Communicator, resumed_from: Option<usize>, start: &Value) -> SharedResult<Trace> {
+fn open_trace(
+    settings: &Settings,
+    comm: &Communicator,
+    resumed_from: Option<usize>,
+    start: &Value,
+) -> SharedResult<Trace> {
     watchdog::enter("opening the trace");
     let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), resumed_from);
     let mut trace = comm.agree_on_error(trace)?;

@@ -95,14 +95,14 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         site: args.site,
         version: attributes::VERSION.into(),
         wait: Duration::from_secs(args.wait),
-        patience: Duration::from_secs(args.patience),
-        tells: !settings.quiet,
+        reconnect_timeout: Duration::from_secs(args.patience),
+        verbose: !settings.quiet,
         progress: watchdog::step,
     })?);
     policy.check_sites(sites.names())?;
     let comm = Communicator::over(sites.clone());
-    if let Some(consent) = policy.consent() {
-        comm.ask_consent(consent);
+    if let Some(send_filter) = policy.send_filter() {
+        comm.set_send_filter(send_filter);
     }
     let done = take_part(&mut settings, &sites, &comm);
     match &done {

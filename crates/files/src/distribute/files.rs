@@ -104,8 +104,9 @@ fn party_cuts(files: &[PlacedFile], request: &Request) -> SharedResult<Option<Cu
         return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)).on_all_ranks());
     }
     if *split != PartySplit::Even {
-        return Err(Error::input("--skew, --split: the parties' files determine how much of the data each has")
-            .on_all_ranks());
+        return Err(
+            Error::input("--skew, --split: the parties' files determine how much of the data each has").on_all_ranks()
+        );
     }
     Ok(Some(if by_rows {
         Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: whole(n) }
