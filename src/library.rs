@@ -209,7 +209,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
 fn sent(comm: &Communicator) -> Vec<Sent> {
     let row = |(tag, entry): (&MessageTag, &Entry)| Sent {
         kind: tag.kind,
-        payload: format!("{:?}", tag.payload),
+        payload: tag.payload.name().to_string(),
         protection: tag.protection().name(),
         rounds: entry.calls,
         bytes: entry.party_bytes,

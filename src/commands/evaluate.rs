@@ -78,7 +78,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
              of all parties beside it",
             args.factors.display()
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
     provenance.apply(&mut spec);
@@ -237,9 +238,9 @@ fn measures(
         comm.sum(FIT, &mut sums);
         let [residual2, norm2, count, held2, held] = sums;
         if count == 0.0 {
-            return Err(
-                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks()
-            );
+            return Err(Error::input("--missing: nothing of the matrix is observed; name the marks of the run")
+                .on_all_ranks()
+                .into());
         }
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];

@@ -67,7 +67,7 @@ fn describe(entry: &'static dyn Entry) -> String {
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
     for w in m.all_messages() {
-        let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
+        let _ = writeln!(out, "  {} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
     }
     if let Some([first, second]) = m.limits {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
@@ -79,8 +79,8 @@ fn describe(entry: &'static dyn Entry) -> String {
 pub(super) fn message_table(m: &Description) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
     rows.extend(m.all_messages().map(|w| {
-        let payload = format!("{:?}", w.payload);
-        [w.kind.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
+        let payload = w.payload.name();
+        [w.kind.into(), payload.into(), w.shape.into(), w.when.into(), m.protection(w)]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [0, 1, 2, 3].map(width);

@@ -192,7 +192,7 @@ fn agreement(comm: &Communicator) {
     assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
     let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
     let error = comm.agree_on_error(mine).unwrap_err();
-    assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7 is wrong");
+    assert!(error.is_shared() && error.exit_code() == 2 && error.message == "line 7 is wrong");
 }
 
 fn splits(comm: &Communicator) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use ndarray::ArrayViewMut2;
 use serde_json::Value;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 use fednmf_data::NAMES;
@@ -38,12 +38,15 @@ impl Initial {
         left_out: Option<(&MissingParams, u64)>,
         matrix: &Names,
         comm: &Communicator,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         // A mistyped keyword looks like a file that does not exist.
         let no_such_word = path.extension().is_none() && !path.exists();
         let hint =
             if no_such_word { ", or give auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed" } else { "" };
-        let at = |e: Error| Error { message: format!("--init: {}{hint}", e.message), ..e };
+        let at = |e: Error| {
+            let message = format!("--init: {}{hint}", e.message);
+            e.with_message(message)
+        };
         let open = || {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];

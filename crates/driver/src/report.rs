@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde_json::Map;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::messages::SAMPLE;
 use fednmf_data::state::{Owner, Piece};
@@ -42,7 +42,7 @@ pub fn sample_of<T: Real>(
     plan: &Layout,
     loaded: &mut Loaded<T>,
     comm: &Communicator,
-) -> Result<Option<Sample>> {
+) -> SharedResult<Option<Sample>> {
     let Some((_, display)) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private()) else {
         return Ok(None);
     };
@@ -134,7 +134,7 @@ pub fn of_run<T: Real>(
     trace: &Trace,
     factors: &[Piece<'_, T>],
     sample: Option<Sample>,
-) -> Result<()> {
+) -> SharedResult<()> {
     let Some((path, display)) = &settings.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
     let mut missing = [u32::from(comm.reports() && settings.output.as_ref().is_none_or(|p| Stored::open(p).is_err()))];

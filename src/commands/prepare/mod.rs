@@ -88,7 +88,7 @@ fn bins(text: &str) -> std::result::Result<usize, String> {
 /// With more than one rank or party, where the input or the rules cannot be used, or an output cannot be written.
 pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("prepare: works on one rank; start it without mpirun").on_all_ranks());
+        return Err(Error::input("prepare: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     let mut spec = InputSpec::parse(&args.input)?;
     if spec.by_party() {

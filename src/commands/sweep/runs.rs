@@ -201,7 +201,7 @@ impl Sweep<'_> {
         let file = self.file(task);
         let target = Target { option: "--output", path: &file, content: Content::Factors };
         group.agree_on_error(if group.is_root() { targets::check_existing(&target) } else { Ok(()) })?;
-        matrices::write_factors(group, &file, &factors, &all, &self.annotations())
+        Ok(matrices::write_factors(group, &file, &factors, &all, &self.annotations())?)
     }
 
     /// V (n × k) of a finished run.

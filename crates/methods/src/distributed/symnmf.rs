@@ -13,7 +13,7 @@
 
 use ndarray::{Array2, s};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator, MessageTag, Parts, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, sweep};
@@ -314,7 +314,7 @@ fn check_symmetry<T: Real>(
     side: &mut GridSide<T>,
     seed: u64,
     norm2: f64,
-) -> Result<()> {
+) -> SharedResult<()> {
     let k = side.own.ncols();
     let mut cursor = Stream::new(seed, Purpose::Probe, 0).at(side.own_rows.start as u128 * k as u128);
     side.own.rows_mut().into_iter().flatten().for_each(|x| *x = T::from_f64(cursor.normal()));

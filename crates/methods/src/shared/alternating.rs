@@ -16,7 +16,7 @@ use super::regularization::{self, Penalties, RegularizationParams};
 use super::row_exchange::{Exchange, PATTERN};
 use super::row_stream::{RankData, RowStream, product_for_u, product_for_v};
 pub use super::sizes::Sizes;
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Statistics;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -328,7 +328,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
 impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     /// Computes the right-hand side of a factor and the Gram matrix of the other one. The summed Gram matrix is not
     /// needed before the update, so the sum overlaps with the product.
-    fn prepare(&mut self, factor: Factor) -> Result<()> {
+    fn prepare(&mut self, factor: Factor) -> SharedResult<()> {
         let Exact { comm, grid, stream, gram: g, .. } = self;
         let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
         comm.work("Gram", || gram(&fixed.view(), &mut g.view_mut()));
@@ -341,7 +341,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
 
     /// Updates U in a pass over data that are read in panels, extrapolates it if requested, and prepares V's update as
     /// far as the pass allows.
-    fn update_u_in_a_pass(&mut self) -> Result<()> {
+    fn update_u_in_a_pass(&mut self) -> SharedResult<()> {
         let Exact { comm, grid, stream, gram: g, step, penalties, extrapolated, .. } = self;
         let Some(stream) = stream else { return Ok(()) };
         comm.work("Gram", || gram(&grid.v.own.view(), &mut g.view_mut()));
@@ -375,7 +375,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     /// Called after U's update at V_y: extrapolates U, sums its Gram matrix and the objective in one message, and
     /// computes the right-hand side of V. If the objective rose, both factors first return to their state after the
     /// last updates.
-    fn prepare_v_extrapolated(&mut self, x: &mut Extrapolated<T>) -> Result<()> {
+    fn prepare_v_extrapolated(&mut self, x: &mut Extrapolated<T>) -> SharedResult<()> {
         let Exact { comm, grid, stream, gram: g, message, norm2, penalties, .. } = self;
         let (u, k) = (&mut grid.u.own, g.nrows());
         let (entries, words) = message.split_at_mut(k * k);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf_data::{GridTraffic, Layout, PartySplit, SideTraffic};
 use fednmf_linalg::{Block, Order, Real};
@@ -307,7 +307,7 @@ impl<T: Real> Grid<T> {
     ///
     /// # Errors
     /// If a sparse exchange of dense data is asked for.
-    pub fn choose_exchange(&mut self, comm: &Communicator, asked: Exchange) -> Result<()> {
+    pub fn choose_exchange(&mut self, comm: &Communicator, asked: Exchange) -> SharedResult<()> {
         match &self.block {
             Block::Sparse(block) => {
                 let [rows, cols] = block.occupied();

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag};
 use fednmf_data::Panels;
 use fednmf_linalg::{Block, Order, Real};
@@ -91,7 +91,7 @@ impl<T: Real> RowStream<T> {
         &mut self,
         comm: &Communicator,
         mut f: impl FnMut(Range<usize>, &Block<T>, &mut Array2<T>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         let RowStream { panels, product } = self;
         let read = panels.pass(comm, |rows, block| f(rows, block, product));
         comm.agree_on_error(read).map(drop)
@@ -108,7 +108,7 @@ impl<T: Real> RowStream<T> {
         grid: &mut Grid<T>,
         gather: MessageTag,
         mut update: impl FnMut(Range<usize>, ArrayViewMut2<'_, T>, ArrayView2<'_, T>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         self.product.fill(T::zero());
         let (v, side) = (grid.v.gather(gather), &mut grid.u);
         self.pass(comm, |rows, block, product| {
@@ -131,7 +131,7 @@ impl<T: Real> RowStream<T> {
     ///
     /// # Errors
     /// On all ranks, if a file cannot be read.
-    pub fn residual2(&mut self, comm: &Communicator, grid: &mut Grid<T>, gather: MessageTag) -> Result<f64> {
+    pub fn residual2(&mut self, comm: &Communicator, grid: &mut Grid<T>, gather: MessageTag) -> SharedResult<f64> {
         let (v, u) = (grid.v.gather(gather), &grid.u.own);
         let mut sum = 0.0;
         self.pass(comm, |rows, block, _| {
@@ -141,7 +141,7 @@ impl<T: Real> RowStream<T> {
         Ok(sum)
     }
 
-    fn product_for_u(&mut self, comm: &Communicator, grid: &mut Grid<T>, gather: MessageTag) -> Result<()> {
+    fn product_for_u(&mut self, comm: &Communicator, grid: &mut Grid<T>, gather: MessageTag) -> SharedResult<()> {
         let (v, rhs) = (grid.v.gather(gather), &mut grid.u.rhs);
         self.pass(comm, |rows, block, _| {
             comm.work("product M V", || block.mul(&v, &mut rhs.slice_mut(s![rows, ..])));
@@ -149,7 +149,7 @@ impl<T: Real> RowStream<T> {
         })
     }
 
-    fn product_for_v(&mut self, comm: &Communicator, grid: &mut Grid<T>, scatter: MessageTag) -> Result<()> {
+    fn product_for_v(&mut self, comm: &Communicator, grid: &mut Grid<T>, scatter: MessageTag) -> SharedResult<()> {
         self.product.fill(T::zero());
         let u = &grid.u.own;
         self.pass(comm, |rows, block, product| {
@@ -169,7 +169,7 @@ pub fn product_for_u<T: Real>(
     (grid, stream): (&mut Grid<T>, &mut Option<RowStream<T>>),
     comm: &Communicator,
     (gather, scatter): (MessageTag, MessageTag),
-) -> Result<()> {
+) -> SharedResult<()> {
     match stream {
         Some(stream) => stream.product_for_u(comm, grid, gather),
         None => {
@@ -187,7 +187,7 @@ pub fn product_for_v<T: Real>(
     (grid, stream): (&mut Grid<T>, &mut Option<RowStream<T>>),
     comm: &Communicator,
     (gather, scatter): (MessageTag, MessageTag),
-) -> Result<()> {
+) -> SharedResult<()> {
     match stream {
         Some(stream) => stream.product_for_v(comm, grid, scatter),
         None => {

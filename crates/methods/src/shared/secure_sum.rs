@@ -1,6 +1,6 @@
 //! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator};
 use fednmf_privacy::dropout;
@@ -109,7 +109,7 @@ pub fn party_sum(
     parties: Parties,
     args: &SecureSumParams,
     threshold: Option<&ThresholdParams>,
-) -> Result<PartySum> {
+) -> SharedResult<PartySum> {
     if !args.secure_sum {
         return Ok(PartySum::plain(comm, parties));
     }

@@ -85,7 +85,8 @@ impl Method for BetaMu {
                 "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
                  most 0; use a larger beta, or add a small number to all entries"
             ))
-            .on_all_ranks());
+            .on_all_ranks()
+            .into());
         }
         let update = BetaMultiply::new(beta, problem.k);
         super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)

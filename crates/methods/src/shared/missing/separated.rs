@@ -2,7 +2,7 @@
 
 use ndarray::ArrayView2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::{Loaded, STATISTICS};
 use fednmf_linalg::{Block, Real};
@@ -48,7 +48,7 @@ impl<T: Real> Separated<T> {
         args: &MissingParams,
         seed: u64,
         comm: &Communicator,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         let (m, n) = (data.header.rows, data.header.cols);
         let mut blocks = std::mem::take(&mut data.blocks).into_iter();
         let [rows, cols] =

@@ -1,6 +1,6 @@
 //! The fixed point of "align to V̄, then average" (Alg. 1).
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
 use super::greedy;
@@ -14,7 +14,7 @@ const REST: f64 = 1e-9;
 /// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
 /// two: the plain mean, as printed, and the greedy barycenter, both brought to rest with one-to-one alignment. The mean
 /// alone is a blur that, with clients that differ, often leads nowhere: Σ RMSD of 1.8 instead of 0.59.
-pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> SharedResult<()> {
     if afresh {
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);
         let started = first(server);
@@ -25,7 +25,7 @@ pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
     Ok(())
 }
 
-fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
+fn first<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
     server.average()?;
     let from_mean = settle(server)?;
     let kept = server.mean.clone();
@@ -37,7 +37,7 @@ fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
 }
 
 /// Aligns and averages until the loss no longer decreases; returns the loss before the last average.
-fn settle<T: Real>(server: &mut Server<T>) -> Result<f64> {
+fn settle<T: Real>(server: &mut Server<T>) -> SharedResult<f64> {
     let mut last = f64::INFINITY;
     for _ in 0..TURNS {
         server.align_all();

@@ -1,6 +1,6 @@
 //! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: the other baseline.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
 use super::server::Server;
@@ -13,7 +13,7 @@ const REST: f64 = 1e-9;
 /// V̄ ← the centres, starting from the last V̄. In the first round (`afresh`) they start from the components of one
 /// party, which are k distinct ones. From k random rows, some of which are the same component, soft centres coincide
 /// and stay so.
-pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> SharedResult<()> {
     if afresh {
         if let Some(at) = server.local(0) {
             let upload = &mut server.uploads[at];

@@ -14,7 +14,7 @@ mod tree;
 
 pub use server::{DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
 fednmf_base::words! {
@@ -40,7 +40,7 @@ impl<T: Real> Server<T> {
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.
-    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> Result<()> {
+    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> SharedResult<()> {
         if self.active.is_empty() {
             return Ok(());
         }
