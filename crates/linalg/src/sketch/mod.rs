@@ -37,6 +37,7 @@ pub enum SketchKind {
 }
 
 impl SketchKind {
+    /// All kinds.
     pub const ALL: [SketchKind; 5] =
         [SketchKind::Subsample, SketchKind::Count, SketchKind::Gaussian, SketchKind::Uniform, SketchKind::Srht];
 
@@ -51,7 +52,7 @@ impl SketchKind {
         }
     }
 
-    /// Whether it picks rows and mixes none ([`Sketch::picked`]).
+    /// Whether it selects rows without mixing them ([`Sketch::picked`]).
     pub fn picks(self) -> bool {
         self == SketchKind::Subsample
     }

@@ -4,7 +4,7 @@
 use ndarray::ArrayView2;
 
 use fednmf_base::error::Result;
-use fednmf_linalg::Real;
+use fednmf_linalg::{ContiguousMut, Real};
 
 use super::server::{INSIDE, Server, merge};
 use crate::federated::rows::fnmf::align::Aligner;
@@ -38,7 +38,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
                     let from = server.parties.host(server.active[right]);
                     // The values of this upload are in its term by now: their place is free for the other's.
                     let upload = &mut server.uploads[a];
-                    let (other, weights) = (upload.values.as_slice_mut().expect("in row order"), &mut server.total);
+                    let (other, weights) = (upload.values.row_major_mut(), &mut server.total);
                     server.comm.receive(INSIDE, from, other);
                     server.comm.receive(INSIDE, from, &mut weights[k * n..length]);
                     let (moved, weights) = server.total.split_at_mut(k * n);
