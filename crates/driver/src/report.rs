@@ -13,7 +13,7 @@ use fednmf_data::{Header, Layout, Loaded, Tile};
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
-use fednmf_linalg::{Block, Real};
+use fednmf_linalg::{Block, ContiguousMut, Real};
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample};
 
@@ -107,7 +107,7 @@ impl OwnLines {
 
     /// The sample, from what all ranks have. Collective.
     fn sum(mut self, comm: &Communicator) -> Sample {
-        comm.sum(SAMPLE, self.values.as_slice_mut().expect("made contiguous"));
+        comm.sum(SAMPLE, self.values.row_major_mut());
         Sample { lines: self.lines, at: self.at, values: self.values }
     }
 }

@@ -36,7 +36,7 @@ fednmf_base::words! {
 }
 
 impl SketchKind {
-    /// Whether it picks rows and mixes none ([`Sketch::picked`]).
+    /// Whether it selects rows without mixing them ([`Sketch::picked`]).
     pub fn picks(self) -> bool {
         self == SketchKind::Subsample
     }

@@ -9,7 +9,7 @@
 use ndarray::Array2;
 
 use fednmf_base::error::Result;
-use fednmf_linalg::{Bits, Real};
+use fednmf_linalg::{Bits, Contiguous, ContiguousMut, Real};
 
 use super::vote;
 use super::{Client, round_rows, rounded};
@@ -161,11 +161,11 @@ fn build<T: Real>(
 
 /// A factor and what belongs to it, as slices.
 fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors are in row order")
+    a.row_major()
 }
 
 fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors are in row order")
+    a.row_major_mut()
 }
 
 impl<T: Real> Local<T> for Relaxed<T> {

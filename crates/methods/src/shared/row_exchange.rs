@@ -10,7 +10,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_comm::{Communicator, MessageTag, Payload, Route};
-use fednmf_linalg::Real;
+use fednmf_linalg::{Contiguous, ContiguousMut, Real};
 
 /// The rows that a rank needs from each other rank. They depend on the positions of the nonzeros.
 pub const PATTERN: MessageTag = MessageTag::new("rows that blocks touch", Payload::Data);
@@ -169,9 +169,9 @@ impl<T: Real> RowExchange<T> {
 }
 
 fn elements<T: Real>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors of sparse data are in row order")
+    a.row_major()
 }
 
 fn elements_mut<T: Real>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors of sparse data are in row order")
+    a.row_major_mut()
 }

@@ -21,7 +21,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum, SUMMED, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::Real;
+use fednmf_linalg::{Contiguous, ContiguousMut, Real};
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
 use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
@@ -300,7 +300,7 @@ impl<T: Real> Work<T> {
         for _ in 0..plan.local_iters {
             gram(slice(v), k, &mut self.gram);
             x.mul(&v.view(), &mut u_rhs);
-            let rhs = u_rhs.as_slice().expect("rows from the first are contiguous");
+            let rhs = u_rhs.row_major();
             step(slice_mut(u), u_before, rhs, &self.gram, k, parameters, None);
 
             gram(slice(u), k, &mut self.gram);
@@ -312,11 +312,11 @@ impl<T: Real> Work<T> {
 }
 
 fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors are in row order")
+    a.row_major()
 }
 
 fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors are in row order")
+    a.row_major_mut()
 }
 
 impl<T: Real> FelbRun<T> {

@@ -17,7 +17,7 @@ use fednmf_comm::{Communicator, MessageTag, Parts, Payload, even_part};
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_data::{Cuts, Statistics};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{DivergenceUpdate, Fixed, add_gram, column_sums};
+use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, add_gram, column_sums};
 use fednmf_linalg::{Block, Order, PerThread, Real, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
@@ -296,7 +296,7 @@ impl<T: Real> Side<T> {
         if !gram.is_empty() {
             add_gram(rows, sums.len(), gram);
         }
-        let (block, y) = (&self.block, Fixed { rows, sums, gram });
+        let (block, y) = (&self.block, FixedFactor { rows, sums, gram });
         over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             updates.with(|update| {
                 update.update_rows((block, first), y, rows.as_slice_mut().expect("made in row order"), penalty);

@@ -6,7 +6,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_linalg::random::Stream;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{Sketch, SketchKind};
-use fednmf_linalg::{Block, Real, gram, squares};
+use fednmf_linalg::{Block, Contiguous, Real, gram, squares};
 
 use super::{Party, PublicInfo};
 use crate::parameters::{Sizes, count};
@@ -191,7 +191,7 @@ impl<T: Real> LocalParty<T> {
                     let picked = (picked, &sketched.view());
                     gaps.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
                 }
-                squares(v.as_slice_memory_order().expect("made contiguous"))
+                squares(v.entries())
             }
             None => {
                 gram(&v.view(), &mut g.view_mut());

@@ -32,7 +32,7 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting};
-use fednmf_linalg::{Block, Order, Real, gram};
+use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::Measures;
@@ -254,10 +254,10 @@ fn normalize_by_survivors<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &
 
 /// All entries of a factor in memory order.
 fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.as_slice_memory_order().expect("factors are contiguous")
+    factor.entries()
 }
 
 /// As [`entries`].
 fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+    factor.entries_mut()
 }

@@ -26,7 +26,7 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::{Block, Order, Real, gram};
+use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
@@ -298,12 +298,12 @@ fn combine<T: Real>(v: &Array2<T>, own: &Array2<T>, combined: &mut Array2<T>) {
 
 /// All entries of a factor in memory order.
 fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.as_slice_memory_order().expect("factors are contiguous")
+    factor.entries()
 }
 
 /// As [`entries`].
 fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+    factor.entries_mut()
 }
 
 impl<T: Real> InmfRun<T> {

@@ -4,7 +4,7 @@
 use ndarray::{Array2, Zip};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_linalg::{Block, Cholesky, Order, Real, gemm, gram};
+use fednmf_linalg::{Block, Cholesky, Contiguous, ContiguousMut, Order, Real, gemm, gram};
 use fednmf_privacy::Private;
 
 use crate::parameters::{Auto, auto, count, number};
@@ -101,7 +101,7 @@ impl<T: Real> Inverse<T> {
     pub fn of_factor(&mut self, b: &Array2<T>, lambda: f64) -> Result<()> {
         let mut h = std::mem::take(&mut self.gram);
         gram(&b.view(), &mut h.view_mut());
-        let result = self.of_gram(h.as_slice().expect("made in row order"), lambda);
+        let result = self.of_gram(h.row_major(), lambda);
         self.gram = h;
         result
     }
@@ -197,7 +197,7 @@ impl<T: Real> Agent<T> {
     /// order.
     pub fn pull(&mut self, pull: impl Iterator<Item = f64>) {
         self.q_before.assign(&self.q);
-        let q = self.q.as_slice_memory_order_mut().expect("made contiguous");
+        let q = self.q.entries_mut();
         q.iter_mut().zip(pull).for_each(|(q, pull)| *q += T::from_f64(0.5 * pull));
     }
 

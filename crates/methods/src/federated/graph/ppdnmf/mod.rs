@@ -35,8 +35,8 @@ use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{CONTROL, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::Real;
 use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::DeclaredMut;
 
 use self::encrypted::KeyStore;
@@ -353,7 +353,7 @@ impl<T: Real> PpdnmfRun<T> {
                     if agent.step_x(*tolerance) {
                         flags[local] = flags[local].min(step);
                     }
-                    network.put(local, agent.x.u.as_slice_memory_order().expect("made contiguous"))?;
+                    network.put(local, agent.x.u.entries())?;
                 }
                 Ok(())
             })?;

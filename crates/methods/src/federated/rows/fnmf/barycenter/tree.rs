@@ -5,7 +5,7 @@ use ndarray::ArrayView2;
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::ServerCommunicator;
-use fednmf_linalg::Real;
+use fednmf_linalg::{ContiguousMut, Real};
 use fednmf_privacy::{Declared, DeclaredMut};
 
 use super::server::{INSIDE, Server, merge};
@@ -40,7 +40,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
                     let from = server.parties.host(server.active[right]);
                     // The values of this upload are in its term by now: their place is free for the other's.
                     let upload = &mut server.uploads[a];
-                    let (other, weights) = (upload.values.as_slice_mut().expect("in row order"), &mut server.total);
+                    let (other, weights) = (upload.values.row_major_mut(), &mut server.total);
                     server.comm.receive(INSIDE, from, DeclaredMut(other));
                     server.comm.receive(INSIDE, from, DeclaredMut(&mut weights[k * n..length]));
                     let (moved, weights) = server.total.split_at_mut(k * n);
