@@ -89,8 +89,13 @@ impl Groups<'_> {
     }
 }
 
-/// A method: the type of its parameters. Doc comments of the fields are the options' help.
-pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+/// Parameters that can be parsed, compared, printed and stored. Doc comments of the fields are the options' help.
+pub trait Parameters: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {}
+
+impl<P: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static> Parameters for P {}
+
+/// A method: the type of its parameters.
+pub trait Method: Parameters {
     const DESCRIPTION: &'static Description;
 
     /// Checks, before any data is read, what the value parsers cannot check: mutually exclusive parameters, and values

@@ -33,10 +33,9 @@ use fednmf_linalg::sketch::{Sketch, SketchKind, WeightedSampler};
 use fednmf_linalg::{Block, Order, Real, gram, squares};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec};
 use crate::method::{Groups, Method};
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::parameters::Sizes;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
@@ -84,13 +83,6 @@ impl Method for DsanlsArgs {
         aliases: &["sanls"],
         summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
         paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
         messages: &[
             MessageSpec::new(SCORES_V, "4 x p", "each iteration, with --sketch weighted"),
             MessageSpec::new(SKETCHED_V, "d_U x k + 1; with --sketch weighted d_U x (k + 2)", "each iteration"),
@@ -103,6 +95,7 @@ impl Method for DsanlsArgs {
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
+        ..Description::DISTRIBUTED
     };
 
     fn check(&self) -> Result<()> {

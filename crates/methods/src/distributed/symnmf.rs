@@ -26,10 +26,9 @@ use fednmf_linalg::{Block, Cholesky, Order, Real};
 
 use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec, Partition};
 use crate::method::{Groups, Method};
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::parameters;
 use crate::parameters::Auto;
 use crate::shared::alternating::Factor;
@@ -97,12 +96,6 @@ impl Method for SymNmfArgs {
         summary: "symmetric NMF of a graph or similarity matrix, also with leverage-score sampling: for clusters of a graph",
         paper: "Kuang, Yun, Park 2015; with --sketch leverage LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024)",
         partition: Partition::Symmetric,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each iteration"),
             MessageSpec::new(GRAM_U, "k x k", "each iteration"),
@@ -117,6 +110,7 @@ impl Method for SymNmfArgs {
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
             MessageSpec::new(DISTANCE, "2", "each evaluation"),
         ],
+        ..Description::DISTRIBUTED
     };
 
     fn check(&self) -> Result<()> {

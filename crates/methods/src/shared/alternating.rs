@@ -241,13 +241,13 @@ pub const MESSAGES: &[MessageSpec] = &[
 ];
 
 /// See the module.
-pub struct Exact<T: Real, S> {
+pub struct Exact<T: Real> {
     pub(super) comm: Communicator,
     pub(super) grid: Grid<T>,
     /// Whether V's right-hand side belongs to the current U.
     pub(super) rhs_is_current: bool,
     pub(super) gram: Array2<T>,
-    step: S,
+    step: Box<dyn FactorUpdate<T>>,
     pub(super) penalties: Penalties,
     start: Start,
     /// Whether evaluations report the projected gradient too.
@@ -260,11 +260,11 @@ pub struct Exact<T: Real, S> {
 ///
 /// # Errors
 /// If MKL refuses a sparse block, or a start or the exchange does not fit the data.
-pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
+pub fn build<T: Real>(
     problem: Problem<'_, T>,
     args: &ExactArgs,
     extrapolation: Extrapolation,
-    step: impl FnOnce(&Sizes) -> S,
+    step: impl FnOnce(&Sizes) -> Box<dyn FactorUpdate<T>>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
@@ -303,7 +303,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     })
 }
 
-impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
+impl<T: Real> Exact<T> {
     /// Updates U; `finish` may change rows of it (their range, counted from the first own row) once they are updated.
     pub(super) fn update_u(&mut self, mut finish: impl FnMut(Range<usize>, ArrayViewMut2<'_, T>)) -> Result<()> {
         let Exact { comm, grid: Grid { data, u, v, .. }, gram, step, penalties, .. } = self;
@@ -386,7 +386,7 @@ impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
     }
 }
 
-impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
+impl<T: Real> Algorithm<T> for Exact<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }

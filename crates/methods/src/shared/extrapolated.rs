@@ -9,14 +9,14 @@ use fednmf_base::error::Result;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Real, gram};
 
-use super::alternating::{Exact, Factor, FactorUpdate};
+use super::alternating::{Exact, Factor};
 use super::extrapolation::{Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words};
 use super::grid::Grid;
 use crate::{Algorithm, Measures};
 
 /// An exact method whose factors hold the extrapolated points.
-pub struct Extrapolated<T: Real, S> {
-    exact: Exact<T, S>,
+pub struct Extrapolated<T: Real> {
+    exact: Exact<T>,
     momentum: Momentum,
     /// The factors after their last updates.
     u: Array2<T>,
@@ -27,9 +27,9 @@ pub struct Extrapolated<T: Real, S> {
     message: Vec<T>,
 }
 
-impl<T: Real, S: FactorUpdate<T>> Extrapolated<T, S> {
+impl<T: Real> Extrapolated<T> {
     /// `exact` in its initial state.
-    pub fn new(exact: Exact<T, S>) -> Self {
+    pub fn new(exact: Exact<T>) -> Self {
         let k = exact.gram.nrows();
         Extrapolated {
             momentum: Momentum::default(),
@@ -58,7 +58,7 @@ impl<T: Real, S: FactorUpdate<T>> Extrapolated<T, S> {
         });
         comm.sum(u.tags.gram, message);
         let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
-        if momentum.judge(objective) {
+        if momentum.accept(objective) {
             g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
             data.product_for_v_after_update(comm, u, v)
         } else {
@@ -88,7 +88,7 @@ impl<T: Real, S: FactorUpdate<T>> Extrapolated<T, S> {
     }
 }
 
-impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Extrapolated<T, S> {
+impl<T: Real> Algorithm<T> for Extrapolated<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }

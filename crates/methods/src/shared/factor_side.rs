@@ -126,7 +126,7 @@ impl<T: Real> FactorSide<T> {
         let others = (touched.len() - self.own.nrows()) * k * size_of::<T>();
         let dense = Load::of_collective(ranks, others as u64).busiest(all);
         let sparse = RowExchange::new(&self.comm, touched, &self.cuts, k);
-        if sparse.load().busiest(all).pays(dense) || requested == Exchange::Sparse {
+        if sparse.load().busiest(all).is_worthwhile(dense) || requested == Exchange::Sparse {
             self.sparse = Some(sparse);
         }
     }

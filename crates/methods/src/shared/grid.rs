@@ -90,8 +90,8 @@ impl GridChoice {
         let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
         let fits = |grid: &GridTraffic| (self.gathered(grid) * self.row) as f64 <= self.room;
         let others = (0..grids.len()).filter(|&at| at != usual && fits(&grids[at]));
-        match others.min_by_key(|&at| self.price(&grids[at])) {
-            Some(best) if saves_a_quarter(self.price(&grids[best]), self.price(&grids[usual])) => best,
+        match others.min_by_key(|&at| self.cost_bytes(&grids[at])) {
+            Some(best) if saves_a_quarter(self.cost_bytes(&grids[best]), self.cost_bytes(&grids[usual])) => best,
             _ => usual,
         }
     }
@@ -103,7 +103,7 @@ impl GridChoice {
             let sparse = Load { bytes: side.touched * self.row, messages: side.messages };
             match self.exchange {
                 Exchange::Dense => (Exchange::Dense, dense),
-                Exchange::Auto if !sparse.pays(dense) => (Exchange::Dense, dense),
+                Exchange::Auto if !sparse.is_worthwhile(dense) => (Exchange::Dense, dense),
                 _ => (Exchange::Sparse, sparse),
             }
         })
@@ -116,9 +116,9 @@ impl GridChoice {
 
     /// Cost of half an iteration for the busiest rank, in bytes. For each entry a product reads a row of a factor,
     /// which takes about as long as sending one.
-    fn price(&self, grid: &GridTraffic) -> u64 {
+    fn cost_bytes(&self, grid: &GridTraffic) -> u64 {
         let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
-        grid.entries * self.row + sides.map(|(_, load)| load.price()).sum::<u64>()
+        grid.entries * self.row + sides.map(|(_, load)| load.cost_bytes()).sum::<u64>()
     }
 
     /// Number of rows of both factors that a rank stores in addition to its own.
@@ -249,7 +249,7 @@ mod tests {
         let choice = GridChoice { by_size: (2, 2), exchange: Exchange::Auto, row: 80, room: f64::INFINITY };
         // 1000 entries and 6000 rows of 80 bytes, and a message for each doubling, in collectives.
         let usual = 1000 * 80 + 2 * (3000 * 80 + 8192);
-        assert_eq!(choice.price(&grids(0)[1]), usual);
+        assert_eq!(choice.cost_bytes(&grids(0)[1]), usual);
         let limit = (3 * usual / 4 - 2 * 8192 - 1000 * 80) / 80;
         assert_eq!((choice.choose(&grids(limit - 1)), choice.choose(&grids(limit + 1))), (0, 1));
         // Rows that blocks touch make no difference to collectives.

@@ -3,6 +3,7 @@
 
 pub mod alternating;
 pub mod dp;
+pub mod exact_method;
 pub mod extrapolated;
 pub mod extrapolation;
 pub mod factor_side;

@@ -21,7 +21,7 @@ use fednmf_linalg::nls::divergence::{DivergenceUpdate, Fixed, add_gram, column_s
 use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec};
 use crate::method::Groups;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -74,17 +74,12 @@ const fn describe(
         aliases: alias,
         summary,
         paper,
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
         measure,
-        dp: NO_PARTIES,
-        limits: None,
         messages: match measure {
             Measure::Divergence => MESSAGES_WITH_MISSING,
             _ => MESSAGES,
         },
+        ..Description::DISTRIBUTED
     }
 }
 

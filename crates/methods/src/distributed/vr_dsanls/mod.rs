@@ -33,10 +33,9 @@ use fednmf_linalg::Real;
 use fednmf_linalg::sketch::{SketchKind, TOTALS};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec};
 use crate::method::{Groups, Method};
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::shared::alternating::Sizes;
 use crate::shared::extrapolation::{Extrapolation, WORDS};
 use crate::shared::factor_side::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, RHS_U, RHS_V};
@@ -50,13 +49,6 @@ impl Method for VrDsanlsArgs {
         aliases: &["svr-hals"],
         summary: "HALS with variance-reduced sketches: exact products now and then, samples of what changed in between",
         paper: "as SVRMU (Kasai 2018) and LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with coordinate descent",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each exact iteration"),
             MessageSpec::new(GRAM_U, "k x k + 4", "each exact iteration"),
@@ -72,6 +64,7 @@ impl Method for VrDsanlsArgs {
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
+        ..Description::DISTRIBUTED
     };
 
     fn check(&self) -> Result<()> {

@@ -225,7 +225,7 @@ impl<T: Real> VrDsanls<T> {
             }
         }
         let (mut before, mut after) = self.update_u_exactly();
-        if !self.progress.momentum.judge_anchor(after) && extrapolates {
+        if !self.progress.momentum.accept_at_anchor(after) && extrapolates {
             for side in [&mut self.u, &mut self.v] {
                 side.factor.own.assign(&side.old);
             }

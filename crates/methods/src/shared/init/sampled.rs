@@ -155,7 +155,7 @@ fn iterate<T: Real>(
         });
         comm.sum(GRAM, &mut message);
         let objective = norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
-        if momentum.judge(objective) {
+        if momentum.accept(objective) {
             gram_u.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
         } else {
             grid.u.own.assign(&new_u);
