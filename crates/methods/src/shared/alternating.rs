@@ -266,7 +266,7 @@ pub fn build<T: Real>(
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> Box<dyn FactorUpdate<T>>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
+    let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
     let dense = !data.header.sparse;
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
@@ -274,14 +274,14 @@ pub fn build<T: Real>(
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
-    let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, kernel, seed };
+    let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, seed };
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let computed = if resuming { Start::Random } else { start };
     let rank_data = rank_data(data.blocks, data.panels);
     let (mut rank_data, [u, v]) =
         init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
-    rank_data.prepare(kernel, k)?;
+    rank_data.prepare(k)?;
     let mut grid = Grid::new(&comm, rank_data, &data.cuts, k, [U, V]);
     (grid.u.own, grid.v.own) = (u, v);
     grid.choose_exchange(&comm, args.grid.exchange)?;

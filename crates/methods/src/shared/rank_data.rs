@@ -11,7 +11,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
 use fednmf_data::Panels;
-use fednmf_linalg::{Block, Order, ProductKernels, Real};
+use fednmf_linalg::{Block, Order, Real};
 
 use super::factor_side::FactorSide;
 
@@ -39,7 +39,7 @@ pub trait RankData<T: Real> {
     ///
     /// # Errors
     /// If MKL refuses a sparse block.
-    fn prepare(&mut self, kernel: ProductKernels, k: usize) -> Result<()>;
+    fn prepare(&mut self, k: usize) -> Result<()>;
 
     fn occupied(&self) -> Occupied;
 
@@ -132,8 +132,8 @@ impl<T: Real> RankData<T> for Block<T> {
         Block::order(self)
     }
 
-    fn prepare(&mut self, kernel: ProductKernels, k: usize) -> Result<()> {
-        Block::prepare(self, kernel, k)
+    fn prepare(&mut self, k: usize) -> Result<()> {
+        Block::prepare(self, k)
     }
 
     fn occupied(&self) -> Occupied {
@@ -207,9 +207,9 @@ impl<T: Real> RankData<T> for InPanels<T> {
         self.empty.order()
     }
 
-    fn prepare(&mut self, kernel: ProductKernels, k: usize) -> Result<()> {
+    fn prepare(&mut self, k: usize) -> Result<()> {
         self.product = self.order().zeros(self.empty.shape().1, k);
-        self.empty.prepare(kernel, k)
+        self.empty.prepare(k)
     }
 
     fn occupied(&self) -> Occupied {

@@ -16,7 +16,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Cuts;
 use fednmf_linalg::random::{Purpose, Stream};
-use fednmf_linalg::{Order, ProductKernels, Real, gemm, gram};
+use fednmf_linalg::{Order, Real, gemm, gram};
 
 use super::TAGS;
 use crate::shared::grid::Grid;
@@ -55,7 +55,6 @@ pub struct Task<'a> {
     /// The sum of M's entries, and ‖M‖_F².
     pub sum: f64,
     pub norm2: f64,
-    pub kernel: ProductKernels,
     pub seed: u64,
 }
 
@@ -76,9 +75,9 @@ pub fn approximate<T: Real>(
     mut data: Box<dyn RankData<T>>,
     effort: LowRankParams,
 ) -> Result<(Box<dyn RankData<T>>, LowRank<T>)> {
-    let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
+    let Task { comm, cuts, shape, k, norm2, seed, .. } = *task;
     let l = effort.columns(k, shape);
-    data.prepare(kernel, l)?;
+    data.prepare(l)?;
     let mut grid = Grid::new(comm, data, cuts, l, [TAGS; 2]);
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };

@@ -70,7 +70,7 @@ pub fn factors<T: Real>(
     sample: Sample,
     fill: f64,
 ) -> Result<(Box<dyn RankData<T>>, [Array2<T>; 2])> {
-    let Task { comm, cuts, shape: (m, n), k, kernel, entries, .. } = *task;
+    let Task { comm, cuts, shape: (m, n), k, entries, .. } = *task;
     let tall = m >= n;
     let drawn = draw(task.seed, m.max(n), sample.lines);
     let inside = |block: &Range<usize>| {
@@ -83,7 +83,7 @@ pub fn factors<T: Real>(
     lists.iter_mut().for_each(|block| *block = inside(block));
     let places: Vec<usize> = drawn[inside(own)].iter().map(|at| at - own.start).collect();
     let mut block = data.select(comm, Axis(usize::from(!tall)), &places)?;
-    block.prepare(kernel, k)?;
+    block.prepare(k)?;
     let mut norm2 = [comm.work("start: sample", || block.norm2())];
     comm.sum(NORM, &mut norm2);
     let mut small = Grid::new(comm, Box::new(block), &sampled, k, [TAGS; 2]);
@@ -94,7 +94,7 @@ pub fn factors<T: Real>(
     let sweeps = sample.sizes(&Sizes { m, n, entries, k }).sweeps();
     iterate(comm, &mut small, norm2[0], sweeps, sample.iterations)?;
 
-    data.prepare(kernel, k)?;
+    data.prepare(k)?;
     let mut grid = Grid::new(comm, data, cuts, k, [TAGS; 2]);
     let (found, short) = if tall { (small.v.own, &mut grid.v) } else { (small.u.own, &mut grid.u) };
     short.own.assign(&found);

@@ -66,7 +66,7 @@ pub fn build<T: Real>(
     regularization: &RegularizationArgs,
     kind: UpdateKind,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { mut data, k, seed, kernel, comm, initial, missing, .. } = problem;
+    let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let separated = Separated::take(&mut data, missing, args, seed, &comm)?;
     let scale = separated.scale((m, n), k);
@@ -77,7 +77,7 @@ pub fn build<T: Real>(
     let build = |tags: FactorTags, (mut block, lists): (Block<T>, Lists<T>), cuts: &[Range<usize>]| {
         let mut factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
         if products {
-            block.prepare(kernel, k)?;
+            block.prepare(k)?;
             factor.rhs = block.order().zeros(block.shape().0, k);
         }
         Ok::<_, Error>(MissingSide { factor, block, lists })
