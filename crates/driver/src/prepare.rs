@@ -28,7 +28,7 @@ use fednmf_methods::federated::graph::ppdnmf::GRAPH;
 use fednmf_methods::method::MatrixShape;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::grid::plan as layout_of;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::{Algorithm, Problem};
 use fednmf_report::{Lines, Sample};
 
@@ -312,7 +312,7 @@ fn load<T: Real>(
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
     let split = share.counts();
     let groups = settings.method.groups();
-    let plan = if groups.missing.is_some_and(MissingArgs::any) {
+    let plan = if groups.missing.is_some_and(MissingParams::any) {
         Layout::RowsAndColumns { ranks: comm.size() }
     } else {
         layout_of(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
@@ -381,7 +381,7 @@ fn workspace_bytes<T: Real>(
     let least = 2.0 * (m as f64 + n as f64) * (settings.k * word) as f64 / ranks as f64;
     let private = settings.description().partition.is_private();
     // The formulas assume complete data, and a rank that hosts as many parties as any other.
-    let missing = settings.method.groups().missing.is_some_and(MissingArgs::any);
+    let missing = settings.method.groups().missing.is_some_and(MissingParams::any);
     if missing || private && parties.hosted(rank).is_empty() {
         return least;
     }

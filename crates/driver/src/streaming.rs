@@ -9,7 +9,7 @@ use fednmf_files::Input;
 use fednmf_linalg::Real;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::registry;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::row_exchange::Exchange;
 
 use super::settings::{Precision, Settings};
@@ -66,7 +66,7 @@ pub fn bytes_besides_panels<T: Real>(
     resuming: bool,
 ) -> std::result::Result<f64, String> {
     let groups = settings.method.groups();
-    if groups.missing.is_some_and(MissingArgs::any) {
+    if groups.missing.is_some_and(MissingParams::any) {
         return Err("--missing and --holdout need the whole matrix in memory".into());
     }
     if settings.precision == Some(Precision::Mixed) {

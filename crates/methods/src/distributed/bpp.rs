@@ -8,26 +8,22 @@ use fednmf_linalg::nls::{Penalty, Pivoting};
 
 use crate::cost::Kernel;
 use crate::description::Description;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of ANLS by block principal pivoting.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct BppArgs {
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of ANLS by block principal pivoting.
+    pub struct Bpp {
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl ExactMethod for BppArgs {
+impl ExactMethod for Bpp {
     const METHOD: Description = describe(
         "bpp",
         &["anls-bpp", "anls"],
@@ -36,7 +32,7 @@ impl ExactMethod for BppArgs {
     );
     const KERNEL: Kernel = Kernel::Pivot;
 
-    fn exact(&self) -> &ExactArgs {
+    fn exact(&self) -> &ExactParams {
         &self.exact
     }
 
@@ -44,7 +40,7 @@ impl ExactMethod for BppArgs {
         self.extrapolation
     }
 
-    fn on_observed(&self) -> Option<(&MissingArgs, UpdateKind)> {
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         Some((&self.missing, UpdateKind::Bpp))
     }
 

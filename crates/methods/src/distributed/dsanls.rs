@@ -24,6 +24,7 @@ use std::ops::Range;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::words::Words as _;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, STATISTICS};
@@ -39,45 +40,33 @@ use crate::metrics;
 use crate::parameters::Sizes;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
-use crate::shared::init::InitArgs;
+use crate::shared::init::InitParams;
 use crate::shared::missing;
-use crate::shared::missing::{Listed, MissingArgs, SampledMissing, Separated, Tally};
+use crate::shared::missing::{Listed, MissingParams, SampledMissing, Separated, Tally};
 use crate::shared::regularization;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::sampled_product::{SampleTags, SampledProduct};
-use crate::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
+use crate::shared::sketched_step::{DsanlsSketchParams, SketchedStep, Sketching, StepParams};
 use crate::shared::stationarity;
-use crate::shared::stationarity::{Evaluated, MeasureArgs};
+use crate::shared::stationarity::{Evaluated, MeasureParams};
 use crate::{Algorithm, Measures, Problem};
 
-/// Parameters of DSANLS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct DsanlsArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: DsanlsSketchArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub step: StepArgs,
-    /// Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded factors,
-    /// and a best factorisation is within the bound
-    #[arg(long)]
-    pub bound: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of DSANLS.
+    pub struct Dsanls {
+        group sketch: DsanlsSketchParams;
+        group step: StepParams;
+        /// Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded factors,
+        /// and a best factorisation is within the bound
+        pub bound: bool;
+        group measure: MeasureParams;
+        group init: InitParams;
+        group regularization: RegularizationParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for DsanlsArgs {
+impl Method for Dsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls",
         aliases: &["sanls"],
@@ -122,7 +111,7 @@ impl Method for DsanlsArgs {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, k, word, sparse, .. } = *workload;
-        let DsanlsSketchArgs { sketch, sketch_size } = self.sketch;
+        let DsanlsSketchParams { sketch, sketch_size } = self.sketch;
         let (d_u, d_v) = sketch_sizes(sketch_size.given(), (m, n), k)?;
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost::default();
@@ -178,7 +167,7 @@ impl Method for DsanlsArgs {
     }
 }
 
-impl DsanlsArgs {
+impl Dsanls {
     /// Refuses options that are incompatible with missing entries.
     fn check_missing(&self) -> Result<()> {
         if let Sketching::Oblivious(kind) = self.sketch.sketch {
@@ -244,7 +233,7 @@ impl<T: Real> Draws<T> {
     }
 }
 
-struct Dsanls<T: Real> {
+struct DsanlsRun<T: Real> {
     comm: Communicator,
     seed: u64,
     step: SketchedStep,
@@ -265,7 +254,7 @@ struct MissingInfo<T> {
     unobserved: [f64; 2],
 }
 
-fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
@@ -339,7 +328,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         }
         comm.sum(STATISTICS, unobserved);
     }
-    Ok(Box::new(Dsanls {
+    Ok(Box::new(DsanlsRun {
         comm,
         seed,
         step,
@@ -445,7 +434,7 @@ fn matrix_mut<T>(data: &mut [T], rows: usize, cols: usize, order: Order) -> Arra
     ArrayViewMut2::from_shape((rows, cols).set_f(order == Order::ColumnMajor), data).expect("cut to this size")
 }
 
-impl<T: Real> Algorithm<T> for Dsanls<T> {
+impl<T: Real> Algorithm<T> for DsanlsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             let (u, v) = (&mut self.u, &mut self.v);

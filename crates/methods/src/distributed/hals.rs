@@ -14,32 +14,26 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
 use crate::cost::Kernel;
 use crate::description::Description;
-use crate::parameters;
-use crate::parameters::Auto;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::parameters::{Auto, auto, count};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of HALS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct HalsArgs {
-    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
-    /// flops (accelerated HALS)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::auto(parameters::count(1)))]
-    pub inner_sweeps: Auto<usize>,
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of HALS.
+    pub struct Hals {
+        /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+        /// flops (accelerated HALS)
+        pub inner_sweeps: Auto<usize> = Auto::Given(1), "N", auto(count(1));
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl ExactMethod for HalsArgs {
+impl ExactMethod for Hals {
     const METHOD: Description = describe(
         "hals",
         &[],
@@ -48,7 +42,7 @@ impl ExactMethod for HalsArgs {
     );
     const KERNEL: Kernel = Kernel::Sweep;
 
-    fn exact(&self) -> &ExactArgs {
+    fn exact(&self) -> &ExactParams {
         &self.exact
     }
 
@@ -61,22 +55,22 @@ impl ExactMethod for HalsArgs {
         self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
     }
 
-    fn on_observed(&self) -> Option<(&MissingArgs, UpdateKind)> {
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         // Further sweeps on a row that is in memory cost no product; their number is as requested, else one.
         Some((&self.missing, UpdateKind::Hals { passes: self.inner_sweeps.given().unwrap_or(1) }))
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
-        Box::new(Hals { passes: self.passes(sizes) })
+        Box::new(HalsStep { passes: self.passes(sizes) })
     }
 }
 
 /// Sweeps of U and of V for each product.
-struct Hals {
+struct HalsStep {
     passes: [usize; 2],
 }
 
-impl<T: Real> FactorUpdate<T> for Hals {
+impl<T: Real> FactorUpdate<T> for HalsStep {
     fn update(
         &mut self,
         factor: Factor,

@@ -8,22 +8,19 @@ use fednmf_linalg::{Order, Real};
 
 use crate::cost::Kernel;
 use crate::description::Description;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of multiplicative updates.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MuArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates.
+    pub struct Mu {
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl ExactMethod for MuArgs {
+impl ExactMethod for Mu {
     const METHOD: Description = describe(
         "mu",
         &[],
@@ -32,25 +29,25 @@ impl ExactMethod for MuArgs {
     );
     const KERNEL: Kernel = Kernel::Multiply;
 
-    fn exact(&self) -> &ExactArgs {
+    fn exact(&self) -> &ExactParams {
         &self.exact
     }
 
-    fn on_observed(&self) -> Option<(&MissingArgs, UpdateKind)> {
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         Some((&self.missing, UpdateKind::Mu))
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
-        Box::new(Mu { tile: Order::ColumnMajor.zeros(1024, sizes.k) })
+        Box::new(MuStep { tile: Order::ColumnMajor.zeros(1024, sizes.k) })
     }
 }
 
-struct Mu<T: Real> {
+struct MuStep<T: Real> {
     /// U VᵀV for some rows at a time.
     tile: Array2<T>,
 }
 
-impl<T: Real> FactorUpdate<T> for Mu<T> {
+impl<T: Real> FactorUpdate<T> for MuStep<T> {
     fn update(
         &mut self,
         _: Factor,

@@ -16,14 +16,14 @@ use fednmf_linalg::{Real, residual2_of_products};
 use super::extrapolated::Extrapolated;
 use super::extrapolation::{Extrapolation, WORDS, inner};
 use super::factor_side::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, RHS_U, RHS_V, U, V};
-use super::grid::{self, Grid, GridArgs, GridChoice};
-use super::init::{self, InitArgs, Start, Task};
-use super::missing::MissingArgs;
+use super::grid::{self, Grid, GridChoice, GridParams};
+use super::init::{self, InitParams, Start, Task};
+use super::missing::MissingParams;
 use super::rank_data::rank_data;
-use super::regularization::{self, Penalties, RegularizationArgs};
+use super::regularization::{self, Penalties, RegularizationParams};
 use super::row_exchange::{Exchange, PATTERN};
 pub use super::sizes::Sizes;
-use super::stationarity::{Evaluated, MeasureArgs};
+use super::stationarity::{Evaluated, MeasureParams};
 use super::{missing, stationarity};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::description::MessageSpec;
@@ -65,36 +65,29 @@ pub trait FactorUpdate<T: Real> {
     }
 }
 
-/// Options of every exact method.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ExactArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub grid: GridArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
+fednmf_base::parameters! {
+    /// Options of every exact method.
+    pub struct ExactParams {
+        group grid: GridParams;
+        group measure: MeasureParams;
+        group init: InitParams;
+        group regularization: RegularizationParams;
+    }
 }
 
-impl ExactArgs {
+impl ExactParams {
     /// The same, with the start chosen by the sizes if none was named.
     #[must_use]
     pub fn by_size(&self) -> Self {
         let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
-        ExactArgs { init: InitArgs { init }, ..self.clone() }
+        ExactParams { init: InitParams { init }, ..self.clone() }
     }
 
     /// Refuses options that are incompatible with missing entries, if there are any.
     ///
     /// # Errors
     /// Naming the option.
-    pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
+    pub fn check_missing(&self, missing: &MissingParams, extrapolation: Extrapolation) -> Result<()> {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
@@ -191,7 +184,7 @@ impl ExactArgs {
         ranks: usize,
     ) -> Cost {
         let grid = Auto::Given(GridShape { rows: ranks, cols: 1 });
-        let by_rows = ExactArgs { grid: GridArgs { grid, exchange: Exchange::Dense }, ..self.clone() };
+        let by_rows = ExactParams { grid: GridParams { grid, exchange: Exchange::Dense }, ..self.clone() };
         let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
         // The product with all columns is accumulated in addition to the whole V.
         let Workload { m, n, k, stored, sparse, .. } = *workload;
@@ -262,7 +255,7 @@ pub struct Exact<T: Real> {
 /// If MKL refuses a sparse block, or a start or the exchange does not fit the data.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
-    args: &ExactArgs,
+    args: &ExactParams,
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> Box<dyn FactorUpdate<T>>,
 ) -> Result<Box<dyn Algorithm<T>>> {

@@ -13,35 +13,34 @@
 //! use fednmf_linalg::nls::Penalty;
 //! use fednmf_methods::cost::Kernel;
 //! use fednmf_methods::description::Description;
-//! use fednmf_methods::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+//! use fednmf_methods::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 //! use fednmf_methods::shared::exact_method::{ExactMethod, describe};
 //!
-//! /// Parameters of Landweber's method. Doc comments of further fields are the help of their options
-//! #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-//! pub struct LandweberArgs {
-//!     #[command(flatten)]
-//!     #[serde(flatten)]
-//!     pub exact: ExactArgs,
+//! fednmf_base::parameters! {
+//!     /// Parameters of Landweber's method. Further fields are its own options.
+//!     pub struct Landweber {
+//!         group exact: ExactParams;
+//!     }
 //! }
 //!
-//! impl ExactMethod for LandweberArgs {
+//! impl ExactMethod for Landweber {
 //!     const METHOD: Description = describe("landweber", &[], "projected gradient with the step 1/trace", "Landweber 1951");
 //!     /// The measured kernel whose time per flop the step has; flops are 2 k² for each row and pass.
 //!     const KERNEL: Kernel = Kernel::Sweep;
 //!
-//!     fn exact(&self) -> &ExactArgs {
+//!     fn exact(&self) -> &ExactParams {
 //!         &self.exact
 //!     }
 //!
 //!     fn step<T: Real>(&self, _: &Sizes) -> Box<dyn FactorUpdate<T>> {
-//!         Box::new(Landweber)
+//!         Box::new(LandweberStep)
 //!     }
 //! }
 //!
 //! /// Memory that the step needs, allocated once.
-//! struct Landweber;
+//! struct LandweberStep;
 //!
-//! impl<T: Real> FactorUpdate<T> for Landweber {
+//! impl<T: Real> FactorUpdate<T> for LandweberStep {
 //!     fn update(
 //!         &mut self,
 //!         _: Factor,
@@ -66,26 +65,29 @@
 //! Optional are [`ExactMethod::passes`], [`ExactMethod::extrapolation`] and [`ExactMethod::on_observed`]: a method without the
 //! last one has no `--missing` and `--holdout`.
 
+use std::fmt;
+
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
-use super::alternating::{self, ExactArgs, FactorUpdate, Sizes};
+use super::alternating::{self, ExactParams, FactorUpdate, Sizes};
 use super::extrapolation::Extrapolation;
-use super::missing::{self, MissingArgs, UpdateKind};
+use super::missing::{self, MissingParams, UpdateKind};
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, Partition};
-use crate::method::{Groups, Method, Parameters};
+use crate::method::{Groups, Method};
+use crate::parameters::Parameters;
 use crate::{Algorithm, Problem};
 
 /// Parameters of an exact method, and what distinguishes it from the others.
-pub trait ExactMethod: Parameters {
+pub trait ExactMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// See [`describe`].
     const METHOD: Description;
 
     /// The kernel of the step, by whose measured rate its time is estimated.
     const KERNEL: Kernel;
 
-    fn exact(&self) -> &ExactArgs;
+    fn exact(&self) -> &ExactParams;
 
     /// The step on the rows of a factor.
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>>;
@@ -100,7 +102,7 @@ pub trait ExactMethod: Parameters {
     }
 
     /// Which entries are excluded, and the step on the observed ones; `None` if the method has no such options.
-    fn on_observed(&self) -> Option<(&MissingArgs, UpdateKind)> {
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         None
     }
 }
@@ -125,7 +127,7 @@ pub const fn describe(
 }
 
 /// The step on the observed entries, if some entries are excluded.
-fn on_observed<M: ExactMethod>(method: &M) -> Option<(&MissingArgs, UpdateKind)> {
+fn on_observed<M: ExactMethod>(method: &M) -> Option<(&MissingParams, UpdateKind)> {
     method.on_observed().filter(|(missing, _)| missing.any())
 }
 

@@ -24,7 +24,7 @@ mod plan;
 mod run;
 mod side;
 
-pub use arguments::VrDsanlsArgs;
+pub use arguments::VrDsanls;
 use plan::{MOST, message_words};
 use side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V};
 
@@ -43,7 +43,7 @@ use crate::shared::regularization;
 use crate::shared::stationarity;
 use crate::{Algorithm, Problem};
 
-impl Method for VrDsanlsArgs {
+impl Method for VrDsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "vr-dsanls",
         aliases: &["svr-hals"],
@@ -164,6 +164,6 @@ impl Method for VrDsanlsArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        Ok(Box::new(run::VrDsanls::new(self, problem)?))
+        Ok(Box::new(run::VrDsanlsRun::new(self, problem)?))
     }
 }

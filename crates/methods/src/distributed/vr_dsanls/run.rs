@@ -13,7 +13,7 @@ use fednmf_linalg::nls::{Sweep, sweep};
 use fednmf_linalg::sketch::WeightedSampler;
 use fednmf_linalg::{Block, Real, gram};
 
-use super::arguments::VrDsanlsArgs;
+use super::arguments::VrDsanls;
 use super::plan::{EXACT_FIRST, MOST, Plan};
 use super::side::{AnchoredSide, CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, square, square_mut};
 use crate::metrics;
@@ -63,7 +63,7 @@ impl Progress {
 }
 
 /// The method on one rank.
-pub struct VrDsanls<T: Real> {
+pub struct VrDsanlsRun<T: Real> {
     comm: Communicator,
     seed: u64,
     plan: Plan,
@@ -81,12 +81,12 @@ pub struct VrDsanls<T: Real> {
     iteration: usize,
 }
 
-impl<T: Real> VrDsanls<T> {
+impl<T: Real> VrDsanlsRun<T> {
     /// Creates the method in its initial state.
     ///
     /// # Errors
     /// If parameters do not fit the matrix, or the given start is not valid.
-    pub fn new(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<Self> {
+    pub fn new(args: &VrDsanls, problem: Problem<'_, T>) -> Result<Self> {
         let Problem { data, k, seed, comm, initial, .. } = problem;
         let (m, n) = (data.header.rows, data.header.cols);
         let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
@@ -133,7 +133,7 @@ impl<T: Real> VrDsanls<T> {
         let mut u = side(block_u, &data.cuts.rows, plan.draws[1], false, tags_u);
         let mut v = side(block_v, &data.cuts.cols, plan.draws[0], true, tags_v);
         init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
-        Ok(VrDsanls {
+        Ok(VrDsanlsRun {
             seed,
             u,
             v,
@@ -159,7 +159,7 @@ impl<T: Real> VrDsanls<T> {
 
     /// The factor with fewer rows, which is sent, and the other one, whose block serves both products.
     fn sent_and_local(&mut self) -> (&mut AnchoredSide<T>, &mut AnchoredSide<T>) {
-        let VrDsanls { u, v, .. } = self;
+        let VrDsanlsRun { u, v, .. } = self;
         if v.data.shape().0 >= u.data.shape().0 { (v, u) } else { (u, v) }
     }
 
@@ -179,7 +179,7 @@ impl<T: Real> VrDsanls<T> {
 
     /// The Gram matrix of a factor, over all ranks.
     fn sum_gram(&mut self, factor: Factor) {
-        let VrDsanls { comm, u, v, gram, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram, .. } = self;
         let fixed = if factor == Factor::U { u } else { v };
         fixed.factor.gram(comm, gram);
     }
@@ -188,7 +188,7 @@ impl<T: Real> VrDsanls<T> {
     fn update_u_exactly(&mut self) -> (f64, f64) {
         self.sum_gram(Factor::V);
         self.product(Factor::U);
-        let VrDsanls { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
         let k = g.nrows();
         let (entries, words) = message.split_at_mut(k * k);
         comm.work("update", || {
@@ -234,7 +234,7 @@ impl<T: Real> VrDsanls<T> {
         }
         self.u.fitted.assign(&self.u.factor.own);
         self.product(Factor::V);
-        let VrDsanls { comm, v, gram: g, plan, progress, .. } = self;
+        let VrDsanlsRun { comm, v, gram: g, plan, progress, .. } = self;
         comm.work("update", || {
             if let Some(start) = &mut v.start {
                 start.assign(&v.factor.own);
@@ -252,7 +252,7 @@ impl<T: Real> VrDsanls<T> {
 
     /// An iteration with sampled products.
     fn sampled(&mut self) {
-        let VrDsanls { comm, u, v, gram, plan, seed, iteration, progress, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram, plan, seed, iteration, progress, .. } = self;
         let (seed, iteration) = (*seed, *iteration);
         let mut run = Sampling { comm, gram, seed, iteration, for_u: true };
         u.update_sampled(v, plan.sampled_sweeps[0], &mut run);
@@ -287,7 +287,7 @@ impl<T: Real> VrDsanls<T> {
 const KEPT: [[&str; 4]; 2] = [["U", "U_old", "U_fitted", "product_for_U"], ["V", "V_old", "V_fitted", "product_for_V"]];
 const START: &str = "V_at_product";
 
-impl<T: Real> Algorithm<T> for VrDsanls<T> {
+impl<T: Real> Algorithm<T> for VrDsanlsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.progress.left == 0 {
@@ -370,16 +370,15 @@ mod tests {
     use fednmf_linalg::sketch::{SketchKind, make, stream};
 
     use super::*;
-    use crate::method::defaults;
     use crate::parameters;
     use crate::parameters::Auto;
 
     /// A run on one rank after two exact iterations and a sampled one.
-    fn begun(input: &str) -> VrDsanls<f64> {
+    fn begun(input: &str) -> VrDsanlsRun<f64> {
         let comm = Communicator::local();
         let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
         let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
-        let mut args = defaults::<VrDsanlsArgs>();
+        let mut args = VrDsanls::default();
         args.epoch = Auto::Given(1000);
         let size = parameters::Size::Count(12);
         args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
@@ -395,7 +394,7 @@ mod tests {
             missing: None,
             comm,
         };
-        let mut run = VrDsanls::new(&args, problem).expect("builds");
+        let mut run = VrDsanlsRun::new(&args, problem).expect("builds");
         run.advance(3).expect("runs");
         run
     }
@@ -414,7 +413,7 @@ mod tests {
             let (mut sum, mut squares, mut variances) = (exact.clone() * 0.0, exact.clone() * 0.0, [0.0; 2]);
             let rounds = 4000;
             for iteration in 0..rounds {
-                let VrDsanls { comm, u, v, gram, .. } = &mut run;
+                let VrDsanlsRun { comm, u, v, gram, .. } = &mut run;
                 let mut sampling = Sampling { comm, gram, seed: 5, iteration, for_u: true };
                 u.update_sampled(v, 0, &mut sampling);
                 let off = &u.rhs - &exact;

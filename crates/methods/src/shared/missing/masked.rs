@@ -16,7 +16,7 @@ use fednmf_data::state::{Piece, SavedState};
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Order, PerThread, Real, over_rows};
 
-use super::MissingArgs;
+use super::MissingParams;
 use super::divergence::{DivergenceStep, Rows, divergence};
 use super::lists::{Listed, Lists};
 use super::separated::{Separated, Tally};
@@ -24,7 +24,7 @@ use super::step::{Row, UpdateKind, Workspace};
 use crate::metrics;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
 /// A factor in row order, with the data for its update.
@@ -62,8 +62,8 @@ struct Masked<T: Real> {
 /// On options that do not go with missing entries, or when nothing is observed.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
-    args: &MissingArgs,
-    regularization: &RegularizationArgs,
+    args: &MissingParams,
+    regularization: &RegularizationParams,
     kind: UpdateKind,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;

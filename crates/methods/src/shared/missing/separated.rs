@@ -8,7 +8,7 @@ use fednmf_data::{Loaded, STATISTICS};
 use fednmf_linalg::{Block, Real};
 
 use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
-use super::{HELD, HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use super::{HELD, HELD_OUT, MissingParams, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::Measures;
 use crate::algorithm::Places;
 use crate::metrics;
@@ -45,7 +45,7 @@ impl<T: Real> Separated<T> {
     pub fn take(
         data: &mut Loaded<T>,
         marked: Option<Places>,
-        args: &MissingArgs,
+        args: &MissingParams,
         seed: u64,
         comm: &Communicator,
     ) -> Result<Self> {
