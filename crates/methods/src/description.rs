@@ -240,6 +240,22 @@ pub struct Description {
 }
 
 impl Description {
+    /// What the distributed methods for the squared error of a nonnegative matrix have in common.
+    pub const DISTRIBUTED: Description = Description {
+        name: "",
+        aliases: &[],
+        summary: "",
+        paper: "",
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        dp: NO_PARTIES,
+        measure: Measure::RelativeError,
+        limits: None,
+        messages: &[],
+    };
+
     /// The message table, including the messages of every method.
     pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
         let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };

@@ -12,17 +12,13 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
-use crate::cost::{Cost, Kernel, Workload};
-use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
-use crate::metrics::Measure;
+use crate::cost::Kernel;
+use crate::description::Description;
 use crate::parameters::{Auto, auto, count};
-use crate::shared::alternating;
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
+use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing;
-use crate::shared::missing::MissingParams;
-use crate::{Algorithm, Problem};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
 fednmf_base::parameters! {
     /// Parameters of HALS.
@@ -37,72 +33,35 @@ fednmf_base::parameters! {
     }
 }
 
-impl Method for Hals {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "hals",
-        aliases: &[],
-        summary: "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
-        paper: "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-        partition: Partition::Grid,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: alternating::MESSAGES,
-    };
+impl ExactMethod for Hals {
+    const METHOD: Description = describe(
+        "hals",
+        &[],
+        "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
+        "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+    );
+    const KERNEL: Kernel = Kernel::Sweep;
 
-    fn check(&self) -> Result<()> {
-        self.exact.check_missing(&self.missing, self.extrapolation)
+    fn exact(&self) -> &ExactParams {
+        &self.exact
     }
 
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
+    fn extrapolation(&self) -> Extrapolation {
+        self.extrapolation
     }
 
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let Workload { m, n, k, stored, .. } = *workload;
-        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
-        let mut cost = self.exact.cost(self.extrapolation, update, workload, ranks);
-        if self.missing.any() {
-            // The start is random.
-            cost.start = 0.0;
-        }
-        Ok(Some(cost))
-    }
-
-    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
-        let Workload { m, n, k, stored, .. } = *workload;
-        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
-        (!self.missing.any()).then(|| self.exact.streamed_cost(self.extrapolation, update, workload, ranks))
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        if self.missing.any() {
-            // Sweeps on a row that is at hand cost no product; their number is as given, else one.
-            let passes = self.inner_sweeps.given().unwrap_or(1);
-            return missing::build(
-                problem,
-                &self.missing,
-                &self.exact.regularization,
-                missing::UpdateKind::Hals { passes },
-            );
-        }
-        alternating::build(problem, &self.exact, self.extrapolation, |sizes| HalsStep { passes: self.sweeps(sizes) })
-    }
-}
-
-impl Hals {
-    /// Sweeps of U and of V: as given, or those that pay.
-    pub fn sweeps(&self, sizes: &Sizes) -> [usize; 2] {
+    /// As requested, else as many as are worth it.
+    fn passes(&self, sizes: &Sizes) -> [usize; 2] {
         self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
+    }
+
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
+        // Further sweeps on a row that is in memory cost no product; their number is as requested, else one.
+        Some((&self.missing, UpdateKind::Hals { passes: self.inner_sweeps.given().unwrap_or(1) }))
+    }
+
+    fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
+        Box::new(HalsStep { passes: self.passes(sizes) })
     }
 }
 

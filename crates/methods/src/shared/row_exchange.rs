@@ -41,7 +41,7 @@ impl Load {
     const MESSAGE: u64 = 8192;
 
     /// Bytes, plus the byte equivalent of the messages.
-    pub fn price(self) -> u64 {
+    pub fn cost_bytes(self) -> u64 {
         self.bytes + self.messages * Load::MESSAGE
     }
 
@@ -61,8 +61,8 @@ impl Load {
 
     /// Whether a sparse exchange with this load is worth it in place of a collective: it has to save a quarter, since it
     /// copies each row at both ends and the collectives of MPI libraries are tuned.
-    pub fn pays(self, collective: Self) -> bool {
-        saves_a_quarter(self.price(), collective.price())
+    pub fn is_worthwhile(self, collective: Self) -> bool {
+        saves_a_quarter(self.cost_bytes(), collective.cost_bytes())
     }
 }
 

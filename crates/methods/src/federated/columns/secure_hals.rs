@@ -299,7 +299,7 @@ impl<T: Real> Extrapolated<T> {
         let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
         let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
         extrapolate(u, &mut self.u_new, self.momentum.beta);
-        let falls = self.momentum.judge(objective);
+        let falls = self.momentum.accept(objective);
         if !falls {
             u.assign(&self.u_new);
         }

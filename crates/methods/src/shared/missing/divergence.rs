@@ -76,7 +76,7 @@ impl DivergenceStep {
         kind: UpdateKind,
         data: Rows<'_, T>,
         x: &mut Array2<T>,
-        y: &Array2<T>,
+        y: &ArrayView2<'_, T>,
         penalty: Penalty,
     ) {
         let DivergenceStep { threads, totals } = self;
