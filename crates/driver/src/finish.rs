@@ -24,7 +24,7 @@ use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
 use super::prepare::Run;
-use super::{budget, destinations, grid, metadata, report, transcript};
+use super::{budget, destinations, grid, metadata, record, report, transcript};
 use crate::summary;
 use crate::summary::Profile;
 
@@ -65,9 +65,8 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
-    for (name, value) in driver.algorithm.outcome() {
-        end[name] = value;
-    }
+    end.extend(record::of_decisions(&driver.algorithm.outcome()));
+    let end = Value::from(end);
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
     if comm.reports() {
@@ -110,7 +109,7 @@ fn write_results<T: Real>(
     let (settings, algorithm) = (&run.settings, &driver.algorithm);
     let about = || {
         let mut all = provenance(run, comm, &driver.trajectory, stop.name());
-        all.extend(algorithm.outcome().into_iter().map(|(name, value)| (name.to_string(), value)));
+        all.extend(record::of_decisions(&algorithm.outcome()));
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
         all
     };
@@ -148,7 +147,7 @@ fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -
 }
 
 /// The trace's end event.
-fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Value {
+fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Map<String, Value> {
     let mut all = Map::new();
     all.insert("event".into(), "end".into());
     all.insert("iter".into(), trajectory.iteration.into());
@@ -158,7 +157,7 @@ fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Op
     all.extend(profile.json());
     all.extend(privacy.map(|table| ("privacy".to_string(), table)));
     all.extend(lost(trajectory));
-    all.into()
+    all
 }
 
 /// The ranks that were lost while the others continued, if any.

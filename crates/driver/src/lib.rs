@@ -27,6 +27,7 @@ pub mod own_files;
 pub mod precision;
 mod prepare;
 pub mod progress;
+mod record;
 pub mod report;
 pub mod settings;
 pub mod streaming;

@@ -4,15 +4,14 @@ use serde_json::Value;
 
 use fednmf_base::units::about;
 use fednmf_files::output::view::file_of;
-use fednmf_linalg::Real;
+use fednmf_methods::Forecast;
+use fednmf_methods::decision::Decision;
 use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
-use fednmf_methods::shared::missing::{HELD_OUT, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use fednmf_methods::shared::sketched_step::StepArgs;
-use fednmf_methods::{Algorithm, Forecast};
 
-use super::precision;
+use super::{precision, record};
 use super::settings::{SAMPLE_INPUT, Settings};
 use crate::progress::Progress;
 
@@ -70,15 +69,11 @@ pub fn of_settings(settings: &Settings, progress: &mut Progress) {
 }
 
 /// Prints the choices that a method made for parameters with the value `auto`.
-pub fn choices<T: Real>(settings: &Settings, algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
-    let asked = settings.method.parameters();
-    for (name, chosen) in algorithm.decisions() {
-        if let (Some(Value::String(word)), Value::String(chosen)) = (asked.get(name), &chosen)
-            && word == "auto"
-            // A value without digits is a choice; a size is a detail.
-            && !chosen.contains(|c: char| c.is_ascii_digit())
-        {
-            progress.note(&format!("--{} auto: {chosen}", name.replace('_', "-")));
+pub fn choices(settings: &Settings, decisions: &[Decision], progress: &mut Progress) {
+    let requested = settings.method.parameters();
+    for (option, chosen) in decisions.iter().filter_map(record::word) {
+        if requested.get(option).is_some_and(|value| value == "auto") {
+            progress.note(&format!("--{} auto: {chosen}", option.replace('_', "-")));
         }
     }
 }
@@ -95,11 +90,13 @@ pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Pr
 }
 
 /// Warns of rows and columns without any observed entry.
-pub fn unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress) {
-    let decisions = algorithm.decisions();
-    for (name, what, factor) in [(UNOBSERVED_ROWS, "row(s)", "U"), (UNOBSERVED_COLUMNS, "column(s)", "V")] {
-        let count = decisions.iter().find(|(decision, _)| *decision == name).and_then(|(_, count)| count.as_f64());
-        if let Some(count) = count.filter(|count| *count > 0.0) {
+pub fn unobserved(decisions: &[Decision], progress: &mut Progress) {
+    for decision in decisions {
+        let &Decision::Unobserved { rows, columns } = decision else { continue };
+        for (count, what, factor) in [(rows, "row(s)", "U"), (columns, "column(s)", "V")] {
+            if count == 0.0 {
+                continue;
+            }
             progress.warn(&format!(
                 "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
             ));
@@ -108,15 +105,12 @@ pub fn unobserved<T: Real>(algorithm: &dyn Algorithm<T>, progress: &mut Progress
 }
 
 /// Prints how many entries are held out if that is far from the requested share, as for sparse data.
-pub fn held_out<T: Real>(
-    settings: &Settings,
-    algorithm: &dyn Algorithm<T>,
-    (m, n): (usize, usize),
-    progress: &mut Progress,
-) {
+pub fn held_out(settings: &Settings, decisions: &[Decision], (m, n): (usize, usize), progress: &mut Progress) {
     let Some(group) = settings.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
-    let decisions = algorithm.decisions();
-    let held = decisions.iter().find(|(name, _)| *name == HELD_OUT).and_then(|(_, count)| count.as_f64());
+    let held = decisions.iter().find_map(|decision| match *decision {
+        Decision::HeldOut(entries) => Some(entries),
+        _ => None,
+    });
     let entries = m as f64 * n as f64;
     if let Some(held) = held.filter(|held| group.missing == Missing::None && *held < 0.5 * group.holdout * entries) {
         progress.note(&format!(

@@ -23,8 +23,8 @@ use fednmf_files::{Input, Source};
 use fednmf_linalg as linalg;
 use fednmf_linalg::{ProductKernels, Real};
 use fednmf_methods::cost::Workload;
+use fednmf_methods::decision::Decision;
 use fednmf_methods::description::Partition;
-use fednmf_methods::federated::graph::ppdnmf::GRAPH;
 use fednmf_methods::method::MatrixShape;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::grid::plan as layout_of;
@@ -35,7 +35,7 @@ use fednmf_report::{Lines, Sample};
 use super::checks::{check_form, check_grid, check_quantile, check_shape, check_size, share, split_name};
 use super::init_file::Initial;
 use super::settings::{self, Settings};
-use super::{budget, grid, identity, kernels, metadata, missing, notes, precision, report, streaming, view};
+use super::{budget, grid, identity, kernels, metadata, missing, notes, precision, record, report, streaming, view};
 use crate::checkpoint::Checkpointer;
 use crate::iterate::{Driver, Limits, Trajectory};
 use crate::progress::Progress;
@@ -207,14 +207,14 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         None if settings.input.by_party() || private_factor => annotate(hosted.as_deref())?,
         None => annotate(None)?,
     };
-    notes::choices(&settings, &*algorithm, &mut progress);
-    notes::unobserved(&*algorithm, &mut progress);
-    notes::held_out(&settings, &*algorithm, (header.rows, header.cols), &mut progress);
+    let decisions = algorithm.decisions();
+    notes::choices(&settings, &decisions, &mut progress);
+    notes::unobserved(&decisions, &mut progress);
+    notes::held_out(&settings, &decisions, (header.rows, header.cols), &mut progress);
     let left_out = identity::left_out(&settings, header.sparse, marks);
     identity.extend(left_out.clone());
-    let graph = algorithm.decisions().into_iter().find(|(name, _)| *name == GRAPH);
-    identity.extend(graph.map(|(name, digest)| (name.to_string(), digest)));
-    let mut parameters = parameters(&settings, &*algorithm, threshold, divisor);
+    identity.extend(record::identifying(&decisions));
+    let mut parameters = parameters(&settings, &decisions, threshold, divisor);
     parameters.extend(left_out);
     parameters.extend(identity::order_of_names(&settings, &annotations));
     start["params"] = parameters.into();
@@ -456,16 +456,16 @@ fn start_event<T: Real>(
 }
 
 /// All effective parameters, with what the data and the method decided.
-fn parameters<T: Real>(
+fn parameters(
     settings: &Settings,
-    algorithm: &dyn Algorithm<T>,
+    decisions: &[Decision],
     threshold: Option<f64>,
     divisor: Option<f64>,
 ) -> Map<String, Value> {
     let mut all = settings.all();
     all.extend(threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
     all.extend(divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
-    all.extend(algorithm.decisions().into_iter().map(|(name, value)| (name.to_string(), value)));
+    all.extend(record::of_decisions(decisions));
     all
 }
 

@@ -33,11 +33,13 @@ use fednmf_linalg::sketch::{Sketch, SketchKind, WeightedSampler};
 use fednmf_linalg::{Block, Order, Real, gram, squares};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::Sizes;
+use crate::shared::alternating::Factor;
 use crate::shared::init;
 use crate::shared::init::InitArgs;
 use crate::shared::missing;
@@ -569,16 +571,14 @@ impl<T: Real> Algorithm<T> for Dsanls<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let (of_u, of_v) = (self.u.kind.name(), self.v.kind.name());
-        let sketch = if of_u == of_v { of_u.into() } else { serde_json::json!([of_u, of_v]) };
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = vec![
-            ("sketch", sketch),
-            ("sketch_size_u", self.u.sketch.size().into()),
-            ("sketch_size_v", self.v.sketch.size().into()),
-            ("mu_alpha", self.step.alpha().into()),
+            Decision::Sketch([self.u.kind, self.v.kind]),
+            Decision::SketchSize(Factor::U, self.u.sketch.size()),
+            Decision::SketchSize(Factor::V, self.v.sketch.size()),
+            Decision::ProximalWeight(self.step.alpha()),
         ];
-        all.extend(self.bound.map(|b| ("largest_entry", b.into())));
+        all.extend(self.bound.map(Decision::LargestEntry));
         all.extend(self.missing.iter().flat_map(|x| x.tally.decisions(x.listed, x.unobserved)));
         all
     }

@@ -13,6 +13,7 @@ use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
 use crate::cost::{Cost, Kernel, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
@@ -131,7 +132,7 @@ impl<T: Real> FactorUpdate<T> for Hals {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("inner_sweeps", serde_json::json!(self.passes))]
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::InnerSweeps(self.passes)]
     }
 }

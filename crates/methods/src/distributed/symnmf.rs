@@ -24,6 +24,7 @@ use fednmf_linalg::{Block, Cholesky, Real, gram};
 
 use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics;
@@ -467,17 +468,17 @@ impl<T: Real> Algorithm<T> for SymNmf<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = Vec::new();
         if self.weight_was_chosen {
-            all.push(("symmetry_weight", self.weight.into()));
+            all.push(Decision::SymmetryWeight(self.weight));
         }
         if let (Some(of_v), Some(of_u)) = (&self.v.sampled, &self.u.sampled) {
-            all.push(("sketch_size_u", of_v.sampler.size().into()));
-            all.push(("sketch_size_v", of_u.sampler.size().into()));
+            all.push(Decision::SketchSize(Factor::U, of_v.sampler.size()));
+            all.push(Decision::SketchSize(Factor::V, of_u.sampler.size()));
         }
         if !self.given {
-            all.extend(init::Start::Random.decisions());
+            all.push(Decision::Start(init::Start::Random));
         }
         all
     }

@@ -14,6 +14,7 @@ use fednmf_data::Panels;
 use fednmf_linalg::{Block, Order, Real};
 
 use super::grid::Grid;
+use crate::decision::Decision;
 
 /// This rank's part of the data: a block, or panels; with panels, the block is an empty one of the same kind.
 pub struct RankData<T: Real> {
@@ -81,9 +82,9 @@ impl<T: Real> RowStream<T> {
         self.product = order.zeros(n, k);
     }
 
-    /// For trace and output.
-    pub fn decisions(&self) -> (&'static str, serde_json::Value) {
-        ("streamed", serde_json::json!({"panels": self.panels.count(), "panel_rows": self.panels.rows()}))
+    /// The panels, for trace and output.
+    pub fn decision(&self) -> Decision {
+        Decision::Streamed { panels: self.panels.count(), rows: self.panels.rows() }
     }
 
     /// One pass over the panels; `f` may add to the product. Collective.

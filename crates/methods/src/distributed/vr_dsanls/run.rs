@@ -16,6 +16,7 @@ use fednmf_linalg::{Block, Real, gram};
 use super::arguments::VrDsanlsArgs;
 use super::plan::{EXACT_FIRST, MOST, Plan, message_words};
 use super::side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, Side, square, square_mut};
+use crate::decision::Decision;
 use crate::metrics;
 use crate::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
 use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, inner, split_into_two_words};
@@ -379,13 +380,13 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         vec![
-            ("sketch_size_u", self.v.sampler.size().into()),
-            ("sketch_size_v", self.u.sampler.size().into()),
-            ("epoch", self.progress.epoch.into()),
-            ("inner_sweeps", serde_json::json!(self.plan.exact_sweeps)),
-            ("sampled_sweeps", serde_json::json!(self.plan.sampled_sweeps)),
+            Decision::SketchSize(Factor::U, self.v.sampler.size()),
+            Decision::SketchSize(Factor::V, self.u.sampler.size()),
+            Decision::Epoch(self.progress.epoch),
+            Decision::InnerSweeps(self.plan.exact_sweeps),
+            Decision::SampledSweeps(self.plan.sampled_sweeps),
         ]
     }
 }
