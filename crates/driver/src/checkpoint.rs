@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::{Algorithm, Measures};
 
 use super::checks::all_finite;
-use super::settings::Every;
+use super::spec::Every;
 
 /// Least number of seconds between two checkpoints, unless `--checkpoint-every` says otherwise.
 const MIN_INTERVAL: f64 = 300.0;

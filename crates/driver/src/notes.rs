@@ -11,56 +11,57 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 use fednmf_methods::shared::sketched_step::StepArgs;
 
+use super::plan::Planned;
+use super::spec::SAMPLE_INPUT;
 use super::{precision, record};
-use super::settings::{SAMPLE_INPUT, Settings};
 use crate::progress::Progress;
 
 /// A run with at least this delta prints a warning: the guarantee should fail for less than one in a thousand units.
 const LARGE_DELTA: f64 = 1e-3;
 
-/// Prints consequences of the settings that the user may not expect.
-pub fn of_settings(settings: &Settings, progress: &mut Progress) {
-    if settings.input_text == SAMPLE_INPUT {
+/// Prints consequences of the plan that the user may not expect.
+pub fn of_plan(planned: &Planned, progress: &mut Progress) {
+    if planned.spec.input_text == SAMPLE_INPUT {
         progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
     }
-    if let Some(why) = settings.automatic {
-        progress.note(&format!("--algo auto: {} ({why})", settings.description().name));
+    if let Some(why) = planned.method_why {
+        progress.note(&format!("--algo auto: {} ({why})", planned.description().name));
     }
-    if let Some(why) = &settings.precision_why {
-        progress.note(&format!("--precision auto: {} ({why})", settings.precision_name()));
+    if let Some(why) = &planned.precision_why {
+        progress.note(&format!("--precision auto: {} ({why})", planned.precision.name()));
     }
-    if let Some(warning) = settings.precision.and_then(|precision| precision::warning(settings, precision)) {
+    if let Some(warning) = precision::warning(&planned.spec, planned.precision) {
         progress.warn(&warning);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if settings.threads > cores {
+    if planned.spec.threads > cores {
         progress.note(&format!(
             "--threads {}: this rank may run on {cores} core(s) only; start it with mpirun --bind-to none, or srun \
              --cpus-per-task {}",
-            settings.threads, settings.threads
+            planned.spec.threads, planned.spec.threads
         ));
     }
-    if let Some(seed) = settings.result_parameters().get("secret_seed").and_then(Value::as_u64) {
+    if let Some(seed) = planned.result_parameters().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
     }
     if let Some(delta) =
-        settings.method.groups().dp.filter(|dp| dp.is_on()).map(|dp| dp.delta).filter(|x| *x > LARGE_DELTA)
+        planned.method.groups().dp.filter(|dp| dp.is_on()).map(|dp| dp.delta).filter(|x| *x > LARGE_DELTA)
     {
         progress.warn(&format!(
             "--delta {delta}: with this probability the noise may protect nothing; choose less than one divided by the number \
              of what is protected"
         ));
     }
-    let parameters = settings.method.parameters();
+    let parameters = planned.method.parameters();
     // A sketch of all rows and columns is exact, and the step is that of hals.
     let sketched = parameters.get("sketch_size").is_some_and(|size| size.as_str() != Some("100%,100%"));
-    if sketched && settings.method.groups().step.is_some_and(StepArgs::lets_scales_drift) {
+    if sketched && planned.method.groups().step.is_some_and(StepArgs::lets_scales_drift) {
         progress.warn(
             "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
              in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",
         );
     }
-    if let Some(path) = &settings.record_view {
+    if let Some(path) = &planned.spec.record_view {
         progress.warn(&format!(
             "--record-view: {} and the other ranks' files hold the parties' data and all that they receive",
             file_of(path, 0).display()
@@ -68,9 +69,16 @@ pub fn of_settings(settings: &Settings, progress: &mut Progress) {
     }
 }
 
+/// Prints what the method decided and the user may not expect, for an m × n matrix.
+pub fn of_decisions(planned: &Planned, decisions: &[Decision], shape: (usize, usize), progress: &mut Progress) {
+    choices(planned, decisions, progress);
+    unobserved(decisions, progress);
+    held_out(planned, decisions, shape, progress);
+}
+
 /// Prints the choices that a method made for parameters with the value `auto`.
-pub fn choices(settings: &Settings, decisions: &[Decision], progress: &mut Progress) {
-    let requested = settings.method.parameters();
+fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
+    let requested = planned.method.parameters();
     for (option, chosen) in decisions.iter().filter_map(record::word) {
         if requested.get(option).is_some_and(|value| value == "auto") {
             progress.note(&format!("--{} auto: {chosen}", option.replace('_', "-")));
@@ -90,7 +98,7 @@ pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Pr
 }
 
 /// Warns of rows and columns without any observed entry.
-pub fn unobserved(decisions: &[Decision], progress: &mut Progress) {
+fn unobserved(decisions: &[Decision], progress: &mut Progress) {
     for decision in decisions {
         let &Decision::Unobserved { rows, columns } = decision else { continue };
         for (count, what, factor) in [(rows, "row(s)", "U"), (columns, "column(s)", "V")] {
@@ -105,8 +113,8 @@ pub fn unobserved(decisions: &[Decision], progress: &mut Progress) {
 }
 
 /// Prints how many entries are held out if that is far from the requested share, as for sparse data.
-pub fn held_out(settings: &Settings, decisions: &[Decision], (m, n): (usize, usize), progress: &mut Progress) {
-    let Some(group) = settings.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
+fn held_out(planned: &Planned, decisions: &[Decision], (m, n): (usize, usize), progress: &mut Progress) {
+    let Some(group) = planned.method.groups().missing.filter(|group| group.holdout > 0.0) else { return };
     let held = decisions.iter().find_map(|decision| match *decision {
         Decision::HeldOut(entries) => Some(entries),
         _ => None,
@@ -123,7 +131,7 @@ pub fn held_out(settings: &Settings, decisions: &[Decision], (m, n): (usize, usi
 }
 
 /// A warning if the parties' files are used with a method that has no parties.
-pub fn without_parties(settings: &Settings) -> String {
+pub fn without_parties(planned: &Planned) -> String {
     let of = |partition| {
         let alike = registry::descriptions().find(|method| method.partition == partition && !method.is_boolean());
         alike.map_or("", |method| method.name)
@@ -132,19 +140,19 @@ pub fn without_parties(settings: &Settings) -> String {
         "{} has no private parties: the entries of the {{party}} files pass between the ranks in the clear, and U and V are \
          whole in one file; methods of private rows, such as --algo {}, or columns, such as --algo {}, keep each party's \
          data with it ('fednmf list')",
-        settings.description().name,
+        planned.description().name,
         of(Partition::PartyRows),
         of(Partition::PartyColumns)
     )
 }
 
 /// Warns of masked sums that hide little.
-pub fn few_parties(settings: &Settings, parties: usize, progress: &mut Progress) {
-    let groups = settings.method.groups();
+pub fn few_parties(planned: &Planned, progress: &mut Progress) {
+    let groups = planned.method.groups();
     if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
         return;
     }
-    if parties == 2 {
+    if planned.parties.count == 2 {
         progress.warn(
             "--secure-sum: of two parties each learns the other's term, the sum less its own; three or more hide it",
         );

@@ -7,6 +7,8 @@ use fednmf_methods::shared::alternating::Factor;
 use fednmf_methods::shared::init::{Sample, Start};
 use fednmf_methods::shared::missing::Listed;
 
+use super::missing::HELD_OUT;
+
 /// The fields of all decisions, in their order.
 pub fn of_decisions(decisions: &[Decision]) -> Map<String, Value> {
     decisions.iter().flat_map(fields).map(|(name, value)| (name.to_string(), value)).collect()
@@ -53,7 +55,7 @@ fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
         Decision::Listed(Listed::Observed) => one("listed", "observed".into()),
         Decision::Listed(Listed::Missing) => one("listed", "missing".into()),
         Decision::Observed(entries) => one("observed_entries", entries.into()),
-        Decision::HeldOut(entries) => one("heldout_entries", entries.into()),
+        Decision::HeldOut(entries) => one(HELD_OUT, entries.into()),
         Decision::Unobserved { rows, columns } => {
             vec![("unobserved_rows", rows.into()), ("unobserved_columns", columns.into())]
         }
@@ -107,7 +109,10 @@ mod tests {
         let both = |v| Decision::Sketch([Sketching::Weighted, v]);
         assert_eq!(text(&[both(Sketching::Weighted)]), r#"{"sketch":"weighted"}"#);
         assert_eq!(text(&[both(Sketching::Auto)]), r#"{"sketch":["weighted","auto"]}"#);
-        assert_eq!(text(&[Decision::SketchSize(Factor::V, 7), Decision::Grid(2, 3)]), r#"{"sketch_size_v":7,"grid":"2x3"}"#);
+        assert_eq!(
+            text(&[Decision::SketchSize(Factor::V, 7), Decision::Grid(2, 3)]),
+            r#"{"sketch_size_v":7,"grid":"2x3"}"#
+        );
         let unobserved = Decision::Unobserved { rows: 1.0, columns: 0.0 };
         assert_eq!(text(&[unobserved]), r#"{"unobserved_rows":1.0,"unobserved_columns":0.0}"#);
     }
