@@ -41,7 +41,7 @@ pub(super) fn before_reading(spec: &Spec, comm: &Communicator) -> Result<bool> {
     checked.map(|()| resuming)
 }
 
-/// The outputs beside which parties have files of their own.
+/// The outputs that parties complement with files of their own.
 fn files_with_parties(spec: &Spec) -> [Option<Target<'_>>; 2] {
     let (option, content) = match spec.outputs.add {
         true => ("--add-to", Content::AddedFactors),

@@ -23,7 +23,7 @@ use super::plan::Planned;
 use super::spec::DP_RELEASES;
 use crate::progress::Progress;
 
-/// What a resumed run must have in common with the run that wrote the checkpoint.
+/// The parameters that a resumed run must have in common with the run that wrote the checkpoint.
 pub fn of<T: Real>(planned: &Planned, loaded: &Loaded<T>) -> Map<String, Value> {
     let mut identity = planned.result_parameters();
     identity.insert("m".into(), loaded.header.rows.into());
@@ -47,8 +47,8 @@ pub fn left_out(planned: &Planned, sparse: bool, marks: Option<u64>) -> Map<Stri
     all
 }
 
-/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
-/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
+/// Digests of the names of rows and columns if entries are excluded by position, so that a reader of the factors notices that
+/// the matrix was reordered. Names are known where the output is written, on rank 0.
 pub fn order_of_names(planned: &Planned, annotations: &Annotations) -> Map<String, Value> {
     // Private names could be guessed from a digest.
     let private = planned.is_private();
@@ -101,8 +101,7 @@ pub fn resume<T: Real>(
     Ok(trajectory)
 }
 
-/// Refuses to go on where a budget is split over another number of releases than it was, which --max-iters alone may
-/// change.
+/// Refuses to continue if the budget would be split over another number of releases, which --max-iters may change.
 ///
 /// # Errors
 /// With the option that keeps the split.

@@ -4,7 +4,6 @@
 //! [`plan`] is a pure function of what was requested, what is known of the matrix and what the machine has. These are the
 //! same on all ranks, and so is the plan.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -347,11 +346,6 @@ impl Planned {
     /// The measure that progress, summary and `--tol` go by.
     pub fn measure(&self) -> Measure {
         self.method.groups().measure(self.description())
-    }
-
-    /// Path of the output of factors.
-    pub fn output(&self) -> Option<&PathBuf> {
-        self.outputs.factors.as_ref()
     }
 
     /// All parameters that affect the result, by name; a resumed run must have the same.

@@ -68,7 +68,9 @@ pub fn saved(attributes: &Map<String, Value>) -> Option<Precision> {
 fn beyond_single(spec: &Spec) -> Option<String> {
     let limits = [("--tol", spec.tol, RESOLUTION), ("--target-error", spec.target_error, LEAST_ERROR)];
     // With --tol 0 a run stops at the first rise.
-    limits.into_iter().find_map(|(name, asked, least)| asked.filter(|x| *x < least).map(|x| format!("{name} {x}")))
+    limits
+        .into_iter()
+        .find_map(|(name, requested, least)| requested.filter(|x| *x < least).map(|x| format!("{name} {x}")))
 }
 
 /// A warning if a run in f32 may stop because of rounding.

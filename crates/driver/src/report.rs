@@ -24,7 +24,7 @@ use crate::trace::Trace;
 /// The field of the start event that has the party whose part of the matrix the input is, where it is not the whole.
 pub const OWN_INPUT_OF: &str = "own_input_of";
 
-/// Sample lines of a run's data; `None` if the data is private to parties, or no report is asked for. Collective.
+/// Sample lines of a run's data; `None` if the data is private to parties, or no report is requested. Collective.
 ///
 /// # Errors
 /// On all ranks, if data that are read in panels cannot be read.
@@ -109,7 +109,7 @@ pub fn history(planned: &Planned, trace: &Trace) -> Result<History> {
     }
 }
 
-/// Writes the report of a run, if one is asked for. Collective.
+/// Writes the report of a run if one is requested. Collective.
 ///
 /// # Errors
 /// On all ranks, if it cannot be written.
@@ -154,14 +154,14 @@ pub fn of_run<T: Real>(
     comm.agree_on_error(written)
 }
 
-/// The name of a temporary file of factors beside the report.
+/// The name of a temporary file of factors in the directory of the report.
 fn temporary(report: &Path) -> PathBuf {
     let mut name = report.file_name().unwrap_or_default().to_os_string();
     name.push(".factors.h5");
     report.with_file_name(name)
 }
 
-/// The display options, completed with the input's names of its n columns if neither names nor an image was asked for.
+/// The display options, completed with the input's names of its n columns if neither names nor an image was requested.
 pub fn with_names(display: &Display, input: &InputSpec, n: usize) -> Display {
     let mut display = display.clone();
     if display.image.is_none() && display.names.is_none() {

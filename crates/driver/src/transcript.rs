@@ -20,7 +20,7 @@ use super::spec::Spec;
 #[derive(Debug, Default)]
 pub struct Created(Vec<PathBuf>);
 
-/// Begins the transcript, if one is asked for; returns what was created. Collective.
+/// Begins the transcript if one is requested; returns what was created. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
@@ -138,7 +138,7 @@ fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) 
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }
 
-/// The key of the file, or a new one in a new file that its owner alone can read; `wrong` makes the error of what is wrong
+/// The key of the file, or a new one in a new file that only its owner can read; `wrong` makes the error of what is wrong
 /// with the file.
 fn signing_key(path: &Path, created: &mut Created, wrong: impl Fn(&str) -> Error) -> Result<SigningKey> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {

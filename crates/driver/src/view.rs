@@ -1,4 +1,4 @@
-//! `--record-view`: beside what a rank receives ([`fednmf_comm`]), its own data, the factors that it knows, and the public
+//! `--record-view`: in addition to what a rank receives ([`fednmf_comm`]), its own data, the factors that it knows, and the public
 //! parameters of the run go to the file.
 
 use std::cell::RefCell;
