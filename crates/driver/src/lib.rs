@@ -51,7 +51,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::watchdog;
 use fednmf_comm::watchdog::Watchdog;
 use fednmf_comm::{Communicator, Signals};
-use fednmf_linalg as linalg;
+use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::precision::Precision as RunPrecision;
 
 use self::open::OpenFiles;
@@ -78,7 +78,6 @@ fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
     watchdog::enter("opening the files");
     let _watchdog = Watchdog::start(comm.rank(), spec.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
-    comm.agree_on_error(linalg::start_threads(spec.threads))?;
     // Before a transcript and its key are created.
     let resuming = comm.agree_on_error(checks::before_reading(spec, comm))?;
     // A site has locked its files before it met the others.
@@ -86,15 +85,20 @@ fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
     let _locks = comm.agree_on_error(locks)?;
     let transcript = transcript::begin(spec, comm)?;
     let planned = open::open(spec, comm, resuming).and_then(|opened| opened.plan(spec, comm));
-    let planned = planned.inspect_err(|_| transcript.discard(comm))?;
-    match planned.0.precision {
-        Precision::F64 | Precision::Mixed => run_in::<f64>(planned, comm, signals, &transcript),
-        Precision::F32 => run_in::<f32>(planned, comm, signals, &transcript),
-    }
+    let ready = planned.and_then(|(planned, files)| {
+        let options = ContextOptions { threads: spec.threads, kernels: planned.kernels };
+        Ok((planned, files, comm.agree_on_error(Context::new(options))?))
+    });
+    let (planned, files, context) = ready.inspect_err(|_| transcript.discard(comm))?;
+    context.install(|| match planned.precision {
+        Precision::F64 | Precision::Mixed => run_in::<f64>(planned, files, comm, signals, &transcript),
+        Precision::F32 => run_in::<f32>(planned, files, comm, signals, &transcript),
+    })
 }
 
 fn run_in<T: RunPrecision>(
-    (planned, files): (Planned, OpenFiles),
+    planned: Planned,
+    files: OpenFiles,
     comm: &Communicator,
     signals: Signals,
     transcript: &transcript::Created,

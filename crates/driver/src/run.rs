@@ -114,7 +114,6 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let hosted = loaded.planned.is_private().then(|| loaded.hosted(comm.rank()));
     let public = hosted.is_none().then(|| annotate(&loaded.planned, data.shape, None, comm)).transpose()?;
     let sample = report::sample_of(&loaded.planned, &mut loaded.data, comm)?;
-    linalg::select_kernels(loaded.planned.kernels);
     let mut identity = identity::of(&loaded.planned, &loaded.data);
     let fingerprints = identity::fingerprints(&loaded.planned, &loaded.data, comm.rank());
     let protects = budget::scope(&loaded.planned, comm, &loaded.data.cuts);
@@ -254,7 +253,6 @@ fn build<T: Precision>(
         data,
         k: spec.k,
         seed: spec.seed,
-        kernel: planned.kernels,
         max_iters: spec.max_iters,
         parties: planned.parties,
         continue_on_loss: spec.continue_on_loss,

@@ -355,7 +355,7 @@ fn sizes(
 }
 
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, parties: who, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let (d_u, d_v, limit) = sizes(args, &public, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
@@ -365,7 +365,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         _ => 0..0,
     };
     let u_rows = rows_by_rank(who, rows_of);
-    let mine = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, PartyMissing::None, seed, who.hosted(comm.rank()))?;
     let member = |party: Party<T>| {
         let rows = even_part(m, who.count, party.index);
         let mut u = order.zeros(rows.len(), k);
