@@ -29,6 +29,8 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::missing::{Counted, Holdout, Observed, held_out_positions};
 use fednmf_methods::shared::regularization::Penalties;
 
+use crate::cli::parameters::Group;
+
 use super::provenance::{Provenance, order};
 
 /// `fednmf evaluate`.
@@ -47,7 +49,7 @@ pub struct EvaluateArgs {
     #[arg(long)]
     pub transpose: bool,
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
     /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
     /// from the file a panel at a time, unless entries are missing or the factors are Boolean
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -67,7 +69,7 @@ const FIT: MessageTag = MessageTag::new("evaluation: fit", Payload::Scalar);
 pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
-    spec.table = args.table;
+    spec.table = args.table.0;
     spec.memory = args.memory;
     let stored = comm.agree_on_error(Stored::open_factors(&args.factors))?;
     let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;

@@ -7,6 +7,8 @@ use fednmf_methods::description::Description;
 use fednmf_methods::method::Entry;
 use fednmf_methods::registry;
 
+use crate::cli::parameters;
+
 /// One method, or with `wire` its message table alone.
 ///
 /// # Errors
@@ -43,7 +45,7 @@ pub fn owner(m: &Description) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
 
-fn describe(entry: &dyn Entry) -> String {
+fn describe(entry: &'static dyn Entry) -> String {
     let m = entry.description();
     let mut out = format!("{}: {}\n", m.name, m.summary);
     if !m.aliases.is_empty() {
@@ -56,7 +58,7 @@ fn describe(entry: &dyn Entry) -> String {
     if let Some(unit) = m.protects() {
         let _ = writeln!(out, "--dp hides: {}", unit.describe());
     }
-    let options = entry.options();
+    let options = parameters::args(entry);
     if !options.is_empty() {
         let command = clap::Command::new("fednmf").disable_help_flag(true).args(options);
         let help = command.clone().help_template("{options}").render_long_help().to_string();

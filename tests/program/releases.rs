@@ -23,8 +23,8 @@ fn messages(summary: &Value) -> BTreeSet<Message> {
 
 /// The runs of a method that use every option which changes what leaves a party.
 fn runs(method: &Description) -> Vec<String> {
-    let options = registry::find(method.name).expect("a method").options();
-    let has = |name: &str| options.iter().any(|option| option.get_long() == Some(name));
+    let entry = registry::find(method.name).expect("a method");
+    let has = |name: &str| entry.takes(name);
     let mut all = vec![String::new()];
     if has("secure-sum") {
         let shared = if method.name == "fnmf" { "--start shared --barycenter mean" } else { "" };

@@ -14,7 +14,7 @@ use fednmf_files::output::checkpoint::Resumed;
 use fednmf_files::output::matrices::Annotations;
 use fednmf_linalg::Real;
 use fednmf_methods::Algorithm;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 
 use super::checkpoint::{FINGERPRINT, replaced};
 use super::iterate::Trajectory;
@@ -52,7 +52,7 @@ pub fn left_out(planned: &Planned, sparse: bool, marks: Option<u64>) -> Map<Stri
 pub fn order_of_names(planned: &Planned, annotations: &Annotations) -> Map<String, Value> {
     // Private names could be guessed from a digest.
     let private = planned.is_private();
-    if private || !planned.method.groups().missing.is_some_and(MissingArgs::any) {
+    if private || !planned.method.groups().missing.is_some_and(MissingParams::any) {
         return Map::new();
     }
     let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];

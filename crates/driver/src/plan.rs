@@ -21,7 +21,7 @@ use fednmf_methods::metrics::Measure;
 use fednmf_methods::registry;
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::GridChoice;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::row_exchange::Exchange;
 use fednmf_report::Lines;
 
@@ -200,7 +200,7 @@ pub fn layout(
     split: PartySplit,
 ) -> Layout {
     let groups = method.groups();
-    if groups.missing.is_some_and(MissingArgs::any) {
+    if groups.missing.is_some_and(MissingParams::any) {
         return Layout::RowsAndColumns { ranks };
     }
     let given = groups.grid.and_then(|group| group.grid.given());
@@ -282,7 +282,7 @@ impl Footprint<'_> {
         let least = 2.0 * (rows as f64 + cols as f64) * (k * word) as f64 / parties.ranks as f64;
         let is_private = self.method.description().partition.is_private();
         // The formulas assume complete data, and a rank that hosts as many parties as any other.
-        let missing = self.method.groups().missing.is_some_and(MissingArgs::any);
+        let missing = self.method.groups().missing.is_some_and(MissingParams::any);
         if missing || is_private && parties.hosted(rank).is_empty() || sparse && stored.is_none() {
             return least;
         }
@@ -304,7 +304,7 @@ impl Footprint<'_> {
     /// Why the method needs its data in memory, with what to do.
     fn besides_panels(&self, ranks: usize) -> std::result::Result<f64, String> {
         let groups = self.method.groups();
-        if groups.missing.is_some_and(MissingArgs::any) {
+        if groups.missing.is_some_and(MissingParams::any) {
             return Err("--missing and --holdout need the whole matrix in memory".into());
         }
         if self.precision == Precision::Mixed {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use fednmf_base::words::Words as _;
 use fednmf_methods::decision::Decision;
 use fednmf_methods::shared::alternating::Factor;
 use fednmf_methods::shared::init::{Sample, Start};
@@ -38,9 +39,9 @@ fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
     let one = |name, value| vec![(name, value)];
     match *decision {
         Decision::Start(start) => of_start(start),
-        Decision::StartOfV(start) => one("start", json!(start)),
+        Decision::StartOfV(start) => one("start", start.name().into()),
         Decision::Grid(rows, columns) => one("grid", format!("{rows}x{columns}").into()),
-        Decision::Exchange(factor, how) => one(of(factor, ["exchange_u", "exchange_v"]), json!(how)),
+        Decision::Exchange(factor, how) => one(of(factor, ["exchange_u", "exchange_v"]), how.name().into()),
         Decision::Streamed { panels, rows } => one("streamed", json!({"panels": panels, "panel_rows": rows})),
         Decision::InnerSweeps(sweeps) => one("inner_sweeps", json!(sweeps)),
         Decision::SweepsOfObserved(sweeps) => one("inner_sweeps", sweeps.into()),
@@ -61,8 +62,8 @@ fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
         }
         Decision::Releases(most) => one("releases", most.into()),
         Decision::MergeWeight(rho) => one("rho", rho.into()),
-        Decision::Barycenter(how) => one("barycenter", json!(how)),
-        Decision::Normalize(how) => one("normalize", json!(how)),
+        Decision::Barycenter(how) => one("barycenter", how.name().into()),
+        Decision::Normalize(how) => one("normalize", how.name().into()),
         Decision::Gamma(gamma) => one("gamma", gamma.into()),
         Decision::CopyPenalties { mu, eta } => vec![("mu_penalty", mu.into()), ("eta", eta.into())],
         Decision::LargestSecretWeight(g) => one("g_max", g.into()),

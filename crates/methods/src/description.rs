@@ -186,14 +186,14 @@ pub static RANK_MESSAGES: &[MessageSpec] = &[
 const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
 const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
-/// What differential privacy hides: neighbouring inputs differ in one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProtectedUnit {
-    /// The whole data of a party
-    Party,
-    /// A column of the data
-    Column,
+fednmf_base::words! {
+    /// What differential privacy hides: neighbouring inputs differ in one of these.
+    pub enum ProtectedUnit {
+        /// The whole data of a party
+        Party = "party",
+        /// A column of the data
+        Column = "column",
+    }
 }
 
 impl ProtectedUnit {

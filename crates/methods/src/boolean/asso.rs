@@ -12,31 +12,27 @@ use super::Client;
 use super::vote;
 use crate::boolean::cover::count;
 use crate::boolean::greedy_state::{Found, each};
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
 use crate::method::{Groups, Method};
-use crate::parameters;
+use crate::parameters::number;
 use crate::{Algorithm, Problem};
 
-/// Parameters of ASSO.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AssoArgs {
-    /// Confidence from which on one column implies another
-    #[arg(long, value_name = "X", default_value = "0.6", value_parser = parameters::number(0.0, 1.0))]
-    pub tau: f64,
-    /// Weight of a one that a component covers: w+ of the paper
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
-    pub gain_weight: f64,
-    /// Weight of a zero that a component covers: w- of the paper. Less than --gain-weight covers more ones, more covers fewer
-    /// zeros
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
-    pub loss_weight: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of ASSO.
+    pub struct Asso {
+        /// Confidence from which on one column implies another
+        pub tau: f64 = 0.6, "X", number(0.0, 1.0);
+        /// Weight of a one that a component covers: w+ of the paper
+        pub gain_weight: f64 = 1.0, "X", number(0.0, 1e6);
+        /// Weight of a zero that a component covers: w- of the paper. Less than --gain-weight covers more ones, more covers fewer
+        /// zeros
+        pub loss_weight: f64 = 1.0, "X", number(0.0, 1e6);
+        group vote: VoteParams;
+    }
 }
 
-impl Method for AssoArgs {
+impl Method for Asso {
     const DESCRIPTION: &'static Description = &vote::describe(
         "asso",
         "Boolean factorisation from associations of columns at each party, components joined by vote",
@@ -60,7 +56,7 @@ impl Method for AssoArgs {
 /// A candidate's words that are not zero: (place, word).
 type Words = Vec<(u32, u64)>;
 
-struct Asso<T> {
+struct AssoMiner<T> {
     found: Found<T>,
     /// w⁺ and w⁻.
     weights: [f64; 2],
@@ -72,14 +68,14 @@ struct Asso<T> {
     columns: Vec<u64>,
 }
 
-fn build<T: Real>(args: &AssoArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Asso, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let (k, tau) = (problem.k, args.tau);
     let weights = [args.gain_weight, args.loss_weight];
     vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let row_words = vec![0; rows.div_ceil(64)];
-        Asso {
+        AssoMiner {
             weights,
             candidates: candidates(&found.ones, tau),
             left_in: vec![0; n],
@@ -125,7 +121,7 @@ fn shared(candidate: &Words, row: &[u64]) -> usize {
     candidate.iter().map(|&(at, word)| (row[at as usize] & word).count_ones() as usize).sum()
 }
 
-impl<T: Real> Local<T> for Asso<T> {
+impl<T: Real> Local<T> for AssoMiner<T> {
     fn iterate(&mut self, _: &Client<T>, t: usize) {
         if t >= self.found.k() {
             return;

@@ -15,55 +15,48 @@ use super::vote;
 use super::{Client, round_rows, rounded};
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
 use crate::method::{Groups, Method};
-use crate::parameters;
+use crate::parameters::number;
 use crate::shared::init;
 use crate::{Algorithm, Problem};
 
-/// The weight λ_t.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct WeightArgs {
-    /// Weight of what draws entries to 0 or 1, at the start
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub lambda: f64,
-    /// Factor by which --lambda grows from one iteration to the next
-    #[arg(long, value_name = "X", default_value = "1.02", value_parser = parameters::number(1.0, 2.0))]
-    pub lambda_rate: f64,
+fednmf_base::parameters! {
+    /// The weight λ_t.
+    pub struct WeightParams {
+        /// Weight of what draws entries to 0 or 1, at the start
+        pub lambda: f64 = 0.01, "X", number(0.0, f64::INFINITY);
+        /// Factor by which --lambda grows from one iteration to the next
+        pub lambda_rate: f64 = 1.02, "X", number(1.0, 2.0);
+    }
 }
 
-/// The length of ELBMF's steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepSize {
-    /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
-    Ipalm,
-    /// 1/|G|, entries cut to [0, 1]: the step of felb
-    Lipschitz,
+fednmf_base::words! {
+    /// The length of ELBMF's steps.
+    pub enum StepSize {
+        /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
+        Ipalm = "ipalm",
+        /// 1/|G|, entries cut to [0, 1]: the step of felb
+        Lipschitz = "lipschitz",
+    }
 }
 
-/// Parameters of ELBMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ElbmfArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub weight: WeightArgs,
-    /// Soft threshold around 0 and 1
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub kappa: f64,
-    /// Share of the last change that a proximal step carries on; 0 for none
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
-    #[arg(long, value_name = "STEP", value_enum, default_value_t = StepSize::Ipalm)]
-    pub step_size: StepSize,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of ELBMF.
+    pub struct Elbmf {
+        group weight: WeightParams;
+        /// Soft threshold around 0 and 1
+        pub kappa: f64 = 0.01, "X", number(0.0, f64::INFINITY);
+        /// Share of the last change that a proximal step carries on; 0 for none
+        pub inertia: f64 = 0.01, "X", number(0.0, 1.0);
+        /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
+        pub step_size: StepSize = StepSize::Ipalm, "STEP";
+        group vote: VoteParams;
+    }
 }
 
-impl Method for ElbmfArgs {
+impl Method for Elbmf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "elbmf",
         "Boolean factorisation by proximal gradients at each party, components joined by vote",
@@ -93,18 +86,15 @@ impl Method for ElbmfArgs {
     }
 }
 
-/// Parameters of ZHANG.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ZhangArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub weight: WeightArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of ZHANG.
+    pub struct Zhang {
+        group weight: WeightParams;
+        group vote: VoteParams;
+    }
 }
 
-impl Method for ZhangArgs {
+impl Method for Zhang {
     const DESCRIPTION: &'static Description = &vote::describe(
         "zhang",
         "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
@@ -143,7 +133,7 @@ struct Relaxed<T> {
 
 fn build<T: Real>(
     problem: Problem<'_, T>,
-    args: &VoteArgs,
+    args: &VoteParams,
     parameters: ProximalStep,
     rate: f64,
 ) -> Result<Box<dyn Algorithm<T>>> {

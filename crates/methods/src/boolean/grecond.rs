@@ -12,20 +12,19 @@ use super::Client;
 use super::vote;
 use crate::boolean::cover::count;
 use crate::boolean::greedy_state::{Found, common, each};
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
 use crate::method::{Groups, Method};
 use crate::{Algorithm, Problem};
 
-/// Parameters of GRECOND.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct GrecondArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of GRECOND.
+    pub struct Grecond {
+        group vote: VoteParams;
+    }
 }
 
-impl Method for GrecondArgs {
+impl Method for Grecond {
     const DESCRIPTION: &'static Description = &vote::describe(
         "grecond",
         "Boolean factorisation by formal concepts at each party, components joined by vote",
@@ -54,7 +53,7 @@ struct Concept {
     covers: usize,
 }
 
-struct Grecond<T> {
+struct GrecondMiner<T> {
     found: Found<T>,
     by_column: Bits,
     best: Concept,
@@ -64,14 +63,14 @@ struct Grecond<T> {
     left_in: Vec<usize>,
 }
 
-fn build<T: Real>(args: &GrecondArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Grecond, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let k = problem.k;
     vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let none = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };
         let by_column = found.ones.transposed();
-        Grecond { found, by_column, best: none.clone(), next: none.clone(), tried: none, left_in: vec![0; rows] }
+        GrecondMiner { found, by_column, best: none.clone(), next: none.clone(), tried: none, left_in: vec![0; rows] }
     })
 }
 
@@ -83,7 +82,7 @@ impl Concept {
     }
 }
 
-impl<T: Real> Local<T> for Grecond<T> {
+impl<T: Real> Local<T> for GrecondMiner<T> {
     fn iterate(&mut self, _: &Client<T>, t: usize) {
         if t >= self.found.k() {
             return;
@@ -91,7 +90,7 @@ impl<T: Real> Local<T> for Grecond<T> {
         let Found { ones, left, .. } = &self.found;
         let (rows, n) = ones.shape();
         self.left_in.iter_mut().enumerate().for_each(|(i, sum)| *sum = count(left.row(i)));
-        let Grecond { by_column, best, next, tried, left_in, .. } = self;
+        let GrecondMiner { by_column, best, next, tried, left_in, .. } = self;
         best.columns.fill(0);
         best.covers = 0;
         best.rows.fill(0);

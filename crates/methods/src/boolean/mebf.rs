@@ -13,27 +13,24 @@ use super::Client;
 use super::vote;
 use crate::boolean::cover::count;
 use crate::boolean::greedy_state::{Found, common, each};
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
 use crate::method::{Groups, Method};
-use crate::parameters;
+use crate::parameters::number;
 use crate::{Algorithm, Problem};
 
-/// Parameters of MEBF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MebfArgs {
-    /// Share of a pattern that a row or column needs to join it
-    #[arg(long, value_name = "X", default_value = "0.5", value_parser = parameters::number(0.0, 1.0))]
-    pub tau: f64,
-    /// Share of the ones from which on no component is added
-    #[arg(long, value_name = "X", default_value = "0.95", value_parser = parameters::number(0.0, 1.0))]
-    pub cover_limit: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of MEBF.
+    pub struct Mebf {
+        /// Share of a pattern that a row or column needs to join it
+        pub tau: f64 = 0.5, "X", number(0.0, 1.0);
+        /// Share of the ones from which on no component is added
+        pub cover_limit: f64 = 0.95, "X", number(0.0, 1.0);
+        group vote: VoteParams;
+    }
 }
 
-impl Method for MebfArgs {
+impl Method for Mebf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "mebf",
         "Boolean factorisation by geometric segmentation at each party, components joined by vote",
@@ -60,7 +57,7 @@ struct Pattern {
     columns: Vec<u64>,
 }
 
-struct Mebf<T> {
+struct MebfMiner<T> {
     found: Found<T>,
     tau: f64,
     cover_limit: f64,
@@ -73,13 +70,13 @@ struct Mebf<T> {
     order: Vec<(usize, usize)>,
 }
 
-fn build<T: Real>(args: &MebfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Mebf, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let (k, tau, cover_limit) = (problem.k, args.tau, args.cover_limit);
     vote::build(problem, &args.vote, Some(k), move |client, _| {
         let found = Found::new(client, k);
         let (rows, n) = client.x.shape();
         let none = || Pattern { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)] };
-        Mebf {
+        MebfMiner {
             total: found.ones.count(),
             left: found.left.transposed(),
             by_column: none(),
@@ -110,7 +107,7 @@ fn joining(lines: &Bits, pattern: &[u64], tau: f64, out: &mut [u64]) {
     }
 }
 
-impl<T: Real> Mebf<T> {
+impl<T: Real> MebfMiner<T> {
     /// The decrease of the number of wrong entries by a pattern.
     fn gain(&self, pattern: &Pattern) -> isize {
         let mut gain = 0;
@@ -153,7 +150,7 @@ impl<T: Real> Mebf<T> {
     }
 }
 
-impl<T: Real> Local<T> for Mebf<T> {
+impl<T: Real> Local<T> for MebfMiner<T> {
     fn iterate(&mut self, _: &Client<T>, t: usize) {
         let covered = self.total - self.found.left.count();
         if t >= self.found.k() || covered as f64 >= self.cover_limit * self.total as f64 {

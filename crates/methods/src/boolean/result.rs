@@ -13,14 +13,14 @@ use crate::Measures;
 use crate::boolean::cover::{Components, Counts, Signal, rounded};
 use crate::boolean::party_block::Ones;
 
-/// Rows of U for the shared components.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refit {
-    /// Each row of the data takes those that cover it best
-    Greedy,
-    /// Those of the factorisation itself
-    None,
+fednmf_base::words! {
+    /// Rows of U for the shared components.
+    pub enum Refit {
+        /// Each row of the data takes those that cover it best
+        Greedy = "greedy",
+        /// Those of the factorisation itself
+        None = "none",
+    }
 }
 use fednmf_data::state::Piece;
 

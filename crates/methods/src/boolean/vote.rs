@@ -19,9 +19,9 @@ use crate::description::{
 use crate::method::Groups;
 use crate::metrics::Measure;
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages, Noise};
+use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::secure_sum;
-use crate::shared::secure_sum::SecureSumArgs;
+use crate::shared::secure_sum::SecureSumParams;
 use crate::{Algorithm, Measures, Problem};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
@@ -53,36 +53,31 @@ pub trait Local<T: Real> {
     fn restored(&mut self) {}
 }
 
-/// How the parties' components become shared ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Aggregate {
-    /// The mean, rounded: more than half of the parties
-    Average,
-    /// Half of the parties suffice
-    Vote,
-    /// One party suffices
-    Or,
+fednmf_base::words! {
+    /// How the parties' components become shared ones.
+    pub enum Aggregate {
+        /// The mean, rounded: more than half of the parties
+        Average = "average",
+        /// Half of the parties suffice
+        Vote = "vote",
+        /// One party suffices
+        Or = "or",
+    }
 }
 
-/// Options of all methods with a vote.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct VoteArgs {
-    /// How the parties' Boolean components become shared ones
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Aggregate::Vote)]
-    pub aggregate: Aggregate,
-    /// Rows of U for the shared components
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
-    pub refit: Refit,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sum: SecureSumArgs,
+fednmf_base::parameters! {
+    /// Options of all methods with a vote.
+    pub struct VoteParams {
+        /// How the parties' Boolean components become shared ones
+        pub aggregate: Aggregate = Aggregate::Vote, "HOW";
+        /// Rows of U for the shared components
+        pub refit: Refit = Refit::Greedy, "HOW";
+        group dp: DpParams;
+        group sum: SecureSumParams;
+    }
 }
 
-impl VoteArgs {
+impl VoteParams {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn check(&self) -> Result<()> {
@@ -163,7 +158,7 @@ struct Vote<T: Real, L> {
 /// When the data is not Boolean.
 pub fn build<T: Real, L: Local<T> + 'static>(
     problem: Problem<'_, T>,
-    args: &VoteArgs,
+    args: &VoteParams,
     most: Option<usize>,
     mut local: impl FnMut(&Client<T>, usize) -> L,
 ) -> Result<Box<dyn Algorithm<T>>> {

@@ -11,27 +11,23 @@ use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
 use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate};
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::missing;
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::{Algorithm, Problem};
 
-/// Parameters of ANLS by block principal pivoting.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct BppArgs {
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of ANLS by block principal pivoting.
+    pub struct Bpp {
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for BppArgs {
+impl Method for Bpp {
     const DESCRIPTION: &'static Description = &Description {
         name: "bpp",
         aliases: &["anls-bpp", "anls"],

@@ -41,44 +41,32 @@ use crate::metrics::Measure;
 use crate::parameters::Sizes;
 use crate::shared::alternating::Factor;
 use crate::shared::init;
-use crate::shared::init::InitArgs;
+use crate::shared::init::InitParams;
 use crate::shared::missing;
-use crate::shared::missing::{Listed, MissingArgs, SampledMissing, Separated, Tally};
+use crate::shared::missing::{Listed, MissingParams, SampledMissing, Separated, Tally};
 use crate::shared::regularization;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
-use crate::shared::sketched_step::{DsanlsSketchArgs, SketchedStep, Sketching, StepArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
+use crate::shared::sketched_step::{DsanlsSketchParams, SketchedStep, Sketching, StepParams};
 use crate::shared::stationarity;
-use crate::shared::stationarity::{Evaluated, MeasureArgs};
+use crate::shared::stationarity::{Evaluated, MeasureParams};
 use crate::{Algorithm, Measures, Problem};
 
-/// Parameters of DSANLS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct DsanlsArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: DsanlsSketchArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub step: StepArgs,
-    /// Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded factors,
-    /// and a best factorisation is within the bound
-    #[arg(long)]
-    pub bound: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of DSANLS.
+    pub struct Dsanls {
+        group sketch: DsanlsSketchParams;
+        group step: StepParams;
+        /// Keep the factors' entries at most (2 |M|_F)^(1/2), as (22) of the paper: convergence is proved for bounded factors,
+        /// and a best factorisation is within the bound
+        pub bound: bool;
+        group measure: MeasureParams;
+        group init: InitParams;
+        group regularization: RegularizationParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for DsanlsArgs {
+impl Method for Dsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls",
         aliases: &["sanls"],
@@ -129,7 +117,7 @@ impl Method for DsanlsArgs {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, k, word, sparse, .. } = *workload;
-        let DsanlsSketchArgs { sketch, sketch_size } = self.sketch;
+        let DsanlsSketchParams { sketch, sketch_size } = self.sketch;
         let (d_u, d_v) = sketch_sizes(sketch_size.given(), (m, n), k)?;
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost::default();
@@ -185,7 +173,7 @@ impl Method for DsanlsArgs {
     }
 }
 
-impl DsanlsArgs {
+impl Dsanls {
     /// Refuses options that are incompatible with missing entries.
     fn check_missing(&self) -> Result<()> {
         if let Sketching::Oblivious(kind) = self.sketch.sketch {
@@ -257,7 +245,7 @@ impl<T: Real> Draws<T> {
     }
 }
 
-struct Dsanls<T: Real> {
+struct DsanlsRun<T: Real> {
     comm: Communicator,
     seed: u64,
     step: SketchedStep,
@@ -280,7 +268,7 @@ struct MissingInfo<T> {
     unobserved: [f64; 2],
 }
 
-fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
@@ -375,7 +363,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         }
         comm.sum(STATISTICS, unobserved);
     }
-    Ok(Box::new(Dsanls {
+    Ok(Box::new(DsanlsRun {
         comm,
         seed,
         step,
@@ -514,7 +502,7 @@ fn whole<T: Real>(comm: &Communicator, tag: MessageTag, half: &Half<T>, parts: &
     all
 }
 
-impl<T: Real> Algorithm<T> for Dsanls<T> {
+impl<T: Real> Algorithm<T> for DsanlsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             let (u, v) = (&mut self.u, &mut self.v);

@@ -17,34 +17,28 @@ use crate::decision::Decision;
 use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, auto, count};
 use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::missing;
-use crate::shared::missing::MissingArgs;
+use crate::shared::missing::MissingParams;
 use crate::{Algorithm, Problem};
 
-/// Parameters of HALS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct HalsArgs {
-    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
-    /// flops (accelerated HALS)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::auto(parameters::count(1)))]
-    pub inner_sweeps: Auto<usize>,
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of HALS.
+    pub struct Hals {
+        /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+        /// flops (accelerated HALS)
+        pub inner_sweeps: Auto<usize> = Auto::Given(1), "N", auto(count(1));
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for HalsArgs {
+impl Method for Hals {
     const DESCRIPTION: &'static Description = &Description {
         name: "hals",
         aliases: &[],
@@ -102,11 +96,11 @@ impl Method for HalsArgs {
                 missing::UpdateKind::Hals { passes },
             );
         }
-        alternating::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
+        alternating::build(problem, &self.exact, self.extrapolation, |sizes| HalsStep { passes: self.sweeps(sizes) })
     }
 }
 
-impl HalsArgs {
+impl Hals {
     /// Sweeps of U and of V: as given, or those that pay.
     pub fn sweeps(&self, sizes: &Sizes) -> [usize; 2] {
         self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
@@ -114,11 +108,11 @@ impl HalsArgs {
 }
 
 /// Sweeps of U and of V for each product.
-struct Hals {
+struct HalsStep {
     passes: [usize; 2],
 }
 
-impl<T: Real> FactorUpdate<T> for Hals {
+impl<T: Real> FactorUpdate<T> for HalsStep {
     fn update(
         &mut self,
         factor: Factor,

@@ -11,24 +11,21 @@ use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
 use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate};
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::missing;
-use crate::shared::missing::MissingArgs;
+use crate::shared::missing::MissingParams;
 use crate::{Algorithm, Problem};
 
-/// Parameters of multiplicative updates.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MuArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates.
+    pub struct Mu {
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for MuArgs {
+impl Method for Mu {
     const DESCRIPTION: &'static Description = &Description {
         name: "mu",
         aliases: &[],
@@ -76,17 +73,17 @@ impl Method for MuArgs {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.exact.regularization, missing::UpdateKind::Mu);
         }
-        let step = |sizes: &alternating::Sizes| Mu { tile: Order::ColumnMajor.zeros(1024, sizes.k) };
+        let step = |sizes: &alternating::Sizes| MuStep { tile: Order::ColumnMajor.zeros(1024, sizes.k) };
         alternating::build(problem, &self.exact, Extrapolation::None, step)
     }
 }
 
-struct Mu<T: Real> {
+struct MuStep<T: Real> {
     /// U VᵀV for some rows at a time.
     tile: Array2<T>,
 }
 
-impl<T: Real> FactorUpdate<T> for Mu<T> {
+impl<T: Real> FactorUpdate<T> for MuStep<T> {
     fn update(
         &mut self,
         _: Factor,

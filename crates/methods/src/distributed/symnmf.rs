@@ -29,55 +29,49 @@ use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, 
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, Sizes, auto, number};
 use crate::shared::alternating::Factor;
 use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
 use crate::shared::init;
-use crate::shared::init::InitArgs;
+use crate::shared::init::InitParams;
 use crate::{Algorithm, Measures, Problem};
 
-/// How a half of an iteration is solved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SymmetricSolver {
-    /// Exactly, by block principal pivoting
-    Bpp,
-    /// By one sweep of coordinate descent (HALS)
-    Hals,
+fednmf_base::words! {
+    /// How a half of an iteration is solved.
+    pub enum SymmetricSolver {
+        /// Exactly, by block principal pivoting
+        Bpp = "bpp",
+        /// By one sweep of coordinate descent (HALS)
+        Hals = "hals",
+    }
 }
 
-/// The sampling of the least-squares problems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SymmetricSketch {
-    /// Nothing: all rows of each least-squares problem
-    None,
-    /// Rows of the least-squares problems, by leverage scores
-    Leverage,
+fednmf_base::words! {
+    /// The sampling of the least-squares problems.
+    pub enum SymmetricSketch {
+        /// Nothing: all rows of each least-squares problem
+        None = "none",
+        /// Rows of the least-squares problems, by leverage scores
+        Leverage = "leverage",
+    }
 }
 
-/// Parameters of symmetric NMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SymNmfArgs {
-    /// Weight of the penalty 1/2 |U - V|_F^2, which keeps the factors equal. auto: the largest entry of the
-    /// matrix
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub symmetry_weight: Auto<f64>,
-    /// How the least-squares problems are solved
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = SymmetricSolver::Bpp)]
-    pub solver: SymmetricSolver,
-    /// What of the least-squares problems is sampled
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = SymmetricSketch::None)]
-    pub sketch: SymmetricSketch,
-    /// Rows of V sampled for U's update and of U for V's: counts, or shares with %. auto: 5 %, but at least
-    /// forty for each component
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<parameters::Sizes>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
+fednmf_base::parameters! {
+    /// Parameters of symmetric NMF.
+    pub struct SymNmf {
+        /// Weight of the penalty 1/2 |U - V|_F^2, which keeps the factors equal. auto: the largest entry of the
+        /// matrix
+        pub symmetry_weight: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// How the least-squares problems are solved
+        pub solver: SymmetricSolver = SymmetricSolver::Bpp, "NAME";
+        /// What of the least-squares problems is sampled
+        pub sketch: SymmetricSketch = SymmetricSketch::None, "KIND";
+        /// Rows of V sampled for U's update and of U for V's: counts, or shares with %. auto: 5 %, but at least
+        /// forty for each component
+        #[unless(|p| p.sketch == SymmetricSketch::None, "nothing is sketched with --sketch none; leave it out, or choose a sketch, as --sketch subsample")]
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
+        group init: InitParams;
+    }
 }
 
 const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
@@ -88,7 +82,7 @@ const PROBE: MessageTag = MessageTag::new("test of symmetry", Payload::Product);
 const ASYMMETRY: MessageTag = MessageTag::new("test of symmetry", Payload::Scalar);
 const DISTANCE: MessageTag = MessageTag::new("evaluation: distance of U and V", Payload::Scalar);
 
-impl Method for SymNmfArgs {
+impl Method for SymNmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "symnmf",
         aliases: &["sym-nmf", "lvs-symnmf"],
@@ -174,7 +168,7 @@ impl Method for SymNmfArgs {
     }
 }
 
-impl SymNmfArgs {
+impl SymNmf {
     /// Rows drawn for U's update and for V's.
     fn draws(&self, n: usize, k: usize) -> Result<(usize, usize)> {
         let auto = (n / 20).max(40 * k).min(n);
@@ -234,7 +228,7 @@ impl Leverage {
     }
 }
 
-struct SymNmf<T: Real> {
+struct SymNmfRun<T: Real> {
     comm: Communicator,
     seed: u64,
     /// A[:, J_r].
@@ -254,7 +248,7 @@ struct SymNmf<T: Real> {
     iteration: usize,
 }
 
-fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>> {
+fn made<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> Result<SymNmfRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let n = data.header.cols;
     Partition::Symmetric.check_shape(data.header.rows, n).map_err(Error::on_all_ranks)?;
@@ -294,7 +288,7 @@ fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>
         }
     }
     let ranks: Vec<_> = (0..comm.size()).map(|r| r..r + 1).collect();
-    Ok(SymNmf {
+    Ok(SymNmfRun {
         block,
         u,
         v,
@@ -360,10 +354,10 @@ fn add_scaled<T: Real>(rhs: &mut Array2<T>, weight: f64, other: &Array2<T>) {
     rhs.zip_mut_with(other, |r, &x| *r += weight * x);
 }
 
-impl<T: Real> SymNmf<T> {
+impl<T: Real> SymNmfRun<T> {
     /// Updates one factor for the other one.
     fn update(&mut self, factor: Factor) {
-        let SymNmf { u, v, .. } = self;
+        let SymNmfRun { u, v, .. } = self;
         let (new, fixed) = if factor == Factor::U { (u, v) } else { (v, u) };
         let (comm, block, g) = (&self.comm, &self.block, &mut self.gram);
         comm.work("Gram", || gram(&fixed.grid.own.view(), &mut g.view_mut()));
@@ -424,7 +418,7 @@ impl<T: Real> Sampled<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for SymNmf<T> {
+impl<T: Real> Algorithm<T> for SymNmfRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             self.update(Factor::U);
@@ -440,7 +434,7 @@ impl<T: Real> Algorithm<T> for SymNmf<T> {
 
     /// The relative error as of every method, and ‖U − V‖ / ‖V‖, which says how far from symmetric the product is.
     fn measure(&mut self) -> Result<Measures> {
-        let SymNmf { comm, block, u, v, norm2, .. } = self;
+        let SymNmfRun { comm, block, u, v, norm2, .. } = self;
         let mut sums = [0.0; 2];
         for (u, v) in u.grid.own.iter().zip(v.grid.own.iter()) {
             let (u, v) = (u.as_f64(), v.as_f64());

@@ -9,10 +9,10 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::extrapolation::{
     Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words,
 };
-use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
-use super::init::{self, InitArgs, Start, Task};
-use super::missing::MissingArgs;
-use super::regularization::{self, Penalties, RegularizationArgs};
+use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridParams, GridChoice};
+use super::init::{self, InitParams, Start, Task};
+use super::missing::MissingParams;
+use super::regularization::{self, Penalties, RegularizationParams};
 use super::row_exchange::{Exchange, PATTERN};
 use super::row_stream::{RankData, RowStream, product_for_u, product_for_v};
 pub use super::sizes::Sizes;
@@ -23,7 +23,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Real, gram, residual2_of_products};
 
-use super::stationarity::{Evaluated, MeasureArgs};
+use super::stationarity::{Evaluated, MeasureParams};
 use super::{missing, stationarity};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::decision::Decision;
@@ -66,36 +66,29 @@ pub trait FactorUpdate<T: Real> {
     }
 }
 
-/// Options of every exact method.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ExactArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub grid: GridArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
+fednmf_base::parameters! {
+    /// Options of every exact method.
+    pub struct ExactParams {
+        group grid: GridParams;
+        group measure: MeasureParams;
+        group init: InitParams;
+        group regularization: RegularizationParams;
+    }
 }
 
-impl ExactArgs {
+impl ExactParams {
     /// The same, with the start chosen by the sizes if none was named.
     #[must_use]
     pub fn by_size(&self) -> Self {
         let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
-        ExactArgs { init: InitArgs { init }, ..self.clone() }
+        ExactParams { init: InitParams { init }, ..self.clone() }
     }
 
     /// Refuses options that are incompatible with missing entries, if there are any.
     ///
     /// # Errors
     /// Naming the option.
-    pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
+    pub fn check_missing(&self, missing: &MissingParams, extrapolation: Extrapolation) -> Result<()> {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
@@ -190,7 +183,7 @@ impl ExactArgs {
         ranks: usize,
     ) -> Cost {
         let grid = Auto::Given(GridShape { rows: ranks, cols: 1 });
-        let by_rows = ExactArgs { grid: GridArgs { grid, exchange: Exchange::Dense }, ..self.clone() };
+        let by_rows = ExactParams { grid: GridParams { grid, exchange: Exchange::Dense }, ..self.clone() };
         let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
         // The product with all columns is accumulated in addition to the whole V.
         let Workload { m, n, k, stored, sparse, .. } = *workload;
@@ -281,7 +274,7 @@ pub struct Exact<T: Real, S> {
 /// When a sparse block is refused by MKL.
 pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     problem: Problem<'_, T>,
-    args: &ExactArgs,
+    args: &ExactParams,
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_linalg::Real;
 
-/// Where a factor's update starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extrapolation {
-    /// At the last iterate
-    None,
-    /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
-    Restart,
+fednmf_base::words! {
+    /// Where a factor's update starts.
+    pub enum Extrapolation {
+        /// At the last iterate
+        None = "none",
+        /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
+        Restart = "restart",
+    }
 }
 
 /// β at the start. Of 0.2 to 0.7, tried on planted, word-count and image data, this was never far from the best; from 0.5

@@ -17,7 +17,6 @@ use fednmf_linalg::{Block, Order, Real};
 use super::row_exchange::{Exchange, Load, RowExchange, saves_a_quarter};
 use crate::decision::Decision;
 use crate::description::Partition;
-use crate::parameters;
 use crate::parameters::{Auto, GridShape};
 use crate::shared::alternating::Factor;
 
@@ -27,17 +26,19 @@ pub const GRAM_U: MessageTag = MessageTag::new("Gram of U", Payload::Gram);
 pub const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
 pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
 
-/// The grid of ranks.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct GridArgs {
-    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
-    /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
-    #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
-    pub grid: Auto<GridShape>,
-    /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
-    /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Exchange::Auto, hide_possible_values = true)]
-    pub exchange: Exchange,
+fednmf_base::parameters! {
+    /// The grid of ranks.
+    pub struct GridParams {
+        /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
+        /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
+        #[affects_result = false]
+        pub grid: Auto<GridShape> = Auto::Auto, "PRxPC";
+        /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
+        /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
+        #[affects_result = false]
+        #[words_in_help = true]
+        pub exchange: Exchange = Exchange::Auto, "HOW";
+    }
 }
 
 /// The layout of an m × n matrix. The grid is the requested one, or else the one that sends the fewest words if all

@@ -15,16 +15,16 @@ use fednmf_linalg::Real;
 /// The rows that a rank needs from each other rank. They depend on the positions of the nonzeros.
 pub const PATTERN: MessageTag = MessageTag::new("rows that blocks touch", Payload::Data);
 
-/// How the ranks of a grid exchange rows of factors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exchange {
-    /// By what is counted, for each factor
-    Auto,
-    /// All rows, in collectives
-    Dense,
-    /// The rows that a sparse block touches, from rank to rank
-    Sparse,
+fednmf_base::words! {
+    /// How the ranks of a grid exchange rows of factors.
+    pub enum Exchange {
+        /// By what is counted, for each factor
+        Auto = "auto",
+        /// All rows, in collectives
+        Dense = "dense",
+        /// The rows that a sparse block touches, from rank to rank
+        Sparse = "sparse",
+    }
 }
 
 /// What the busiest rank sends or receives in one exchange.

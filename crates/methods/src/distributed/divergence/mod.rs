@@ -28,11 +28,11 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::grid;
 use crate::shared::init;
-use crate::shared::init::{InitArgs, Start, Task};
+use crate::shared::init::{InitParams, Start, Task};
 use crate::shared::missing;
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::shared::regularization;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::row_stream::RankData;
 use crate::shared::sizes::Sizes;
 use crate::{Algorithm, Measures, Problem};
@@ -92,21 +92,16 @@ const fn describe(
     }
 }
 
-/// Parameters of the methods for the Kullback-Leibler divergence.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct KlArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of the methods for the Kullback-Leibler divergence.
+    pub struct KlParams {
+        group init: InitParams;
+        group regularization: RegularizationParams;
+        group missing: MissingParams;
+    }
 }
 
-impl KlArgs {
+impl KlParams {
     /// Refuses incompatible options.
     ///
     /// # Errors
@@ -146,7 +141,7 @@ impl KlArgs {
 }
 
 /// What an iteration costs, with so many flops for each nonzero and component.
-fn cost(init: &InitArgs, workload: &Workload, ranks: usize, flops: f64) -> Cost {
+fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, sparse, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
     let (of_u, of_v) = (workload.part(rows, n), workload.part(m, cols));
@@ -207,8 +202,8 @@ struct DivergenceNmf<T: Real, R> {
 /// If the given start cannot be read, or one cannot be computed.
 fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     problem: Problem<'_, T>,
-    init: &InitArgs,
-    regularization: &RegularizationArgs,
+    init: &InitParams,
+    regularization: &RegularizationParams,
     loss: Loss,
     update: R,
 ) -> Result<Box<dyn Algorithm<T>>> {

@@ -24,7 +24,7 @@ mod plan;
 mod run;
 mod side;
 
-pub use arguments::VrDsanlsArgs;
+pub use arguments::VrDsanls;
 use plan::{MOST, message_words};
 use side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V};
 
@@ -44,7 +44,7 @@ use crate::shared::regularization;
 use crate::shared::stationarity;
 use crate::{Algorithm, Problem};
 
-impl Method for VrDsanlsArgs {
+impl Method for VrDsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "vr-dsanls",
         aliases: &["svr-hals"],

@@ -13,7 +13,7 @@ use fednmf_linalg::nls::{Sweep, sweep};
 use fednmf_linalg::sketch::{TOTALS, WeightedSampler};
 use fednmf_linalg::{Block, Real, gram};
 
-use super::arguments::VrDsanlsArgs;
+use super::arguments::VrDsanls;
 use super::plan::{EXACT_FIRST, MOST, Plan, message_words};
 use super::side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, Side, square, square_mut};
 use crate::decision::Decision;
@@ -63,7 +63,7 @@ impl Progress {
 }
 
 /// The method on one rank.
-pub struct VrDsanls<T: Real> {
+pub struct VrDsanlsRun<T: Real> {
     comm: Communicator,
     seed: u64,
     plan: Plan,
@@ -87,7 +87,7 @@ pub struct VrDsanls<T: Real> {
 ///
 /// # Errors
 /// If parameters do not fit the matrix, or the given start is not valid.
-pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
+pub fn made<T: Real>(args: &VrDsanls, problem: Problem<'_, T>) -> Result<VrDsanlsRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
@@ -146,7 +146,7 @@ pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrD
         }
     }
     let ranks: Vec<Range<usize>> = (0..comm.size()).map(|r| r..r + 1).collect();
-    Ok(VrDsanls {
+    Ok(VrDsanlsRun {
         seed,
         u,
         v,
@@ -172,7 +172,7 @@ pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrD
     })
 }
 
-impl<T: Real> VrDsanls<T> {
+impl<T: Real> VrDsanlsRun<T> {
     /// Whether V is the factor with fewer rows, which is the one that is sent.
     fn v_travels(&self) -> bool {
         self.v.data.shape().0 >= self.u.data.shape().0
@@ -181,7 +181,7 @@ impl<T: Real> VrDsanls<T> {
     /// The exact right-hand side of a factor, in its `grid.rhs`. The factor that stays has the block for both products.
     fn product(&mut self, factor: Factor) {
         let v_travels = self.v_travels();
-        let VrDsanls { comm, u, v, .. } = self;
+        let VrDsanlsRun { comm, u, v, .. } = self;
         let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
         let phase = if factor == Factor::U { "product M V" } else { "product M'U" };
         if v_travels == (factor == Factor::U) {
@@ -197,7 +197,7 @@ impl<T: Real> VrDsanls<T> {
 
     /// The Gram matrix of a factor, over all ranks.
     fn sum_gram(&mut self, factor: Factor) {
-        let VrDsanls { comm, u, v, gram: g, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram: g, .. } = self;
         let (fixed, tag) = if factor == Factor::U { (u, GRAM_U) } else { (v, GRAM_V) };
         comm.work("Gram", || gram(&fixed.grid.own.view(), &mut g.view_mut()));
         comm.sum(tag, g.as_slice_mut().expect("made contiguous"));
@@ -207,7 +207,7 @@ impl<T: Real> VrDsanls<T> {
     fn update_u_exactly(&mut self) -> (f64, f64) {
         self.sum_gram(Factor::V);
         self.product(Factor::U);
-        let VrDsanls { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
         let k = g.nrows();
         let (entries, words) = message.split_at_mut(k * k);
         comm.work("update", || {
@@ -253,7 +253,7 @@ impl<T: Real> VrDsanls<T> {
         }
         self.u.fitted.assign(&self.u.grid.own);
         self.product(Factor::V);
-        let VrDsanls { comm, v, gram: g, plan, progress, .. } = self;
+        let VrDsanlsRun { comm, v, gram: g, plan, progress, .. } = self;
         comm.work("update", || {
             if let Some(start) = &mut v.start {
                 start.assign(&v.grid.own);
@@ -271,7 +271,7 @@ impl<T: Real> VrDsanls<T> {
 
     /// An iteration with sampled products.
     fn sampled(&mut self) {
-        let VrDsanls { comm, u, v, parts, totals, gram, plan, seed, iteration, progress, .. } = self;
+        let VrDsanlsRun { comm, u, v, parts, totals, gram, plan, seed, iteration, progress, .. } = self;
         let (seed, iteration) = (*seed, *iteration);
         let mut run = Sampling { comm, parts, totals, gram, seed, iteration, for_u: true };
         u.update_sampled(v, plan.sampled_sweeps[0], &mut run);
@@ -310,7 +310,7 @@ impl<T: Real> VrDsanls<T> {
 const KEPT: [[&str; 4]; 2] = [["U", "U_old", "U_fitted", "product_for_U"], ["V", "V_old", "V_fitted", "product_for_V"]];
 const START: &str = "V_at_product";
 
-impl<T: Real> Algorithm<T> for VrDsanls<T> {
+impl<T: Real> Algorithm<T> for VrDsanlsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.progress.left == 0 {
@@ -329,7 +329,7 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let v_travels = self.v_travels();
-        let VrDsanls { comm, u, v, norm2, .. } = self;
+        let VrDsanlsRun { comm, u, v, norm2, .. } = self;
         let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
         let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
         let block = std::iter::once((&stays.data, whole, stays.grid.own.view()));
@@ -400,16 +400,15 @@ mod tests {
     use fednmf_linalg::sketch::{SketchKind, make, stream};
 
     use super::*;
-    use crate::method::defaults;
     use crate::parameters;
     use crate::parameters::Auto;
 
     /// A run on one rank after two exact iterations and a sampled one.
-    fn begun(input: &str) -> VrDsanls<f64> {
+    fn begun(input: &str) -> VrDsanlsRun<f64> {
         let comm = Communicator::local();
         let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
         let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
-        let mut args = defaults::<VrDsanlsArgs>();
+        let mut args = VrDsanls::default();
         args.epoch = Auto::Given(1000);
         let size = parameters::Size::Count(12);
         args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
@@ -444,7 +443,7 @@ mod tests {
             let (mut sum, mut squares, mut variances) = (exact.clone() * 0.0, exact.clone() * 0.0, [0.0; 2]);
             let rounds = 4000;
             for iteration in 0..rounds {
-                let VrDsanls { comm, u, v, parts, totals, gram, .. } = &mut run;
+                let VrDsanlsRun { comm, u, v, parts, totals, gram, .. } = &mut run;
                 let mut sampling = Sampling { comm, parts, totals, gram, seed: 5, iteration, for_u: true };
                 u.update_sampled(v, 0, &mut sampling);
                 let off = &u.rhs - &exact;

@@ -9,44 +9,36 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gram, squares};
 
 use super::{Party, PublicInfo};
-use crate::parameters;
-use crate::parameters::Sizes;
+use crate::parameters::{Sizes, count};
 use crate::shared::missing;
-use crate::shared::missing::{PartyMissing, PartyMissingArgs, Side};
-use crate::shared::regularization::{Penalties, RegularizationArgs};
-use crate::shared::sketched_step::{SketchedStep, StepArgs};
+use crate::shared::missing::{PartyMissing, PartyMissingParams, Side};
+use crate::shared::regularization::{Penalties, RegularizationParams};
+use crate::shared::sketched_step::{SketchedStep, StepParams};
 
-/// The factor that a party updates first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdateOrder {
-    /// V, which then fits the U that the party received
-    VFirst,
-    /// U, as printed in the paper
-    UFirst,
+fednmf_base::words! {
+    /// The factor that a party updates first.
+    pub enum UpdateOrder {
+        /// V, which then fits the U that the party received
+        VFirst = "v-first",
+        /// U, as printed in the paper
+        UFirst = "u-first",
+    }
 }
 
-/// A party's local steps.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct LocalArgs {
-    /// Steps of a party between two exchanges
-    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// Factor that a party updates first
-    #[arg(long, value_name = "ORDER", value_enum, default_value_t = UpdateOrder::VFirst)]
-    pub order: UpdateOrder,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub step: StepArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: PartyMissingArgs,
+fednmf_base::parameters! {
+    /// A party's local steps.
+    pub struct LocalParams {
+        /// Steps of a party between two exchanges
+        pub local_iters: usize = 10, "N", count(1);
+        /// Factor that a party updates first
+        pub order: UpdateOrder = UpdateOrder::VFirst, "ORDER";
+        group step: StepParams;
+        group regularization: RegularizationParams;
+        group missing: PartyMissingParams;
+    }
 }
 
-impl LocalArgs {
+impl LocalParams {
     /// Checks that a sketch goes with missing entries.
     ///
     /// # Errors

@@ -33,91 +33,71 @@ use super::{
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
+use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::alternating::Factor;
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages};
+use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init::start_entry;
 use crate::shared::missing::Side;
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
-use crate::shared::sketched_step::{SketchArgs, SketchedStep};
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
+use crate::shared::sketched_step::{SketchParams, SketchedStep};
 use crate::{Algorithm, Measures, Problem};
 
-/// How the parties' copies of U are weighted in averages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PartyWeights {
-    /// By the number of a party's columns, so that each column counts alike
-    Columns,
-    /// Equally, as printed in the paper
-    Equal,
+fednmf_base::words! {
+    /// How the parties' copies of U are weighted in averages.
+    pub enum PartyWeights {
+        /// By the number of a party's columns, so that each column counts alike
+        Columns = "columns",
+        /// Equally, as printed in the paper
+        Equal = "equal",
+    }
 }
 
-/// Parameters that all variants share.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: LocalArgs,
-    /// Weights of the parties in averages of U; they differ where the parties have different numbers of columns
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = PartyWeights::Columns)]
-    pub weights: PartyWeights,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub secure_sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
+fednmf_base::parameters! {
+    /// Parameters that all variants share.
+    pub struct SynParams {
+        group local: LocalParams;
+        /// Weights of the parties in averages of U; they differ where the parties have different numbers of columns
+        pub weights: PartyWeights = PartyWeights::Columns, "HOW";
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
 }
 
-/// Parameters of Syn-SD.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSdArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
+fednmf_base::parameters! {
+    /// Parameters of Syn-SD.
+    pub struct SynSd {
+        group syn: SynParams;
+        group dp: DpParams;
+    }
 }
 
-/// Parameters of Syn-SSD-U.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdUArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
+fednmf_base::parameters! {
+    /// Parameters of Syn-SSD-U.
+    pub struct SynSsdU {
+        group syn: SynParams;
+        group sketch: SketchParams;
+    }
 }
 
-/// Parameters of Syn-SSD-V.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdVArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
+fednmf_base::parameters! {
+    /// Parameters of Syn-SSD-V.
+    pub struct SynSsdV {
+        group syn: SynParams;
+        group sketch: SketchParams;
+        group dp: DpParams;
+    }
 }
 
-/// Parameters of Syn-SSD-UV.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdUvArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
+fednmf_base::parameters! {
+    /// Parameters of Syn-SSD-UV.
+    pub struct SynSsdUv {
+        group syn: SynParams;
+        group sketch: SketchParams;
+    }
 }
 
 const AVERAGE_U: MessageTag = MessageTag::new("average of U_r", Payload::SharedFactor);
@@ -189,7 +169,7 @@ const fn averaging_sketches(name: &'static str, summary: &'static str) -> Descri
     }
 }
 
-impl Method for SynSdArgs {
+impl Method for SynSd {
     const DESCRIPTION: &'static Description = &averaging(
         "syn-sd",
         "private columns: each party factorises its own, and copies of U are averaged now and then",
@@ -208,7 +188,7 @@ impl Method for SynSdArgs {
     }
 }
 
-impl Method for SynSsdUArgs {
+impl Method for SynSsdU {
     const DESCRIPTION: &'static Description = &averaging_sketches(
         "syn-ssd-u",
         "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
@@ -231,13 +211,13 @@ impl Method for SynSsdUArgs {
     }
 }
 
-impl SynSsdUArgs {
+impl SynSsdU {
     fn sketches(&self) -> Sketches<'_> {
         Sketches { exchanged: Some(&self.sketch), own: None }
     }
 }
 
-impl Method for SynSsdVArgs {
+impl Method for SynSsdV {
     const DESCRIPTION: &'static Description =
         &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
 
@@ -258,13 +238,13 @@ impl Method for SynSsdVArgs {
     }
 }
 
-impl SynSsdVArgs {
+impl SynSsdV {
     fn sketches(&self) -> Sketches<'_> {
         Sketches { exchanged: None, own: Some(&self.sketch) }
     }
 }
 
-impl Method for SynSsdUvArgs {
+impl Method for SynSsdUv {
     const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
 
     fn check(&self) -> Result<()> {
@@ -284,7 +264,7 @@ impl Method for SynSsdUvArgs {
     }
 }
 
-impl SynSsdUvArgs {
+impl SynSsdUv {
     fn sketches(&self) -> Sketches<'_> {
         Sketches { exchanged: Some(&self.sketch), own: Some(&self.sketch) }
     }
@@ -294,13 +274,13 @@ impl SynSsdUvArgs {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sketches<'a> {
     /// S₂, of the copies of U that are averaged in each local step.
-    exchanged: Option<&'a SketchArgs>,
+    exchanged: Option<&'a SketchParams>,
     /// S₁, of the party's own columns.
-    own: Option<&'a SketchArgs>,
+    own: Option<&'a SketchParams>,
 }
 
-impl SynArgs {
-    fn groups<'a>(&'a self, dp: Option<&'a DpArgs>) -> Groups<'a> {
+impl SynParams {
+    fn groups<'a>(&'a self, dp: Option<&'a DpParams>) -> Groups<'a> {
         Groups {
             secure_sum: Some(&self.secure_sum),
             threshold: Some(&self.threshold),
@@ -401,9 +381,9 @@ struct Syn<T: Real> {
 }
 
 fn build<T: Real>(
-    args: &SynArgs,
+    args: &SynParams,
     sketches: Sketches<'_>,
-    dp: Option<&DpArgs>,
+    dp: Option<&DpParams>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties: who, comm, .. } = problem;

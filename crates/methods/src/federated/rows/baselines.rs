@@ -10,12 +10,12 @@
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
-use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundArgs};
+use super::fnmf::federated::{self, FederatedParams, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundParams};
 use super::fnmf::{LIMITS, LocalRule};
 use crate::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
+use crate::parameters::number;
 use crate::{Algorithm, Problem};
 
 /// What `--normalize auto` is for FedAvg and FedProx.
@@ -44,18 +44,15 @@ const fn describe(
     }
 }
 
-/// Parameters of FedAvg for NMF (McMahan et al. 2017).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FedAvgArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of FedAvg for NMF (McMahan et al. 2017).
+    pub struct FedAvg {
+        group rounds: RoundParams;
+        group federated: FederatedParams;
+    }
 }
 
-impl Method for FedAvgArgs {
+impl Method for FedAvg {
     const DESCRIPTION: &'static Description = &describe(
         "fedavg",
         "federated averaging: local steps and the plain mean of all V; drifts where parties order components differently",
@@ -78,21 +75,17 @@ impl Method for FedAvgArgs {
     }
 }
 
-/// Parameters of FedProx for NMF (Li et al. 2020).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FedProxArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    /// Weight of the pull of a party's V to the shared one, in every local step
-    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub gamma: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of FedProx for NMF (Li et al. 2020).
+    pub struct FedProx {
+        group rounds: RoundParams;
+        /// Weight of the pull of a party's V to the shared one, in every local step
+        pub gamma: f64 = 0.1, "X", number(0.0, f64::INFINITY);
+        group federated: FederatedParams;
+    }
 }
 
-impl Method for FedProxArgs {
+impl Method for FedProx {
     const DESCRIPTION: &'static Description = &describe(
         "fedprox",
         "FedAvg with a pull to the mean V in every local step",
@@ -119,18 +112,16 @@ impl Method for FedProxArgs {
     }
 }
 
-/// Parameters of independent inertial proximal alternating minimisation (Pock and Sabach 2016).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct IpalmArgs {
-    /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of independent inertial proximal alternating minimisation (Pock and Sabach 2016).
+    pub struct Ipalm {
+        /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
+        pub inertia: f64 = 1.0, "X", number(0.0, 1.0);
+        group federated: FederatedParams;
+    }
 }
 
-impl Method for IpalmArgs {
+impl Method for Ipalm {
     const DESCRIPTION: &'static Description = &describe(
         "ipalm",
         "every party alone by inertial proximal steps; the mean of all V once, at the end",
@@ -149,15 +140,14 @@ impl Method for IpalmArgs {
     }
 }
 
-/// Parameters of independent multiplicative updates (Lee and Seung 2000).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MurArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of independent multiplicative updates (Lee and Seung 2000).
+    pub struct Mur {
+        group federated: FederatedParams;
+    }
 }
 
-impl Method for MurArgs {
+impl Method for Mur {
     const DESCRIPTION: &'static Description = &describe(
         "mur",
         "every party alone by multiplicative updates; the mean of all V once, at the end",

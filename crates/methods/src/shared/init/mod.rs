@@ -26,24 +26,23 @@ use fednmf_linalg::{Order, Real};
 
 use super::row_stream::RankData;
 use crate::description::MessageSpec;
-use crate::parameters;
 use crate::parameters::Init;
 
-/// The start of the factors.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct InitArgs {
-    /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
-    /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
-    /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
-    /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
-    /// passes over the data, or random, which all other methods and runs with missing entries are
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
-    pub init: Init,
+fednmf_base::parameters! {
+    /// The start of the factors.
+    pub struct InitParams {
+        /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
+        /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
+        /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
+        /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
+        /// passes over the data, or random, which all other methods and runs with missing entries are
+        pub init: Init = Init::Auto, "HOW";
+    }
 }
 
-impl InitArgs {
+impl InitParams {
     /// The start at random.
-    pub const RANDOM: InitArgs = InitArgs { init: Init::Random };
+    pub const RANDOM: InitParams = InitParams { init: Init::Random };
 
     /// The file to start from, if one was named.
     pub fn file(&self) -> Option<&Path> {

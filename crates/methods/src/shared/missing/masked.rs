@@ -14,7 +14,7 @@ use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Order, PerThread, Real, gram, over_rows};
 
-use super::MissingArgs;
+use super::MissingParams;
 use super::divergence::{DivergenceStep, Rows, divergence};
 use super::lists::{Listed, Lists};
 use super::separated::{Separated, Tally};
@@ -24,7 +24,7 @@ use crate::metrics;
 use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
 use crate::shared::init;
 use crate::shared::init::Start;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
 /// One factor on one rank, with the data for its update.
@@ -67,8 +67,8 @@ struct Masked<T: Real> {
 /// On options that do not go with missing entries, or when nothing is observed.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
-    args: &MissingArgs,
-    regularization: &RegularizationArgs,
+    args: &MissingParams,
+    regularization: &RegularizationParams,
     kind: UpdateKind,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;

@@ -8,7 +8,7 @@ use fednmf_data::{Loaded, STATISTICS};
 use fednmf_linalg::{Block, Real};
 
 use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
-use super::{HELD, MissingArgs};
+use super::{HELD, MissingParams};
 use crate::Measures;
 use crate::algorithm::Places;
 use crate::decision::Decision;
@@ -46,7 +46,7 @@ impl<T: Real> Separated<T> {
     pub fn take(
         data: &mut Loaded<T>,
         marked: Option<Places>,
-        args: &MissingArgs,
+        args: &MissingParams,
         seed: u64,
         comm: &Communicator,
     ) -> Result<Self> {

@@ -37,13 +37,12 @@ use super::{
 };
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
+use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::{Auto, OrNone};
-use crate::shared::sketched_step::{SketchArgs, SketchedStep};
+use crate::parameters::{Auto, OrNone, auto, number};
+use crate::shared::sketched_step::{SketchParams, SketchedStep};
 use crate::{Algorithm, Asynchronous, Measures, Problem};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
@@ -63,49 +62,45 @@ const MESSAGES: &[MessageSpec] = &[
     LARGEST_TERM,
 ];
 
-/// What decides the order of merges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    /// Counted work: the same result in every run and on any number of ranks
-    Virtual,
-    /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
-    Real,
+fednmf_base::words! {
+    /// What decides the order of merges.
+    pub enum Clock {
+        /// Counted work: the same result in every run and on any number of ranks
+        Virtual = "virtual",
+        /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
+        Real = "real",
+    }
 }
 
-/// The order of merges.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ClockArgs {
-    /// What decides the order of merges
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Clock::Virtual)]
-    pub clock: Clock,
-    /// Write the order of merges to this file, one party per line, for --replay
-    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub record_order: OrNone<PathBuf>,
-    /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
-    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub replay: OrNone<PathBuf>,
-    /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
-    #[arg(long, value_name = "S", default_value = "600", value_parser = parameters::number(0.001, 1e9))]
-    pub party_timeout: f64,
+fednmf_base::parameters! {
+    /// The order of merges.
+    pub struct ClockParams {
+        /// What decides the order of merges
+        pub clock: Clock = Clock::Virtual, "KIND";
+        /// Write the order of merges to this file, one party per line, for --replay
+        #[affects_result = false]
+        pub record_order: OrNone<PathBuf> = OrNone::None, "F|none";
+        /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
+        #[affects_result = false]
+        pub replay: OrNone<PathBuf> = OrNone::None, "F|none";
+        /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
+        #[needs(clock: "parties are waited for with --clock real; add it")]
+        #[affects_result = false]
+        pub party_timeout: f64 = 600.0, "S", number(0.001, 1e9);
+    }
 }
 
-/// Parameters that both variants share.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: LocalArgs,
-    /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub rho: Auto<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub clock: ClockArgs,
+fednmf_base::parameters! {
+    /// Parameters that both variants share.
+    pub struct AsynParams {
+        group local: LocalParams;
+        /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
+        pub rho: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        group clock: ClockParams;
+    }
 }
 
-impl AsynArgs {
+impl AsynParams {
     fn check(&self) -> Result<()> {
         if self.clock.clock == Clock::Real && self.clock.replay.as_ref().is_some() {
             return Err(Error::input("--replay: the order is the recorded one; omit --clock real"));
@@ -126,23 +121,19 @@ impl AsynArgs {
     }
 }
 
-/// Parameters of Asyn-SD.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynSdArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub asyn: AsynArgs,
+fednmf_base::parameters! {
+    /// Parameters of Asyn-SD.
+    pub struct AsynSd {
+        group asyn: AsynParams;
+    }
 }
 
-/// Parameters of Asyn-SSD-V.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynSsdVArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub asyn: AsynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
+fednmf_base::parameters! {
+    /// Parameters of Asyn-SSD-V.
+    pub struct AsynSsdV {
+        group asyn: AsynParams;
+        group sketch: SketchParams;
+    }
 }
 
 const fn describe(name: &'static str, summary: &'static str) -> Description {
@@ -167,7 +158,7 @@ const fn describe(name: &'static str, summary: &'static str) -> Description {
     }
 }
 
-impl Method for AsynSdArgs {
+impl Method for AsynSd {
     const DESCRIPTION: &'static Description = &describe(
         "asyn-sd",
         "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
@@ -186,7 +177,7 @@ impl Method for AsynSdArgs {
     }
 }
 
-impl Method for AsynSsdVArgs {
+impl Method for AsynSsdV {
     const DESCRIPTION: &'static Description =
         &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
 
@@ -240,8 +231,8 @@ struct Asyn<T: Real> {
 }
 
 fn build<T: Real>(
-    args: &AsynArgs,
-    sketch: Option<&SketchArgs>,
+    args: &AsynParams,
+    sketch: Option<&SketchParams>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, continue_on_loss, .. } = problem;
@@ -261,7 +252,7 @@ fn build<T: Real>(
     let busy = |rank: usize| parties.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
     let busy = (0..parties.ranks).map(busy).collect();
     let cost = cost.collect();
-    let ClockArgs { clock, record_order, replay: recorded, party_timeout } = &args.clock;
+    let ClockParams { clock, record_order, replay: recorded, party_timeout } = &args.clock;
     let real = *clock == Clock::Real;
     let replay = match recorded.as_ref() {
         Some(path) => Some(replay(&comm, path, parties)?),

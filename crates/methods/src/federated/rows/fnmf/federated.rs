@@ -20,48 +20,39 @@ use crate::federated::rows::fnmf::align::{Aligner, How};
 use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 use crate::federated::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
 use crate::method::Groups;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, count, number};
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages};
+use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init;
-use crate::shared::missing::{PartyMissing, PartyMissingArgs, Side};
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::missing::{PartyMissing, PartyMissingParams, Side};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::secure_sum;
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs};
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams};
 use crate::{Algorithm, Measures, Problem};
 
-/// How the parties' V start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StartOfV {
-    /// Each its own
-    Independent,
-    /// The same for all
-    Shared,
+fednmf_base::words! {
+    /// How the parties' V start.
+    pub enum StartOfV {
+        /// Each its own
+        Independent = "independent",
+        /// The same for all
+        Shared = "shared",
+    }
 }
 
-/// Options of all federated methods with private rows.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FederatedArgs {
-    /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
-    pub start: Auto<StartOfV>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
+fednmf_base::parameters! {
+    /// Options of all federated methods with private rows.
+    pub struct FederatedParams {
+        /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
+        pub start: Auto<StartOfV> = Auto::Auto, "HOW";
+        group regularization: RegularizationParams;
+        group dp: DpParams;
+        group sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
 }
 
-impl FederatedArgs {
+impl FederatedParams {
     pub fn groups(&self) -> Groups<'_> {
         Groups {
             secure_sum: Some(&self.sum),
@@ -73,58 +64,52 @@ impl FederatedArgs {
     }
 }
 
-/// How a party steps between two exchanges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// Inertial proximal gradient steps
-    Ipalm,
-    /// Sweeps, component by component
-    Hals,
+fednmf_base::words! {
+    /// How a party steps between two exchanges.
+    pub enum Update {
+        /// Inertial proximal gradient steps
+        Ipalm = "ipalm",
+        /// Sweeps, component by component
+        Hals = "hals",
+    }
 }
 
-/// The scale of the components that parties release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normalize {
-    /// Norm 1; U takes up the factor
-    Unit,
-    /// As they are
-    None,
+fednmf_base::words! {
+    /// The scale of the components that parties release.
+    pub enum Normalize {
+        /// Norm 1; U takes up the factor
+        Unit = "unit",
+        /// As they are
+        None = "none",
+    }
 }
 
-/// Options of the methods that exchange in every round.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct RoundArgs {
-    /// Steps of a party between two exchanges
-    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// A party ends its local steps early when both factors change less than this, relatively
-    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub local_tol: f64,
-    /// How a party updates a factor
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Ipalm)]
-    pub update: Update,
-    /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    /// Share of the parties that take part in a round, drawn by --seed
-    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
-    pub participation: f64,
-    /// Scale of the components that parties release. auto: unit for fnmf and with --update hals, else none
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Normalize>()))]
-    pub normalize: Auto<Normalize>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: PartyMissingArgs,
+fednmf_base::parameters! {
+    /// Options of the methods that exchange in every round.
+    pub struct RoundParams {
+        /// Steps of a party between two exchanges
+        pub local_iters: usize = 10, "N", count(1);
+        /// A party ends its local steps early when both factors change less than this, relatively
+        pub local_tol: f64 = 0.0, "X", number(0.0, f64::INFINITY);
+        /// How a party updates a factor
+        pub update: Update = Update::Ipalm, "NAME";
+        /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
+        #[unless(|p| p.update == Update::Hals, "carries on proximal steps; --update hals has none")]
+        pub inertia: f64 = 1.0, "X", number(0.0, 1.0);
+        /// Share of the parties that take part in a round, drawn by --seed
+        pub participation: f64 = 1.0, "SHARE", number(1e-9, 1.0);
+        /// Scale of the components that parties release. auto: unit for fnmf and with --update hals, else none
+        pub normalize: Auto<Normalize> = Auto::Auto, "HOW";
+        group missing: PartyMissingParams;
+    }
 }
 
-impl RoundArgs {
+impl RoundParams {
     /// Refuses penalties where components are rescaled; `auto` is the scale with `--normalize auto` and proximal steps.
     ///
     /// # Errors
     /// Naming the options.
-    pub fn check_scale(&self, federated: &FederatedArgs, auto: Normalize) -> Result<()> {
+    pub fn check_scale(&self, federated: &FederatedParams, auto: Normalize) -> Result<()> {
         if self.normalizes(auto) && federated.regularization.is_on() {
             return Err(Error::input(
                 "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \
@@ -199,8 +184,8 @@ pub struct FederatedSettings {
 }
 
 impl FederatedSettings {
-    /// A method of rounds in which nothing pulls and V̄ is the plain mean; `normalize` as in [`RoundArgs::check_scale`].
-    pub fn rounds(rounds: &RoundArgs, federated: &FederatedArgs, normalize: Normalize) -> FederatedSettings {
+    /// A method of rounds in which nothing pulls and V̄ is the plain mean; `normalize` as in [`RoundParams::check_scale`].
+    pub fn rounds(rounds: &RoundParams, federated: &FederatedParams, normalize: Normalize) -> FederatedSettings {
         FederatedSettings {
             schedule: Schedule::Rounds,
             local: Local {
@@ -224,7 +209,7 @@ impl FederatedSettings {
     }
 
     /// A method in which every party works by itself; V̄ is the plain mean of their final V_j.
-    pub fn once(federated: &FederatedArgs, rule: LocalRule) -> FederatedSettings {
+    pub fn once(federated: &FederatedParams, rule: LocalRule) -> FederatedSettings {
         FederatedSettings {
             schedule: Schedule::Once,
             local: Local { steps: 1, tolerance: 0.0, rule },
@@ -307,7 +292,7 @@ impl<T: Real> Refit<T> {
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     method: FederatedSettings,
-    args: &FederatedArgs,
+    args: &FederatedParams,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);

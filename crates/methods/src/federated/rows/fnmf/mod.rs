@@ -29,13 +29,12 @@ use fednmf_linalg::Real;
 
 use self::align::How;
 use self::barycenter::Barycenter;
-use self::federated::{FederatedArgs, FederatedSettings, MESSAGES, Normalize, RoundArgs};
+use self::federated::{FederatedParams, FederatedSettings, MESSAGES, Normalize, RoundParams};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, Form, Partition, ProtectedUnit, Unit};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, number};
 use crate::{Algorithm, Problem};
 
 /// Guarantees that FNMF and its baselines do not give.
@@ -47,32 +46,25 @@ pub const LIMITS: [&str; 2] = [
 /// What `--normalize auto` is for FNMF.
 const NORMALIZE: Normalize = Normalize::Unit;
 
-/// Parameters of FNMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FnmfArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    /// Weight of the pull of a party's V to the shared one, in every local step
-    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub gamma: f64,
-    /// Which components correspond to each other
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = How::Lap)]
-    pub align: How,
-    /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
-    /// fuzzy-cmeans. auto: fixed-point, or with
-    /// --secure-sum the mean, the only one that a sum shows
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Barycenter>()))]
-    pub barycenter: Auto<Barycenter>,
-    /// Components that only one party has stay with it, in the place of shared ones that it does not have
-    #[arg(long)]
-    pub personalize: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of FNMF.
+    pub struct Fnmf {
+        group rounds: RoundParams;
+        /// Weight of the pull of a party's V to the shared one, in every local step
+        pub gamma: f64 = 0.1, "X", number(0.0, f64::INFINITY);
+        /// Which components correspond to each other
+        pub align: How = How::Lap, "HOW";
+        /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
+        /// fuzzy-cmeans. auto: fixed-point, or with
+        /// --secure-sum the mean, the only one that a sum shows
+        pub barycenter: Auto<Barycenter> = Auto::Auto, "HOW";
+        /// Components that only one party has stay with it, in the place of shared ones that it does not have
+        pub personalize: bool;
+        group federated: FederatedParams;
+    }
 }
 
-impl Method for FnmfArgs {
+impl Method for Fnmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "fnmf",
         aliases: &[],
@@ -121,7 +113,7 @@ impl Method for FnmfArgs {
         // The distances for a one-to-one assignment are products of factors; those of the other ways are loops.
         let kernel = if self.align == How::Lap { Kernel::Gram } else { Kernel::Other };
         cost.add(kernel, aligning * hosted as f64, aligning * parties as f64);
-        let FederatedArgs { sum, threshold, .. } = &self.federated;
+        let FederatedParams { sum, threshold, .. } = &self.federated;
         if sum.secure_sum {
             sum.add_cost(Some(threshold), &mut cost, (ranks, parties), &[(barycenter::SUM_V, n * k)], (word, 1));
             cost.caveat("the flops of aligning are about right");
