@@ -12,19 +12,20 @@ use fednmf_data::{Loaded, Matrix, PartySplit, parties_in_memory};
 use fednmf_driver::model_selection;
 pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities, Stability, SweepMethod};
 use fednmf_driver::model_selection::{Matched, SweepMissing, Trial, check_sizes, choose, point};
+use fednmf_driver::plan;
 use fednmf_driver::progress::Progress;
+use fednmf_driver::spec::Requested;
 use fednmf_driver::trace::Trace;
 use fednmf_driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
 pub use fednmf_driver::{FactorScale, Limits, Observer};
+use fednmf_linalg::Real;
 use fednmf_linalg::nls;
 pub use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::Real;
 pub use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::description::Partition;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::precision::Precision;
-use fednmf_methods::shared::grid;
 use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem, registry};
 
@@ -119,24 +120,10 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
     let parties = parties_in_memory(parts.len());
     let sparse = parts.iter().any(Matrix::is_sparse);
     let (m, n) = shape(&parts, method.description().partition);
-    let method = match method.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
-        Some(choice) => choice.method,
-        None => method,
-    };
+    let (method, _) = Requested::new(method).choose(MatrixShape { m, n, k, sparse, streamed: false });
     let description = method.description();
-    if method.groups().is_regularized() && !description.partition.is_private() && !scale.keeps() {
-        return Err(Error::input(format!(
-            "scale {}: another scale of the components changes the penalties; use sorted or as-found",
-            scale.name()
-        )));
-    }
-    if description.partition == Partition::Symmetric && matches!(scale, FactorScale::UnitU | FactorScale::UnitV) {
-        return Err(Error::input(format!(
-            "scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or \
-             as-found",
-            scale.name(),
-            description.name
-        )));
+    if !description.partition.is_private() {
+        scale.check(&*method, "scale", "")?;
     }
     if parts.len() > 1 && !description.partition.is_private() {
         return Err(Error::input(format!(
@@ -145,7 +132,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
             parts.len()
         )));
     }
-    let layout = grid::plan(description.partition, (m, n), 1, parties, PartySplit::Even, None);
+    let layout = plan::layout(&*method, (m, n), 1, parties, PartySplit::Even);
     let loaded = Loaded::in_memory(parts, &layout, description.allows_negative, &comm)?;
     let initial = initial.map(|(u, v)| Given { u, v });
     let problem = Problem {
@@ -309,7 +296,7 @@ pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'
     };
     check_sizes(&search.ks, shape)?;
     let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
-    let layout = model_selection::layout(&*methods[&first], &left_out, shape, &comm);
+    let layout = model_selection::layout(&*methods[&first], shape, comm.size());
     let loaded = Loaded::in_memory(vec![matrix], &layout, false, &comm)?;
     let (mut points, mut all_matched) = (Vec::new(), Vec::new());
     for &k in &search.ks {

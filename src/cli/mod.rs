@@ -281,8 +281,8 @@ pub fn answer(request: &Request) -> Result<Option<String>> {
 pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
     match request {
         Request::Run(args, method) => {
-            let settings = args.check(method, std::env::args().collect()).map_err(Error::on_all_ranks)?;
-            driver::run(&settings, comm)
+            let spec = args.check(method, std::env::args().collect()).map_err(Error::on_all_ranks)?;
+            driver::run(&spec, comm)
         }
         Request::Estimate(args, method) => {
             let question = args.check(method).map_err(Error::on_all_ranks)?;
@@ -323,7 +323,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
 
 #[cfg(test)]
 mod tests {
-    use fednmf_driver::settings::{Every, Settings};
+    use fednmf_driver::spec::{Every, Spec};
 
     use super::*;
 
@@ -331,7 +331,7 @@ mod tests {
         line.split(' ').map(Into::into)
     }
 
-    fn check(line: &str) -> Result<Settings> {
+    fn check(line: &str) -> Result<Spec> {
         match parse(words(line))? {
             Request::Run(args, method) => args.check(method, Vec::new()),
             _ => panic!("not a run"),
@@ -374,10 +374,10 @@ mod tests {
 
     #[test]
     fn good_lines_pass() {
-        let settings =
+        let spec =
             check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
-        assert_eq!((settings.k, settings.checkpoint_every), (3, Every::Seconds(20.0)));
-        assert_eq!(settings.result_parameters()["sketch_size"], "10%,20");
+        assert_eq!((spec.k, spec.checkpoint_every), (3, Every::Seconds(20.0)));
+        assert_eq!(spec.method.assumed().parameters()["sketch_size"], "10%,20");
     }
 
     #[test]

@@ -11,9 +11,10 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::{Layout, Panels};
+use fednmf_data::{Layout, Panels, memory};
+use fednmf_driver::missing::HELD_OUT;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing, streaming};
+use fednmf_driver::{metadata, missing, plan, streaming};
 use fednmf_files as data;
 use fednmf_files::names::Names;
 use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
@@ -25,7 +26,7 @@ use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::Missing;
-use fednmf_methods::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_out_positions};
+use fednmf_methods::shared::missing::{Counted, Holdout, Observed, held_out_positions};
 use fednmf_methods::shared::regularization::Penalties;
 
 use crate::cli::parameters::Group;
@@ -107,19 +108,20 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
-    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let sparse = input.header().sparse;
     let need = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + n)) as f64;
-    let data = input.least_bytes::<f64>(&plan, comm.size());
+    let data = input.least_bytes::<f64>(&layout, comm.size());
     let streamed = match () {
         () if provenance.leaves_out() => Err("missing entries need the whole matrix in memory".to_string()),
         () if provenance.is_boolean() => Err("Boolean factors need the whole matrix in memory".to_string()),
         () => Ok(need),
     };
+    let nodes = memory::nodes(0.0, input.spec().memory, comm);
+    let storage =
+        plan::storage(&nodes, |_| need + data, streamed.and_then(|need| input.check_streaming().map(|()| need)))?;
     let (mut loaded, note) =
-        streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
-            progress.loading(part)
-        })?;
+        streaming::load::<f64>(input, (&layout, None), &storage, comm, &mut |part| progress.loading(part))?;
     note.iter().for_each(|note| progress.note(note));
     progress.finish();
     let rows = loaded.cuts.rows[comm.rank()].clone();

@@ -10,8 +10,9 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
 use fednmf_driver::FactorScale;
-use fednmf_driver::settings::{
-    Every, Kernel, OnLostParty, PrecisionChoice, SAMPLE_INPUT, Scale, Settings, apply_method_requirements,
+use fednmf_driver::spec::{
+    Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
+    apply_method_requirements,
 };
 use fednmf_files as data;
 use fednmf_files::output::matrices::Format;
@@ -204,11 +205,10 @@ impl RunArgs {
     ///
     /// # Errors
     /// Naming the option that is wrong, and what it should be.
-    pub fn check(self, asked: Arc<dyn ConfiguredMethod>, words: Vec<String>) -> Result<Settings> {
+    pub fn check(self, method: Arc<dyn ConfiguredMethod>, words: Vec<String>) -> Result<Spec> {
         let args = self;
-        let chosen = asked.choose(None);
-        let automatic = chosen.as_ref().map(|choice| choice.why);
-        let method = chosen.map_or_else(|| asked.clone(), |choice| choice.method);
+        let requested = Requested::new(method);
+        let method = requested.assumed();
         let description = method.description();
         let parties_of_files = args.input.contains("{party}");
         if !description.partition.is_private() {
@@ -232,7 +232,7 @@ impl RunArgs {
                 )));
             }
         }
-        let factor_scale = factor_scale(args.factor_scale, &*method)?;
+        let factor_scale = factor_scale(args.factor_scale, method)?;
         if args.factor_scale.is_some() && args.output.is_none() && args.add_to.is_none() && args.report.is_none() {
             return Err(Error::input("--factor-scale: is about the written factors; add --output, or leave it out"));
         }
@@ -303,17 +303,16 @@ impl RunArgs {
         input.table = args.table.0;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
-        apply_method_requirements(&mut input, &*method);
+        apply_method_requirements(&mut input, method);
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
         input.parties = args.parties;
         input.memory = args.memory;
         input.ask_values = args.precision.given().is_none() && !input.private;
-        Ok(Settings {
-            method,
-            automatic,
-            chooser: asked,
+        let report = args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?;
+        Ok(Spec {
+            method: requested,
             input,
             input_text: args.input,
             k: args.components,
@@ -328,7 +327,6 @@ impl RunArgs {
             eval_every: args.eval_every,
             seed: args.seed,
             precision: args.precision.given(),
-            precision_why: None,
             kernel: match args.kernel {
                 Kernel::Mkl => Some(ProductKernel::Mkl),
                 Kernel::Native => Some(ProductKernel::Native),
@@ -336,13 +334,11 @@ impl RunArgs {
             },
             threads: args.threads,
             factor_scale,
-            output,
-            add: args.add_to.is_some(),
+            outputs: Outputs { factors: output, add: args.add_to.is_some(), report },
             trace: args.trace,
             transcript: args.transcript,
             transcript_key: args.transcript_key,
             record_view: args.record_view,
-            report: args.report.map(|path| args.display.check().map(|display| (path, display))).transpose()?,
             checkpoint: args.checkpoint,
             checkpoint_every: args.checkpoint_every.as_deref().map_or(Ok(Every::Auto), every)?,
             stall_timeout: (args.stall_timeout > 0.0).then(|| Duration::from_secs_f64(args.stall_timeout)),
@@ -362,30 +358,23 @@ fn positive(name: &str, value: usize) -> Result<()> {
 /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
 /// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
 /// has another objective. The factors of a symmetric factorisation stay equal.
-fn factor_scale(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
+fn factor_scale(requested: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
     let description = method.description();
     let regularized = method.groups().is_regularized();
     let symmetric = description.partition == Partition::Symmetric;
-    match (asked, description.partition.is_private()) {
+    match (requested, description.partition.is_private()) {
         (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
             "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
             scale.name(),
             description.name
         ))),
         (_, true) => Ok(FactorScale::AsFound),
-        (Some(scale), false) if regularized && !scale.keeps() => Err(Error::input(format!(
-            "--factor-scale {}: another scale of the components changes the penalties of --alpha-u and --alpha-v; use sorted or \
-             as-found",
-            scale.name()
-        ))),
-        (Some(scale @ (FactorScale::UnitU | FactorScale::UnitV)), false) if symmetric => Err(Error::input(format!(
-            "--factor-scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, \
-             sorted or as-found",
-            scale.name(),
-            description.name
-        ))),
+        (Some(scale), false) => {
+            scale.check(method, "--factor-scale", " of --alpha-u and --alpha-v")?;
+            Ok(scale)
+        }
         (None, false) if regularized || symmetric => Ok(FactorScale::Sorted),
-        (asked, false) => Ok(asked.unwrap_or(FactorScale::UnitV)),
+        (None, false) => Ok(FactorScale::UnitV),
     }
 }
 

@@ -12,10 +12,10 @@ use fednmf_base::stdout::print_line;
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::state::Piece;
-use fednmf_data::{Layout, Panels};
+use fednmf_data::{Layout, Panels, memory};
 use fednmf_driver::metadata::Destination;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing, streaming};
+use fednmf_driver::{metadata, missing, plan, streaming};
 use fednmf_files as data;
 use fednmf_files::formats::options::TableFormat;
 use fednmf_files::names;
@@ -150,18 +150,19 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     if comm.is_root() && (annotations.columns.is_none() || matches!(matched, Columns::Among(_))) {
         annotations.columns = stored.names().columns;
     }
-    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let need = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + columns)) as f64;
-    let data = input.least_bytes::<f64>(&plan, comm.size());
+    let data = input.least_bytes::<f64>(&layout, comm.size());
     let streamed = match (&provenance.missing, &matched) {
         (Missing::None, Columns::Same | Columns::Reordered(_)) => Ok(need),
         (Missing::None, _) => Err("the new matrix lacks items of the factors".to_string()),
         _ => Err("--missing needs the whole matrix in memory".to_string()),
     };
+    let nodes = memory::nodes(0.0, input.spec().memory, comm);
+    let storage =
+        plan::storage(&nodes, |_| need + data, streamed.and_then(|need| input.check_streaming().map(|()| need)))?;
     let (mut loaded, note) =
-        streaming::load::<f64>(input, (&plan, None), (need + data, streamed), comm, &mut |part| {
-            progress.loading(part)
-        })?;
+        streaming::load::<f64>(input, (&layout, None), &storage, comm, &mut |part| progress.loading(part))?;
     note.iter().for_each(|note| progress.note(note));
     progress.finish();
     let own = loaded.cuts.rows[comm.rank()].clone();

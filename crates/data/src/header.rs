@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use fednmf_base::error::{Error, Result};
 
+use crate::layout::Layout;
 use crate::values::Values;
 
 /// Largest number of rows and of columns, since BLAS and the column indices of sparse matrices have 32 bits.
@@ -46,6 +47,17 @@ pub struct Header {
     pub items: Option<Range<u64>>,
     /// Height and width, if each row (column, where transposed) is an image in the file.
     pub image: Option<(usize, usize)>,
+}
+
+impl Header {
+    /// Bytes that the blocks of a rank take at least, if they are alike; `word` is the size of an entry.
+    pub fn least_bytes(&self, layout: &Layout, ranks: usize, word: usize) -> f64 {
+        let Header { rows, cols, sparse, stored, .. } = *self;
+        let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };
+        let entry = if sparse { word + size_of::<i32>() } else { word };
+        let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
+        copies * entries * entry as f64 / ranks as f64
+    }
 }
 
 /// The labels found in a text table.

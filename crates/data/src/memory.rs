@@ -2,6 +2,7 @@
 //! would kill the process long after its start, without a message.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fednmf_base::error::{Error, SharedError, SharedResult};
@@ -18,7 +19,7 @@ const UNLIMITED: f64 = 1e15;
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Node {
     name: String,
-    pub ranks: usize,
+    ranks: Vec<Range<usize>>,
     /// Bytes that its ranks need together.
     pub need: f64,
     /// Bytes that they may use.
@@ -28,6 +29,23 @@ pub struct Node {
 }
 
 impl Node {
+    /// A node with these ranks and so much free memory, in bytes.
+    pub fn new(name: &str, ranks: Range<usize>, free: f64) -> Self {
+        Node { name: name.to_string(), ranks: vec![ranks], need: 0.0, free, limited: false }
+    }
+
+    /// Number of its ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks.iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// The same node, if each rank needs so many bytes.
+    #[must_use]
+    pub fn needing(&self, of_rank: impl Fn(usize) -> f64) -> Self {
+        let need = self.ranks.iter().cloned().flatten().map(of_rank).sum();
+        Node { need, ..self.clone() }
+    }
+
     /// Whether it lacks memory.
     pub fn lacks(&self) -> bool {
         self.need > self.free
@@ -35,13 +53,14 @@ impl Node {
 
     /// What its ranks need and what they may use, as a clause.
     pub fn lack(&self) -> String {
-        let Node { name, ranks, need, free, limited } = self;
+        let Node { name, need, free, limited, .. } = self;
+        let ranks = self.ranks();
         let size = |x: f64| bytes(x as u64);
         let free = match limited {
             true => format!("--memory allows {}", size(*free)),
             false => format!("{} are free", size(*free)),
         };
-        let s = if *ranks == 1 { "" } else { "s" };
+        let s = if ranks == 1 { "" } else { "s" };
         format!("at least {} of memory are needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
     }
 
@@ -67,10 +86,9 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedResult
     }
 }
 
-/// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much. The same on all ranks. Collective.
-pub fn room(limit: Option<u64>, comm: &Communicator) -> f64 {
-    let rooms = nodes(0.0, limit, comm).into_iter().map(|node| node.free / node.ranks as f64);
-    rooms.fold(f64::INFINITY, f64::min)
+/// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much.
+pub fn room(nodes: &[Node]) -> f64 {
+    nodes.iter().map(|node| node.free / node.ranks() as f64).fold(f64::INFINITY, f64::min)
 }
 
 /// The nodes of all ranks, the same on each of them. `need` is a lower bound of what this rank will hold, in bytes;
@@ -86,14 +104,18 @@ pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
     let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
     // Nodes may have equal names, but not equal boot ids.
-    let mut nodes = BTreeMap::<(String, String), (f64, f64, usize)>::new();
-    for (name, need, free) in all {
-        let node = nodes.entry(name).or_insert((0.0, UNLIMITED, 0));
-        *node = (node.0 + need, node.1.min(free), node.2 + 1);
-    }
+    let mut nodes = BTreeMap::<(String, String), Node>::new();
     let limited = limit.is_some();
-    let node = |((_, name), (need, free, ranks))| Node { name, ranks, need, free, limited };
-    let nodes: Vec<Node> = nodes.into_iter().map(node).collect();
+    for (rank, (key, need, free)) in all.into_iter().enumerate() {
+        let name = key.1.clone();
+        let node = nodes.entry(key).or_insert(Node { name, ranks: Vec::new(), need: 0.0, free: UNLIMITED, limited });
+        (node.need, node.free) = (node.need + need, node.free.min(free));
+        match node.ranks.last_mut() {
+            Some(last) if last.end == rank => last.end += 1,
+            _ => node.ranks.push(rank..rank + 1),
+        }
+    }
+    let nodes: Vec<Node> = nodes.into_values().collect();
     if comm.has_owners() { nodes } else { comm.broadcast_value(MEMORY, nodes) }
 }
 

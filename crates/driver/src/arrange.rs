@@ -6,10 +6,13 @@
 
 use std::cmp::Reverse;
 
+use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_data::messages::NORMS;
 use fednmf_data::state::{OwnedPiece, Owner, Piece};
 use fednmf_linalg::Real;
+use fednmf_methods::description::Partition;
+use fednmf_methods::method::ConfiguredMethod;
 
 fednmf_base::words! {
     /// `--factor-scale`.
@@ -34,6 +37,31 @@ impl FactorScale {
             FactorScale::Balanced => [v.sqrt() / u.sqrt(), u.sqrt() / v.sqrt()],
             FactorScale::Sorted | FactorScale::AsFound => [1.0, 1.0],
         }
+    }
+
+    /// Checks that the factors of a method without parties may be scaled so: where factors have penalties, another scale has
+    /// another objective, and the factors of a symmetric factorisation stay equal. `option` and `penalties` name them in
+    /// messages.
+    ///
+    /// # Errors
+    /// If they may not.
+    pub fn check(self, method: &dyn ConfiguredMethod, option: &str, penalties: &str) -> Result<()> {
+        if method.groups().is_regularized() && !self.keeps() {
+            return Err(Error::input(format!(
+                "{option} {}: another scale of the components changes the penalties{penalties}; use sorted or as-found",
+                self.name()
+            )));
+        }
+        let changes_one = matches!(self, FactorScale::UnitU | FactorScale::UnitV);
+        if method.description().partition == Partition::Symmetric && changes_one {
+            return Err(Error::input(format!(
+                "{option} {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, sorted or \
+                 as-found",
+                self.name(),
+                method.description().name
+            )));
+        }
+        Ok(())
     }
 
     /// Whether components keep the scale that the iterations left them at.

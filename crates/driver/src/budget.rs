@@ -14,20 +14,20 @@ use fednmf_methods::description::{Partition, ProtectedUnit};
 use fednmf_methods::shared::dp::BudgetPath;
 use fednmf_privacy::{BudgetFile, BudgetScope, BudgetUnit, Charge, Covers, Division, Lines, Releases};
 
-use super::settings::Settings;
+use super::plan::Planned;
 
 /// What the run's epsilon protects, where it has a `--budget` file; `cuts` are those of its data.
-pub fn scope(settings: &Settings, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
-    let (budget, unit) = budget_of(settings).zip(settings.description().protects())?;
-    let transposed = settings.input.transpose;
+pub fn scope(planned: &Planned, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
+    let (budget, unit) = budget_of(planned).zip(planned.description().protects())?;
+    let transposed = planned.input.transpose;
     let unit = match (unit, transposed) {
         (ProtectedUnit::Party, _) => BudgetUnit::Party,
         (ProtectedUnit::Column, false) => BudgetUnit::Column,
         (ProtectedUnit::Column, true) => BudgetUnit::Row,
     };
     let covers = if each_has_one(budget.path, comm) { Covers::OneParty } else { Covers::AllParties };
-    let by_rows = settings.description().partition == Partition::PartyRows;
-    let division = match settings.input.by_party() {
+    let by_rows = planned.description().partition == Partition::PartyRows;
+    let division = match planned.input.by_party() {
         true => Division::OwnFiles,
         false => {
             let along = if by_rows == transposed { Lines::Columns } else { Lines::Rows };
@@ -43,19 +43,18 @@ pub fn scope(settings: &Settings, comm: &Communicator, cuts: &Cuts) -> Option<Bu
 /// On all ranks, if a budget protects other units or has too little left, or its file cannot be read or written;
 /// nothing is reserved then.
 pub fn reserve(
-    settings: &Settings,
+    planned: &Planned,
     comm: &Communicator,
-    parties: Parties,
     protects: Option<&BudgetScope>,
     releases: Option<&Releases>,
 ) -> SharedResult<()> {
-    let Some(((budget, protects), releases)) = budget_of(settings).zip(protects).zip(releases) else { return Ok(()) };
+    let Some(((budget, protects), releases)) = budget_of(planned).zip(protects).zip(releases) else { return Ok(()) };
     let mut limit = budget.limit;
     let (epsilon, delta) = releases.budget();
     let epsilon = epsilon.unwrap_or(f64::INFINITY);
-    let name = settings.description().name;
+    let name = planned.description().name;
     let mut done = Vec::new();
-    let reserved = files(budget.path, comm, parties).try_for_each(|(place, path)| {
+    let reserved = files(budget.path, comm, planned.parties).try_for_each(|(place, path)| {
         let run = releases.run(place);
         let (is_new, mut before) = (!path.exists(), None);
         change(&path, &mut limit, |file| {
@@ -94,14 +93,9 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
 ///
 /// # Errors
 /// On all ranks, if a file cannot be written.
-pub fn settle(
-    settings: &Settings,
-    comm: &Communicator,
-    parties: Parties,
-    releases: Option<&Releases>,
-) -> SharedResult<()> {
-    let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
-    let settled = files(budget.path, comm, parties).try_for_each(|(place, path)| {
+pub fn settle(planned: &Planned, comm: &Communicator, releases: Option<&Releases>) -> SharedResult<()> {
+    let Some((budget, releases)) = budget_of(planned).zip(releases) else { return Ok(()) };
+    let settled = files(budget.path, comm, planned.parties).try_for_each(|(place, path)| {
         change(&path, &mut None, |file| {
             file.settle(&releases.run(place), releases.spent(), releases.spent_loss());
             Ok(())
@@ -110,8 +104,8 @@ pub fn settle(
     comm.agree_on_error(settled)
 }
 
-fn budget_of(settings: &Settings) -> Option<BudgetPath<'_>> {
-    settings.method.groups().dp.and_then(|dp| dp.budget_path())
+fn budget_of(planned: &Planned) -> Option<BudgetPath<'_>> {
+    planned.method.groups().dp.and_then(|dp| dp.budget_path())
 }
 
 /// The budget files that this rank keeps, each with the place of a hosted party: one for each party, or one for all, which

@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::{Algorithm, Measures};
 
 use super::checks::all_finite;
-use super::settings::Every;
+use super::spec::Every;
 
 /// Least number of seconds between two checkpoints, unless `--checkpoint-every` says otherwise.
 const MIN_INTERVAL: f64 = 300.0;
@@ -146,7 +146,7 @@ impl<T: Real> Checkpointer<T> {
         Checkpointer::new(comm, None, Map::new(), Every::Auto, false)
     }
 
-    /// Whether checkpoints are asked for.
+    /// Whether checkpoints are requested.
     pub fn has_checkpoint(&self) -> bool {
         self.checkpoint.is_some()
     }
@@ -156,7 +156,7 @@ impl<T: Real> Checkpointer<T> {
         self.has_checkpoint() && self.schedule.is_due(iteration)
     }
 
-    /// Iterations between two checkpoints, if they are asked for by iterations.
+    /// Iterations between two checkpoints, if the request counts iterations.
     pub fn iterations_between(&self) -> Option<usize> {
         match self.schedule.every {
             Every::Iterations(n) if self.has_checkpoint() => Some(n),
@@ -164,7 +164,7 @@ impl<T: Real> Checkpointer<T> {
         }
     }
 
-    /// Writes a checkpoint, if checkpoints are asked for. A failure to write is reported and does not end the run: the
+    /// Writes a checkpoint if one is requested. A failure to write is reported and does not end the run: the
     /// last good checkpoint is still there, and the next attempt may succeed. Collective.
     ///
     /// # Errors
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_that_were_asked_for_are_kept() {
+    fn requested_intervals_are_kept() {
         let schedule = Schedule::new(Every::Iterations(5));
         assert!(schedule.is_due(10) && !schedule.is_due(11));
         let mut schedule = Schedule::new(Every::Seconds(1e-9));

@@ -1,33 +1,33 @@
-//! Checks of the settings by themselves and against the data.
+//! Checks of what was requested, by itself and against the data.
 
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::{Header, PartySplit, Statistics};
-use fednmf_files::Threshold;
 use fednmf_files::output::party_files;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Source, Target};
 use fednmf_files::output::view::file_of;
+use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::{Block, Real};
 use fednmf_methods::Algorithm;
-use fednmf_methods::description::Form;
+use fednmf_methods::description::{Description, Form, Partition};
 use fednmf_methods::parameters::GridShape;
 
-use super::settings::{Precision, Settings};
+use super::spec::{Precision, Spec};
 use super::transcript;
 
 /// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
 /// Rank 0 checks, or each owner of a rank, and every rank the files of its parties, which may be on another machine; errors are
 /// a rank's own.
-pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result<bool> {
+pub(super) fn before_reading(spec: &Spec, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
     let mut checked = if comm.reports() {
-        resuming = settings.resume && settings.checkpoint.as_ref().is_some_and(|p| p.exists());
-        check_files(settings, comm)
+        resuming = spec.resume && spec.checkpoint.as_ref().is_some_and(|p| p.exists());
+        check_files(spec, comm)
     } else {
-        files_with_parties(settings).into_iter().flatten().try_for_each(|target| target.check_party_files())
+        files_with_parties(spec).into_iter().flatten().try_for_each(|target| target.check_party_files())
     };
-    checked = checked.and_then(|()| check_moved(settings));
+    checked = checked.and_then(|()| check_moved(spec));
     let mine = resuming;
     let resuming = comm.broadcast_value(CONTROL, resuming);
     if comm.has_owners() && mine != resuming && checked.is_ok() {
@@ -41,29 +41,25 @@ pub(super) fn before_reading(settings: &Settings, comm: &Communicator) -> Result
     checked.map(|()| resuming)
 }
 
-/// The outputs beside which parties have files of their own.
-fn files_with_parties(settings: &Settings) -> [Option<Target<'_>>; 2] {
-    let (option, content) = match settings.add {
+/// The outputs that parties complement with files of their own.
+fn files_with_parties(spec: &Spec) -> [Option<Target<'_>>; 2] {
+    let (option, content) = match spec.outputs.add {
         true => ("--add-to", Content::AddedFactors),
         false => ("--output", Content::Factors),
     };
     [
-        settings.output.as_deref().map(|path| Target { option, path, content }),
-        settings.checkpoint.as_deref().map(|path| Target {
-            option: "--checkpoint",
-            path,
-            content: Content::Checkpoint,
-        }),
+        spec.outputs.factors.as_deref().map(|path| Target { option, path, content }),
+        spec.checkpoint.as_deref().map(|path| Target { option: "--checkpoint", path, content: Content::Checkpoint }),
     ]
 }
 
 /// Refuses the name of an output of parties that was moved: it still refers to the parties' files. One that a killed
 /// run left looks the same, and `--resume` completes it.
-fn check_moved(settings: &Settings) -> Result<()> {
-    let Some(path) = settings.output.as_deref().filter(|path| !path.exists() && !settings.resume) else {
+fn check_moved(spec: &Spec) -> Result<()> {
+    let Some(path) = spec.outputs.factors.as_deref().filter(|path| !path.exists() && !spec.resume) else {
         return Ok(());
     };
-    if !settings.description().partition.is_private() {
+    if !spec.description().partition.is_private() {
         return Ok(());
     }
     let own = party_files::beside(path).into_iter().find(|(file, name)| name.generation.is_none() && name.is_own(file));
@@ -77,23 +73,22 @@ fn check_moved(settings: &Settings) -> Result<()> {
 }
 
 /// Checks the files that the run writes against each other and against those that it reads.
-fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
+fn check_files(spec: &Spec, comm: &Communicator) -> Result<()> {
     let ranks = comm.size();
-    let groups = settings.method.groups();
+    let groups = spec.method.assumed().groups();
     let others = [
-        ("--trace", settings.trace.as_deref(), Content::Trace),
-        ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
+        ("--trace", spec.trace.as_deref(), Content::Trace),
+        ("--report", spec.outputs.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
         ("--record-order", groups.record_order, Content::Order),
     ];
-    let views: Vec<_> =
-        settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
-    let transcripts = transcript::files(settings, comm);
+    let views: Vec<_> = spec.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
+    let transcripts = transcript::files(spec, comm);
     let transcripts = transcripts.iter().map(|(option, path)| Target { option, path, content: Content::Transcript });
     let views = views.iter().map(|path| Target { option: "--record-view", path, content: Content::View });
     let others = others.into_iter().filter_map(|(option, path, content)| Some(Target { option, path: path?, content }));
-    let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);
-    let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
-    inputs.extend(settings.split.clone().map(|path| ("--split", path)));
+    let outputs = files_with_parties(spec).into_iter().flatten().chain(others).chain(views).chain(transcripts);
+    let mut inputs: Vec<Source> = spec.input.files().into_iter().map(|path| ("--input", path)).collect();
+    inputs.extend(spec.split.clone().map(|path| ("--split", path)));
     inputs.extend(groups.replay.map(|path| ("--replay", path.to_path_buf())));
     inputs.extend(groups.dp.and_then(|dp| dp.budget_path()).map(|budget| ("--budget", budget.path.to_path_buf())));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
@@ -101,27 +96,27 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
     targets::check(&outputs.collect::<Vec<_>>(), &inputs)
 }
 
-/// How the data is divided among the parties. Rank 0 alone reads the file of `--split`. Collective.
-pub(super) fn share(settings: &Settings, comm: &Communicator) -> Result<PartySplit> {
-    let Some(path) = &settings.split else {
-        return Ok(settings.skew.map_or(PartySplit::Even, PartySplit::First));
+/// How the data is divided among the parties. Only rank 0 reads the file of `--split`. Collective.
+pub(super) fn share(spec: &Spec, comm: &Communicator) -> Result<PartySplit> {
+    let Some(path) = &spec.split else {
+        return Ok(spec.skew.map_or(PartySplit::Even, PartySplit::First));
     };
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_value(CONTROL, comm.is_root().then(read).unwrap_or(Ok(String::new())));
-    text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(settings)))
+    text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(spec)))
 }
 
 /// The option that divides the data, for messages.
-pub(super) fn split_name(settings: &Settings) -> String {
-    match (&settings.split, settings.skew) {
+pub(super) fn split_name(spec: &Spec) -> String {
+    match (&spec.split, spec.skew) {
         (Some(path), _) => format!("--split {}", path.display()),
         (None, Some(skew)) => format!("--skew {skew}"),
         (None, None) => String::new(),
     }
 }
 
-pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
-    match settings.method.groups().grid.and_then(|group| group.grid.given()) {
+pub(super) fn check_grid(spec: &Spec, ranks: usize) -> Result<()> {
+    match spec.method.assumed().groups().grid.and_then(|group| group.grid.given()) {
         Some(GridShape { rows: pr, cols: pc }) if pr.checked_mul(pc) != Some(ranks) => {
             let product = pr.checked_mul(pc).map_or_else(|| "far too many".into(), |p| p.to_string());
             Err(Error::input(format!(
@@ -134,9 +129,9 @@ pub(super) fn check_grid(settings: &Settings, ranks: usize) -> Result<()> {
 }
 
 /// Refuses a quantile of private data: it would be found from counts of the parties' values in the clear.
-pub(super) fn check_quantile(settings: &Settings, parties: usize) -> Result<()> {
-    let quantile = matches!(settings.input.binarize, Some(Threshold::Quantile(_)));
-    if quantile && parties > 1 && settings.description().partition.is_private() {
+pub(super) fn check_quantile(input: &InputSpec, partition: Partition, parties: usize) -> Result<()> {
+    let quantile = matches!(input.binarize, Some(Threshold::Quantile(_)));
+    if quantile && parties > 1 && partition.is_private() {
         return Err(Error::input(
             "--binarize: a quantile over the data of several parties would reveal how many entries of each have which value; \
              agree on a threshold, and give that number",
@@ -145,45 +140,45 @@ pub(super) fn check_quantile(settings: &Settings, parties: usize) -> Result<()> 
     Ok(())
 }
 
-pub(super) fn check_shape(settings: &Settings, header: &Header) -> Result<()> {
+pub(super) fn check_shape(spec: &Spec, header: &Header) -> Result<()> {
     let smaller = header.rows.min(header.cols);
     if smaller == 0 {
         return Err(Error::input(format!("the matrix is empty ({} x {})", header.rows, header.cols)));
     }
-    settings.description().partition.check_shape(header.rows, header.cols)?;
-    if settings.k > smaller {
+    spec.description().partition.check_shape(header.rows, header.cols)?;
+    if spec.k > smaller {
         return Err(Error::input(format!(
             "--components {}: the matrix is {} x {}, so at most {smaller} components make sense",
-            settings.k, header.rows, header.cols
+            spec.k, header.rows, header.cols
         )));
     }
     Ok(())
 }
 
-pub(super) fn check_form<T: Real>(settings: &Settings, block: &Block<T>) -> Result<()> {
+pub(super) fn check_form<T: Real>(method: &Description, block: &Block<T>) -> Result<()> {
     let form = match block {
         Block::Dense(_) => Form::Dense,
         Block::Sparse(_) => Form::Sparse,
         Block::Bits(_) => Form::Bits,
     };
-    if settings.description().forms.contains(&form) {
+    if method.forms.contains(&form) {
         return Ok(());
     }
-    Err(Error::input(format!("{} does not work on {form:?} data", settings.description().name)))
+    Err(Error::input(format!("{} does not work on {form:?} data", method.name)))
 }
 
 /// Refuses entries so small that their squares underflow: every relative error would be undefined.
-pub(super) fn check_size(settings: &Settings, statistics: &Statistics) -> Result<()> {
+pub(super) fn check_size(precision: Precision, statistics: &Statistics) -> Result<()> {
     if !statistics.norm2.is_normal() {
         return Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"));
     }
     let square = statistics.norm2 / statistics.nonzeros.max(1) as f64;
-    let single = matches!(settings.precision, Some(Precision::F32 | Precision::Mixed));
+    let single = matches!(precision, Precision::F32 | Precision::Mixed);
     if single && !(SQUARES_IN_F32.contains(&square)) {
         return Err(Error::input(format!(
             "--precision {}: the entries are of the order of {:.0e}, and f32 cannot multiply such numbers; scale the data \
              (--scale max), or use --precision f64",
-            settings.precision_name(),
+            precision.name(),
             square.sqrt()
         )));
     }

@@ -9,33 +9,33 @@ use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 
 use super::metadata;
-use super::prepare::Run;
+use super::run::RunRecord;
+use super::spec::Outputs;
 
-/// Gives the factors and the report other names if theirs are taken; returns what the user must know. Collective.
-pub(super) fn recheck(run: &mut Run, comm: &Communicator) -> Option<SharedError> {
+/// The outputs with other names for those that are taken, and what the user must know of it. Collective.
+pub(super) fn recheck(run: &RunRecord, comm: &Communicator) -> (Outputs, Option<SharedError>) {
+    let mut outputs = run.planned.outputs.clone();
     let mut messages = Vec::new();
-    if let Some(path) = run.settings.output.clone() {
-        let taken = if run.settings.add {
+    if let Some(path) = &run.planned.outputs.factors {
+        let taken = if outputs.add {
             let shape = ["m", "n"].map(|name| run.start[name].as_u64().unwrap_or(0) as usize);
-            comm.reports().then(|| no_longer_fits(&path, shape.into(), run)).flatten()
+            comm.reports().then(|| no_longer_fits(path, shape.into(), run)).flatten()
         } else {
-            taken(comm, Target { option: "--output", path: &path, content: Content::Factors })
+            taken(comm, Target { option: "--output", path, content: Content::Factors })
         };
         if let Some((free, message)) = agree(comm, taken) {
-            run.settings.output = Some(free);
-            run.settings.add = false;
-            run.annotations.add = false;
+            (outputs.factors, outputs.add) = (Some(free), false);
             messages.push(message);
         }
     }
-    if let Some((path, display)) = run.settings.report.clone() {
-        let taken = taken(comm, Target { option: "--report", path: &path, content: Content::Report });
+    if let Some((path, _)) = &mut outputs.report {
+        let taken = taken(comm, Target { option: "--report", path, content: Content::Report });
         if let Some((free, message)) = agree(comm, taken) {
-            run.settings.report = Some((free, display));
+            *path = free;
             messages.push(message);
         }
     }
-    (!messages.is_empty()).then(|| Error::failed(messages.join("; ")).on_all_ranks())
+    (outputs, (!messages.is_empty()).then(|| Error::failed(messages.join("; ")).on_all_ranks()))
 }
 
 /// A free name and a message, if something that fednmf did not write has that of the target.
@@ -48,7 +48,7 @@ fn taken(comm: &Communicator, target: Target<'_>) -> Option<(PathBuf, String)> {
 }
 
 /// As [`taken`], for a file that factors are added to and that has changed so that they no longer fit.
-fn no_longer_fits(path: &Path, shape: (usize, usize), run: &Run) -> Option<(PathBuf, String)> {
+fn no_longer_fits(path: &Path, shape: (usize, usize), run: &RunRecord) -> Option<(PathBuf, String)> {
     let why = match metadata::fit(path, shape, &run.annotations) {
         Ok((turned, _)) if turned == run.annotations.transposed => return None,
         Ok(_) => Error::input(format!("--add-to {}: is transposed", path.display())),

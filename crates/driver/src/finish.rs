@@ -12,6 +12,7 @@ use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
 use fednmf_data::state::{OwnedPiece, Piece};
+use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::own_text;
 use fednmf_files::output::{attributes, matrices};
 use fednmf_linalg::Real;
@@ -23,17 +24,18 @@ use fednmf_privacy::Protection;
 use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
-use super::prepare::Run;
-use super::{budget, destinations, grid, metadata, report, transcript};
+use super::run::{Outcome, RunRecord};
+use super::spec::Outputs;
+use super::{budget, destinations, grid, metadata, record, report, transcript};
 use crate::summary;
 use crate::summary::Profile;
 
-/// Writes the results of a run that `iterated` to its end, or the last good factors of one that failed; returns the exit
-/// code. Collective.
+/// Writes the results of a run, or the last good factors if it failed; returns the exit code. Collective.
 ///
 /// # Errors
 /// If the run failed, or its results cannot be written.
-pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Stop>) -> Result<i32> {
+pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
+    let Outcome { record: run, mut driver, iterated } = outcome;
     driver.progress.finish();
     let survivors = driver.survivors().cloned();
     let comm = driver.comm().clone();
@@ -41,51 +43,52 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
         all_finite(&comm, &*driver.algorithm)?;
         Ok(stop)
     });
-    run.annotations.history = metadata::history(&run.settings, &driver.trace);
+    let history = metadata::history(&run.planned, &driver.trace);
+    let mut run = RunRecord { annotations: Annotations { history, ..run.annotations }, ..run };
     let stop = match finished {
         Ok(stop) => stop,
         Err(e) => {
-            let _ = transcript::end(&run.settings, &comm, driver.algorithm.private_releases());
+            let _ = transcript::end(&run.planned.spec, &comm, driver.algorithm.private_releases());
             return Err(write_last_good(e, &run, &driver, &comm));
         }
     };
 
     watchdog::enter("writing the output");
     let privacy = driver.algorithm.private_releases().map(|r| {
-        let description = run.settings.description();
+        let description = run.planned.description();
         r.json(&not_covered(description, &comm.ledger(), driver.trajectory.evaluations))
     });
-    budget::settle(&run.settings, &comm, run.parties, driver.algorithm.private_releases())?;
+    budget::settle(&run.planned, &comm, driver.algorithm.private_releases())?;
     driver.checkpointer.forget();
-    let moved = destinations::recheck(&mut run, &comm);
+    let (outputs, moved) = destinations::recheck(&run, &comm);
+    run.annotations.add = outputs.add;
     let found = driver.algorithm.factors();
-    let wanted = run.settings.output.is_some() || run.settings.report.is_some();
-    let arranged = wanted.then(|| arrange(&comm, run.settings.factor_scale, &found)).flatten();
+    let wanted = outputs.factors.is_some() || outputs.report.is_some();
+    let arranged = wanted.then(|| arrange(&comm, run.planned.spec.factor_scale, &found)).flatten();
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
-    write_results(&run, &driver, &comm, &factors, stop, privacy.as_ref())?;
+    write_results(&run, (&driver, stop), &outputs, &comm, &factors, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
-    for (name, value) in driver.algorithm.outcome() {
-        end[name] = value;
-    }
+    end.extend(record::of_decisions(&driver.algorithm.outcome()));
+    let end = Value::from(end);
     comm.agree_on_error(driver.trace.write(&end))?;
-    report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
+    report::of_run(&run.planned, &outputs, &comm, &driver.trace, &factors, run.sample.take())?;
     let printed = if comm.reports() {
         warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
-        print_summary(&run, &end, &profile, driver.leading)
+        print_summary(&run, &outputs, &end, &profile, driver.leading)
     } else {
         Ok(())
     };
     comm.agree_on_error(printed)?;
     if let Some(e) = driver.checkpointer.checkpoint_error {
-        let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
+        let done = if outputs.factors.is_some() { "the factors are written" } else { "the run came to its end" };
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks().into());
     }
-    comm.agree_on_error(transcript::end(&run.settings, &comm, driver.algorithm.private_releases()))?;
+    comm.agree_on_error(transcript::end(&run.planned.spec, &comm, driver.algorithm.private_releases()))?;
     if let Some(moved) = moved {
         return Err(moved.into());
     }
-    let code = exit_code(stop, run.settings.checkpoint.is_some());
+    let code = exit_code(stop, run.planned.spec.checkpoint.is_some());
     match survivors {
         Some(survivors) => end_without_lost_ranks(&survivors, code),
         None => Ok(code),
@@ -103,27 +106,27 @@ fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
 
 /// Writes the factors and what `--record-view` and `--record-order` ask for. Collective.
 fn write_results<T: Real>(
-    run: &Run,
-    driver: &Driver<T>,
+    run: &RunRecord,
+    (driver, stop): (&Driver<T>, Stop),
+    outputs: &Outputs,
     comm: &Communicator,
     factors: &[Piece<'_, T>],
-    stop: Stop,
     privacy: Option<&Value>,
 ) -> SharedResult<()> {
-    let (settings, algorithm) = (&run.settings, &driver.algorithm);
+    let algorithm = &driver.algorithm;
     let about = || {
         let mut all = provenance(run, comm, &driver.trajectory, stop.name());
-        all.extend(algorithm.outcome().into_iter().map(|(name, value)| (name.to_string(), value)));
+        all.extend(record::of_decisions(&algorithm.outcome()));
         all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
         all
     };
-    if let Some(path) = &settings.output {
+    if let Some(path) = &outputs.factors {
         matrices::write_factors(comm, path, factors, &about(), &run.annotations)?;
     }
     if let Some(view) = &driver.view {
         comm.agree_on_error(view.finish(about()))?;
     }
-    if let (Some(path), Some(method)) = (settings.method.groups().record_order, algorithm.asynchronous()) {
+    if let (Some(path), Some(method)) = (run.planned.method.groups().record_order, algorithm.asynchronous()) {
         comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
     }
     Ok(())
@@ -151,7 +154,7 @@ fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -
 }
 
 /// The trace's end event.
-fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Value {
+fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Option<Value>) -> Map<String, Value> {
     let mut all = Map::new();
     all.insert("event".into(), "end".into());
     all.insert("iter".into(), trajectory.iteration.into());
@@ -161,7 +164,7 @@ fn end_event(trajectory: &Trajectory, stop: Stop, profile: &Profile, privacy: Op
     all.extend(profile.json());
     all.extend(privacy.map(|table| ("privacy".to_string(), table)));
     all.extend(lost(trajectory));
-    all.into()
+    all
 }
 
 /// The ranks that were lost while the others continued, if any.
@@ -171,7 +174,7 @@ fn lost(trajectory: &Trajectory) -> Option<(String, Value)> {
 }
 
 /// Warnings about a result that looks normal.
-fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
+fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
     let mut all = Vec::new();
     let value = |measure: Measure| end[measure.key()].as_f64();
     if let (Measure::HeldoutRmse, Some(last), Some(best)) = (leading, value(leading), trajectory.best_loss)
@@ -180,12 +183,12 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         all.push(format!(
             "the held-out RMSE rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
              earlier (--tol 1e-3), or use fewer components than -k {}",
-            run.settings.k
+            run.planned.spec.k
         ));
     }
     // The zero product has relative error 1.
     let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
-    if run.settings.method.groups().is_regularized() && nothing_left {
+    if run.planned.method.groups().is_regularized() && nothing_left {
         all.push(
             "--alpha-u, --alpha-v: the penalties outweigh the data, so the factors are zeros or next to it; use smaller weights"
                 .into(),
@@ -196,7 +199,7 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
         _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
     };
     if nothing {
-        let columns = run.settings.description().protects() == Some(ProtectedUnit::Column);
+        let columns = run.planned.description().protects() == Some(ProtectedUnit::Column);
         let more = if columns { "columns" } else { "parties" };
         all.push(format!(
             "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a \
@@ -208,11 +211,11 @@ fn warnings(run: &Run, end: &Value, leading: Measure, trajectory: &Trajectory) -
 
 /// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. Where columns are
 /// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
-fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
-    if run.settings.description().protects() == Some(ProtectedUnit::Column) {
+fn noise_over_signal(run: &RunRecord, privacy: &Value) -> Option<f64> {
+    if run.planned.description().protects() == Some(ProtectedUnit::Column) {
         let [m, n, parties] = ["m", "n", "parties"].map(|name| run.start[name].as_f64());
         let each = if privacy["noise_on"].as_str()?.contains("sum") { 1.0 } else { parties?.sqrt() };
-        let k = run.settings.k as f64;
+        let k = run.planned.spec.k as f64;
         let noise = privacy["noise"].as_f64()? * each * (m?.sqrt() + k.sqrt());
         return Some(noise * k / (n? * privacy["sensitivity"].as_f64()?));
     }
@@ -224,32 +227,34 @@ fn noise_over_signal(run: &Run, privacy: &Value) -> Option<f64> {
 }
 
 /// Prints the summary.
-fn print_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
-    let text = if run.settings.json { json_summary(run, end) } else { text_summary(run, end, profile, leading) };
-    print(&text)
+fn print_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
+    print(&match run.planned.spec.json {
+        true => json_summary(run, outputs, end),
+        false => text_summary(run, outputs, end, profile, leading),
+    })
 }
 
-fn json_summary(run: &Run, end: &Value) -> String {
-    let Run { settings, start, .. } = run;
+fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {
+    let start = &run.start;
     let mut all = end.clone();
     for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
         all[key] = start[key].clone();
     }
-    all["output"] = json!(settings.output);
-    all["report"] = json!(settings.report.as_ref().map(|(path, _)| path));
+    all["output"] = json!(outputs.factors);
+    all["report"] = json!(outputs.report.as_ref().map(|(path, _)| path));
     format!("{all}\n")
 }
 
-fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> String {
-    let Run { settings, start, .. } = run;
+fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profile, leading: Measure) -> String {
+    let RunRecord { planned, start, .. } = run;
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
     let beside = if of_parties { " and the parties' files beside it" } else { "" };
-    let output = settings.output.as_ref().map(|p| format!("{}{beside}", p.display()));
+    let output = outputs.factors.as_ref().map(|p| format!("{}{beside}", p.display()));
     let facts = summary::SummaryInfo {
-        algo: settings.description().name,
+        algo: planned.description().name,
         shape: (count(&start["m"]), count(&start["n"])),
-        k: settings.k,
+        k: planned.spec.k,
         ranks: count(&start["ranks"]),
         parties: count(&start["parties"]),
         iterations: count(&end["iter"]),
@@ -257,9 +262,9 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
         measures: leading.leading(|key| end[key].as_f64()),
         stopped_by: end["stopped_by"].as_str().unwrap_or(""),
         output: output.as_deref(),
-        party_bytes: settings.description().partition.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
+        party_bytes: planned.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
     };
-    let report = settings.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
+    let report = outputs.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
     let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
@@ -269,7 +274,7 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
         format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
     };
     let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
-    let table = match settings.verbose {
+    let table = match planned.spec.verbose {
         true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
         false => String::new(),
     };
@@ -278,8 +283,9 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
 /// Collective if the error is known everywhere.
-fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
-    let (true, Some(path), Some(good)) = (error.is_shared(), &run.settings.output, driver.checkpointer.last_good())
+fn write_last_good<T: Real>(error: Error, run: &RunRecord, driver: &Driver<T>, comm: &Communicator) -> Error {
+    let (true, Some(path), Some(good)) =
+        (error.is_shared(), &run.planned.outputs.factors, driver.checkpointer.last_good())
     else {
         return error;
     };
@@ -287,7 +293,7 @@ fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &
     all.insert("iterations".into(), good.iteration.into());
     all.extend(good.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
     let found = good.pieces();
-    let arranged = arrange(comm, run.settings.factor_scale, &found);
+    let arranged = arrange(comm, run.planned.spec.factor_scale, &found);
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
     let message = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
@@ -298,12 +304,12 @@ fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &
 }
 
 /// The attributes of the output file.
-fn provenance(run: &Run, comm: &Communicator, trajectory: &Trajectory, stopped_by: &str) -> Map<String, Value> {
+fn provenance(run: &RunRecord, comm: &Communicator, trajectory: &Trajectory, stopped_by: &str) -> Map<String, Value> {
     let mut all = Map::new();
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), run.start[key].clone());
     }
-    all.insert("input".into(), run.settings.input_text.clone().into());
+    all.insert("input".into(), run.planned.spec.input_text.clone().into());
     all.insert("ranks".into(), comm.size().into());
     all.insert("iterations".into(), trajectory.iteration.into());
     all.insert("seconds".into(), trajectory.seconds.into());

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, Parties};
+use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, SavedState};
 use fednmf_files::names;
@@ -19,44 +19,40 @@ use fednmf_methods::shared::missing::MissingParams;
 use super::checkpoint::{FINGERPRINT, replaced};
 use super::iterate::Trajectory;
 use super::missing;
-use super::settings::{DP_RELEASES, Settings};
+use super::plan::Planned;
+use super::spec::DP_RELEASES;
 use crate::progress::Progress;
 
-/// What a resumed run must have in common with the run that wrote the checkpoint.
-pub fn of<T: Real>(
-    settings: &Settings,
-    loaded: &Loaded<T>,
-    parties: Parties,
-    split: Option<&str>,
-) -> Map<String, Value> {
-    let mut identity = settings.result_parameters();
+/// The parameters that a resumed run must have in common with the run that wrote the checkpoint.
+pub fn of<T: Real>(planned: &Planned, loaded: &Loaded<T>) -> Map<String, Value> {
+    let mut identity = planned.result_parameters();
     identity.insert("m".into(), loaded.header.rows.into());
     identity.insert("n".into(), loaded.header.cols.into());
-    identity.insert("split".into(), split.into());
-    if settings.description().partition.is_private() {
+    identity.insert("split".into(), planned.split.counts().into());
+    if planned.is_private() {
         // Without --parties or files of parties there is one for each rank.
-        identity.insert("parties".into(), parties.count.into());
+        identity.insert("parties".into(), planned.parties.count.into());
     }
-    identity.insert("checksum".into(), checksum(settings, loaded));
+    identity.insert("checksum".into(), checksum(planned, loaded));
     identity
 }
 
 /// What determines, in addition to the options, which entries a run excludes.
-pub fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
+pub fn left_out(planned: &Planned, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
     let mut all = Map::new();
     all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));
-    if settings.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
+    if planned.method.groups().missing.is_some_and(|group| group.holdout > 0.0) {
         all.insert(missing::HELD_OUT_OF_SPARSE.into(), sparse.into());
     }
     all
 }
 
-/// Digests of the names of rows and columns where entries are left out by their place, for who reads the factors after
-/// the user has sorted or selected both. Names are known where the output is written, on rank 0.
-pub fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
+/// Digests of the names of rows and columns if entries are excluded by position, so that a reader of the factors notices that
+/// the matrix was reordered. Names are known where the output is written, on rank 0.
+pub fn order_of_names(planned: &Planned, annotations: &Annotations) -> Map<String, Value> {
     // Private names could be guessed from a digest.
-    let private = settings.description().partition.is_private();
-    if private || !settings.method.groups().missing.is_some_and(MissingParams::any) {
+    let private = planned.is_private();
+    if private || !planned.method.groups().missing.is_some_and(MissingParams::any) {
         return Map::new();
     }
     let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];
@@ -65,24 +61,19 @@ pub fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<Str
 }
 
 /// A hash of the data; null for private data, about which even a hash reveals something.
-pub fn checksum<T: Real>(settings: &Settings, loaded: &Loaded<T>) -> Value {
-    if settings.description().partition.is_private() {
+pub fn checksum<T: Real>(planned: &Planned, loaded: &Loaded<T>) -> Value {
+    if planned.is_private() {
         return Value::Null;
     }
     format!("{:016x}", loaded.statistics.checksum).into()
 }
 
 /// The fingerprints of the hosted parties' data, which each party compares with its own checkpoint.
-pub fn fingerprints<T: Real>(
-    settings: &Settings,
-    loaded: &Loaded<T>,
-    parties: Parties,
-    rank: usize,
-) -> Vec<(usize, u64)> {
-    if !settings.description().partition.is_private() {
+pub fn fingerprints<T: Real>(planned: &Planned, loaded: &Loaded<T>, rank: usize) -> Vec<(usize, u64)> {
+    if !planned.is_private() {
         return Vec::new();
     }
-    parties.hosted(rank).zip(loaded.fingerprints.iter().copied()).collect()
+    planned.parties.hosted(rank).zip(loaded.fingerprints.iter().copied()).collect()
 }
 
 /// Restores the method from the checkpoint at `path`.
@@ -110,8 +101,7 @@ pub fn resume<T: Real>(
     Ok(trajectory)
 }
 
-/// Refuses to go on where a budget is split over another number of releases than it was, which --max-iters alone may
-/// change.
+/// Refuses to continue if the budget would be split over another number of releases, which --max-iters may change.
 ///
 /// # Errors
 /// With the option that keeps the split.
@@ -130,12 +120,12 @@ fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> 
 /// Refuses to replace a checkpoint of another run, and prints a warning before replacing one of this run. Rank 0
 /// checks.
 pub fn check_replaced(
-    settings: &Settings,
+    planned: &Planned,
     comm: &Communicator,
     identity: &Map<String, Value>,
     progress: &mut Progress,
 ) -> Result<()> {
-    let Some(path) = settings.checkpoint.as_ref().filter(|_| comm.reports()) else { return Ok(()) };
+    let Some(path) = planned.spec.checkpoint.as_ref().filter(|_| comm.reports()) else { return Ok(()) };
     let Some(found) = replaced(path, identity)? else { return Ok(()) };
     if let Some(iteration) = found.get("iteration").and_then(Value::as_u64) {
         progress.warn(&format!(

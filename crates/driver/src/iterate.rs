@@ -375,7 +375,7 @@ impl<T: Real> Driver<T> {
         Ok(())
     }
 
-    /// Writes a checkpoint, if checkpoints are asked for and no rank was lost: without the state of the lost ranks it
+    /// Writes a checkpoint if one is requested and no rank was lost: without the state of the lost ranks it
     /// would replace a complete one.
     fn save(&mut self) -> Result<()> {
         if self.survivors().is_none() {

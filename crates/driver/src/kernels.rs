@@ -1,44 +1,27 @@
-//! The context of a run, and `--kernel auto`: the kernels for products with the data that suit the processor, the same on
-//! all ranks.
+//! `--kernel auto`: the kernels for products with the data that suit the processor, the same on all ranks.
 
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::SharedResult;
 use fednmf_base::host;
 use fednmf_comm::{CONTROL, Communicator};
-use fednmf_files::output::checkpoint::Checkpoint;
-use fednmf_linalg::{Context, ContextOptions, ProductKernel, ProductKernels};
-
-use super::settings::Settings;
+use fednmf_linalg::{ProductKernel, ProductKernels};
 
 /// The key of the chosen kernels in trace and checkpoint.
 pub const USED: &str = "kernels_used";
 
-/// The context of this run. Collective.
-///
-/// # Errors
-/// On all ranks, if the system refuses the threads on one.
-pub fn context(settings: &Settings, resuming: bool, comm: &Communicator) -> SharedResult<Context> {
-    let kernels = choose(settings, resuming, comm);
-    comm.agree_on_error(Context::new(ContextOptions { threads: settings.threads, kernels }))
+/// The kernels of a run: the requested ones; when it resumes those of its checkpoint (`saved`), because others round
+/// differently; otherwise by the vendor of the processor, never by a clock.
+pub fn choose(requested: Option<ProductKernel>, saved: Option<ProductKernels>, vendor: Option<&str>) -> ProductKernels {
+    match (requested, saved) {
+        (Some(kernel), _) => kernel.into(),
+        (None, Some(kernels)) => kernels,
+        (None, None) => suited(vendor).into(),
+    }
 }
 
-/// The kernels of this run: the requested ones; on resume those of the checkpoint, because others round differently;
-/// otherwise by the processor of rank 0, never by a clock. Collective.
-fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> ProductKernels {
-    if let Some(kernel) = settings.kernel {
-        return kernel.into();
-    }
-    if resuming {
-        let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
-        // An unreadable checkpoint is reported by the resume itself.
-        let found = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| named(&all));
-        if let Some([mul, tmul]) = comm.broadcast_value(CONTROL, found) {
-            return ProductKernels { mul: kernel(mul), tmul: kernel(tmul) };
-        }
-    }
-    let vendor = if comm.is_root() { host::processor_vendor() } else { None };
-    suited(comm.broadcast_value(CONTROL, vendor).as_deref()).into()
+/// The vendor of rank 0's processor. Collective.
+pub fn vendor(comm: &Communicator) -> Option<String> {
+    comm.broadcast_value(CONTROL, if comm.is_root() { host::processor_vendor() } else { None })
 }
 
 /// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere. On AMD, native kernels were
@@ -58,10 +41,10 @@ pub fn names(kernels: ProductKernels) -> Value {
     )
 }
 
-/// Whether each of the two is MKL's, parsed from [`names`].
-fn named(all: &Map<String, Value>) -> Option<[bool; 2]> {
-    let (mul, tmul) = all.get(USED)?.as_str()?.split_once(',')?;
-    Some([mul == "mkl", tmul == "mkl"])
+/// The kernels of the run that wrote a checkpoint with these attributes, see [`names`].
+pub fn saved(attributes: &Map<String, Value>) -> Option<ProductKernels> {
+    let (mul, tmul) = attributes.get(USED)?.as_str()?.split_once(',')?;
+    Some(ProductKernels { mul: kernel(mul == "mkl"), tmul: kernel(tmul == "mkl") })
 }
 
 #[cfg(test)]
@@ -78,9 +61,19 @@ mod tests {
     fn kernels_survive_a_checkpoint() {
         for (mul, tmul) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut all = Map::new();
-            all.insert(USED.into(), names(ProductKernels { mul: kernel(mul), tmul: kernel(tmul) }));
-            assert_eq!(named(&all), Some([mul, tmul]));
+            let kernels = ProductKernels { mul: kernel(mul), tmul: kernel(tmul) };
+            all.insert(USED.into(), names(kernels));
+            assert_eq!(saved(&all), Some(kernels));
         }
-        assert_eq!(named(&Map::new()), None);
+        assert_eq!(saved(&Map::new()), None);
+    }
+
+    #[test]
+    fn a_request_comes_before_a_checkpoint_and_that_before_the_processor() {
+        let (mkl, native) = (ProductKernel::Mkl, ProductKernel::Native);
+        let intel = Some("GenuineIntel");
+        assert_eq!(choose(Some(native), Some(mkl.into()), intel), native.into());
+        assert_eq!(choose(None, Some(native.into()), intel), native.into());
+        assert_eq!(choose(None, None, intel), mkl.into());
     }
 }

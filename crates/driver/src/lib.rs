@@ -1,11 +1,19 @@
-//! The driver: from checked settings to factors on disk.
+//! The driver: from a request to factors on disk.
 //!
-//! [`prepare`] opens the data, of which [`precision`] may follow, loads them ([`streaming`]: or has them read in passes),
-//! builds the method and resumes from a checkpoint of the same run ([`identity`]); [`notes`] has what the user is told then.
-//! [`iterate`] runs it, and between blocks of iterations evaluates ([`evaluate`]) and saves ([`checkpoint`]);
-//! [`finish`] writes the results, with the components in order ([`arrange`]). Limits, evaluation, progress, trace,
-//! checkpoints and signals are handled here and nowhere else, so every method has them. `fednmf sweep` runs the same
-//! loop.
+//! A run passes through stages, each made from the one before and consumed by it:
+//!
+//! | stage | made by | has |
+//! | --- | --- | --- |
+//! | [`spec::Spec`] | the command line | what was requested; it never changes |
+//! | [`open::Opened`] | [`open`](mod@open) | shape and format of the input |
+//! | [`plan::Planned`] | [`plan`](mod@plan) | all choices that do not need the entries; a pure function |
+//! | [`load::Loaded`] | [`load`](mod@load) | this rank's blocks |
+//! | [`run::Run`] | [`run`](mod@run) | the method, built or resumed, and the start event of the trace |
+//! | [`run::Outcome`] | [`iterate`] | the last iterate, evaluated ([`evaluate`]) and saved ([`checkpoint`]) on the way |
+//!
+//! [`finish`] writes the results, with the components in order ([`arrange`](mod@arrange)). [`notes`] has the notes and
+//! warnings of the stages, [`record`] the fields of decisions. Limits, evaluation, progress, trace, checkpoints and signals
+//! are handled here and nowhere else, so every method has them. `fednmf sweep` runs the same loop.
 
 mod arrange;
 mod budget;
@@ -19,16 +27,20 @@ mod identity;
 mod init_file;
 mod iterate;
 pub mod kernels;
+mod load;
 pub mod metadata;
 pub mod missing;
 pub mod model_selection;
 mod notes;
+mod open;
 pub mod own_files;
+pub mod plan;
 pub mod precision;
-mod prepare;
 pub mod progress;
+mod record;
 pub mod report;
-pub mod settings;
+mod run;
+pub mod spec;
 pub mod streaming;
 pub mod summary;
 pub mod trace;
@@ -39,11 +51,12 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::watchdog;
 use fednmf_comm::watchdog::Watchdog;
 use fednmf_comm::{Communicator, Signals};
-use fednmf_linalg::Context;
-use fednmf_methods::precision::Precision;
+use fednmf_linalg::{Context, ContextOptions};
+use fednmf_methods::precision::Precision as RunPrecision;
 
-use self::prepare::Opened;
-use self::settings::Settings;
+use self::open::OpenFiles;
+use self::plan::Planned;
+use self::spec::{Precision, Spec};
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
@@ -53,60 +66,45 @@ pub use iterate::{Driver, Limits, Observer, Stop, Trajectory};
 ///
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run fails.
-pub fn run(settings: &Settings, comm: &Communicator) -> Result<i32> {
-    let done = start(settings, comm);
+pub fn run(spec: &Spec, comm: &Communicator) -> Result<i32> {
+    let done = start(spec, comm);
     // A failed run has not ended its recording.
     comm.end_view();
     done
 }
 
-fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
+fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
     let signals = Signals::catch()?;
     watchdog::enter("opening the files");
-    let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
+    let _watchdog = Watchdog::start(comm.rank(), spec.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     // Before a transcript and its key are created.
-    let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
+    let resuming = comm.agree_on_error(checks::before_reading(spec, comm))?;
     // A site has locked its files before it met the others.
-    let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(settings) } else { Ok(Vec::new()) };
+    let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(spec) } else { Ok(Vec::new()) };
     let _locks = comm.agree_on_error(locks)?;
-    let transcript = transcript::begin(settings, comm)?;
-    let opened = prepare::open(settings, comm, resuming);
-    let opened = opened.and_then(|opened| Ok((opened, kernels::context(settings, resuming, comm)?)));
-    let (opened, context) = match opened {
-        Ok(opened) => opened,
-        Err(e) => {
-            transcript.discard(comm);
-            return Err(e.into());
-        }
-    };
-    context.install(|| match opened.precision() {
-        settings::Precision::F64 | settings::Precision::Mixed => {
-            run_in::<f64>(opened, &context, comm, signals, transcript)
-        }
-        settings::Precision::F32 => run_in::<f32>(opened, &context, comm, signals, transcript),
+    let transcript = transcript::begin(spec, comm)?;
+    let planned = open::open(spec, comm, resuming).and_then(|opened| opened.plan(spec, comm));
+    let ready = planned.and_then(|(planned, files)| {
+        let options = ContextOptions { threads: spec.threads, kernels: planned.kernels };
+        Ok((planned, files, comm.agree_on_error(Context::new(options))?))
+    });
+    let (planned, files, context) = ready.inspect_err(|_| transcript.discard(comm))?;
+    context.install(|| match planned.precision {
+        Precision::F64 | Precision::Mixed => run_in::<f64>(planned, files, comm, signals, &transcript),
+        Precision::F32 => run_in::<f32>(planned, files, comm, signals, &transcript),
     })
 }
 
-fn run_in<T: Precision>(
-    opened: Opened,
-    context: &Context,
+fn run_in<T: RunPrecision>(
+    planned: Planned,
+    files: OpenFiles,
     comm: &Communicator,
     signals: Signals,
-    transcript: transcript::Created,
+    transcript: &transcript::Created,
 ) -> Result<i32> {
-    let (run, mut driver) = match prepare::prepare::<T>(opened, context, comm, signals) {
-        Ok(prepared) => prepared,
-        Err(e) => {
-            transcript.discard(comm);
-            return Err(e.into());
-        }
-    };
-    let threshold = run.settings.method.groups().threshold.and_then(|group| group.secure_threshold.as_ref().copied());
-    if let Some(least) = threshold {
-        comm.continue_without_lost(least);
-    }
-    watchdog::enter("iterating");
-    let iterated = driver.iterate();
-    finish::finish(run, driver, iterated)
+    let loaded = load::load::<T>(planned, files, comm);
+    let run = loaded.and_then(|loaded| run::prepare(loaded, comm, signals));
+    let run = run.inspect_err(|_| transcript.discard(comm))?;
+    finish::finish(run.iterate())
 }

@@ -15,8 +15,9 @@ use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::{Annotations, Format, PartyNames};
 use fednmf_files::{InputSpec, Source, names};
 
+use super::plan::Planned;
 use super::report;
-use super::settings::Settings;
+use super::spec::Outputs;
 use crate::trace::Trace;
 
 /// Where factors are written, and what is known of their names.
@@ -157,14 +158,14 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
 }
 
 /// Whether an output needs the events of the trace at the end of the run.
-pub fn needs_history(settings: &Settings) -> bool {
-    let output = settings.output.as_deref();
-    settings.report.is_some() || output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData))
+pub fn needs_history(outputs: &Outputs) -> bool {
+    let output = outputs.factors.as_deref();
+    outputs.report.is_some() || output.is_some_and(|path| Format::of(path) == Ok(Format::AnnData))
 }
 
 /// The evaluations so far: one list per measure.
-pub fn history(settings: &Settings, trace: &Trace) -> Map<String, Value> {
-    let Ok(history) = report::history(settings, trace) else { return Map::new() };
+pub fn history(planned: &Planned, trace: &Trace) -> Map<String, Value> {
+    let Ok(history) = report::history(planned, trace) else { return Map::new() };
     let mut lists = Map::<String, Value>::new();
     let names = history.evaluations.iter().filter_map(Value::as_object).flat_map(Map::iter);
     for name in names.filter(|(_, x)| x.is_number()).map(|(name, _)| name) {

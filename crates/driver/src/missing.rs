@@ -24,6 +24,9 @@ pub const HELD_OUT_OF_SPARSE: &str = "holdout_of_sparse";
 pub const ROW_ORDER: &str = "row_names_digest";
 pub const COLUMN_ORDER: &str = "column_names_digest";
 
+/// The number of held-out entries in trace, output and evaluation.
+pub const HELD_OUT: &str = "heldout_entries";
+
 /// A checksum as it is stored.
 pub fn checksum_text(checksum: u64) -> String {
     format!("{checksum:016x}")

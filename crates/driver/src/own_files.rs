@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::file_lock::{FileLock, lock_of};
 
-use super::settings::Settings;
+use super::spec::Spec;
 
 /// Maximum time that a run waits for its files. A killed run holds its locks until the system has released its memory,
 /// and the job that resumes it may start at once.
@@ -17,17 +17,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If another process does not release one within five seconds, or sooner if `--stall-timeout` is short.
-pub fn lock(settings: &Settings) -> Result<Vec<FileLock>> {
-    let report = settings.report.as_ref().map(|(path, _)| path);
+pub fn lock(spec: &Spec) -> Result<Vec<FileLock>> {
+    let report = spec.outputs.report.as_ref().map(|(path, _)| path);
     let files = [
         // Adding factors to a file waits for its own lock.
-        ("--output", settings.output.as_ref().filter(|_| !settings.add)),
-        ("--checkpoint", settings.checkpoint.as_ref()),
-        ("--trace", settings.trace.as_ref()),
+        ("--output", spec.outputs.factors.as_ref().filter(|_| !spec.outputs.add)),
+        ("--checkpoint", spec.checkpoint.as_ref()),
+        ("--trace", spec.trace.as_ref()),
         ("--report", report),
     ];
     // The other ranks wait for this one, and are not to be warned of a stall.
-    let patience = settings.stall_timeout.map_or(PATIENCE, |limit| PATIENCE.min(limit / 3));
+    let patience = spec.stall_timeout.map_or(PATIENCE, |limit| PATIENCE.min(limit / 3));
     let start = Instant::now();
     let mut locks: Vec<(PathBuf, FileLock)> = Vec::new();
     for (option, path) in files.into_iter().filter_map(|(option, path)| Some((option, path?))) {

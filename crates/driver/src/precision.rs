@@ -4,14 +4,12 @@
 //! are in f64 in either, so the error of the result is the same to [`SAME_ERROR`] of it. The choice depends on the
 //! header of the data and on the settings, which are the same on all ranks.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::{Header, Values};
-use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_methods::mixed_precision::RESOLUTION;
 
-use super::settings::{Precision, Settings};
+use super::spec::{Precision, Spec};
 
 /// How far the error of a run in f32 is from that in f64, as a share of it, if both find the same factors. Tests hold
 /// runs to it.
@@ -26,20 +24,19 @@ pub struct Chosen {
     pub why: Option<String>,
 }
 
-/// The precision of this run: that asked for, on resume that of the checkpoint, else the one that suits data and
-/// tolerances. Collective.
-pub fn choose(settings: &Settings, header: &Header, resuming: bool, comm: &Communicator) -> Chosen {
-    if let Some(precision) = settings.precision {
+/// The precision of a run: the requested one, when it resumes that of its checkpoint (`saved`), otherwise the one that
+/// suits data and tolerances.
+pub fn choose(spec: &Spec, header: &Header, saved: Option<Precision>) -> Chosen {
+    if let Some(precision) = spec.precision {
         return Chosen { precision, why: None };
     }
-    let saved = if resuming { of_checkpoint(settings, comm) } else { None };
     let (precision, why) = match saved {
-        Some(single) => (if single { Precision::F32 } else { Precision::F64 }, "as in the checkpoint".to_string()),
+        Some(precision) => (precision, "as in the checkpoint".to_string()),
         // The parties' element types may differ, and are private.
-        None if settings.description().partition.is_private() || settings.input.by_party() => {
+        None if spec.description().partition.is_private() || spec.input.by_party() => {
             (Precision::F64, "the data of several parties, whatever their types".to_string())
         }
-        None => of_values(header.values, beyond_single(settings)),
+        None => of_values(header.values, beyond_single(spec)),
     };
     Chosen { precision, why: Some(why) }
 }
@@ -58,26 +55,27 @@ fn of_values(values: Values, beyond: Option<String>) -> (Precision, String) {
     }
 }
 
-/// Whether the checkpoint is of a run in f32. The resume itself reports one that cannot be read.
-fn of_checkpoint(settings: &Settings, comm: &Communicator) -> Option<bool> {
-    let path = settings.checkpoint.as_ref().filter(|_| comm.is_root());
-    let saved = path.and_then(|path| Checkpoint::open(path).ok()).and_then(|(_, all)| {
-        let name = all.get("precision").and_then(Value::as_str)?;
-        [Precision::F64, Precision::F32].into_iter().find(|precision| precision.name() == name)
-    });
-    comm.broadcast_value(CONTROL, saved.map(|precision| precision == Precision::F32))
+/// The key of the precision in a checkpoint.
+pub const SAVED: &str = "precision";
+
+/// The precision of the run that wrote a checkpoint with these attributes.
+pub fn saved(attributes: &Map<String, Value>) -> Option<Precision> {
+    let name = attributes.get(SAVED).and_then(Value::as_str)?;
+    [Precision::F64, Precision::F32].into_iter().find(|precision| precision.name() == name)
 }
 
 /// The option that requires a finer resolution than f32 has, if there is one.
-fn beyond_single(settings: &Settings) -> Option<String> {
-    let limits = [("--tol", settings.tol, RESOLUTION), ("--target-error", settings.target_error, LEAST_ERROR)];
+fn beyond_single(spec: &Spec) -> Option<String> {
+    let limits = [("--tol", spec.tol, RESOLUTION), ("--target-error", spec.target_error, LEAST_ERROR)];
     // With --tol 0 a run stops at the first rise.
-    limits.into_iter().find_map(|(name, asked, least)| asked.filter(|x| *x < least).map(|x| format!("{name} {x}")))
+    limits
+        .into_iter()
+        .find_map(|(name, requested, least)| requested.filter(|x| *x < least).map(|x| format!("{name} {x}")))
 }
 
 /// A warning if a run in f32 may stop because of rounding.
-pub fn warning(settings: &Settings, precision: Precision) -> Option<String> {
-    let option = beyond_single(settings).filter(|_| precision == Precision::F32)?;
+pub fn warning(spec: &Spec, precision: Precision) -> Option<String> {
+    let option = beyond_single(spec).filter(|_| precision == Precision::F32)?;
     Some(format!(
         "{option} is finer than f32 resolves (changes of the error of {RESOLUTION:e} of its first value, errors of \
          {LEAST_ERROR:e}): the run may stop too early or not at all; use --precision f64"

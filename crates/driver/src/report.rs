@@ -9,7 +9,7 @@ use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::messages::SAMPLE;
 use fednmf_data::state::{Owner, Piece};
-use fednmf_data::{Header, Layout, Loaded, Tile};
+use fednmf_data::{Layout, Loaded, Tile};
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
@@ -17,38 +17,23 @@ use fednmf_linalg::{Block, ContiguousMut, Real};
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample};
 
-use super::settings::Settings;
+use super::plan::Planned;
+use super::spec::Outputs;
 use crate::trace::Trace;
 
 /// The field of the start event that has the party whose part of the matrix the input is, where it is not the whole.
 pub const OWN_INPUT_OF: &str = "own_input_of";
 
-/// Whether the report of a run shows rows or columns of the matrix; `None` without a report.
-///
-/// # Errors
-/// If the image or the list of names does not fit the matrix.
-pub fn lines(settings: &Settings, header: &Header) -> Result<Option<Lines>> {
-    let Some((_, display)) = &settings.report else { return Ok(None) };
-    Ok(Some(display.lines((header.rows, header.cols))?.unwrap_or(Lines::Rows)))
-}
-
-/// Sample lines of a run's data; `None` if the data is private to parties, or no report is asked for. Collective.
+/// Sample lines of a run's data; `None` if the data is private to parties, or no report is requested. Collective.
 ///
 /// # Errors
 /// On all ranks, if data that are read in panels cannot be read.
-pub fn sample_of<T: Real>(
-    settings: &Settings,
-    lines: Lines,
-    plan: &Layout,
-    loaded: &mut Loaded<T>,
-    comm: &Communicator,
-) -> SharedResult<Option<Sample>> {
-    let Some((_, display)) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private()) else {
-        return Ok(None);
-    };
+pub fn sample_of<T: Real>(planned: &Planned, loaded: &mut Loaded<T>, comm: &Communicator) -> SharedResult<Option<Sample>> {
+    let report = planned.outputs.report.as_ref().zip(planned.lines).filter(|_| !planned.is_private());
+    let Some(((_, display), lines)) = report else { return Ok(None) };
     let shape = (loaded.header.rows, loaded.header.cols);
     let Some(panels) = &mut loaded.panels else {
-        return Ok(Some(sample(lines, display.rows, plan, loaded, comm)));
+        return Ok(Some(sample(lines, display.rows, &loaded.layout, loaded, comm)));
     };
     let mut own = OwnLines::new(lines, display.rows, shape);
     let first = loaded.cuts.rows[comm.rank()].start;
@@ -116,30 +101,31 @@ impl OwnLines {
 ///
 /// # Errors
 /// If the trace of a resumed run cannot be read.
-pub fn history(settings: &Settings, trace: &Trace) -> Result<History> {
-    match settings.trace.as_ref().filter(|p| p.is_file() && settings.resume) {
+pub fn history(planned: &Planned, trace: &Trace) -> Result<History> {
+    match planned.spec.trace.as_ref().filter(|p| p.is_file() && planned.spec.resume) {
         // The file also contains the part before the resume.
         Some(trace) => History::read(trace),
-        None => History::new(settings.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
+        None => History::new(planned.description().name.to_string(), trace.events().iter().cloned(), PathBuf::new()),
     }
 }
 
-/// Writes the report of a run, if one is asked for. Collective.
+/// Writes the report of a run if one is requested. Collective.
 ///
 /// # Errors
 /// On all ranks, if it cannot be written.
 pub fn of_run<T: Real>(
-    settings: &Settings,
+    planned: &Planned,
+    outputs: &Outputs,
     comm: &Communicator,
     trace: &Trace,
     factors: &[Piece<'_, T>],
     sample: Option<Sample>,
 ) -> SharedResult<()> {
-    let Some((path, display)) = &settings.report else { return Ok(()) };
+    let Some((path, display)) = &outputs.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
-    let mut missing = [u32::from(comm.reports() && settings.output.as_ref().is_none_or(|p| Stored::open(p).is_err()))];
+    let mut missing = [u32::from(comm.reports() && outputs.factors.as_ref().is_none_or(|p| Stored::open(p).is_err()))];
     comm.max(CONTROL, &mut missing);
-    let output = settings.output.clone().filter(|_| missing[0] == 0);
+    let output = outputs.factors.clone().filter(|_| missing[0] == 0);
     let file = output.clone().unwrap_or_else(|| temporary(path));
     if output.is_none() {
         let shared = |p: &&Piece<'_, T>| p.owner == Owner::Shared;
@@ -151,10 +137,10 @@ pub fn of_run<T: Real>(
         matrices::write(comm, &file, &shared, &Map::new())?;
     }
     let write = || {
-        let history = history(settings, trace)?;
-        let display = with_names(display, &settings.input, history.count("n"));
+        let history = history(planned, trace)?;
+        let display = with_names(display, &planned.input, history.count("n"));
         let mut notes = Vec::new();
-        if settings.description().partition.is_private() {
+        if planned.is_private() {
             notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
         }
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
@@ -168,14 +154,14 @@ pub fn of_run<T: Real>(
     comm.agree_on_error(written)
 }
 
-/// The name of a temporary file of factors beside the report.
+/// The name of a temporary file of factors in the directory of the report.
 fn temporary(report: &Path) -> PathBuf {
     let mut name = report.file_name().unwrap_or_default().to_os_string();
     name.push(".factors.h5");
     report.with_file_name(name)
 }
 
-/// The display options, completed with the input's names of its n columns if neither names nor an image was asked for.
+/// The display options, completed with the input's names of its n columns if neither names nor an image was requested.
 pub fn with_names(display: &Display, input: &InputSpec, n: usize) -> Display {
     let mut display = display.clone();
     if display.image.is_none() && display.names.is_none() {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_no_trace_and_a_wrong_path_is_told() {
+    fn no_path_no_trace_and_a_wrong_path_is_reported() {
         Trace::open(None, None).unwrap().write(&json!({})).unwrap();
         let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None).unwrap_err();
         assert_eq!(error.exit_code(), 2);

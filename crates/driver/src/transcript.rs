@@ -14,25 +14,25 @@ use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::Releases;
 use fednmf_privacy::transcript::{Heading, Spent, Transcript, VERSION, hex, unhex};
 
-use super::settings::Settings;
+use super::spec::Spec;
 
 /// The files that this rank has created for its transcript.
 #[derive(Debug, Default)]
 pub struct Created(Vec<PathBuf>);
 
-/// Begins the transcript, if one is asked for; returns what was created. Collective.
+/// Begins the transcript if one is requested; returns what was created. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
 /// then.
-pub fn begin(settings: &Settings, comm: &Communicator) -> SharedResult<Created> {
+pub fn begin(spec: &Spec, comm: &Communicator) -> SharedResult<Created> {
     let mut created = Created::default();
-    let Some(path) = &settings.transcript else {
+    let Some(path) = &spec.transcript else {
         // Each owner decides independently.
         return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
-    let begun = create(settings, comm, &path, &mut created);
+    let begun = create(spec, comm, &path, &mut created);
     match comm.agree_on_error(begun.map(|transcript| comm.keep_transcript(transcript))) {
         Ok(()) => Ok(created),
         Err(e) => {
@@ -46,8 +46,8 @@ pub fn begin(settings: &Settings, comm: &Communicator) -> SharedResult<Created> 
 ///
 /// # Errors
 /// On this rank, if it is incomplete.
-pub fn end(settings: &Settings, comm: &Communicator, releases: Option<&Releases>) -> Result<()> {
-    let Some((path, transcript)) = settings.transcript.as_ref().zip(comm.end_transcript()) else { return Ok(()) };
+pub fn end(spec: &Spec, comm: &Communicator, releases: Option<&Releases>) -> Result<()> {
+    let Some((path, transcript)) = spec.transcript.as_ref().zip(comm.end_transcript()) else { return Ok(()) };
     let spent = releases.map(|releases| Spent {
         epsilon: releases.spent(),
         runs: (0..releases.hosted()).map(|place| releases.run(place)).collect(),
@@ -58,9 +58,9 @@ pub fn end(settings: &Settings, comm: &Communicator, releases: Option<&Releases>
 
 impl Created {
     /// Removes the files of a run that was refused before its first iteration.
-    pub fn discard(self, comm: &Communicator) {
+    pub fn discard(&self, comm: &Communicator) {
         drop(comm.end_transcript());
-        for path in self.0 {
+        for path in &self.0 {
             // A file that cannot be removed does no more harm than one that is kept.
             let _ = std::fs::remove_file(path);
         }
@@ -89,12 +89,12 @@ fn file_of(path: &Path, rank: usize, ranks: usize) -> PathBuf {
 }
 
 /// The files of all ranks, transcripts and the keys that sign them, each with the option that names it.
-pub fn files(settings: &Settings, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
+pub fn files(spec: &Spec, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
     let ranks = ranks_with_files(comm);
-    let Some(path) = &settings.transcript else { return Vec::new() };
+    let Some(path) = &spec.transcript else { return Vec::new() };
     let of_rank = |rank| {
         let transcript = file_of(path, rank, ranks);
-        let key = match &settings.transcript_key {
+        let key = match &spec.transcript_key {
             Some(key) => ("--transcript-key", file_of(key, rank, ranks)),
             None => ("--transcript", transcript.with_extension("key")),
         };
@@ -104,8 +104,8 @@ pub fn files(settings: &Settings, comm: &Communicator) -> Vec<(&'static str, Pat
 }
 
 /// Opens the transcript at `path`, signed with the key that belongs to it, and notes the new ones among the two files.
-fn create(settings: &Settings, comm: &Communicator, path: &Path, created: &mut Created) -> Result<Transcript> {
-    let named = settings.transcript_key.as_ref().map(|key| own(key, comm));
+fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) -> Result<Transcript> {
+    let named = spec.transcript_key.as_ref().map(|key| own(key, comm));
     let of_key = named.clone().unwrap_or_else(|| path.with_extension("key"));
     let key = signing_key(&of_key, created, |why| {
         let (transcript, key) = (path.display(), of_key.display());
@@ -129,8 +129,8 @@ fn create(settings: &Settings, comm: &Communicator, path: &Path, created: &mut C
     created.0.push(path.to_path_buf());
     let heading = Heading {
         fednmf_transcript: VERSION,
-        method: settings.description().name.into(),
-        command: settings.words.clone(),
+        method: spec.description().name.into(),
+        command: spec.words.clone(),
         rank: comm.rank(),
         ranks: comm.size(),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
@@ -138,7 +138,7 @@ fn create(settings: &Settings, comm: &Communicator, path: &Path, created: &mut C
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }
 
-/// The key of the file, or a new one in a new file that its owner alone can read; `wrong` makes the error of what is wrong
+/// The key of the file, or a new one in a new file that only its owner can read; `wrong` makes the error of what is wrong
 /// with the file.
 fn signing_key(path: &Path, created: &mut Created, wrong: impl Fn(&str) -> Error) -> Result<SigningKey> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {

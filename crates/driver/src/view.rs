@@ -1,4 +1,4 @@
-//! `--record-view`: beside what a rank receives ([`fednmf_comm`]), its own data, the factors that it knows, and the public
+//! `--record-view`: in addition to what a rank receives ([`fednmf_comm`]), its own data, the factors that it knows, and the public
 //! parameters of the run go to the file.
 
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::Result;
-use fednmf_comm::{Communicator, Parties};
+use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::state::Owner;
 use fednmf_files::output::view::ViewFile;
@@ -17,7 +17,7 @@ use fednmf_linalg::{Contiguous, Order, Real};
 use fednmf_methods::Algorithm;
 use fednmf_methods::description::Partition;
 
-use super::settings::Settings;
+use super::plan::Planned;
 
 /// Maximum number of entries of a party's own data that are recorded.
 const MOST: usize = 1 << 27;
@@ -37,12 +37,11 @@ impl Viewing {
     pub fn new<T: Real>(
         file: Rc<RefCell<ViewFile>>,
         comm: &Communicator,
-        settings: &Settings,
-        parties: Parties,
+        planned: &Planned,
         loaded: &Loaded<T>,
     ) -> Self {
-        let partition = settings.description().partition;
-        let hosted: Vec<usize> = parties.hosted(comm.rank()).collect();
+        let partition = planned.description().partition;
+        let hosted: Vec<usize> = planned.parties.hosted(comm.rank()).collect();
         if partition.is_private() {
             for (&party, block) in hosted.iter().zip(&loaded.blocks) {
                 let (rows, cols) = block.shape();

@@ -3,7 +3,6 @@
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::LocalBlock;
-use fednmf_data::header::Header;
 use fednmf_data::layout::Layout;
 use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
@@ -121,12 +120,7 @@ impl Input {
 
     /// Bytes that the blocks of a rank take at least, if they are alike.
     pub fn least_bytes<T: Real>(&self, layout: &Layout, ranks: usize) -> f64 {
-        let word = size_of::<T>() as f64;
-        let Header { rows, cols, sparse, stored, .. } = self.header;
-        let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };
-        let entry = if sparse { word + size_of::<i32>() as f64 } else { word };
-        let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
-        copies * entries * entry / ranks as f64
+        self.header.least_bytes(layout, ranks, size_of::<T>())
     }
 
     /// The tiles behind synthetic data, transposed as the matrix is.

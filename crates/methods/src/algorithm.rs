@@ -7,6 +7,8 @@ use fednmf_data::state::{Piece, ReadRows, SavedState, State};
 use fednmf_linalg::Real;
 use fednmf_privacy::Releases;
 
+use crate::decision::Decision;
+
 /// Everything an algorithm is built from.
 pub struct Problem<'a, T: Real> {
     pub data: Loaded<T>,
@@ -117,12 +119,12 @@ pub trait Algorithm<T: Real> {
     fn refresh(&mut self) {}
 
     /// Decisions made before the first iteration that belong in trace and output, such as effective sketch sizes.
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         Vec::new()
     }
 
     /// Values that are known only at the end of the run, for the end event of the trace and for the output.
-    fn outcome(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn outcome(&self) -> Vec<Decision> {
         Vec::new()
     }
 

@@ -1,11 +1,13 @@
 //! The methods, by how the data is split, and the registry that lists them.
 //!
 //! From below: [`description`], [`parameters`] and [`cost`] are vocabulary; [`algorithm`] is a factorisation in
-//! progress; [`shared`] is what several methods use; [`method`] is the type of a method's parameters; the families implement it, and [`registry`] imports them all.
+//! progress, [`decision`] what it reports; [`shared`] is what several methods use; [`method`] is the type of a method's
+//! parameters; the families implement it, and [`registry`] imports them all.
 
 pub mod algorithm;
 pub mod boolean;
 pub mod cost;
+pub mod decision;
 pub mod description;
 pub mod distributed;
 pub mod federated;

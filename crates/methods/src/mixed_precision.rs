@@ -15,6 +15,7 @@ use fednmf_linalg::Real;
 
 use super::method::ConfiguredMethod;
 use super::{Algorithm, Forecast, Measures, Problem};
+use crate::decision::Decision;
 
 /// Changes of the error below this share of its first value may be rounding in f32.
 pub const RESOLUTION: f64 = 1e-6;
@@ -213,13 +214,13 @@ impl Algorithm<f64> for Mixed {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         self.single.as_ref().map_or_else(|| self.double.decisions(), |single| single.decisions())
     }
 
-    fn outcome(&self) -> Vec<(&'static str, Value)> {
+    fn outcome(&self) -> Vec<Decision> {
         let in_f32 = self.progress.changed_at.unwrap_or_else(|| self.iteration());
-        vec![("iterations_in_f32", in_f32.into())]
+        vec![Decision::IterationsInF32(in_f32)]
     }
 }
 

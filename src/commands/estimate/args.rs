@@ -8,7 +8,7 @@ use clap::Args;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::host;
 use fednmf_driver::kernels;
-use fednmf_driver::settings::{Kernel, PrecisionChoice, apply_method_requirements};
+use fednmf_driver::spec::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;

@@ -22,7 +22,7 @@ use fednmf_base::stdout::print;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
 use fednmf_driver::precision;
-use fednmf_driver::settings::Precision;
+use fednmf_driver::spec::{Precision, Requested};
 use fednmf_files as data;
 use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
@@ -202,10 +202,10 @@ fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, 
 /// The job, and this rank's blocks where a matrix was given.
 fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) -> Result<(Job, Vec<Block<T>>)> {
     let EstimateRequest { k, parties, .. } = request;
-    let settle = |m, n, sparse| match request.method.choose(Some(MatrixShape { m, n, k: *k, sparse, streamed: false }))
-    {
-        Some(choice) => (choice.method, true),
-        None => (request.method.clone(), false),
+    let settle = |m, n, sparse| {
+        let shape = MatrixShape { m, n, k: *k, sparse, streamed: false };
+        let (method, why) = Requested::new(request.method.clone()).choose(shape);
+        (method, why.is_some())
     };
     let (m, n, stored, (method, automatic), files, (blocks, counted)) = match matrix {
         Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),

@@ -15,9 +15,9 @@ use fednmf_base::warning::say;
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_driver as driver;
 use fednmf_driver::own_files;
-use fednmf_driver::settings::{Every, Settings};
-use fednmf_files::Source;
+use fednmf_driver::spec::{Every, Spec};
 use fednmf_files::output::attributes;
+use fednmf_files::{InputSpec, Source};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_sites::{Address, Config, Sites};
 
@@ -69,22 +69,22 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
-    let mut settings = args.run.check(method, std::env::args().collect())?;
-    let description = settings.description();
+    let spec = args.run.check(method, std::env::args().collect())?;
+    let description = spec.description();
     if !description.partition.is_private() {
         return Err(Error::input(format!(
             "--algo {}: its ranks may see each other's data; sites need a method of parties: 'fednmf list' shows which",
             description.name
         )));
     }
-    if settings.continue_on_loss {
+    if spec.continue_on_loss {
         return Err(Error::input(
             "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
         ));
     }
-    policy.check(&settings)?;
-    let _locks = own_files::lock(&settings)?;
-    if !settings.quiet {
+    policy.check(&spec)?;
+    let _locks = own_files::lock(&spec)?;
+    if !spec.quiet {
         say(&format!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description)));
     }
     let sites = Rc::new(Sites::join(Config {
@@ -96,7 +96,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         version: attributes::VERSION.into(),
         wait: Duration::from_secs(args.wait),
         reconnect_timeout: Duration::from_secs(args.patience),
-        verbose: !settings.quiet,
+        verbose: !spec.quiet,
         progress: watchdog::step,
     })?);
     policy.check_sites(sites.names())?;
@@ -104,7 +104,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if let Some(send_filter) = policy.send_filter() {
         comm.set_send_filter(send_filter);
     }
-    let done = take_part(&mut settings, &sites, &comm);
+    let done = take_part(spec, &sites, &comm);
     match &done {
         Ok(code) => sites.leave(*code),
         Err(e) if e.is_shared() => sites.leave(e.exit_code()),
@@ -114,13 +114,13 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     done
 }
 
-fn take_part(settings: &mut Settings, sites: &Sites, comm: &Communicator) -> Result<i32> {
-    if !settings.quiet {
+fn take_part(spec: Spec, sites: &Sites, comm: &Communicator) -> Result<i32> {
+    if !spec.quiet {
         let name = &sites.names()[comm.rank()];
         say(&format!("site {name} is party {} of {}: {}", comm.rank(), comm.size(), sites.names().join(", ")));
     }
-    same_options(settings, sites.names(), comm)?;
-    if let Some(parties) = settings.parties.filter(|parties| *parties != comm.size()) {
+    same_options(&spec, sites.names(), comm)?;
+    if let Some(parties) = spec.parties.filter(|parties| *parties != comm.size()) {
         return Err(Error::input(format!(
             "--parties {parties}: each of the {} sites is a party; leave the option out",
             comm.size()
@@ -128,17 +128,16 @@ fn take_part(settings: &mut Settings, sites: &Sites, comm: &Communicator) -> Res
         .on_all_ranks()
         .into());
     }
-    settings.input.own_disk = true;
-    settings.input.parties = Some(comm.size());
-    driver::run(settings, comm)
+    let input = InputSpec { own_disk: true, parties: Some(comm.size()), ..spec.input };
+    driver::run(&Spec { input, ..spec }, comm)
 }
 
 /// Compares the options of all sites. Collective.
 ///
 /// # Errors
 /// On all ranks, with the first difference.
-fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> Result<()> {
-    let all = comm.all_gather_value(CONTROL, &compared(settings));
+fn same_options(spec: &Spec, sites: &[String], comm: &Communicator) -> Result<()> {
+    let all = comm.all_gather_value(CONTROL, &compared(spec));
     let first = &all[0];
     for (site, other) in sites.iter().zip(&all).skip(1) {
         let missing = other.keys().filter(|name| !first.contains_key(*name));
@@ -172,29 +171,30 @@ fn typed(name: &str) -> String {
 }
 
 /// What must be the same at all sites.
-fn compared(settings: &Settings) -> Map<String, Value> {
+fn compared(spec: &Spec) -> Map<String, Value> {
     let mut all = Map::new();
     all.insert("version".into(), attributes::VERSION.into());
-    all.extend(settings.all());
-    let table = settings.input.table.to_json();
+    let method = spec.method.assumed();
+    all.extend(spec.all(method, spec.precision));
+    let table = spec.input.table.to_json();
     for name in OWN.into_iter().map(String::from).chain(table.keys().cloned()) {
         all.remove(&name);
     }
-    if let Source::Synthetic(_) = settings.input.source {
-        all.insert("input".into(), settings.input_text.clone().into());
+    if let Source::Synthetic(_) = spec.input.source {
+        all.insert("input".into(), spec.input_text.clone().into());
     }
     // Only whether they are given, not the paths: all sites take part in writing.
     let writes = [
-        ("output", settings.output.is_some()),
-        ("checkpoint", settings.checkpoint.is_some()),
-        ("resume", settings.resume),
-        ("report", settings.report.is_some()),
-        ("record_view", settings.record_view.is_some()),
-        ("budget", settings.method.groups().dp.is_some_and(|dp| dp.budget_path().is_some())),
+        ("output", spec.outputs.factors.is_some()),
+        ("checkpoint", spec.checkpoint.is_some()),
+        ("resume", spec.resume),
+        ("report", spec.outputs.report.is_some()),
+        ("record_view", spec.record_view.is_some()),
+        ("budget", method.groups().dp.is_some_and(|dp| dp.budget_path().is_some())),
     ];
     let given = |given: bool| if given { "given" } else { "none" };
     all.extend(writes.map(|(name, is)| (name.to_string(), given(is).into())));
-    let every = match settings.checkpoint_every {
+    let every = match spec.checkpoint_every {
         Every::Auto => Value::Null,
         Every::Iterations(n) => n.into(),
         Every::Seconds(s) => json!(format!("{s}s")),

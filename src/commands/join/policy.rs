@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{MessageTag, Payload, SendFilter};
-use fednmf_driver::settings::Settings;
+use fednmf_driver::spec::Spec;
 use fednmf_methods::registry;
 use fednmf_privacy::Protection;
 
@@ -57,22 +57,22 @@ impl Policy {
     ///
     /// # Errors
     /// Naming what the policy forbids.
-    pub fn check(&self, settings: &Settings) -> Result<()> {
+    pub fn check(&self, spec: &Spec) -> Result<()> {
         let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
-        let name = settings.description().name;
+        let name = spec.description().name;
         let allows = |allowed: &String| registry::find(allowed).is_some_and(|entry| entry.description().name == name);
         if let Some(methods) = &self.methods
             && !methods.iter().any(allows)
         {
             return refuse(format!("does not allow --algo {name}, only {}", methods.join(", ")));
         }
-        let groups = settings.method.groups();
+        let groups = spec.method.assumed().groups();
         let dp = groups.dp.filter(|dp| dp.is_on());
         for required in &self.require {
             let (option, given) = match required {
                 Protected::SecureSum => ("--secure-sum", groups.secure_sum.is_some_and(|sum| sum.secure_sum)),
                 Protected::Dp => ("--dp", dp.is_some()),
-                Protected::Transcript => ("--transcript", settings.transcript.is_some()),
+                Protected::Transcript => ("--transcript", spec.transcript.is_some()),
             };
             if !given {
                 return refuse(format!("requires {option}"));

@@ -6,7 +6,7 @@ use clap::Args;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_driver::model_selection::{SweepMethod, SweepMissing};
-use fednmf_driver::settings::Scale;
+use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
 use fednmf_methods::parameters;
 use fednmf_methods::shared::regularization::RegularizationParams;

@@ -13,7 +13,7 @@ use fednmf_data::Loaded;
 use fednmf_data::state::OwnedPiece;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
 use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
-use fednmf_driver::settings::Scale;
+use fednmf_driver::spec::Scale;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
 use fednmf_files::names::Names;

@@ -11,7 +11,7 @@ use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
-use fednmf_driver::settings::Scale;
+use fednmf_driver::spec::Scale;
 use fednmf_report as report;
 
 use super::consensus::Consensus;

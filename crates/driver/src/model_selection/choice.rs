@@ -91,7 +91,7 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     Some(Choice { k: chosen.k, reasons, warnings })
 }
 
-/// A chosen point, the reasons, and the point that the warnings are about beside it.
+/// A chosen point, the reasons, and a second point that the warnings refer to.
 type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
 
 /// Of the stable points the one with the least error, or a smaller one that is as good.

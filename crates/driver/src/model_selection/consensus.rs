@@ -54,7 +54,7 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// The consensus of matched runs, which rank 0 of the group alone has. Every rank knows the `k` of the runs.
+    /// The consensus of matched runs, which only rank 0 of the group has. Every rank knows the `k` of the runs.
     /// Collective in a group, which has the whole matrix.
     ///
     /// # Errors

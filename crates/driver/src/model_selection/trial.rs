@@ -9,13 +9,13 @@ use fednmf_data::{Layout, Loaded, PartySplit};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
-use fednmf_methods::shared::grid;
 use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
 use super::choice::Point;
 use super::stability::stability;
+use crate::plan;
 use crate::progress::Progress;
 use crate::trace::Trace;
 use crate::{Checkpointer, Driver, FactorScale, Limits, Observer, Stop, Trajectory, arrange};
@@ -72,17 +72,8 @@ pub fn check_sizes(ks: &[usize], (m, n): (usize, usize)) -> Result<()> {
 }
 
 /// The blocks that the factorisations of an m × n matrix need.
-pub fn layout(
-    method: &dyn ConfiguredMethod,
-    left_out: &MissingParams,
-    shape: (usize, usize),
-    comm: &Communicator,
-) -> Layout {
-    if left_out.any() {
-        return Layout::RowsAndColumns { ranks: comm.size() };
-    }
-    let one = Parties { count: 1, ranks: 1 };
-    grid::plan(method.description().partition, shape, comm.size(), one, PartySplit::Even, None)
+pub fn layout(method: &dyn ConfiguredMethod, shape: (usize, usize), ranks: usize) -> Layout {
+    plan::layout(method, shape, ranks, Parties { count: ranks, ranks }, PartySplit::Even)
 }
 
 impl Trial<'_> {

@@ -24,7 +24,6 @@ use std::ops::Range;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_base::words::Words as _;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, STATISTICS};
@@ -34,10 +33,12 @@ use fednmf_linalg::sketch::{Sketch, SketchKind, WeightedSampler};
 use fednmf_linalg::{Block, Order, Real, gram, squares};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::parameters::Sizes;
+use crate::shared::alternating::Factor;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
 use crate::shared::init::InitParams;
@@ -487,16 +488,14 @@ impl<T: Real> Algorithm<T> for DsanlsRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let (name_u, name_v) = (self.u.kind.name(), self.v.kind.name());
-        let sketch = if name_u == name_v { name_u.into() } else { serde_json::json!([name_u, name_v]) };
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = vec![
-            ("sketch", sketch),
-            ("sketch_size_u", self.u.sketch.size().into()),
-            ("sketch_size_v", self.v.sketch.size().into()),
-            ("mu_alpha", self.step.alpha().into()),
+            Decision::Sketch([self.u.kind, self.v.kind]),
+            Decision::SketchSize(Factor::U, self.u.sketch.size()),
+            Decision::SketchSize(Factor::V, self.v.sketch.size()),
+            Decision::ProximalWeight(self.step.alpha()),
         ];
-        all.extend(self.bound.map(|b| ("largest_entry", b.into())));
+        all.extend(self.bound.map(Decision::LargestEntry));
         all.extend(self.missing.iter().flat_map(|x| x.tally.decisions(x.listed, x.unobserved)));
         all
     }

@@ -13,6 +13,7 @@ use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
 use crate::cost::Kernel;
+use crate::decision::Decision;
 use crate::description::Description;
 use crate::parameters::{Auto, auto, count};
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
@@ -84,7 +85,7 @@ impl<T: Real> FactorUpdate<T> for HalsStep {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("inner_sweeps", serde_json::json!(self.passes))]
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::InnerSweeps(self.passes)]
     }
 }

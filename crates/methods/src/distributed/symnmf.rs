@@ -26,6 +26,7 @@ use fednmf_linalg::{Block, Cholesky, Order, Real};
 
 use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition};
 use crate::method::{Groups, Method};
 use crate::metrics;
@@ -430,17 +431,17 @@ impl<T: Real> Algorithm<T> for SymNmfRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = Vec::new();
         if self.weight_was_chosen {
-            all.push(("symmetry_weight", self.weight.into()));
+            all.push(Decision::SymmetryWeight(self.weight));
         }
         if let (Some(rows_of_v), Some(rows_of_u)) = (&self.v.sampled, &self.u.sampled) {
-            all.push(("sketch_size_u", rows_of_v.product.size().into()));
-            all.push(("sketch_size_v", rows_of_u.product.size().into()));
+            all.push(Decision::SketchSize(Factor::U, rows_of_v.product.size()));
+            all.push(Decision::SketchSize(Factor::V, rows_of_u.product.size()));
         }
         if !self.given {
-            all.extend(init::Start::Random.decisions());
+            all.push(Decision::Start(init::Start::Random));
         }
         all
     }

@@ -26,6 +26,7 @@ pub use super::sizes::Sizes;
 use super::stationarity::{Evaluated, MeasureParams};
 use super::{missing, stationarity};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
+use crate::decision::Decision;
 use crate::description::MessageSpec;
 use crate::metrics;
 use crate::parameters::{Auto, GridShape, Init};
@@ -60,7 +61,7 @@ pub trait FactorUpdate<T: Real> {
     }
 
     /// The decisions made from the sizes.
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         Vec::new()
     }
 }
@@ -411,12 +412,11 @@ impl<T: Real> Algorithm<T> for Exact<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = self.step.decisions();
-        all.push(("grid", self.grid.name().into()));
-        all.extend(self.grid.exchanges().map(|(name, how)| (name, serde_json::json!(how))));
-        all.extend(self.start.decisions());
-        all.extend(self.grid.data.decisions());
+        all.extend(self.grid.decisions());
+        all.push(Decision::Start(self.start));
+        all.extend(self.grid.data.decision());
         all
     }
 }

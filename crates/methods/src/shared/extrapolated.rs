@@ -132,7 +132,7 @@ impl<T: Real> Algorithm<T> for Extrapolated<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<crate::decision::Decision> {
         self.exact.decisions()
     }
 }

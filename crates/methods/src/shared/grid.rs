@@ -15,8 +15,10 @@ use fednmf_linalg::{Real, even_part};
 use super::factor_side::{FactorSide, FactorTags};
 use super::rank_data::{Occupied, RankData};
 use super::row_exchange::{Exchange, Load, saves_a_quarter};
+use crate::decision::Decision;
 use crate::description::Partition;
 use crate::parameters::{Auto, GridShape};
+use crate::shared::alternating::Factor;
 
 fednmf_base::parameters! {
     /// The grid of ranks.
@@ -186,15 +188,11 @@ impl<T: Real> Grid<T> {
         }
     }
 
-    /// The exchange of each factor whose rows are exchanged.
-    pub fn exchanges(&self) -> impl Iterator<Item = (&'static str, Exchange)> {
-        let both = [("exchange_u", self.u.exchange()), ("exchange_v", self.v.exchange())];
-        both.into_iter().filter_map(|(name, how)| Some((name, how?)))
-    }
-
-    /// `4x2`, as in `--grid`.
-    pub fn name(&self) -> String {
-        format!("{}x{}", self.shape.0, self.shape.1)
+    /// The grid, and the exchange of each factor whose rows are exchanged.
+    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+        let exchanges = [(Factor::U, self.u.exchange()), (Factor::V, self.v.exchange())];
+        let exchanges = exchanges.into_iter().filter_map(|(factor, how)| Some(Decision::Exchange(factor, how?)));
+        std::iter::once(Decision::Grid(self.shape.0, self.shape.1)).chain(exchanges)
     }
 
     /// Right-hand side M V of U's owned rows. Collective.

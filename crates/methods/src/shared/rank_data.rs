@@ -13,6 +13,8 @@ use fednmf_comm::Communicator;
 use fednmf_data::Panels;
 use fednmf_linalg::{Block, Order, Real};
 
+use crate::decision::Decision;
+
 use super::factor_side::FactorSide;
 
 /// The update of some rows of U (their range, counted from the first own row): the rows themselves, their right-hand
@@ -101,7 +103,7 @@ pub trait RankData<T: Real> {
     }
 
     /// For trace and output.
-    fn decisions(&self) -> Option<(&'static str, serde_json::Value)> {
+    fn decision(&self) -> Option<Decision> {
         None
     }
 }
@@ -297,7 +299,7 @@ impl<T: Real> RankData<T> for InPanels<T> {
         true
     }
 
-    fn decisions(&self) -> Option<(&'static str, serde_json::Value)> {
-        Some(("streamed", serde_json::json!({"panels": self.panels.count(), "panel_rows": self.panels.rows()})))
+    fn decision(&self) -> Option<Decision> {
+        Some(Decision::Streamed { panels: self.panels.count(), rows: self.panels.rows() })
     }
 }

@@ -28,6 +28,7 @@ use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_ro
 use crate::boolean::Refit;
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
+use crate::decision::Decision;
 use crate::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
@@ -442,7 +443,7 @@ impl<T: Real> Algorithm<T> for FelbRun<T> {
         self.releases.as_ref()
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("gamma", self.plan.gamma.get().into())]
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::Gamma(self.plan.gamma.get())]
     }
 }

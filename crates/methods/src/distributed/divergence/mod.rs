@@ -21,6 +21,7 @@ use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, add_gram, co
 use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
 use crate::method::Groups;
 use crate::metrics;
@@ -327,7 +328,7 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        self.start.decisions()
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::Start(self.start)]
     }
 }

@@ -16,6 +16,7 @@ use fednmf_linalg::{Block, Real, gram};
 use super::arguments::VrDsanls;
 use super::plan::{EXACT_FIRST, MOST, Plan};
 use super::side::{AnchoredSide, CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, square, square_mut};
+use crate::decision::Decision;
 use crate::metrics;
 use crate::shared::alternating::{Factor, Sizes};
 use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, inner, split_into_two_words};
@@ -350,13 +351,13 @@ impl<T: Real> Algorithm<T> for VrDsanlsRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         vec![
-            ("sketch_size_u", self.v.sampled.size().into()),
-            ("sketch_size_v", self.u.sampled.size().into()),
-            ("epoch", self.progress.epoch.into()),
-            ("inner_sweeps", serde_json::json!(self.plan.exact_sweeps)),
-            ("sampled_sweeps", serde_json::json!(self.plan.sampled_sweeps)),
+            Decision::SketchSize(Factor::U, self.v.sampled.size()),
+            Decision::SketchSize(Factor::V, self.u.sampled.size()),
+            Decision::Epoch(self.progress.epoch),
+            Decision::InnerSweeps(self.plan.exact_sweeps),
+            Decision::SampledSweeps(self.plan.sampled_sweeps),
         ]
     }
 }

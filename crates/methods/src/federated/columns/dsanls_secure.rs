@@ -32,12 +32,14 @@ use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
 use super::{FORMS, PAPER, Party, PublicInfo, entries, entries_mut, fit, hosted_parties, summed};
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, Scratch, trace};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Sizes, count};
+use crate::shared::alternating::Factor;
 use crate::shared::init;
 use crate::shared::missing::PartyMissing;
 use crate::shared::regularization::RegularizationParams;
@@ -549,12 +551,12 @@ impl<T: Real> Algorithm<T> for DsanlsSecureRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         vec![
-            ("sketch_size_u", self.release.ncols().into()),
-            ("sketch_size_v", self.down.size().into()),
-            ("releases", self.limit.into()),
-            ("mu_alpha", self.step.alpha().into()),
+            Decision::SketchSize(Factor::U, self.release.ncols()),
+            Decision::SketchSize(Factor::V, self.down.size()),
+            Decision::Releases(self.limit),
+            Decision::ProximalWeight(self.step.alpha()),
         ]
     }
 }

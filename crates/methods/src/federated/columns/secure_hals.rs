@@ -29,6 +29,7 @@ use super::{
     summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::federated::columns::local::{sketch_sizes, trace};
 use crate::federated::columns::noised_hals;
@@ -37,6 +38,7 @@ use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, SecretSource, Sizes, count};
+use crate::shared::alternating::Factor;
 use crate::shared::dp;
 use crate::shared::dp::DpParams;
 use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
@@ -545,7 +547,7 @@ impl<T: Real> Algorithm<T> for SecureHalsRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        self.rows.iter().map(|rows| ("sketch_size_v", rows.size().into())).collect()
+    fn decisions(&self) -> Vec<Decision> {
+        self.rows.iter().map(|rows| Decision::SketchSize(Factor::V, rows.size())).collect()
     }
 }

@@ -31,11 +31,13 @@ use super::{
     pieces, relative_error, restore, start_u, summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::shared::alternating::Factor;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init::start_entry;
@@ -603,9 +605,9 @@ impl<T: Real> Algorithm<T> for Syn<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        let mut all = vec![("mu_alpha", self.step.alpha().into())];
-        all.extend(self.exchange.as_ref().map(|e| ("sketch_size_v", e.sketch.size().into())));
+    fn decisions(&self) -> Vec<Decision> {
+        let mut all = vec![Decision::ProximalWeight(self.step.alpha())];
+        all.extend(self.exchange.as_ref().map(|e| Decision::SketchSize(Factor::V, e.sketch.size())));
         all
     }
 }

@@ -2,7 +2,6 @@
 //! The parties' sums of Z_i Y_iᵀ and Y_i Y_iᵀ replace the exchange between neighbours, and X is the same everywhere.
 
 use ndarray::Array2;
-use serde_json::Value;
 
 use fednmf_base::error::Result;
 use fednmf_comm::party_sum::PartySum;
@@ -11,6 +10,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Declared;
 
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::graph::ppdnmf::local::{Agent, InnerAdmmParams, Inverse, Penalties, Split};
 use crate::federated::graph::ppdnmf::{common_start, measure, penalties};
@@ -203,7 +203,7 @@ impl<T: Real> Algorithm<T> for Central<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, Value)> {
-        vec![("mu_penalty", self.penalties.mu.into()), ("eta", self.penalties.eta.into())]
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::CopyPenalties { mu: self.penalties.mu, eta: self.penalties.eta }]
     }
 }

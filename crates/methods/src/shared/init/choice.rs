@@ -1,7 +1,5 @@
 //! The choice of the start and its cost, from sizes and counts only, so that the choice is the same everywhere.
 
-use serde_json::Value;
-
 use super::compressed;
 use super::low_rank::LowRankParams;
 use super::sampled::{self, Sample};
@@ -37,7 +35,7 @@ pub enum Zeros {
 }
 
 impl Zeros {
-    /// The name of the start.
+    /// The name of the start, as in `--init`.
     fn start(self) -> &'static str {
         match self {
             Zeros::Kept => "nndsvd",
@@ -105,6 +103,17 @@ fn sample(sizes: &Sizes) -> Sample {
 }
 
 impl Start {
+    /// As in `--init`; `None` for factors that were given.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Start::Random => Some("random"),
+            Start::Nndsvd { zeros, .. } => Some(zeros.start()),
+            Start::Compressed { .. } => Some("compressed"),
+            Start::Sampled(_) => Some("sampled"),
+            Start::Given => None,
+        }
+    }
+
     /// The requested start, or the one that saves the most work. It depends on sizes and counts only.
     pub fn choose(init: &Init, sizes: &Sizes, sparse: bool) -> Start {
         let Sizes { m, n, entries, k } = *sizes;
@@ -195,28 +204,6 @@ impl Start {
             Start::Random | Start::Given => 0,
         }
     }
-
-    /// For trace and output.
-    pub fn decisions(self) -> Vec<(&'static str, Value)> {
-        match self {
-            Start::Random => vec![("init", "random".into())],
-            Start::Nndsvd { effort, zeros } => vec![
-                ("init", zeros.start().into()),
-                ("init_passes", effort.passes.into()),
-                ("init_spare_columns", effort.spare.into()),
-            ],
-            Start::Compressed { effort, iterations } => vec![
-                ("init", "compressed".into()),
-                ("init_passes", effort.passes.into()),
-                ("init_spare_columns", effort.spare.into()),
-                ("init_iterations", iterations.into()),
-            ],
-            Start::Sampled(Sample { lines, iterations }) => {
-                vec![("init", "sampled".into()), ("init_lines", lines.into()), ("init_iterations", iterations.into())]
-            }
-            Start::Given => Vec::new(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -278,7 +265,7 @@ mod tests {
     #[test]
     fn a_start_that_is_asked_for_is_taken() {
         let sizes = Sizes { m: 9, n: 7, entries: 63.0, k: 7 };
-        let named = |init: Init| Start::choose(&init, &sizes, false).decisions()[0].1.clone();
+        let named = |init: Init| Start::choose(&init, &sizes, false).name().unwrap();
         assert_eq!(named(Init::Random), "random");
         assert_eq!(named(Init::Nndsvd), "nndsvd");
         assert_eq!(named(Init::Nndsvda), "nndsvda");

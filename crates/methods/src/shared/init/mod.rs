@@ -16,6 +16,7 @@ use ndarray::{Array2, ArrayViewMut2};
 
 pub use choice::{Start, Zeros};
 pub use low_rank::Task;
+pub use sampled::Sample;
 pub use uniform::{scale, start_entry, u, v};
 
 use fednmf_base::error::{Error, Result, SharedResult};

@@ -21,9 +21,11 @@ use super::divergence::{DivergenceStep, Rows, divergence};
 use super::lists::{Listed, Lists};
 use super::separated::{Separated, Tally};
 use super::step::{Row, UpdateKind, Workspace};
+use crate::decision::Decision;
 use crate::metrics;
 use crate::shared::factor_side::{FactorSide, FactorTags, U, V};
 use crate::shared::init;
+use crate::shared::init::Start;
 use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
@@ -215,10 +217,10 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         let mut all = self.tally.decisions(self.listed, self.unobserved);
-        all.push(("inner_sweeps", self.kind.passes().into()));
-        all.extend((!self.given).then_some(("init", "random".into())));
+        all.push(Decision::SweepsOfObserved(self.kind.passes()));
+        all.extend((!self.given).then_some(Decision::Start(Start::Random)));
         all
     }
 }

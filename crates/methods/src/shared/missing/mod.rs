@@ -35,12 +35,6 @@ const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", P
 /// Messages in addition to those of the exact methods.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
 
-/// The decision with the number of held-out entries.
-pub const HELD_OUT: &str = "heldout_entries";
-/// The decisions that count rows and columns without an observed entry.
-pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
-pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
-
 fednmf_base::parameters! {
     /// Missing and held-out entries.
     pub struct MissingParams {

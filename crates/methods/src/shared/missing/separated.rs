@@ -8,9 +8,10 @@ use fednmf_data::{Loaded, STATISTICS};
 use fednmf_linalg::{Block, Real};
 
 use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
-use super::{HELD, HELD_OUT, MissingParams, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use super::{HELD, MissingParams};
 use crate::Measures;
 use crate::algorithm::Places;
+use crate::decision::Decision;
 use crate::metrics;
 use crate::parameters::Missing;
 use crate::shared::init;
@@ -168,16 +169,13 @@ impl<T: Real> Tally<T> {
         Some(("heldout_rmse", (off[0] / self.held).sqrt()))
     }
 
-    /// The decisions about missing entries for the trace; `unobserved` are the numbers of rows and columns without an
-    /// observed one.
-    pub fn decisions(&self, listed: Listed, unobserved: [f64; 2]) -> Vec<(&'static str, serde_json::Value)> {
-        let listed = if listed == Listed::Observed { "observed" } else { "missing" };
+    /// The decisions about missing entries, with the numbers of rows and columns without an observed one.
+    pub fn decisions(&self, listed: Listed, [rows, columns]: [f64; 2]) -> Vec<Decision> {
         vec![
-            ("listed", listed.into()),
-            ("observed_entries", self.observed.into()),
-            (HELD_OUT, self.held.into()),
-            (UNOBSERVED_ROWS, unobserved[0].into()),
-            (UNOBSERVED_COLUMNS, unobserved[1].into()),
+            Decision::Listed(listed),
+            Decision::Observed(self.observed),
+            Decision::HeldOut(self.held),
+            Decision::Unobserved { rows, columns },
         ]
     }
 }

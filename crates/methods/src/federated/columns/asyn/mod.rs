@@ -35,6 +35,7 @@ use self::schedule::{Schedule, replay};
 use super::{
     FORMS, PAPER, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, pieces, relative_error, start_u,
 };
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes};
 use crate::method::{Groups, Method};
@@ -489,8 +490,8 @@ impl<T: Real> Algorithm<T> for Asyn<T> {
         Some(self)
     }
 
-    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![("rho", self.rho.into()), ("mu_alpha", self.step.alpha().into())]
+    fn decisions(&self) -> Vec<Decision> {
+        vec![Decision::MergeWeight(self.rho), Decision::ProximalWeight(self.step.alpha())]
     }
 }
 

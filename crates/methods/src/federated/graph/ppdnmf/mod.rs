@@ -28,7 +28,6 @@ mod topology;
 use std::cell::{OnceCell, RefCell};
 
 use ndarray::Array2;
-use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
@@ -44,6 +43,7 @@ use self::exchange::{ExchangeParams, Network, Weights};
 use self::fixed_point::Fixed;
 use self::local::{Agent, InnerAdmmParams, Penalties};
 use self::topology::{Graph, Topology};
+use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::method::Method;
 use crate::metrics::Measure;
@@ -217,7 +217,7 @@ struct PpdnmfRun<T: Real> {
     norm2: f64,
     /// The result of the current iteration, computed on demand.
     common: OnceCell<Common<T>>,
-    decisions: Vec<(&'static str, Value)>,
+    decisions: Vec<Decision>,
     iteration: usize,
 }
 
@@ -244,9 +244,6 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
     let (m, n) = (data.header.rows, data.header.cols);
     init::u(seed, &(0..m), 3.0 * init::scale(data.statistics.sum, (m, n), k), out);
 }
-
-/// The decision that identifies the edges; a resumed run must have the same edges as the run that it continues.
-pub const GRAPH: &str = "graph";
 
 /// The graph of a topology; rank 0 alone reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
@@ -290,13 +287,10 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
         )?)
     };
     let decisions = vec![
-        ("mu_penalty", penalties.mu.into()),
-        ("eta", penalties.eta.into()),
-        ("g_max", penalties.g_max.into()),
-        ("edges", graph.edges.len().into()),
-        (GRAPH, graph.digest().into()),
-        ("diameter", graph.diameter.into()),
-        ("slots", vault.as_ref().map_or(1, KeyStore::slots).into()),
+        Decision::CopyPenalties { mu: penalties.mu, eta: penalties.eta },
+        Decision::LargestSecretWeight(penalties.g_max),
+        Decision::Graph { digest: graph.digest(), edges: graph.edges.len(), diameter: graph.diameter },
+        Decision::Slots(vault.as_ref().map_or(1, KeyStore::slots)),
     ];
     let vault_is_used = vault.is_some();
     let terms = ExchangeParams { entries: shape.0 * k, fixed, weights, secret_seed };
@@ -469,7 +463,7 @@ impl<T: Real> Algorithm<T> for PpdnmfRun<T> {
         Ok(())
     }
 
-    fn decisions(&self) -> Vec<(&'static str, Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         self.decisions.clone()
     }
 }

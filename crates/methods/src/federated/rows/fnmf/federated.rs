@@ -2,7 +2,6 @@
 //! average once.
 
 use ndarray::{Array2, s};
-use serde_json::{Value, json};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
@@ -15,6 +14,7 @@ use fednmf_linalg::{Order, Real, gram};
 use fednmf_privacy::{Bound, Releases};
 
 use super::measure;
+use crate::decision::Decision;
 use crate::description::{LARGEST_TERM, MessageSpec};
 use crate::federated::rows::fnmf::align::{Aligner, How};
 use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
@@ -555,12 +555,12 @@ impl<T: Real> Algorithm<T> for Federated<T> {
         pieces
     }
 
-    fn decisions(&self) -> Vec<(&'static str, Value)> {
+    fn decisions(&self) -> Vec<Decision> {
         let start = if self.method.independent { StartOfV::Independent } else { StartOfV::Shared };
-        let mut decisions = vec![("start", json!(start)), ("barycenter", json!(self.method.barycenter))];
+        let mut decisions = vec![Decision::StartOfV(start), Decision::Barycenter(self.method.barycenter)];
         if self.method.schedule == Schedule::Rounds {
             let normalize = if self.method.unit { Normalize::Unit } else { Normalize::None };
-            decisions.push(("normalize", json!(normalize)));
+            decisions.push(Decision::Normalize(normalize));
         }
         decisions
     }

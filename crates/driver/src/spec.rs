@@ -1,4 +1,4 @@
-//! Validated settings of a run, complete except for what depends on the data's shape.
+//! What was requested of a run ([`Spec`]): checked as far as possible without the data, and never changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::Description;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
-use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Parameter;
 use fednmf_methods::registry;
 use fednmf_report::Display;
@@ -31,6 +30,11 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Bytes of a number in the arithmetic that the run ends with.
+    pub fn word(self) -> usize {
+        if self == Precision::F32 { size_of::<f32>() } else { size_of::<f64>() }
+    }
+
     /// As in `--precision`.
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +92,7 @@ fednmf_base::words! {
 /// How often something happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Every {
-    /// Some minutes, and not more than a small part of the run's time.
+    /// Every few minutes, within a small share of the run's time.
     Auto,
     Iterations(usize),
     Seconds(f64),
@@ -97,16 +101,50 @@ pub enum Every {
 /// The parameter with the number of releases that a budget is split over.
 pub const DP_RELEASES: &str = "dp_releases";
 
-/// Validated settings of a run.
+/// A method as requested. `auto` leaves the choice to the data.
 #[derive(Clone)]
-pub struct Settings {
-    pub method: Arc<dyn ConfiguredMethod>,
-    /// Why `--algo auto` chose the method; `None` where one was asked for.
-    pub automatic: Option<&'static str>,
-    /// The requested method, if it chooses another one by the sizes.
-    pub chooser: Arc<dyn ConfiguredMethod>,
+pub struct Requested {
+    method: Arc<dyn ConfiguredMethod>,
+    assumed: Arc<dyn ConfiguredMethod>,
+}
+
+impl Requested {
+    /// A request for this method.
+    pub fn new(method: Arc<dyn ConfiguredMethod>) -> Self {
+        let assumed = method.choose(None).map_or_else(|| method.clone(), |choice| choice.method);
+        Requested { method, assumed }
+    }
+
+    /// The method for all checks that precede the data: the requested one, or the one that `auto` takes for most sizes.
+    pub fn assumed(&self) -> &dyn ConfiguredMethod {
+        &*self.assumed
+    }
+
+    /// The method for a matrix of this shape, and why if `auto` chose it.
+    pub fn choose(&self, shape: MatrixShape) -> (Arc<dyn ConfiguredMethod>, Option<&'static str>) {
+        match self.method.choose(Some(shape)) {
+            Some(choice) => (choice.method, Some(choice.why)),
+            None => (self.method.clone(), None),
+        }
+    }
+}
+
+/// The files that a run writes at its end.
+#[derive(Clone)]
+pub struct Outputs {
+    pub factors: Option<PathBuf>,
+    /// Whether the file of factors exists, and they are added to its contents.
+    pub add: bool,
+    /// The HTML report, and what it shows.
+    pub report: Option<(PathBuf, Display)>,
+}
+
+/// What was requested of a run.
+#[derive(Clone)]
+pub struct Spec {
+    pub method: Requested,
     pub input: InputSpec,
-    /// The input as it was typed.
+    /// The input as typed.
     pub input_text: String,
     pub k: usize,
     pub parties: Option<usize>,
@@ -120,26 +158,20 @@ pub struct Settings {
     pub continue_on_loss: bool,
     pub eval_every: usize,
     pub seed: u64,
-    /// None: that of the data.
+    /// `None`: by the data.
     pub precision: Option<Precision>,
-    /// Why `--precision auto` chose it; `None` where it was asked for.
-    pub precision_why: Option<String>,
-    /// None: by the processor.
+    /// `None`: by the processor.
     pub kernel: Option<ProductKernel>,
     pub threads: usize,
     /// Order and scale of the components in the output.
     pub factor_scale: FactorScale,
-    pub output: Option<PathBuf>,
-    /// Whether `output` exists, and the factors are added to its contents.
-    pub add: bool,
+    pub outputs: Outputs,
     pub trace: Option<PathBuf>,
-    /// The signed record of what is sent, and its key, if that is elsewhere.
+    /// The signed record of what is sent, and its key if that is elsewhere.
     pub transcript: Option<PathBuf>,
     pub transcript_key: Option<PathBuf>,
     /// Each rank records what it receives in a file of its own.
     pub record_view: Option<PathBuf>,
-    /// The page about the run, and what it shall show.
-    pub report: Option<(PathBuf, Display)>,
     pub checkpoint: Option<PathBuf>,
     pub checkpoint_every: Every,
     /// How long a rank may be without progress; `None`: unlimited.
@@ -165,40 +197,20 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     input.stack = description.partition.stack();
 }
 
-impl Settings {
+impl Spec {
+    /// The method that is assumed before the data are known, see [`Requested::assumed`].
     pub fn description(&self) -> &'static Description {
-        self.method.description()
+        self.method.assumed().description()
     }
 
-    /// The measure that progress, summary and `--tol` go by.
-    pub fn measure(&self) -> Measure {
-        self.method.groups().measure(self.description())
-    }
-
-    /// The settings with the method that `--algo auto` chooses for a matrix of this shape; unchanged, where a method was
-    /// asked for.
-    #[must_use]
-    pub fn settled(&self, m: usize, n: usize, sparse: bool) -> Self {
-        self.settled_for(MatrixShape { m, n, k: self.k, sparse, streamed: false })
-    }
-
-    /// As [`Settings::settled`].
-    #[must_use]
-    pub fn settled_for(&self, matrix: MatrixShape) -> Self {
-        let mut settled = self.clone();
-        if let Some(choice) = self.chooser.choose(Some(matrix)) {
-            (settled.method, settled.automatic) = (choice.method, Some(choice.why));
-        }
-        settled
-    }
-
-    /// All parameters that affect the result, by name; a resumed run must have the same.
-    pub fn result_parameters(&self) -> Map<String, Value> {
+    /// All parameters that affect the result of a run with this method and precision, by name; a resumed run must have the same.
+    pub fn result_parameters(&self, method: &dyn ConfiguredMethod, precision: Option<Precision>) -> Map<String, Value> {
+        let description = method.description();
         let mut all = Map::new();
-        all.insert("algo".into(), self.description().name.into());
+        all.insert("algo".into(), description.name.into());
         all.insert("k".into(), self.k.into());
         all.insert("seed".into(), self.seed.into());
-        all.insert("precision".into(), self.precision_name().into());
+        all.insert("precision".into(), precision.map_or("auto", Precision::name).into());
         all.insert("parties".into(), json!(self.parties));
         all.insert("skew".into(), json!(self.skew));
         all.insert("transpose".into(), self.input.transpose.into());
@@ -209,17 +221,17 @@ impl Settings {
                 all.insert(parameter.name.into(), parameter.value.into());
             }
         };
-        self.method.visit(&mut add);
+        method.visit(&mut add);
         // The split of a budget depends on the number of releases.
-        let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, self.description()));
+        let releases = method.groups().dp.and_then(|dp| dp.planned(self.max_iters, description));
         all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
         all
     }
 
-    /// All effective parameters.
-    pub fn all(&self) -> Map<String, Value> {
-        let mut all = self.result_parameters();
-        all.extend(self.method.parameters());
+    /// All parameters of a run with this method and precision.
+    pub fn all(&self, method: &dyn ConfiguredMethod, precision: Option<Precision>) -> Map<String, Value> {
+        let mut all = self.result_parameters(method, precision);
+        all.extend(method.parameters());
         all.insert("input".into(), self.input_text.clone().into());
         all.extend(self.input.table.to_json());
         all.insert("max_iters".into(), self.max_iters.into());
@@ -238,12 +250,6 @@ impl Settings {
         all.insert("kernel".into(), kernel.into());
         // The former name of this parameter.
         all.insert("sparse_kernel".into(), kernel.into());
-        all.extend(self.precision_why.clone().map(|why| ("precision_chosen_by_auto".into(), why.into())));
-        all.extend(self.automatic.map(|why| ("chosen_by_auto".into(), why.into())));
         all
-    }
-
-    pub fn precision_name(&self) -> &'static str {
-        self.precision.map_or("auto", Precision::name)
     }
 }

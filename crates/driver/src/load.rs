@@ -1,0 +1,136 @@
+//! Loads the matrix of a planned run, in the blocks that its method works on.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use fednmf_base::error::{Error, SharedResult};
+use fednmf_comm::{Communicator, watchdog};
+use fednmf_data::{GridChooser, GridTraffic, Layout};
+use fednmf_files::output::view::ViewFile;
+use fednmf_files::{Source, Threshold};
+use fednmf_linalg::Real;
+use fednmf_methods::description::Partition;
+
+use super::checks::{check_form, check_size};
+use super::open::OpenFiles;
+use super::plan::{Planned, divided};
+use super::{grid, missing, notes, streaming};
+use crate::progress::Progress;
+
+/// A planned run whose data are loaded.
+pub struct Loaded<T: Real> {
+    pub planned: Planned,
+    /// The data of this rank.
+    pub data: fednmf_data::Loaded<T>,
+    /// The counts that decided the grid.
+    pub grids: Option<Value>,
+    pub seconds: f64,
+    pub view: Option<Rc<RefCell<ViewFile>>>,
+    pub progress: Progress,
+}
+
+impl<T: Real> Loaded<T> {
+    /// The parties that `rank` hosts, with the rows or columns that are theirs.
+    pub fn hosted(&self, rank: usize) -> Vec<(usize, Range<usize>)> {
+        let cuts = &self.data.cuts;
+        let parts = if matches!(self.data.layout, Layout::PartyColumns { .. }) { &cuts.cols } else { &cuts.rows };
+        self.planned.parties.hosted(rank).filter_map(|party| Some((party, parts.get(party)?.clone()))).collect()
+    }
+
+    /// The threshold of `--binarize` if the data decided it.
+    pub fn quantile_threshold(&self) -> Option<f64> {
+        self.data.threshold.filter(|_| matches!(self.planned.input.binarize, Some(Threshold::Quantile(_))))
+    }
+
+    fn warn_of_empty_parties(&mut self) {
+        let Planned { parties, .. } = self.planned;
+        let partition = self.planned.description().partition;
+        let parts = if partition == Partition::PartyRows { &self.data.cuts.rows } else { &self.data.cuts.cols };
+        let empty = if partition.is_private() { parts.iter().filter(|part| part.is_empty()).count() } else { 0 };
+        if empty > 0 {
+            let (_, what) = divided(partition, (0, 0));
+            self.progress.warn(&format!(
+                "{empty} of the {} parties have no {what} of the matrix and add nothing; take fewer parties, or another \
+                 --skew or --split",
+                parties.count
+            ));
+        }
+    }
+
+    /// Collective.
+    fn warn_of_missing_entries(&mut self, comm: &Communicator) {
+        // Which parties have missing entries is private.
+        if self.planned.input.allow_nan
+            && !self.planned.is_private()
+            && let Some(warning) = missing::warning_without_nan(self.data.blocks.first(), comm)
+        {
+            self.progress.warn(&warning);
+        }
+        if let Some(group) = self.planned.method.groups().missing
+            && let Some(warning) = missing::warning_of_stored_zeros(&group.missing, self.data.stored_zeros)
+        {
+            self.progress.warn(&warning);
+        }
+    }
+}
+
+/// Loads this rank's part of the matrix. Collective.
+///
+/// # Errors
+/// On all ranks, if the data cannot be read, do not fit the method or the precision, or do not fit into memory.
+pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) -> SharedResult<Loaded<T>> {
+    let OpenFiles { input, view, since } = files;
+    let mut progress = Progress::quiet(comm.reports(), planned.spec.quiet, Some(planned.spec.max_iters));
+    notes::of_plan(&planned, &mut progress);
+    progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
+    warn_of_shared_parties(&planned, comm, &mut progress);
+    let show = &mut |part| {
+        watchdog::step();
+        progress.loading(part);
+    };
+    let choose = planned.grid.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
+    let choose = choose.as_ref().map(|choose| choose as GridChooser);
+    let (data, note) = streaming::load::<T>(input, (&planned.layout, choose), &planned.storage, comm, show)?;
+    note.iter().for_each(|note| progress.note(note));
+    let mut grids = None;
+    if let Some(choice) = planned.grid.filter(|_| !data.grids.is_empty()) {
+        grids = Some(grid::counted(&choice, &data.grids));
+        grid::note(&choice, &data.grids, &data.layout).iter().for_each(|text| progress.note(text));
+    }
+    let seconds = since.elapsed().as_secs_f64();
+    let mut loaded = Loaded { planned, data, grids, seconds, view, progress };
+    loaded.warn_of_empty_parties();
+    if let Some(threshold) = loaded.quantile_threshold() {
+        loaded.progress.note(&format!("--binarize: entries from {threshold} on are ones"));
+    }
+    if loaded.data.duplicates > 0 {
+        let duplicates = loaded.data.duplicates;
+        loaded.progress.note(&format!("{duplicates} entries were given more than once and added up"));
+    }
+    loaded.warn_of_missing_entries(comm);
+    if let Some(block) = loaded.data.blocks.first() {
+        check_form(loaded.planned.description(), block).map_err(Error::on_all_ranks)?;
+    }
+    check_size(loaded.planned.precision, &loaded.data.statistics).map_err(Error::on_all_ranks)?;
+    Ok(loaded)
+}
+
+/// Warns if parties hide little from each other.
+fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut Progress) {
+    notes::few_parties(planned, progress);
+    let input = &planned.input;
+    let one_file = matches!(input.source, Source::File { .. }) && !input.by_party();
+    if one_file && planned.is_private() && planned.parties.count > 1 && comm.size() > 1 {
+        progress.warn(
+            "the parties' data are one file, which all ranks read: entries pass between them in the clear; with {party} in \
+             --input each party's file is read by its own rank alone",
+        );
+    }
+    if input.by_party() && !planned.is_private() {
+        progress.warn(&notes::without_parties(planned));
+    }
+}

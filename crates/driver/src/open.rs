@@ -1,0 +1,83 @@
+//! Opens the input of a run: what is known before it is planned, and the open files.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use serde_json::Map;
+
+use fednmf_base::error::{Error, SharedResult};
+use fednmf_comm::{CONTROL, Communicator, watchdog};
+use fednmf_files as data;
+use fednmf_files::Input;
+use fednmf_files::output::checkpoint;
+use fednmf_files::output::checkpoint::Checkpoint;
+use fednmf_files::output::view::ViewFile;
+
+use super::checks::{check_grid, share};
+use super::plan::{Found, Machine, Planned, Saved, plan};
+use super::spec::Spec;
+use super::{kernels, precision};
+
+/// A run whose input is open.
+pub struct Opened {
+    pub found: Found,
+    pub files: OpenFiles,
+}
+
+/// The open files, for loading.
+pub struct OpenFiles {
+    pub input: Input,
+    /// The file of `--record-view`.
+    pub view: Option<Rc<RefCell<ViewFile>>>,
+    /// When the input was opened.
+    pub since: Instant,
+}
+
+impl Opened {
+    /// Plans the run. Collective.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub fn plan(self, spec: &Spec, comm: &Communicator) -> SharedResult<(Planned, OpenFiles)> {
+        Ok((plan(spec, &self.found, &Machine::observe(spec, comm))?, self.files))
+    }
+}
+
+/// Opens the input; `resuming`: there is a checkpoint to continue from. Collective.
+///
+/// # Errors
+/// On wrong input, on all ranks alike.
+pub fn open(spec: &Spec, comm: &Communicator, resuming: bool) -> SharedResult<Opened> {
+    check_grid(spec, comm.size()).map_err(Error::on_all_ranks)?;
+    let resumed = spec.checkpoint.as_ref().filter(|_| resuming);
+    if let Some(path) = resumed {
+        checkpoint::roll_back_to_common(path, comm)?;
+    }
+    let split = comm.agree_on_error(share(spec, comm))?;
+    let view = spec.record_view.as_ref().map(|path| ViewFile::create(path, comm.rank()));
+    let view = comm.agree_on_error(view.transpose())?;
+    if let Some(view) = &view {
+        comm.record_view(view.clone());
+    }
+    watchdog::enter("loading");
+    let since = Instant::now();
+    let input = data::open(&spec.input, comm)?;
+    let streaming = input.check_streaming();
+    let saved = resumed.map(|_| saved(spec, comm));
+    let found = Found { header: input.header().clone(), split, streaming, saved };
+    Ok(Opened { found, files: OpenFiles { input, view, since } })
+}
+
+/// The choices that the checkpoint of a run records, as far as the run leaves them open. Collective.
+fn saved(spec: &Spec, comm: &Communicator) -> Saved {
+    if spec.precision.is_some() && spec.kernel.is_some() {
+        return Saved::default();
+    }
+    let path = spec.checkpoint.as_ref().filter(|_| comm.is_root());
+    // The resume itself reports a checkpoint that cannot be read.
+    let mut attributes = path.and_then(|path| Checkpoint::open(path).ok()).map_or_else(Map::new, |(_, all)| all);
+    attributes.retain(|name, _| name == precision::SAVED || name == kernels::USED);
+    let attributes = comm.broadcast_value(CONTROL, attributes);
+    Saved { precision: precision::saved(&attributes), kernels: kernels::saved(&attributes) }
+}

@@ -1,0 +1,366 @@
+//! Decides everything about a run that does not need the entries of its matrix: method, precision, layout, kernels, and
+//! whether the matrix is held in memory.
+//!
+//! [`plan`] is a pure function of what was requested, what is known of the matrix and what the machine has. These are the
+//! same on all ranks, and so is the plan.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::memory::Node;
+use fednmf_data::{Header, Layout, PartySplit, memory};
+use fednmf_files::InputSpec;
+use fednmf_linalg::ProductKernels;
+use fednmf_methods::cost::Workload;
+use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::registry;
+use fednmf_methods::shared::grid;
+use fednmf_methods::shared::grid::GridChoice;
+use fednmf_methods::shared::missing::MissingParams;
+use fednmf_methods::shared::row_exchange::Exchange;
+use fednmf_report::Lines;
+
+use super::checks::{check_quantile, check_shape, split_name};
+use super::spec::{Outputs, Precision, Spec};
+use super::{kernels, precision};
+use crate::precision::Chosen;
+
+/// The share of a rank's memory that the gathered rows of factors may occupy: the data need the rest.
+const GATHERED_SHARE: f64 = 0.5;
+
+/// What is known of the matrix of a run before its entries are read.
+pub struct Found {
+    pub header: Header,
+    /// How it is divided among parties.
+    pub split: PartySplit,
+    /// Why its rows cannot be read from the file in each pass, if they cannot.
+    pub streaming: std::result::Result<(), String>,
+    /// The choices of the checkpoint that the run resumes from, if it does.
+    pub saved: Option<Saved>,
+}
+
+/// What a checkpoint records of the choices of its run; `None` if it cannot be read, which the resume reports.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Saved {
+    pub precision: Option<Precision>,
+    pub kernels: Option<ProductKernels>,
+}
+
+/// What the run has at its disposal.
+pub struct Machine {
+    pub ranks: usize,
+    /// The nodes of all ranks, with their free memory.
+    pub nodes: Vec<Node>,
+    /// The vendor of rank 0's processor; `None` if unknown or of no interest.
+    pub vendor: Option<String>,
+}
+
+impl Machine {
+    /// The machine that this job runs on. Collective.
+    pub fn observe(spec: &Spec, comm: &Communicator) -> Self {
+        let nodes = memory::nodes(0.0, spec.input.memory, comm);
+        let vendor = spec.kernel.is_none().then(|| kernels::vendor(comm)).flatten();
+        Machine { ranks: comm.size(), nodes, vendor }
+    }
+}
+
+/// Where the matrix is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Storage {
+    InMemory,
+    /// In the file, whose rows are read in each pass.
+    Streamed {
+        /// Why memory cannot hold it.
+        lack: String,
+        /// Bytes that a rank needs besides its panels.
+        besides_panels: f64,
+    },
+}
+
+/// All choices about a run that do not need the entries of the matrix.
+pub struct Planned {
+    pub spec: Spec,
+    pub method: Arc<dyn ConfiguredMethod>,
+    /// Why `--algo auto` chose the method; `None` if it was requested.
+    pub method_why: Option<&'static str>,
+    pub precision: Precision,
+    /// Why `--precision auto` chose it; `None` if it was requested.
+    pub precision_why: Option<String>,
+    pub kernels: ProductKernels,
+    /// The input, completed by what its files determine.
+    pub input: InputSpec,
+    pub parties: Parties,
+    pub split: PartySplit,
+    pub layout: Layout,
+    /// How the positions of the nonzeros decide the grid, once they are known; `None` if `layout` is final.
+    pub grid: Option<GridChoice>,
+    pub storage: Storage,
+    pub outputs: Outputs,
+    /// The lines of the matrix that the report shows.
+    pub lines: Option<Lines>,
+    pub resuming: bool,
+}
+
+/// Plans a run.
+///
+/// # Errors
+/// If the request does not fit the matrix, or memory holds neither the matrix nor what a run needs besides it. On all ranks.
+pub fn plan(spec: &Spec, found: &Found, machine: &Machine) -> SharedResult<Planned> {
+    planned(spec, found, machine).map_err(Error::on_all_ranks)
+}
+
+fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
+    let Found { header, split, streaming, saved } = found;
+    check_shape(spec, header)?;
+    let resuming = saved.is_some();
+    let saved = (*saved).unwrap_or_default();
+    let (rows, cols) = (header.rows, header.cols);
+    let Chosen { precision, why: precision_why } = precision::choose(spec, header, saved.precision);
+    let (method, method_why) = choose_method(spec, found, precision, machine);
+    let mut outputs = spec.outputs.clone();
+    if let Some((_, display)) = &mut outputs.report {
+        display.show_images(header.image);
+    }
+    let lines = match &outputs.report {
+        Some((_, display)) => Some(display.lines((rows, cols))?.unwrap_or(Lines::Rows)),
+        None => None,
+    };
+    let partition = method.description().partition;
+    let counted = if let PartySplit::Counts(counts) = split { Some(counts.len()) } else { None };
+    let count = spec.parties.or(counted).or(header.files).unwrap_or(machine.ranks);
+    let parties = Parties { count, ranks: machine.ranks };
+    check_quantile(&spec.input, partition, count)?;
+    let (items, what) = divided(partition, (rows, cols));
+    split.check(items, count, what).map_err(|e| e.at(split_name(spec)))?;
+    let layout = layout(&*method, (rows, cols), machine.ranks, parties, split.clone());
+    let footprint = Footprint { spec, method: &*method, header, precision, resuming };
+    let besides_panels =
+        footprint.besides_panels(machine.ranks).and_then(|besides| streaming.clone().map(|()| besides));
+    let storage = storage(&machine.nodes, |rank| footprint.least_bytes(&layout, parties, rank), besides_panels)?;
+    let grid = open_grid(&*method, (spec.k, precision.word()), header.sparse, &layout, machine);
+    let mut input = spec.input.clone();
+    input.complete(header);
+    Ok(Planned {
+        spec: spec.clone(),
+        method,
+        method_why,
+        precision,
+        precision_why,
+        kernels: kernels::choose(spec.kernel, saved.kernels, machine.vendor.as_deref()),
+        input,
+        parties,
+        split: split.clone(),
+        layout,
+        grid,
+        storage,
+        outputs,
+        lines,
+        resuming,
+    })
+}
+
+/// The method, and why if `--algo auto` chose it: by the sizes, but where it needs its data in memory, memory lacks, and the
+/// rows can be read from the file in each pass, one that does so.
+fn choose_method(
+    spec: &Spec,
+    found: &Found,
+    precision: Precision,
+    machine: &Machine,
+) -> (Arc<dyn ConfiguredMethod>, Option<&'static str>) {
+    let Header { rows: m, cols: n, sparse, .. } = found.header;
+    let shape = MatrixShape { m, n, k: spec.k, sparse, streamed: false };
+    let (method, why) = spec.method.choose(shape);
+    let resuming = found.saved.is_some();
+    let footprint = Footprint { spec, method: &*method, header: &found.header, precision, resuming };
+    let needs_memory = footprint.besides_panels(machine.ranks).is_err();
+    if why.is_none() || !needs_memory || found.streaming.is_err() {
+        return (method, why);
+    }
+    let ranks = machine.ranks;
+    let parties = Parties { count: ranks, ranks };
+    let by_size = grid::plan(method.description().partition, (m, n), ranks, parties, PartySplit::Even, None);
+    let least = |rank| footprint.least_bytes(&by_size, parties, rank);
+    match machine.nodes.iter().any(|node| node.needing(least).lacks()) {
+        true => spec.method.choose(MatrixShape { streamed: true, ..shape }),
+        false => (method, why),
+    }
+}
+
+/// The layout of a matrix of this shape for a method.
+pub fn layout(
+    method: &dyn ConfiguredMethod,
+    shape: (usize, usize),
+    ranks: usize,
+    parties: Parties,
+    split: PartySplit,
+) -> Layout {
+    let groups = method.groups();
+    if groups.missing.is_some_and(MissingParams::any) {
+        return Layout::RowsAndColumns { ranks };
+    }
+    let given = groups.grid.and_then(|group| group.grid.given());
+    grid::plan(method.description().partition, shape, ranks, parties, split, given)
+}
+
+/// Where a matrix is kept. In memory its ranks need the bytes of `in_memory`; otherwise `besides_panels`, which is the reason
+/// if its rows cannot be read from the file instead.
+///
+/// # Errors
+/// On all ranks, if memory cannot hold the matrix, and its rows cannot be read from the file.
+pub fn storage(
+    nodes: &[Node],
+    in_memory: impl Fn(usize) -> f64,
+    besides_panels: std::result::Result<f64, String>,
+) -> SharedResult<Storage> {
+    let Some(node) = nodes.iter().map(|node| node.needing(&in_memory)).find(Node::lacks) else {
+        return Ok(Storage::InMemory);
+    };
+    let lack = node.lack();
+    match besides_panels {
+        Ok(besides_panels) => Ok(Storage::Streamed { lack, besides_panels }),
+        Err(why) => Err(Error::input(format!(
+            "{lack}; the rows cannot be read from the file in each iteration instead: {why}; or use more nodes, a smaller part of \
+             the matrix or --precision f32, or set --memory if more can be used"
+        ))
+        .on_all_ranks()),
+    }
+}
+
+/// The number of items that are divided among parties, and their name.
+pub fn divided(partition: Partition, (rows, cols): (usize, usize)) -> (usize, &'static str) {
+    if partition == Partition::PartyRows { (rows, "rows") } else { (cols, "columns") }
+}
+
+/// How the nonzeros decide the grid, if they do.
+fn open_grid(
+    method: &dyn ConfiguredMethod,
+    (k, word): (usize, usize),
+    sparse: bool,
+    layout: &Layout,
+    machine: &Machine,
+) -> Option<GridChoice> {
+    let Layout::Grid { pr, pc } = *layout else { return None };
+    let requested = method.groups().grid?;
+    let is_open = method.description().partition == Partition::Grid
+        && requested.grid.given().is_none()
+        && requested.exchange != Exchange::Dense;
+    (sparse && machine.ranks > 1 && is_open).then(|| GridChoice {
+        by_size: (pr, pc),
+        exchange: requested.exchange,
+        row: (k * word) as u64,
+        room: GATHERED_SHARE * memory::room(&machine.nodes),
+    })
+}
+
+/// What the memory of a run depends on.
+struct Footprint<'a> {
+    spec: &'a Spec,
+    method: &'a dyn ConfiguredMethod,
+    header: &'a Header,
+    precision: Precision,
+    resuming: bool,
+}
+
+impl Footprint<'_> {
+    /// Bytes that a rank holds at least if its data are in memory.
+    fn least_bytes(&self, layout: &Layout, parties: Parties, rank: usize) -> f64 {
+        let data = |word| self.header.least_bytes(layout, parties.ranks, word);
+        let narrow = if self.precision == Precision::Mixed { data(size_of::<f32>()) } else { 0.0 };
+        data(self.precision.word()) + self.workspace_bytes(parties, rank) + narrow
+    }
+
+    /// Bytes that a rank holds besides its data: the factors and what belongs to them, or what computes their start if that
+    /// is more, by the method's formula; without a formula, each factor and its update.
+    fn workspace_bytes(&self, parties: Parties, rank: usize) -> f64 {
+        let Header { rows, cols, stored, sparse, .. } = *self.header;
+        let (k, word) = (self.spec.k, self.precision.word());
+        let least = 2.0 * (rows as f64 + cols as f64) * (k * word) as f64 / parties.ranks as f64;
+        let is_private = self.method.description().partition.is_private();
+        // The formulas assume complete data, and a rank that hosts as many parties as any other.
+        let missing = self.method.groups().missing.is_some_and(MissingParams::any);
+        if missing || is_private && parties.hosted(rank).is_empty() || sparse && stored.is_none() {
+            return least;
+        }
+        let workload = self.workload(is_private.then_some(parties.count));
+        // The method itself refuses a parameter that does not fit.
+        let cost = self.method.cost(&workload, parties.ranks).ok().flatten();
+        cost.map_or(least, |cost| cost.factors.max(if self.resuming { 0.0 } else { cost.start }))
+    }
+
+    fn workload(&self, parties: Option<usize>) -> Workload {
+        let Header { rows: m, cols: n, sparse, stored, .. } = *self.header;
+        let stored = stored.filter(|_| sparse).map_or(m as f64 * n as f64, |stored| stored as f64);
+        Workload { m, n, stored, sparse, k: self.spec.k, parties, word: self.precision.word(), traffic: None }
+    }
+
+    /// Bytes that a rank holds besides panels if its rows are read from the file in each pass.
+    ///
+    /// # Errors
+    /// Why the method needs its data in memory, with what to do.
+    fn besides_panels(&self, ranks: usize) -> std::result::Result<f64, String> {
+        let groups = self.method.groups();
+        if groups.missing.is_some_and(MissingParams::any) {
+            return Err("--missing and --holdout need the whole matrix in memory".into());
+        }
+        if self.precision == Precision::Mixed {
+            return Err("--precision mixed holds the matrix twice, in f32 and f64; use one of them".into());
+        }
+        let workload = self.workload(None);
+        let Some(cost) = self.method.streamed_cost(&workload, ranks) else {
+            let able = registry::ALL.iter().filter(|entry| entry.defaults().streamed_cost(&workload, 1).is_some());
+            let able: Vec<&str> = able.map(|entry| entry.description().name).collect();
+            return Err(format!(
+                "{} needs the whole matrix in memory; {} do not (--algo {})",
+                self.method.description().name,
+                able.join(", "),
+                able.first().unwrap_or(&"hals")
+            ));
+        };
+        if let Some(grid) = groups.grid {
+            if let Some(shape) = grid.grid.given().filter(|shape| shape.cols > 1) {
+                return Err(format!("--grid {}x{} cuts the columns too; leave it out", shape.rows, shape.cols));
+            }
+            if grid.exchange == Exchange::Sparse {
+                return Err("--exchange sparse looks at the whole matrix; leave it out".into());
+            }
+        }
+        Ok(cost.factors.max(if self.resuming { 0.0 } else { cost.start }))
+    }
+}
+
+impl Planned {
+    pub fn description(&self) -> &'static Description {
+        self.method.description()
+    }
+
+    /// Whether rows or columns, and a factor of them, belong to parties.
+    pub fn is_private(&self) -> bool {
+        self.description().partition.is_private()
+    }
+
+    /// The measure that progress, summary and `--tol` go by.
+    pub fn measure(&self) -> Measure {
+        self.method.groups().measure(self.description())
+    }
+
+    /// All parameters that affect the result, by name; a resumed run must have the same.
+    pub fn result_parameters(&self) -> Map<String, Value> {
+        self.spec.result_parameters(&*self.method, Some(self.precision))
+    }
+
+    /// All parameters, and why some were chosen.
+    pub fn parameters(&self) -> Map<String, Value> {
+        let mut all = self.spec.all(&*self.method, Some(self.precision));
+        all.extend(self.precision_why.clone().map(|why| ("precision_chosen_by_auto".into(), why.into())));
+        all.extend(self.method_why.map(|why| ("chosen_by_auto".into(), why.into())));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;
