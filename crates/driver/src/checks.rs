@@ -11,6 +11,7 @@ use fednmf_files::output::view::file_of;
 use fednmf_linalg::{Block, Real};
 use fednmf_methods::Algorithm;
 use fednmf_methods::description::Form;
+use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::parameters::GridShape;
 
 use super::settings::{Precision, Settings};
@@ -83,7 +84,7 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
     let others = [
         ("--trace", settings.trace.as_deref(), Content::Trace),
         ("--report", settings.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
-        ("--record-order", groups.record_order, Content::Order),
+        ("--record-order", groups.clock.and_then(ClockParams::order_file), Content::Order),
     ];
     let views: Vec<_> =
         settings.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
@@ -94,7 +95,7 @@ fn check_files(settings: &Settings, comm: &Communicator) -> Result<()> {
     let outputs = files_with_parties(settings).into_iter().flatten().chain(others).chain(views).chain(transcripts);
     let mut inputs: Vec<Source> = settings.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(settings.split.clone().map(|path| ("--split", path)));
-    inputs.extend(groups.replay.map(|path| ("--replay", path.to_path_buf())));
+    inputs.extend(groups.clock.and_then(ClockParams::replayed_file).map(|path| ("--replay", path.to_path_buf())));
     inputs.extend(groups.dp.and_then(|dp| dp.budget_path()).map(|budget| ("--budget", budget.path.to_path_buf())));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
     inputs.extend(groups.missing.and_then(|group| group.missing.marks()).map(|path| ("--missing", path.into())));

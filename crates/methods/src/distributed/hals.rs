@@ -14,7 +14,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, auto, count};
 use crate::shared::alternating;
@@ -55,16 +55,6 @@ impl Method for Hals {
 
     fn check(&self) -> Result<()> {
         self.exact.check_missing(&self.missing, self.extrapolation)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -8,7 +8,7 @@ use fednmf_linalg::{Order, Real};
 
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::shared::alternating;
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate};
@@ -43,16 +43,6 @@ impl Method for Mu {
 
     fn check(&self) -> Result<()> {
         self.exact.check_missing(&self.missing, Extrapolation::None)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -25,7 +25,7 @@ use fednmf_linalg::{Block, Cholesky, Real, gram};
 use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
 use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Sizes, auto, number};
@@ -112,10 +112,6 @@ impl Method for SymNmf {
 
     fn check(&self) -> Result<()> {
         self.init.refuse_nndsvd("symnmf")
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -22,7 +22,6 @@ use fednmf_linalg::{Block, Order, PerThread, Real, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
-use crate::method::Groups;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::grid;
@@ -111,15 +110,6 @@ impl KlParams {
             return Err(Error::input(format!("{what}; leave it out")));
         }
         Ok(())
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            init: Some(&self.init),
-            regularization: Some(&self.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     /// The factorisation by `update`, or by its counterpart for observed entries where some are missing. Collective.

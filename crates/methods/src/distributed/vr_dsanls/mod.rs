@@ -34,7 +34,7 @@ use fednmf_linalg::sketch::{SketchKind, TOTALS};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::alternating::{RHS_U, RHS_V, Sizes};
@@ -83,10 +83,6 @@ impl Method for VrDsanls {
             "between two exact products it adds up what the changes of the factors change in them, which completed data \
              would change too; use dsanls or hals",
         )
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

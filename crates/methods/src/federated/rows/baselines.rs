@@ -13,7 +13,7 @@ use fednmf_linalg::Real;
 use super::fnmf::federated::{self, FederatedParams, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundParams};
 use super::fnmf::{LIMITS, LocalRule};
 use crate::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::number;
 use crate::{Algorithm, Problem};
@@ -65,10 +65,6 @@ impl Method for FedAvg {
         self.rounds.check_scale(&self.federated, NORMALIZE)
     }
 
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let settings = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
         federated::build(problem, settings, &self.federated)
@@ -96,10 +92,6 @@ impl Method for FedProx {
 
     fn check(&self) -> Result<()> {
         self.rounds.check_scale(&self.federated, NORMALIZE)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
@@ -130,10 +122,6 @@ impl Method for Ipalm {
         MESSAGES_ONCE,
     );
 
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let settings = FederatedSettings::once(&self.federated, LocalRule::Ipalm { inertia: self.inertia });
         federated::build(problem, settings, &self.federated)
@@ -155,10 +143,6 @@ impl Method for Mur {
         Unit::Update,
         MESSAGES_ONCE,
     );
-
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         federated::build(problem, FederatedSettings::once(&self.federated, LocalRule::Mur), &self.federated)
