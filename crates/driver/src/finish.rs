@@ -121,7 +121,9 @@ fn write_results<T: Real>(
     if let Some(view) = &driver.view {
         comm.agree_on_error(view.finish(about()))?;
     }
-    if let (Some(path), Some(method)) = (settings.method.groups().clock.and_then(ClockParams::order_file), algorithm.asynchronous()) {
+    if let (Some(path), Some(method)) =
+        (settings.method.groups().clock.and_then(ClockParams::order_file), algorithm.asynchronous())
+    {
         comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
     }
     Ok(())

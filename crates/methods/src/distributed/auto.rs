@@ -17,7 +17,7 @@ use super::dsanls::Dsanls;
 use super::hals::Hals;
 use crate::description::Description;
 use crate::method::{Choice, MatrixShape, Method};
-use crate::parameters::{Auto, Sizes as SketchSizes, Size, auto, count};
+use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
 use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::init::{InitParams, Start};

@@ -9,7 +9,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::extrapolation::{
     Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words,
 };
-use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridParams, GridChoice};
+use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridChoice, GridParams};
 use super::init::{self, InitParams, Start, Task};
 use super::missing::MissingParams;
 use super::regularization::{self, Penalties, RegularizationParams};

@@ -10,7 +10,9 @@
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
-use super::fnmf::federated::{self, FederatedParams, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundParams};
+use super::fnmf::federated::{
+    self, FederatedParams, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundParams,
+};
 use super::fnmf::{LIMITS, LocalRule};
 use crate::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::method::Method;

@@ -51,7 +51,6 @@ fednmf_base::parameters! {
     }
 }
 
-
 fednmf_base::words! {
     /// How a party steps between two exchanges.
     pub enum Update {
