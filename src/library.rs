@@ -295,7 +295,8 @@ pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'
         return Err(Error::input("there must be at least one number of components and one run"));
     };
     check_sizes(&search.ks, shape)?;
-    let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
+    let methods =
+        search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
     let layout = model_selection::layout(&*methods[&first], shape, comm.size());
     let loaded = Loaded::in_memory(vec![matrix], &layout, false, &comm)?;
     let (mut points, mut all_matched) = (Vec::new(), Vec::new());

@@ -126,7 +126,9 @@ impl TypedValueParser for ValueParser {
         arg: Option<&Arg>,
         value: &OsStr,
     ) -> std::result::Result<String, clap::Error> {
-        if value.is_empty() && !self.words.is_empty() {
+        // A word that is none of the list is refused by clap, which shows the list.
+        let refused = value.to_str().and_then(|text| (self.check)(self.name, text).err());
+        if !self.words.is_empty() && refused.is_some_and(|must| must.starts_with("must be one of ")) {
             let words = self.words.iter().cloned().map(possible);
             return PossibleValuesParser::new(words).parse_ref(command, arg, value);
         }

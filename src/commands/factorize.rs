@@ -19,6 +19,7 @@ use fednmf_files::output::matrices::Format;
 use fednmf_files::{InputSpec, TableOptions, Threshold};
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::count;
@@ -257,7 +258,7 @@ impl RunArgs {
                 args.stall_timeout
             )));
         }
-        if args.on_lost_party == OnLostParty::Continue && !method.groups().real_time {
+        if args.on_lost_party == OnLostParty::Continue && !method.groups().clock.is_some_and(ClockParams::is_real) {
             return Err(Error::input(
                 "--on-lost-party continue: only asyn-sd and asyn-ssd-v with --clock real continue without a rank that hangs; \
                  elsewhere, and whenever a process ends, the MPI libraries that fednmf works with (MPI 3.1) end the whole \

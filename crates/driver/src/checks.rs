@@ -11,6 +11,7 @@ use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::{Block, Real};
 use fednmf_methods::Algorithm;
 use fednmf_methods::description::{Description, Form, Partition};
+use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::parameters::GridShape;
 
 use super::spec::{Precision, Spec};
@@ -79,7 +80,7 @@ fn check_files(spec: &Spec, comm: &Communicator) -> Result<()> {
     let others = [
         ("--trace", spec.trace.as_deref(), Content::Trace),
         ("--report", spec.outputs.report.as_ref().map(|(path, _)| path.as_path()), Content::Report),
-        ("--record-order", groups.record_order, Content::Order),
+        ("--record-order", groups.clock.and_then(ClockParams::order_file), Content::Order),
     ];
     let views: Vec<_> = spec.record_view.iter().flat_map(|path| (0..ranks).map(|rank| file_of(path, rank))).collect();
     let transcripts = transcript::files(spec, comm);
@@ -89,7 +90,7 @@ fn check_files(spec: &Spec, comm: &Communicator) -> Result<()> {
     let outputs = files_with_parties(spec).into_iter().flatten().chain(others).chain(views).chain(transcripts);
     let mut inputs: Vec<Source> = spec.input.files().into_iter().map(|path| ("--input", path)).collect();
     inputs.extend(spec.split.clone().map(|path| ("--split", path)));
-    inputs.extend(groups.replay.map(|path| ("--replay", path.to_path_buf())));
+    inputs.extend(groups.clock.and_then(ClockParams::replayed_file).map(|path| ("--replay", path.to_path_buf())));
     inputs.extend(groups.dp.and_then(|dp| dp.budget_path()).map(|budget| ("--budget", budget.path.to_path_buf())));
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
     inputs.extend(groups.missing.and_then(|group| group.missing.marks()).map(|path| ("--missing", path.into())));

@@ -17,6 +17,7 @@ use fednmf_files::output::own_text;
 use fednmf_files::output::{attributes, matrices};
 use fednmf_linalg::Real;
 use fednmf_methods::description::{Description, MessageSpec, ProtectedUnit};
+use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::shared::dp;
 use fednmf_privacy::Protection;
@@ -126,7 +127,9 @@ fn write_results<T: Real>(
     if let Some(view) = &driver.view {
         comm.agree_on_error(view.finish(about()))?;
     }
-    if let (Some(path), Some(method)) = (run.planned.method.groups().record_order, algorithm.asynchronous()) {
+    if let (Some(path), Some(method)) =
+        (run.planned.method.groups().clock.and_then(ClockParams::order_file), algorithm.asynchronous())
+    {
         comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
     }
     Ok(())

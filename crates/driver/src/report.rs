@@ -28,7 +28,11 @@ pub const OWN_INPUT_OF: &str = "own_input_of";
 ///
 /// # Errors
 /// On all ranks, if data that are read in panels cannot be read.
-pub fn sample_of<T: Real>(planned: &Planned, loaded: &mut Loaded<T>, comm: &Communicator) -> SharedResult<Option<Sample>> {
+pub fn sample_of<T: Real>(
+    planned: &Planned,
+    loaded: &mut Loaded<T>,
+    comm: &Communicator,
+) -> SharedResult<Option<Sample>> {
     let report = planned.outputs.report.as_ref().zip(planned.lines).filter(|_| !planned.is_private());
     let Some(((_, display), lines)) = report else { return Ok(None) };
     let shape = (loaded.header.rows, loaded.header.cols);

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -13,8 +12,9 @@ use fednmf_linalg::Real;
 
 use super::cost::{Cost, Workload};
 use super::description::Description;
+use super::federated::columns::asyn::ClockParams;
 use super::parameters;
-use super::parameters::{Missing, Parameter, Parameters, Parsed};
+use super::parameters::{Missing, Parameter, Parameters, Parsed, group};
 use super::shared::dp::DpParams;
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
@@ -25,7 +25,8 @@ use super::shared::sketched_step::StepParams;
 use super::{Algorithm, Problem};
 use crate::metrics::Measure;
 
-/// The parameter groups that other parts of the program handle; `None` if a method does not have the group.
+/// The groups of parameters that other parts of the program serve; `None` if a method does not have the group. A group
+/// among a method's parameters is found by its type.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Groups<'a> {
     pub grid: Option<&'a GridParams>,
@@ -37,15 +38,26 @@ pub struct Groups<'a> {
     pub threshold: Option<&'a ThresholdParams>,
     pub dp: Option<&'a DpParams>,
     pub step: Option<&'a StepParams>,
-    /// Whether parties take their turns in real time.
-    pub real_time: bool,
-    /// Where the order of merges is to be written.
-    pub record_order: Option<&'a Path>,
-    /// The order of merges to replay.
-    pub replay: Option<&'a Path>,
+    pub clock: Option<&'a ClockParams>,
 }
 
-impl Groups<'_> {
+impl<'a> Groups<'a> {
+    /// Those that are among the parameters.
+    fn of(parameters: &'a (impl Parameters + ?Sized)) -> Self {
+        Groups {
+            grid: group(parameters),
+            init: group(parameters),
+            missing: group(parameters),
+            party_missing: group(parameters),
+            regularization: group(parameters),
+            secure_sum: group(parameters),
+            threshold: group(parameters),
+            dp: group(parameters),
+            step: group(parameters),
+            clock: group(parameters),
+        }
+    }
+
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
         self.regularization.is_some_and(RegularizationParams::is_on)
@@ -105,15 +117,9 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         None
     }
 
-    /// The shared groups among the parameters. An option of a group that is not listed here has no effect; a test of
-    /// the registry refuses that.
-    fn groups(&self) -> Groups<'_> {
-        Groups::default()
-    }
-
     /// Whether sums over parties are masked.
     fn masks_sums(&self) -> bool {
-        self.groups().secure_sum.is_some_and(|sum| sum.secure_sum)
+        group(self).is_some_and(|sum: &SecureSumParams| sum.secure_sum)
     }
 
     /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
@@ -214,12 +220,12 @@ impl<M: Method> ConfiguredMethod for M {
     }
 
     fn check(&self) -> Result<()> {
-        Method::groups(self).check(M::DESCRIPTION)?;
+        self.groups().check(M::DESCRIPTION)?;
         Method::check(self)
     }
 
     fn groups(&self) -> Groups<'_> {
-        Method::groups(self)
+        Groups::of(self)
     }
 
     fn masks_sums(&self) -> bool {

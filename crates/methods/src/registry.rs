@@ -133,26 +133,6 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_knows_every_shared_group_of_options() {
-        for entry in all() {
-            let (method, defaults) = (entry.description().name, entry.defaults());
-            let groups = defaults.groups();
-            for (option, served) in [
-                ("grid", groups.grid.is_some()),
-                ("init", groups.init.is_some()),
-                ("missing", groups.missing.is_some() || groups.party_missing.is_some()),
-                ("alpha-u", groups.regularization.is_some()),
-                ("secure-sum", groups.secure_sum.is_some()),
-                ("secure-threshold", groups.threshold.is_some()),
-                ("dp", groups.dp.is_some()),
-                ("mu-alpha", groups.step.is_some()),
-            ] {
-                assert_eq!(entry.takes(option), served, "--{option} of {method}: see Method::groups");
-            }
-        }
-    }
-
-    #[test]
     fn dp_is_an_option_where_it_is_offered() {
         for entry in all() {
             let method = entry.description();

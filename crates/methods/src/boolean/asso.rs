@@ -14,7 +14,7 @@ use crate::boolean::cover::count;
 use crate::boolean::greedy_state::{Found, each};
 use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::parameters::number;
 use crate::{Algorithm, Problem};
 
@@ -42,10 +42,6 @@ impl Method for Asso {
 
     fn check(&self) -> Result<()> {
         self.vote.check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

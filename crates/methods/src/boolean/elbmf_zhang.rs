@@ -17,7 +17,7 @@ use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
 use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::parameters::number;
 use crate::shared::init;
 use crate::{Algorithm, Problem};
@@ -68,10 +68,6 @@ impl Method for Elbmf {
         self.vote.check()
     }
 
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let step = ProximalStep {
             rule: match self.step_size {
@@ -104,10 +100,6 @@ impl Method for Zhang {
 
     fn check(&self) -> Result<()> {
         self.vote.check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

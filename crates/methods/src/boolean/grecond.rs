@@ -14,7 +14,7 @@ use crate::boolean::cover::count;
 use crate::boolean::greedy_state::{Found, common, each};
 use crate::boolean::vote::{Local, VoteParams};
 use crate::description::{Description, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::{Algorithm, Problem};
 
 fednmf_base::parameters! {
@@ -34,10 +34,6 @@ impl Method for Grecond {
 
     fn check(&self) -> Result<()> {
         self.vote.check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

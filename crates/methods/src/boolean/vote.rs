@@ -16,7 +16,6 @@ use crate::boolean::result::Refit;
 use crate::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
-use crate::method::Groups;
 use crate::metrics::Measure;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages, Noise};
@@ -97,10 +96,6 @@ impl VoteParams {
             ));
         }
         Ok(())
-    }
-
-    pub fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
     }
 }
 

@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 use super::dsanls::Dsanls;
 use super::hals::Hals;
 use crate::description::Description;
-use crate::method::{Choice, Groups, MatrixShape, Method};
+use crate::method::{Choice, MatrixShape, Method};
 use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
 use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
@@ -96,16 +96,6 @@ impl Method for Automatic {
 
     fn check(&self) -> Result<()> {
         self.hals().check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {

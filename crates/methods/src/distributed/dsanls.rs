@@ -35,7 +35,7 @@ use fednmf_linalg::{Block, Order, Real, gram, squares};
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::parameters::Sizes;
 use crate::shared::alternating::Factor;
@@ -98,16 +98,6 @@ impl Method for Dsanls {
             ));
         }
         self.init.refuse_nndsvd("dsanls")
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            init: Some(&self.init),
-            step: Some(&self.step),
-            regularization: Some(&self.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -28,7 +28,7 @@ use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, Sizes, auto, number};
 use crate::shared::alternating::Factor;
@@ -110,10 +110,6 @@ impl Method for SymNmf {
 
     fn check(&self) -> Result<()> {
         self.init.refuse_nndsvd("symnmf")
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

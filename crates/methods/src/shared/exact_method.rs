@@ -75,7 +75,7 @@ use super::extrapolation::Extrapolation;
 use super::missing::{self, MissingParams, UpdateKind};
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, Partition};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::parameters::Parameters;
 use crate::{Algorithm, Problem};
 
@@ -144,17 +144,6 @@ impl<M: ExactMethod> Method for M {
         match self.on_observed() {
             Some((missing, _)) => self.exact().check_missing(missing, self.extrapolation()),
             None => Ok(()),
-        }
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        let exact = self.exact();
-        Groups {
-            grid: Some(&exact.grid),
-            init: Some(&exact.init),
-            regularization: Some(&exact.regularization),
-            missing: self.on_observed().map(|(missing, _)| missing),
-            ..Groups::default()
         }
     }
 

@@ -32,7 +32,7 @@ use crate::decision::Decision;
 use crate::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, auto, count, number};
 use crate::shared::dp;
@@ -112,10 +112,6 @@ impl Method for Felb {
         Ok(())
     }
 
-    fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.sum), dp: Some(&self.dp), ..Groups::default() }
-    }
-
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, k, word, stored: entries, .. } = *workload;
         let (parties, hosted) = workload.parties(ranks);
@@ -143,10 +139,6 @@ impl Method for FelbMu {
 
     fn check(&self) -> Result<()> {
         Method::check(&self.felb)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Method::groups(&self.felb)
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

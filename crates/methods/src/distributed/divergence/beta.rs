@@ -8,7 +8,7 @@ use fednmf_linalg::nls::divergence::BetaMultiply;
 use super::{Loss, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{ParamType, ParamValue, Parsed, number};
 use crate::shared::init::InitParams;
@@ -61,10 +61,6 @@ impl Method for BetaMu {
         "Fevotte and Idier 2011",
         Measure::BetaDivergence,
     );
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
-    }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;

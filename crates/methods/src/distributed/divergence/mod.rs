@@ -23,7 +23,6 @@ use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
-use crate::method::Groups;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
@@ -104,15 +103,6 @@ impl KlParams {
             return Err(Error::input(format!("{what}; leave it out")));
         }
         Ok(())
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            init: Some(&self.init),
-            regularization: Some(&self.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
     }
 
     /// The factorisation by `update`, or by its counterpart for observed entries where some are missing. Collective.

@@ -8,7 +8,7 @@ use fednmf_linalg::nls::divergence::KlMultiply;
 use super::{KlParams, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
@@ -31,10 +31,6 @@ impl Method for KlMu {
 
     fn check(&self) -> Result<()> {
         self.kl.check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.kl.groups()
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

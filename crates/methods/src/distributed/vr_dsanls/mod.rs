@@ -34,7 +34,7 @@ use fednmf_linalg::sketch::{SketchKind, TOTALS};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::description::{Description, MessageSpec};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::shared::alternating::Sizes;
 use crate::shared::extrapolation::{Extrapolation, WORDS};
@@ -76,10 +76,6 @@ impl Method for VrDsanls {
             "between two exact products it adds up what the changes of the factors change in them, which completed data \
              would change too; use dsanls or hals",
         )
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { init: Some(&self.init), regularization: Some(&self.regularization), ..Groups::default() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

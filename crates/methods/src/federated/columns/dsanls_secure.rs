@@ -35,7 +35,7 @@ use super::{FORMS, PAPER, Party, PublicInfo, entries, entries_mut, fit, hosted_p
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, Scratch, trace};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Sizes, count};
@@ -120,15 +120,6 @@ impl Method for DsanlsSecure {
             "it reuses a few released sketches of the data, and completed data change with the factors: new sketches would be \
              more releases than are safe, old ones the completion of the start; use syn-ssd-u",
         )
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            secure_sum: Some(&self.secure_sum),
-            step: Some(&self.step),
-            regularization: Some(&self.regularization),
-            ..Groups::default()
-        }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

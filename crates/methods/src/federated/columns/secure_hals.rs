@@ -34,7 +34,7 @@ use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, Message
 use crate::federated::columns::local::{sketch_sizes, trace};
 use crate::federated::columns::noised_hals;
 use crate::federated::columns::row_subsample::Rows;
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, SecretSource, Sizes, count};
@@ -173,16 +173,6 @@ impl Method for SecureHals {
             "its sums less what U and V say are sums over the observed entries, so a row that few columns have would show \
              which, and their entries; use syn-ssd-u",
         )
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            secure_sum: Some(&self.secure_sum),
-            regularization: Some(&self.regularization),
-            threshold: Some(&self.threshold),
-            dp: Some(&self.dp),
-            ..Groups::default()
-        }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

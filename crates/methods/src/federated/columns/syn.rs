@@ -34,7 +34,7 @@ use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::alternating::Factor;
@@ -175,10 +175,6 @@ impl Method for SynSd {
         "private columns: each party factorises its own, and copies of U are averaged now and then",
     );
 
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(Some(&self.dp))
-    }
-
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         self.syn.cost(Sketches::default(), workload, ranks).map(Some)
     }
@@ -196,10 +192,6 @@ impl Method for SynSsdU {
 
     fn check(&self) -> Result<()> {
         self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(None)
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -225,10 +217,6 @@ impl Method for SynSsdV {
         self.syn.local.check_sketch(self.sketch.sketch)
     }
 
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(Some(&self.dp))
-    }
-
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         self.syn.cost(self.sketches(), workload, ranks).map(Some)
     }
@@ -249,10 +237,6 @@ impl Method for SynSsdUv {
 
     fn check(&self) -> Result<()> {
         self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(None)
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -280,18 +264,6 @@ struct Sketches<'a> {
 }
 
 impl SynParams {
-    fn groups<'a>(&'a self, dp: Option<&'a DpParams>) -> Groups<'a> {
-        Groups {
-            secure_sum: Some(&self.secure_sum),
-            threshold: Some(&self.threshold),
-            dp,
-            step: Some(&self.local.step),
-            regularization: Some(&self.local.regularization),
-            party_missing: Some(&self.local.missing),
-            ..Groups::default()
-        }
-    }
-
     /// What a round costs on `ranks` ranks.
     fn cost(&self, sketches: Sketches<'_>, workload: &Workload, ranks: usize) -> Result<Cost> {
         let Workload { m, n, k, word, sparse, stored: all_stored, .. } = *workload;

@@ -15,7 +15,7 @@ use super::fnmf::federated::{
 };
 use super::fnmf::{LIMITS, LocalRule};
 use crate::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::number;
 use crate::{Algorithm, Problem};
@@ -67,10 +67,6 @@ impl Method for FedAvg {
         self.rounds.check_scale(&self.federated, NORMALIZE)
     }
 
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let settings = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
         federated::build(problem, settings, &self.federated)
@@ -98,10 +94,6 @@ impl Method for FedProx {
 
     fn check(&self) -> Result<()> {
         self.rounds.check_scale(&self.federated, NORMALIZE)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
@@ -132,10 +124,6 @@ impl Method for Ipalm {
         MESSAGES_ONCE,
     );
 
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let settings = FederatedSettings::once(&self.federated, LocalRule::Ipalm { inertia: self.inertia });
         federated::build(problem, settings, &self.federated)
@@ -157,10 +145,6 @@ impl Method for Mur {
         Unit::Update,
         MESSAGES_ONCE,
     );
-
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         federated::build(problem, FederatedSettings::once(&self.federated, LocalRule::Mur), &self.federated)

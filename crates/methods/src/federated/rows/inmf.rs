@@ -31,7 +31,7 @@ use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{count, number};
@@ -92,10 +92,6 @@ impl Method for Inmf {
             SURVIVING[2],
         ],
     };
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { secure_sum: Some(&self.secure_sum), threshold: Some(&self.threshold), ..Groups::default() }
-    }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, k, word, stored: all_stored, .. } = *workload;

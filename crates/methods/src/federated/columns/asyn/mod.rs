@@ -18,7 +18,7 @@
 mod real_clock;
 mod schedule;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ use super::{
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, OrNone, auto, number};
@@ -90,6 +90,23 @@ fednmf_base::parameters! {
     }
 }
 
+impl ClockParams {
+    /// Whether parties take their turns in real time.
+    pub fn is_real(&self) -> bool {
+        self.clock == Clock::Real
+    }
+
+    /// Where the order of merges is to be written.
+    pub fn order_file(&self) -> Option<&Path> {
+        self.record_order.as_ref().map(PathBuf::as_path)
+    }
+
+    /// The file with the order of merges to replay.
+    pub fn replayed_file(&self) -> Option<&Path> {
+        self.replay.as_ref().map(PathBuf::as_path)
+    }
+}
+
 fednmf_base::parameters! {
     /// Parameters that both variants share.
     pub struct AsynParams {
@@ -106,18 +123,6 @@ impl AsynParams {
             return Err(Error::input("--replay: the order is the recorded one; omit --clock real"));
         }
         Ok(())
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            step: Some(&self.local.step),
-            real_time: self.clock.clock == Clock::Real,
-            record_order: self.clock.record_order.as_ref().map(PathBuf::as_path),
-            replay: self.clock.replay.as_ref().map(PathBuf::as_path),
-            regularization: Some(&self.local.regularization),
-            party_missing: Some(&self.local.missing),
-            ..Groups::default()
-        }
     }
 }
 
@@ -168,10 +173,6 @@ impl Method for AsynSd {
         self.asyn.check()
     }
 
-    fn groups(&self) -> Groups<'_> {
-        self.asyn.groups()
-    }
-
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         build(&self.asyn, None, problem)
     }
@@ -184,10 +185,6 @@ impl Method for AsynSsdV {
     fn check(&self) -> Result<()> {
         self.asyn.check()?;
         self.asyn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.asyn.groups()
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

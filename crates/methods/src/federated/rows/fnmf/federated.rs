@@ -19,7 +19,6 @@ use crate::description::{LARGEST_TERM, MessageSpec};
 use crate::federated::rows::fnmf::align::{Aligner, How};
 use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 use crate::federated::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
-use crate::method::Groups;
 use crate::parameters::{Auto, count, number};
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages};
@@ -49,18 +48,6 @@ fednmf_base::parameters! {
         group dp: DpParams;
         group sum: SecureSumParams;
         group threshold: ThresholdParams;
-    }
-}
-
-impl FederatedParams {
-    pub fn groups(&self) -> Groups<'_> {
-        Groups {
-            secure_sum: Some(&self.sum),
-            threshold: Some(&self.threshold),
-            dp: Some(&self.dp),
-            regularization: Some(&self.regularization),
-            ..Groups::default()
-        }
     }
 }
 

@@ -32,7 +32,7 @@ use self::barycenter::Barycenter;
 use self::federated::{FederatedParams, FederatedSettings, MESSAGES, Normalize, RoundParams};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, Form, Partition, ProtectedUnit, Unit};
-use crate::method::{Groups, Method};
+use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, number};
 use crate::{Algorithm, Problem};
@@ -87,10 +87,6 @@ impl Method for Fnmf {
             ));
         }
         self.rounds.check_scale(&self.federated, NORMALIZE)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
