@@ -25,10 +25,15 @@ fn crates_depend_on_no_library_of_another_layer() {
         (["mpi", "mpi-sys"], ["hdf5-metno", "hdf5-metno-sys"], ["rug", "gmp-mpfr-sys"], ["rustls", "rcgen"]);
     for (package, forbidden) in [
         ("fednmf-linalg", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-comm", "fednmf-data"]]),
-        ("fednmf-comm", vec![&mpi[..], &hdf5, &tls, &["clap", "fednmf-data"]]),
-        ("fednmf-data", vec![&mpi[..], &hdf5, &tls, &["clap", "fednmf-files"]]),
-        ("fednmf-methods", vec![&mpi[..], &hdf5, &tls, &["fednmf-files", "fednmf-driver"]]),
-        ("fednmf-files", vec![&mpi[..], &tls, &["fednmf-methods"]]),
+        ("fednmf-comm", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-data"]]),
+        ("fednmf-data", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-files"]]),
+        ("fednmf-methods", vec![&mpi[..], &hdf5, &gmp, &tls, &["fednmf-files", "fednmf-driver"]]),
+        ("fednmf-files", vec![&mpi[..], &hdf5, &gmp, &tls, &["fednmf-methods"]]),
+        // The library alone.
+        (
+            "fednmf",
+            vec![&mpi[..], &hdf5, &gmp, &tls, &["clap_complete", "clap_mangen", "fednmf-sites", "fednmf-audit"]],
+        ),
     ] {
         let found = dependencies(package);
         assert!(found.iter().any(|name| name == "ndarray"), "{package}: the tree is not understood: {found:?}");

@@ -129,9 +129,11 @@ def factorize(
     scale: str = "as-found",
     n_jobs: Optional[int] = None,
     start: Optional[tuple[np.ndarray, np.ndarray]] = None,
+    kernel: str = "native",
+    mixed_precision: bool = False,
     callback: Optional[Callback] = None,
 ) -> Run:
-    """Runs a method on checked matrices of one dtype."""
+    """Runs a method on checked matrices of one dtype. `kernel` is "native", "mkl" or "auto", as --kernel of the program."""
     settings = {
         "algo": algo,
         "options": arguments(options),
@@ -144,6 +146,8 @@ def factorize(
         "eval_every": eval_every,
         "scale": scale,
         "threads": effective_n_jobs(n_jobs),
+        "kernel": kernel,
+        "mixed_precision": mixed_precision,
         "callback": callback,
     }
     factors, about = _fednmf.factorize([native(part) for part in parts], str(parts[0].dtype), settings, start)

@@ -89,15 +89,9 @@ impl<T: Real> Loaded<T> {
     /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
     ///
     /// # Errors
-    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, or the blocks do not
+    /// If there is no entry, the policy refuses one, all are zero, or the blocks do not
     /// fit together.
-    pub fn in_memory(
-        parts: Vec<Matrix<T>>,
-        layout: &Layout,
-        allow_negative: bool,
-        comm: &Communicator,
-    ) -> Result<Self> {
-        let policy = EntryPolicy { allow_negative, ..EntryPolicy::default() };
+    pub fn in_memory(parts: Vec<Matrix<T>>, layout: &Layout, policy: EntryPolicy, comm: &Communicator) -> Result<Self> {
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);

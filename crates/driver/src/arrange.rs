@@ -6,10 +6,13 @@
 
 use std::cmp::Reverse;
 
+use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_data::messages::NORMS;
 use fednmf_data::state::{OwnedPiece, Owner, Piece};
 use fednmf_linalg::Real;
+use fednmf_methods::description::Partition;
+use fednmf_methods::method::ConfiguredMethod;
 
 /// `--factor-scale`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -43,6 +46,41 @@ impl FactorScale {
             FactorScale::UnitU => [1.0 / u, u],
             FactorScale::Balanced => [v.sqrt() / u.sqrt(), u.sqrt() / v.sqrt()],
             FactorScale::Sorted | FactorScale::AsFound => [1.0, 1.0],
+        }
+    }
+
+    /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
+    /// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
+    /// has another objective. The factors of a symmetric factorisation stay equal.
+    ///
+    /// # Errors
+    /// If the requested scale does not suit the method.
+    pub fn of_run(asked: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
+        let description = method.description();
+        let regularized = method.groups().is_regularized();
+        let symmetric = description.partition == Partition::Symmetric;
+        match (asked, description.partition.is_private()) {
+            (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
+                "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
+                scale.name(),
+                description.name
+            ))),
+            (_, true) => Ok(FactorScale::AsFound),
+            (Some(scale), false) if regularized && !scale.keeps() => Err(Error::input(format!(
+                "--factor-scale {}: another scale of the components changes the penalties of --alpha-u and --alpha-v; use sorted or \
+                 as-found",
+                scale.name()
+            ))),
+            (Some(scale @ (FactorScale::UnitU | FactorScale::UnitV)), false) if symmetric => {
+                Err(Error::input(format!(
+                    "--factor-scale {}: the factors of {} are equal, and another scale of one of them ends that; use balanced, \
+                 sorted or as-found",
+                    scale.name(),
+                    description.name
+                )))
+            }
+            (None, false) if regularized || symmetric => Ok(FactorScale::Sorted),
+            (asked, false) => Ok(asked.unwrap_or(FactorScale::UnitV)),
         }
     }
 

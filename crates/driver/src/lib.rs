@@ -47,7 +47,7 @@ use self::settings::Settings;
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
-pub use iterate::{Driver, Limits, Observer, Stop, Trajectory};
+pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

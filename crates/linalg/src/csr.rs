@@ -55,6 +55,11 @@ impl<T: Real> Csr<T> {
         &self.matrix
     }
 
+    /// The matrix without its kernels.
+    pub fn into_matrix(self) -> CsrMatrix<T> {
+        self.matrix
+    }
+
     /// Replaces the matrix and returns the previous one. Work arrays are kept, and products use the native kernel until
     /// [`Csr::prepare`].
     pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {

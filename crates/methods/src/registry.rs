@@ -1,7 +1,10 @@
 //! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use clap::Command;
+
+use fednmf_base::error::{Error, Result};
 use fednmf_data::NanRemedy;
 
 use super::boolean;
@@ -90,9 +93,27 @@ pub fn find(name: &str) -> Option<&'static dyn Entry> {
     ALL.iter().copied().chain([AUTO]).find(named)
 }
 
+/// The method `name` with options as on the command line (`--inner-sweeps 3`), its defaults for the rest.
+///
+/// # Errors
+/// Naming what is wrong: there is no such method, or option, or a value is not accepted.
+pub fn named(name: &str, options: &[String]) -> Result<Arc<dyn ConfiguredMethod>> {
+    let Some(entry) = find(name) else {
+        let names: Vec<&str> = descriptions().map(|description| description.name).collect();
+        return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
+    };
+    let command = Command::new(entry.description().name).no_binary_name(true).args(entry.options());
+    let matches = command.try_get_matches_from(options).map_err(|e| {
+        // Its first paragraph; usage and hints are those of a command line.
+        let text = e.render().to_string();
+        let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        Error::input(format!("{name}: {text}"))
+    })?;
+    entry.configure(&matches)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::Command;
 
     use super::*;
 
