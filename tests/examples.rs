@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the example of this name prints. Cargo builds the examples with the tests.
+/// What the example of this name prints. Cargo builds the examples with all tests, but not for this one alone.
 fn output(name: &str) -> String {
     let mut path: PathBuf = std::env::current_exe().unwrap();
     // target/PROFILE/deps/examples-… stands beside target/PROFILE/examples.
     path.pop();
     path.pop();
     path.extend(["examples", name]);
+    assert!(path.is_file(), "{}: build it first (cargo build --examples)", path.display());
     let output = Command::new(&path).output().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -21,7 +22,7 @@ fn examples_print_what_they_find() {
         ("dense", "Tolerance"),
         ("sparse", "of 190 documents"),
         ("parties", "Masked, masked"),
-        ("components", "k = 3 is recommended"),
+        ("components", "k = 4 is recommended"),
     ] {
         let text = output(name);
         assert!(text.contains(part), "{name}: {text}");

@@ -24,13 +24,13 @@ use super::MatrixView;
 /// ```
 /// use fednmf::prelude::*;
 ///
-/// let x = ndarray::Array2::from_shape_fn((40, 30), |(i, j)| {
+/// let x = ndarray::Array2::from_shape_fn((60, 40), |(i, j)| {
 ///     let noise = ((7 * i + 13 * j + i * j) % 17) as f64 / 170.0;
-///     if i / 20 == j / 15 { (1 + (3 * i) % 7) as f64 * (2 + (5 * j) % 11) as f64 / 40.0 + noise } else { noise }
+///     if i / 15 == j / 10 { (1 + (3 * i) % 7) as f64 * (2 + (5 * j) % 11) as f64 / 40.0 + noise } else { noise }
 /// });
-/// let found = Search::over([1, 2, 3]).runs(3).fit(&x)?;
-/// assert_eq!(found.choice.unwrap().k, 2);
-/// assert_eq!(found.consensus.unwrap().v.dim(), (30, 2));
+/// let found = Search::over([2, 4]).runs(3).max_iters(100).fit(&x)?;
+/// assert_eq!(found.choice.unwrap().k, 4);
+/// assert_eq!(found.consensus.unwrap().v.dim(), (40, 4));
 /// # Ok::<(), fednmf::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
