@@ -7,6 +7,7 @@
 #   PROFILE=dev      of the Python package: build it as the tests are built, in less time (default: release)
 #   PREFIX=DIR       installation prefix of `make install` (default: /usr/local for root, else ~/.local)
 
+, := ,
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -16,7 +17,6 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich none,$(MPI)),target-$(MPI
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
 FEATURES := $(if $(filter none,$(MPI)),--no-default-features --features sites$(,)hdf5$(,)paillier)
-, := ,
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
@@ -82,6 +82,7 @@ bench: ready ## micro-benchmarks
 lint: ready ## formatting, clippy without warnings, shellcheck if available
 	@$(ENV) cargo fmt --all --check
 	@$(ENV) cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
+	@$(ENV) cargo clippy --lib --no-default-features -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
@@ -89,7 +90,7 @@ audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-den
 	@cargo deny check
 
 # Into a virtual environment below the target directory, from the Python package index. `python/` is a workspace of its own,
-# in the same target directory, where the dependencies may have been built already. The wheel contains HDF5.
+# in the same target directory, where the dependencies may have been built already.
 python: ## build the wheel of python/ (no MPI), install it into a virtual environment and test it
 	@$(MAKE) ready MPI=none CARGO_TARGET_DIR='$(TARGET)'
 	@$(ENV) export CARGO_TARGET_DIR='$(abspath $(TARGET))'; venv=$$CARGO_TARGET_DIR/python; \

@@ -101,17 +101,23 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def arguments(options: Mapping[str, Any]) -> list[str]:
-    """Options as on the command line: inner_sweeps=3 is --inner-sweeps=3, clamp=True is --clamp."""
+def parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Parameters by name and text: inner_sweeps=3 is ("inner_sweeps", "3"), clamp=True is ("clamp", "true")."""
     given = []
     for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
         if value is True:
-            given.append(flag)
+            given.append((name, "true"))
         elif value is not None and value is not False:
             words = value if isinstance(value, (list, tuple)) else [value]
-            given.append(f"{flag}={','.join(map(str, words))}")
+            given.append((name, ",".join(map(str, words))))
     return given
+
+
+def arguments(options: Mapping[str, Any]) -> list[str]:
+    """Options as on the command line: inner_sweeps=3 is --inner-sweeps=3, clamp=True is --clamp."""
+    flags = {name for name, value in options.items() if value is True}
+    words = [(name, "--" + name.replace("_", "-"), text) for name, text in parameters(options)]
+    return [flag if name in flags else f"{flag}={text}" for name, flag, text in words]
 
 
 def factorize(
@@ -129,12 +135,14 @@ def factorize(
     scale: str = "as-found",
     n_jobs: Optional[int] = None,
     start: Optional[tuple[np.ndarray, np.ndarray]] = None,
+    kernel: str = "native",
+    mixed_precision: bool = False,
     callback: Optional[Callback] = None,
 ) -> Run:
-    """Runs a method on checked matrices of one dtype."""
+    """Runs a method on checked matrices of one dtype. `kernel` is "native", "mkl" or "auto", as --kernel of the program."""
     settings = {
         "algo": algo,
-        "options": arguments(options),
+        "options": parameters(options),
         "k": k,
         "seed": int(check_random_state(random_state).randint(np.iinfo(np.int32).max)),
         "max_iters": max_iter,
@@ -144,6 +152,8 @@ def factorize(
         "eval_every": eval_every,
         "scale": scale,
         "threads": effective_n_jobs(n_jobs),
+        "kernel": kernel,
+        "mixed_precision": mixed_precision,
         "callback": callback,
     }
     factors, about = _fednmf.factorize([native(part) for part in parts], str(parts[0].dtype), settings, start)

@@ -3,18 +3,15 @@
 
 mod borrowed;
 
-use ndarray::Array2;
+use borrowed::{Given, views};
 use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use fednmf::library::{FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task};
-use fednmf::library;
-use fednmf_base::error::{Error, ErrorKind};
-use fednmf_methods::description::Partition;
-use fednmf_methods::precision::Precision;
-use fednmf_methods::{Measures, registry};
+use fednmf::{
+    Error, ErrorKind, FactorScale, Options, Point, ProductKernel, Real, Search, SearchMethod, SearchResult, Start,
+};
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
@@ -22,11 +19,6 @@ fn raise(error: &Error) -> PyErr {
         ErrorKind::Input => PyValueError::new_err(error.message.clone()),
         ErrorKind::Failed => PyRuntimeError::new_err(error.message.clone()),
     }
-}
-
-fn array<T: Element + Precision>(given: &Bound<'_, PyAny>) -> PyResult<Array2<T>> {
-    let array: PyReadonlyArray2<'_, T> = given.extract()?;
-    Ok(array.as_array().to_owned())
 }
 
 fn scale(name: &str) -> PyResult<FactorScale> {
@@ -39,13 +31,22 @@ fn scale(name: &str) -> PyResult<FactorScale> {
     })
 }
 
+fn kernel(name: &str) -> PyResult<Option<ProductKernel>> {
+    match name {
+        "native" => Ok(Some(ProductKernel::Native)),
+        "mkl" => Ok(Some(ProductKernel::Mkl)),
+        "auto" => Ok(None),
+        _ => Err(PyValueError::new_err(format!("kernel={name:?}: must be one of native, mkl, auto"))),
+    }
+}
+
 /// What to do, apart from the matrices.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Settings {
     algo: String,
-    /// As on the command line: --inner-sweeps 3.
-    options: Vec<String>,
+    /// Parameters of the method by name and text: `inner_sweeps`, `3`.
+    options: Vec<(String, String)>,
     k: usize,
     seed: u64,
     max_iters: usize,
@@ -55,6 +56,8 @@ struct Settings {
     eval_every: usize,
     scale: String,
     threads: usize,
+    kernel: String,
+    mixed_precision: bool,
     /// Called with the iteration and a dictionary of measures, about four times a second.
     callback: Option<Py<PyAny>>,
 }
@@ -62,57 +65,72 @@ struct Settings {
 /// The result of a factorisation, for `factorize`.
 type Found = (Vec<(String, Option<usize>, Py<PyAny>)>, Py<PyDict>);
 
-fn factorize_in<T: Element + Precision>(
+fn factorize_in<T: Element + Real>(
     py: Python<'_>,
     parts: &[Bound<'_, PyAny>],
     settings: Settings,
-    start: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    start: Option<(PyReadonlyArray2<'_, T>, PyReadonlyArray2<'_, T>)>,
 ) -> PyResult<Found> {
-    let start = start.map(|(u, v)| Ok::<_, PyErr>((array::<T>(&u)?, array::<T>(&v)?))).transpose()?;
-    let method = library::method(&settings.algo, &settings.options).map_err(|e| raise(&e))?;
-    let scale = scale(&settings.scale)?;
-    let Settings { k, seed, max_iters, tol, target_error, time_limit, eval_every, threads, callback, .. } = settings;
+    let given: Vec<(&str, &str)> = settings.options.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let method = fednmf::named(&settings.algo, &given).map_err(|e| raise(&e))?;
+    let options = options(&settings)?;
+    let held = parts.iter().map(Given::<T>::of).collect::<PyResult<Vec<_>>>()?;
+    let parts = views(&held)?;
+    let start: Option<Start<'_, T>> = start.as_ref().map(|(u, v)| (u.as_array(), v.as_array()));
     let mut raised: Option<PyErr> = None;
-    let (error, callback) = (&mut raised, callback.as_ref());
-    let task = || {
-        let observer: Observer<'_> = Box::new(move |iteration, measures| {
-            *error = Python::attach(|py| observe(py, callback, iteration, measures)).err();
-            error.is_none()
-        });
-        Task {
-            method,
-            k,
-            seed,
-            limits: Limits { max_iters, tol, target_error, time_limit, eval_every },
-            initial: start.as_ref().map(|(u, v)| (u.view(), v.view())),
-            scale,
-            observer: Some(observer),
-        }
+    let observer = |iteration: usize, measures: &Vec<(&'static str, f64)>| {
+        raised = Python::attach(|py| observe(py, settings.callback.as_ref(), iteration, measures)).err();
+        raised.is_none()
     };
-    let found = borrowed::factorize::<T>(py, parts, threads, task)?;
+    let found = py.detach(|| fednmf::run(method, parts, &options, start, Some(Box::new(observer))));
     if let Some(raised) = raised {
         return Err(raised);
     }
     let found = found.map_err(|e| raise(&e))?;
-    let Factorization { factors, iterations, seconds, stopped_by, measures, ledger, edges } = found;
     let about = PyDict::new(py);
-    about.set_item("iterations", iterations)?;
-    about.set_item("seconds", seconds)?;
-    about.set_item("stopped_by", stopped_by)?;
-    about.set_item("measures", dictionary(py, &measures)?)?;
-    let sent = ledger.iter().map(|sent| (sent.kind, &sent.payload, sent.protection, sent.rounds, sent.bytes));
-    about.set_item("ledger", sent.collect::<Vec<_>>())?;
-    let edges = edges.iter().map(|edge| (edge.from, edge.to, edge.messages, edge.bytes));
+    about.set_item("iterations", found.iterations())?;
+    about.set_item("seconds", found.seconds())?;
+    about.set_item("stopped_by", found.stopped_by().name())?;
+    about.set_item("measures", dictionary(py, found.measures())?)?;
+    let sent = |sent: &fednmf::Sent| {
+        (sent.kind, sent.payload.name(), sent.protection.name(), sent.rounds, sent.bytes)
+    };
+    about.set_item("ledger", found.ledger().iter().map(sent).collect::<Vec<_>>())?;
+    let edges = found.edges().iter().map(|edge| (edge.from, edge.to, edge.messages, edge.bytes));
     about.set_item("edges", edges.collect::<Vec<_>>())?;
-    let arrays = factors.into_iter().map(|factor| {
+    let arrays = found.into_factors().into_iter().map(|factor| {
         let values = PyArray2::from_owned_array(py, factor.values).into_any().unbind();
         (factor.name.to_string(), factor.party, values)
     });
     Ok((arrays.collect(), about.unbind()))
 }
 
+fn options(settings: &Settings) -> PyResult<Options> {
+    let &Settings { k, seed, max_iters, tol, target_error, time_limit, eval_every, threads, mixed_precision, .. } =
+        settings;
+    let (kernel, scale) = (kernel(&settings.kernel)?, Some(scale(&settings.scale)?));
+    Ok(Options {
+        seed,
+        max_iters,
+        tol,
+        target_error,
+        time_limit,
+        eval_every,
+        threads,
+        kernel,
+        mixed_precision,
+        scale,
+        ..Options::new(k)
+    })
+}
+
 /// Lets Ctrl-C and the caller's function end a run.
-fn observe(py: Python<'_>, callback: Option<&Py<PyAny>>, iteration: usize, measures: &Measures) -> PyResult<()> {
+fn observe(
+    py: Python<'_>,
+    callback: Option<&Py<PyAny>>,
+    iteration: usize,
+    measures: &[(&'static str, f64)],
+) -> PyResult<()> {
     py.check_signals()?;
     if let Some(callback) = callback {
         callback.call1(py, (iteration, dictionary(py, measures)?))?;
@@ -120,7 +138,7 @@ fn observe(py: Python<'_>, callback: Option<&Py<PyAny>>, iteration: usize, measu
     Ok(())
 }
 
-fn dictionary<'py>(py: Python<'py>, measures: &Measures) -> PyResult<Bound<'py, PyDict>> {
+fn dictionary<'py>(py: Python<'py>, measures: &[(&'static str, f64)]) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     measures.iter().try_for_each(|(name, value)| all.set_item(*name, *value))?;
     Ok(all)
@@ -146,22 +164,31 @@ fn factorize(
     start: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
 ) -> PyResult<Found> {
     if is_single(dtype)? {
-        factorize_in::<f32>(py, &parts, settings, start)
+        factorize_in::<f32>(py, &parts, settings, extracted(start)?)
     } else {
-        factorize_in::<f64>(py, &parts, settings, start)
+        factorize_in::<f64>(py, &parts, settings, extracted(start)?)
     }
 }
 
-fn project_in<T: Element + Precision>(
+/// The arrays of a start.
+type StartArrays<'py, T> = (PyReadonlyArray2<'py, T>, PyReadonlyArray2<'py, T>);
+
+fn extracted<'py, T: Element>(
+    start: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+) -> PyResult<Option<StartArrays<'py, T>>> {
+    start.map(|(u, v)| Ok((u.extract()?, v.extract()?))).transpose()
+}
+
+fn project_in<T: Element + Real>(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
     v: &Bound<'_, PyAny>,
     (l1, l2): (f64, f64),
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
-    let penalty = Penalty { l1, l2 };
-    let v = array::<T>(v)?;
-    let u = borrowed::project::<T>(py, given, threads, &v.view(), penalty)?.map_err(|e| raise(&e))?;
+    let (v, held): (PyReadonlyArray2<'_, T>, _) = (v.extract()?, [Given::<T>::of(given)?]);
+    let (v, rows) = (v.as_array(), views(&held)?.swap_remove(0));
+    let u = py.detach(|| fednmf::project(rows, &v, None, [l1, l2], threads)).map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
 
@@ -203,10 +230,14 @@ struct SearchSettings {
 #[pyfunction]
 fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
     let SearchSettings { ks, runs, method, holdout, max_iters, tol, seed, threads, callback } = settings;
-    let method = SweepMethod::from_name(&method).map_err(|e| raise(&e))?;
-    let search = Search { ks, runs, method, holdout, max_iters, tol, seed };
+    let method = SearchMethod::from_name(&method).map_err(|e| raise(&e))?;
+    let mut search =
+        Search::over(ks).runs(runs).method(method).max_iters(max_iters).tol(tol).seed(seed).threads(threads);
+    if let Some(share) = holdout {
+        search = search.holdout(share);
+    }
     let mut raised: Option<PyErr> = None;
-    let mut observer = |k: usize, run: usize, iteration: usize, measures: &Measures| {
+    let observer = |k: usize, run: usize, iteration: usize, measures: &Vec<(&'static str, f64)>| {
         let told = Python::attach(|py| {
             py.check_signals()?;
             if let Some(callback) = &callback {
@@ -217,7 +248,9 @@ fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) 
         raised = told.err();
         raised.is_none()
     };
-    let found = borrowed::choose_k(py, given, threads, &search, &mut observer)?;
+    let held = [Given::<f64>::of(given)?];
+    let matrix = views(&held)?.swap_remove(0);
+    let found = py.detach(|| search.fit_observed(matrix, observer));
     if let Some(raised) = raised {
         return Err(raised);
     }
@@ -259,12 +292,7 @@ fn point<'py>(py: Python<'py>, point: &Point) -> PyResult<Bound<'py, PyDict>> {
 /// Name, summary, and whose blocks the parties have: "rows", "columns", or None where a method has no parties.
 #[pyfunction]
 fn methods() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
-    let parties = |partition| match partition {
-        Partition::PartyRows => Some("rows"),
-        Partition::PartyColumns => Some("columns"),
-        Partition::Grid | Partition::RowsAndColumns | Partition::Symmetric => None,
-    };
-    registry::descriptions().map(|d| (d.name, d.summary, parties(d.partition))).collect()
+    fednmf::methods().collect()
 }
 
 #[pymodule]

@@ -9,16 +9,16 @@ use clap::Args;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
-use fednmf_driver::FactorScale;
+use fednmf_driver::precision::check_mixed;
 use fednmf_driver::spec::{
     Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
     apply_method_requirements,
 };
+use fednmf_driver::{FactorScale, Limits};
 use fednmf_files as data;
 use fednmf_files::output::matrices::Format;
 use fednmf_files::{InputSpec, TableOptions, Threshold};
 use fednmf_linalg::ProductKernel;
-use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
@@ -233,7 +233,7 @@ impl RunArgs {
                 )));
             }
         }
-        let factor_scale = factor_scale(args.factor_scale, method)?;
+        let factor_scale = FactorScale::of_run(args.factor_scale, method)?;
         if args.factor_scale.is_some() && args.output.is_none() && args.add_to.is_none() && args.report.is_none() {
             return Err(Error::input("--factor-scale: is about the written factors; add --output, or leave it out"));
         }
@@ -244,13 +244,8 @@ impl RunArgs {
         if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
         }
-        for (name, value) in
-            [("--tol", args.tol), ("--target-error", args.target_error), ("--time-limit", args.time_limit)]
-        {
-            if let Some(x) = value.filter(|x| !(*x >= 0.0 && x.is_finite())) {
-                return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
-            }
-        }
+        let RunArgs { max_iters, tol, target_error, time_limit, eval_every, .. } = args;
+        Limits { max_iters, tol, target_error, time_limit, eval_every }.check()?;
         // Ten years are practically unlimited, and a clock can represent them.
         if args.stall_timeout != 0.0 && !(1.0..=3e8).contains(&args.stall_timeout) {
             return Err(Error::input(format!(
@@ -264,9 +259,6 @@ impl RunArgs {
                  elsewhere, and whenever a process ends, the MPI libraries that fednmf works with (MPI 3.1) end the whole \
                  job: use --checkpoint and --resume instead",
             ));
-        }
-        if args.eval_every == 0 && (args.tol.is_some() || args.target_error.is_some()) {
-            return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
         }
         if args.precision == PrecisionChoice::Mixed {
             check_mixed(description, args.eval_every)?;
@@ -356,29 +348,6 @@ fn positive(name: &str, value: usize) -> Result<()> {
     if value == 0 { Err(Error::input(format!("{name} 0: must be at least 1"))) } else { Ok(()) }
 }
 
-/// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
-/// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
-/// has another objective. The factors of a symmetric factorisation stay equal.
-fn factor_scale(requested: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
-    let description = method.description();
-    let regularized = method.groups().is_regularized();
-    let symmetric = description.partition == Partition::Symmetric;
-    match (requested, description.partition.is_private()) {
-        (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
-            "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
-            scale.name(),
-            description.name
-        ))),
-        (_, true) => Ok(FactorScale::AsFound),
-        (Some(scale), false) => {
-            scale.check(method, "--factor-scale", " of --alpha-u and --alpha-v")?;
-            Ok(scale)
-        }
-        (None, false) if regularized || symmetric => Ok(FactorScale::Sorted),
-        (None, false) => Ok(FactorScale::UnitV),
-    }
-}
-
 /// `50` iterations or `300s`.
 fn every(text: &str) -> Result<Every> {
     let parsed = match text.strip_suffix('s') {
@@ -388,16 +357,4 @@ fn every(text: &str) -> Result<Every> {
     parsed.ok_or_else(|| {
         Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or of seconds as in 300s"))
     })
-}
-
-/// Refuses `--precision mixed` if nothing can trigger the change, and for parties, whose messages would change too.
-fn check_mixed(method: &Description, eval_every: usize) -> Result<()> {
-    let why = if method.partition.is_private() {
-        format!("{} is a method of parties, whose messages have one precision", method.name)
-    } else if eval_every == 0 {
-        "evaluations tell when f32 gains no more, and --eval-every 0 has none".into()
-    } else {
-        return Ok(());
-    };
-    Err(Error::input(format!("--precision mixed: {why}; use --precision f32 or f64")))
 }

@@ -90,15 +90,9 @@ impl<T: Real> Loaded<T> {
     /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
     ///
     /// # Errors
-    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, the blocks do not
-    /// fit together, or there are too many rows or columns.
-    pub fn in_memory(
-        parts: Vec<Matrix<T>>,
-        layout: &Layout,
-        allow_negative: bool,
-        comm: &Communicator,
-    ) -> Result<Self> {
-        let policy = EntryPolicy { allow_negative, ..EntryPolicy::default() };
+    /// If there is no entry, the policy refuses one, all are zero, the blocks do not fit together, or there are too many
+    /// rows or columns.
+    pub fn in_memory(parts: Vec<Matrix<T>>, layout: &Layout, policy: EntryPolicy, comm: &Communicator) -> Result<Self> {
         parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
@@ -203,7 +197,7 @@ mod tests {
             "2147483648 × 1: a dense matrix may have up to 2147483647 rows and columns"
         );
         let layout = Layout::RowsAndColumns { ranks: 1 };
-        let refused = Loaded::in_memory(vec![large()], &layout, false, &Communicator::local());
+        let refused = Loaded::in_memory(vec![large()], &layout, EntryPolicy::default(), &Communicator::local());
         assert!(refused.err().unwrap().message.contains("2147483647 rows"));
     }
 }

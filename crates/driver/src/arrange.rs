@@ -39,6 +39,32 @@ impl FactorScale {
         }
     }
 
+    /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
+    /// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
+    /// has another objective. The factors of a symmetric factorisation stay equal.
+    ///
+    /// # Errors
+    /// If the requested scale does not suit the method.
+    pub fn of_run(requested: Option<FactorScale>, method: &dyn ConfiguredMethod) -> Result<FactorScale> {
+        let description = method.description();
+        let regularized = method.groups().is_regularized();
+        let symmetric = description.partition == Partition::Symmetric;
+        match (requested, description.partition.is_private()) {
+            (Some(scale), true) if scale != FactorScale::AsFound => Err(Error::input(format!(
+                "--factor-scale {}: {} has parties, and what the components weigh stays with them; leave it out",
+                scale.name(),
+                description.name
+            ))),
+            (_, true) => Ok(FactorScale::AsFound),
+            (Some(scale), false) => {
+                scale.check(method, "--factor-scale", " of --alpha-u and --alpha-v")?;
+                Ok(scale)
+            }
+            (None, false) if regularized || symmetric => Ok(FactorScale::Sorted),
+            (None, false) => Ok(FactorScale::UnitV),
+        }
+    }
+
     /// Checks that the factors of a method without parties may be scaled so: where factors have penalties, another scale has
     /// another objective, and the factors of a symmetric factorisation stay equal. `option` and `penalties` name them in
     /// messages.

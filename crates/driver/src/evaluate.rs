@@ -7,7 +7,7 @@ use fednmf_comm::Communicator;
 use fednmf_linalg::Real;
 
 use super::checks::diverged;
-use super::iterate::{Driver, Stop, Trajectory};
+use super::iterate::{Driver, Evaluation, Stop, Trajectory};
 
 impl<T: Real> Driver<T> {
     /// Evaluates at the start, and then every `--eval-every` iterations.
@@ -35,6 +35,11 @@ impl<T: Real> Driver<T> {
         trajectory.measures = comm.span("evaluation", || self.algorithm.measure())?;
         trajectory.evaluated_at = Some(trajectory.iteration);
         trajectory.evaluations += 1;
+        if let Some(history) = &mut trajectory.history {
+            let (iteration, seconds, measures) =
+                (trajectory.iteration, trajectory.seconds, trajectory.measures.clone());
+            history.push(Evaluation { iteration, seconds, measures });
+        }
         self.record(&comm)?;
         let trajectory = &mut self.trajectory;
         let error = trajectory.error().unwrap_or(f64::NAN);

@@ -68,6 +68,36 @@ pub struct Limits {
     pub eval_every: usize,
 }
 
+impl Limits {
+    /// Refuses values out of range, and limits that nothing would evaluate.
+    ///
+    /// # Errors
+    /// Naming the option.
+    pub fn check(&self) -> Result<()> {
+        let limits = [("--tol", self.tol), ("--target-error", self.target_error), ("--time-limit", self.time_limit)];
+        for (name, value) in limits {
+            if let Some(x) = value.filter(|x| !(*x >= 0.0 && x.is_finite())) {
+                return Err(Error::input(format!("{name} {x}: must be a number of at least 0")));
+            }
+        }
+        if self.eval_every == 0 && (self.tol.is_some() || self.target_error.is_some()) {
+            return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
+        }
+        Ok(())
+    }
+}
+
+/// The measures of one evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// Iterations before it.
+    pub iteration: usize,
+    /// Seconds in the algorithm before it.
+    pub seconds: f64,
+    /// The measures by name, the relative error first.
+    pub measures: Measures,
+}
+
 /// How far a run has come.
 #[derive(Debug, Default)]
 pub struct Trajectory {
@@ -80,6 +110,8 @@ pub struct Trajectory {
     pub measures: Measures,
     /// Number of evaluations in this process.
     pub evaluations: usize,
+    /// All evaluations, if they are kept.
+    pub history: Option<Vec<Evaluation>>,
     pub(super) evaluated_at: Option<usize>,
     pub(super) first_error: Option<f64>,
     /// The first and the least value of what `--tol` watches.
@@ -130,6 +162,12 @@ impl Trajectory {
     /// Before the first iteration, after so many seconds of preparation.
     pub fn after(seconds: f64) -> Self {
         Trajectory { seconds, ..Trajectory::default() }
+    }
+
+    /// The same, with all evaluations kept from now on.
+    #[must_use]
+    pub fn with_history(self) -> Self {
+        Trajectory { history: Some(Vec::new()), ..self }
     }
 
     /// The relative error of the last evaluation.
@@ -209,6 +247,22 @@ struct Verdict {
 const INTERVAL: f64 = 0.25;
 
 impl<T: Real> Driver<T> {
+    /// A run that shows and writes nothing.
+    pub fn silent(algorithm: Box<dyn Algorithm<T>>, limits: Limits, leading: Measure, comm: &Communicator) -> Self {
+        Driver {
+            comm: comm.clone(),
+            algorithm,
+            trajectory: Trajectory::default(),
+            limits,
+            leading,
+            signals: None,
+            trace: Trace::default(),
+            progress: Progress::new(false, None),
+            checkpointer: Checkpointer::none(comm),
+            view: None,
+        }
+    }
+
     /// Iterates until a limit, a signal or the algorithm itself stops the run; evaluates and saves what is due.
     /// Collective.
     ///

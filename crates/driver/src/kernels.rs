@@ -30,6 +30,11 @@ pub fn suited(vendor: Option<&str>) -> ProductKernel {
     kernel(vendor == Some("GenuineIntel"))
 }
 
+/// The kernel that suits the processor of this machine.
+pub fn of_processor() -> ProductKernel {
+    suited(host::processor_vendor().as_deref())
+}
+
 fn kernel(mkl: bool) -> ProductKernel {
     if mkl { ProductKernel::Mkl } else { ProductKernel::Native }
 }

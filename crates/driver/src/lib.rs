@@ -37,7 +37,7 @@ pub mod own_files;
 pub mod plan;
 pub mod precision;
 pub mod progress;
-mod record;
+pub mod record;
 pub mod report;
 mod run;
 pub mod spec;
@@ -60,7 +60,7 @@ use self::spec::{Precision, Spec};
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
-pub use iterate::{Driver, Limits, Observer, Stop, Trajectory};
+pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

@@ -6,7 +6,9 @@
 
 use serde_json::{Map, Value};
 
+use fednmf_base::error::{Error, Result};
 use fednmf_data::{Header, Values};
+use fednmf_methods::description::Description;
 use fednmf_methods::mixed_precision::RESOLUTION;
 
 use super::spec::{Precision, Spec};
@@ -80,6 +82,21 @@ pub fn warning(spec: &Spec, precision: Precision) -> Option<String> {
         "{option} is finer than f32 resolves (changes of the error of {RESOLUTION:e} of its first value, errors of \
          {LEAST_ERROR:e}): the run may stop too early or not at all; use --precision f64"
     ))
+}
+
+/// Refuses `--precision mixed` if nothing can trigger the change, and for parties, whose messages would change too.
+///
+/// # Errors
+/// In these cases.
+pub fn check_mixed(method: &Description, eval_every: usize) -> Result<()> {
+    let why = if method.partition.is_private() {
+        format!("{} is a method of parties, whose messages have one precision", method.name)
+    } else if eval_every == 0 {
+        "evaluations tell when f32 gains no more, and --eval-every 0 has none".into()
+    } else {
+        return Ok(());
+    };
+    Err(Error::input(format!("--precision mixed: {why}; use --precision f32 or f64")))
 }
 
 #[cfg(test)]

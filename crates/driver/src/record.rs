@@ -35,7 +35,7 @@ pub fn word(decision: &Decision) -> Option<(&'static str, String)> {
 const GRAPH: &str = "graph";
 
 /// Names and values of a decision.
-fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
+pub fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
     let one = |name, value| vec![(name, value)];
     match *decision {
         Decision::Start(start) => of_start(start),

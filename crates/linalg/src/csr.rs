@@ -71,6 +71,11 @@ impl<T: Real> Csr<T> {
         self.rows.matrix()
     }
 
+    /// The matrix without its kernels.
+    pub fn into_matrix(self) -> CsrMatrix<T> {
+        self.rows.into_matrix()
+    }
+
     /// Replaces the matrix and returns the previous one. Work arrays are kept, and products use the native kernel until
     /// [`Csr::prepare`].
     pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {

@@ -318,7 +318,7 @@ impl<T: Real> SparseRows<T> {
         std::mem::replace(self, SparseRows::new(matrix)).into_matrix()
     }
 
-    fn into_matrix(self) -> CsrMatrix<T> {
+    pub fn into_matrix(self) -> CsrMatrix<T> {
         drop(self.blocks);
         self.matrix
     }

@@ -1,7 +1,8 @@
 //! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use fednmf_base::error::{Error, Result};
 use fednmf_data::NanRemedy;
 
 use super::boolean;
@@ -88,6 +89,18 @@ pub fn find(name: &str) -> Option<&'static dyn Entry> {
         method.name.eq_ignore_ascii_case(name) || method.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
     };
     ALL.iter().copied().chain([AUTO]).find(named)
+}
+
+/// The method `name` with these parameters by name and text (`inner_sweeps`, `3`), its defaults for the rest.
+///
+/// # Errors
+/// Naming what is wrong: there is no such method, or parameter, or a value is not accepted.
+pub fn named(name: &str, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
+    let Some(entry) = find(name) else {
+        let names: Vec<&str> = descriptions().map(|description| description.name).collect();
+        return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
+    };
+    entry.configure(given).map_err(|e| e.at(name))
 }
 
 #[cfg(test)]

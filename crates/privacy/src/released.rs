@@ -260,6 +260,7 @@ impl Ciphertexts {
         &self.0
     }
 
+    #[cfg(feature = "paillier")]
     pub(super) fn words_mut(&mut self) -> &mut [u64] {
         &mut self.0
     }

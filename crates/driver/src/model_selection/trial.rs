@@ -16,9 +16,7 @@ use fednmf_methods::{Measures, Problem};
 use super::choice::Point;
 use super::stability::stability;
 use crate::plan;
-use crate::progress::Progress;
-use crate::trace::Trace;
-use crate::{Checkpointer, Driver, FactorScale, Limits, Observer, Stop, Trajectory, arrange};
+use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
 
 /// Iterations between two evaluations.
 const EVAL_EVERY: usize = 10;
@@ -101,24 +99,16 @@ impl Trial<'_> {
             comm: comm.clone(),
         };
         let is_penalised = self.method.groups().regularization.is_some_and(RegularizationParams::is_on);
-        let mut driver = Driver {
-            view: None,
-            comm: comm.clone(),
-            algorithm: comm.agree_on_error(f64::build(self.method, problem))?,
-            trajectory: Trajectory::default(),
-            limits: Limits {
-                max_iters: self.max_iters,
-                tol: Some(self.tol),
-                target_error: None,
-                time_limit: None,
-                eval_every: EVAL_EVERY,
-            },
-            leading: if is_penalised { Measure::Objective } else { Measure::RelativeError },
-            signals: None,
-            trace: Trace::default(),
-            progress: Progress::new(false, None),
-            checkpointer: Checkpointer::none(comm),
+        let limits = Limits {
+            max_iters: self.max_iters,
+            tol: Some(self.tol),
+            target_error: None,
+            time_limit: None,
+            eval_every: EVAL_EVERY,
         };
+        let leading = if is_penalised { Measure::Objective } else { Measure::RelativeError };
+        let algorithm = comm.agree_on_error(f64::build(self.method, problem))?;
+        let mut driver = Driver::silent(algorithm, limits, leading, comm);
         let stop = driver.iterate_observed(observer)?;
         let Driver { algorithm, trajectory, .. } = driver;
         let mut measures = trajectory.measures.clone();

@@ -77,6 +77,7 @@ impl KeyStore {
     }
 }
 
+#[expect(dead_code, reason = "nothing is masked")]
 pub struct EdgeEnd {
     pub local: usize,
     pub party: usize,

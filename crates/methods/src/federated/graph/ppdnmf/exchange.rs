@@ -532,7 +532,8 @@ fn below(rng: &mut StdRng, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 
-#[cfg(all(test, feature = "paillier"))]
+#[cfg(feature = "paillier")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::federated::graph::ppdnmf::Topology;

@@ -1,0 +1,228 @@
+//! The matrices that the library takes: views of the caller's, and files.
+
+use std::any::TypeId;
+use std::path::Path;
+
+use ndarray::{Array2, ArrayBase, ArrayView2, CowArray, Data, Ix2};
+use sprs::{CsMatBase, CsMatI, SpIndex};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::{Layout, NanRemedy};
+use fednmf_files as files;
+use fednmf_files::InputSpec;
+use fednmf_linalg::{Block, CowSlice, CsrMatrix};
+
+use super::Real;
+
+/// A matrix that is borrowed for the time of a call: dense in any memory order, or compressed sparse rows.
+///
+/// Made by `into()` from what the caller has: `ndarray` arrays and views, `sprs` matrices and views (CSR or CSC, with any
+/// index type), a [`Matrix`]. A dense matrix, and a sparse one in CSR with `i32` column indices, is not copied; CSC and
+/// other index types are converted.
+///
+/// ```
+/// use fednmf::MatrixView;
+/// use ndarray::array;
+///
+/// let x = array![[1.0, 0.0], [2.0, 3.0]];
+/// assert_eq!(MatrixView::from(&x).shape(), (2, 2));
+/// let x = sprs::CsMat::csc_from_dense(x.view(), 0.0);
+/// assert_eq!(MatrixView::from(&x).shape(), (2, 2));
+/// ```
+#[derive(Clone)]
+pub struct MatrixView<'a, T: Real>(Kind<'a, T>);
+
+#[derive(Clone)]
+enum Kind<'a, T: Real> {
+    Dense(ArrayView2<'a, T>),
+    Sparse {
+        shape: (usize, usize),
+        starts: Vec<usize>,
+        indices: Entries<'a, i32>,
+        values: Entries<'a, T>,
+    },
+    /// It cannot be represented.
+    Refused(Error, (usize, usize)),
+}
+
+/// Entries that are borrowed, or were converted.
+#[derive(Clone)]
+enum Entries<'a, E> {
+    Borrowed(&'a [E]),
+    Converted(Vec<E>),
+}
+
+impl<'a, T: Real> MatrixView<'a, T> {
+    /// Rows and columns.
+    pub fn shape(&self) -> (usize, usize) {
+        match &self.0 {
+            Kind::Dense(x) => x.dim(),
+            Kind::Sparse { shape, .. } | Kind::Refused(_, shape) => *shape,
+        }
+    }
+
+    /// A matrix in compressed sparse rows: `starts` (rows + 1) bounds the entries of each row in `columns`, which ascend
+    /// in each row, and `values`.
+    ///
+    /// # Errors
+    /// If the arrays do not describe a matrix of this shape.
+    pub fn from_csr(shape: (usize, usize), starts: Vec<usize>, columns: &'a [i32], values: &'a [T]) -> Result<Self> {
+        sprs::CsMatViewI::<T, i32, usize>::try_new(shape, &starts, columns, values)
+            .map_err(|(.., e)| Error::input(format!("the sparse matrix is not valid: {e}")))?;
+        let (indices, values) = (Entries::Borrowed(columns), Entries::Borrowed(values));
+        Ok(MatrixView(Kind::Sparse { shape, starts, indices, values }))
+    }
+
+    /// The matrix as the methods take it, borrowed without a limit in time.
+    ///
+    /// # Errors
+    /// If it has too many columns for the sparse kernels.
+    ///
+    /// # Safety
+    /// The result, and all that is made from it without a copy, must be dropped before `'a` ends.
+    #[expect(unsafe_code, reason = "the lifetime of a borrowed matrix is not in the types of the methods")]
+    pub(super) unsafe fn unbounded(self) -> Result<fednmf_data::Matrix<T>> {
+        match self.0 {
+            Kind::Dense(x) => {
+                // SAFETY: the caller drops the view in time.
+                let x = unsafe { std::mem::transmute::<ArrayView2<'a, T>, ArrayView2<'static, T>>(x) };
+                Ok(fednmf_data::Matrix::Dense(CowArray::from(x)))
+            }
+            Kind::Sparse { shape, starts, indices, values } => {
+                // SAFETY: the caller drops the slices in time.
+                let (indices, values) = unsafe { (indices.unbounded(), values.unbounded()) };
+                Ok(fednmf_data::Matrix::Sparse(CsrMatrix::new(shape, starts, indices, values)))
+            }
+            Kind::Refused(error, _) => Err(error),
+        }
+    }
+}
+
+impl<'a, E: Copy> Entries<'a, E> {
+    /// # Safety
+    /// As [`MatrixView::unbounded`].
+    #[expect(unsafe_code, reason = "as MatrixView::unbounded")]
+    unsafe fn unbounded(self) -> CowSlice<E> {
+        match self {
+            // SAFETY: the caller drops the slice in time.
+            Entries::Borrowed(all) => CowSlice::Borrowed(unsafe { std::mem::transmute::<&'a [E], &'static [E]>(all) }),
+            Entries::Converted(all) => CowSlice::Owned(all),
+        }
+    }
+}
+
+impl<'a, T: Real> From<ArrayView2<'a, T>> for MatrixView<'a, T> {
+    fn from(x: ArrayView2<'a, T>) -> Self {
+        MatrixView(Kind::Dense(x))
+    }
+}
+
+impl<'a, T: Real, S: Data<Elem = T>> From<&'a ArrayBase<S, Ix2>> for MatrixView<'a, T> {
+    fn from(x: &'a ArrayBase<S, Ix2>) -> Self {
+        MatrixView(Kind::Dense(x.view()))
+    }
+}
+
+impl<'a, T: Real, I, Iptr, IptrS, IndS, DataS> From<&'a CsMatBase<T, I, IptrS, IndS, DataS, Iptr>> for MatrixView<'a, T>
+where
+    I: SpIndex + 'static,
+    Iptr: SpIndex,
+    IptrS: std::ops::Deref<Target = [Iptr]>,
+    IndS: std::ops::Deref<Target = [I]>,
+    DataS: std::ops::Deref<Target = [T]>,
+{
+    fn from(x: &'a CsMatBase<T, I, IptrS, IndS, DataS, Iptr>) -> Self {
+        let shape = x.shape();
+        if i32::try_from(shape.1).is_err() {
+            let what = format!("a sparse matrix has at most {} columns, not {}", i32::MAX, shape.1);
+            return MatrixView(Kind::Refused(Error::input(what), shape));
+        }
+        let starts = |indptr: &[Iptr]| indptr.iter().map(|start| start.index()).collect();
+        let narrow = |indices: &[I]| indices.iter().map(|j| j.index() as i32).collect();
+        if x.is_csr() {
+            let indices = match as_i32(x.indices()) {
+                Some(indices) => Entries::Borrowed(indices),
+                None => Entries::Converted(narrow(x.indices())),
+            };
+            let starts = starts(&x.indptr().to_proper());
+            return MatrixView(Kind::Sparse { shape, starts, indices, values: Entries::Borrowed(x.data()) });
+        }
+        let rows = x.to_csr();
+        let (starts, indices) = (starts(&rows.indptr().to_proper()), Entries::Converted(narrow(rows.indices())));
+        MatrixView(Kind::Sparse { shape, starts, indices, values: Entries::Converted(rows.data().to_vec()) })
+    }
+}
+
+/// The same indices, if they are of this type.
+#[expect(unsafe_code, reason = "the type of a generic index is known only when the program runs")]
+fn as_i32<I: 'static>(indices: &[I]) -> Option<&[i32]> {
+    if TypeId::of::<I>() != TypeId::of::<i32>() {
+        return None;
+    }
+    // SAFETY: I is i32.
+    Some(unsafe { std::slice::from_raw_parts(indices.as_ptr().cast(), indices.len()) })
+}
+
+impl<'a, T: Real> From<&'a Matrix<T>> for MatrixView<'a, T> {
+    fn from(x: &'a Matrix<T>) -> Self {
+        match x {
+            Matrix::Dense(x) => x.into(),
+            Matrix::Sparse(x) => x.into(),
+        }
+    }
+}
+
+/// A matrix in memory, as it was read from a file.
+///
+/// ```
+/// use fednmf::prelude::*;
+///
+/// let path = std::env::temp_dir().join(format!("fednmf-doc-{}.csv", std::process::id()));
+/// std::fs::write(&path, "1,0,2\n2,0,4\n")?;
+/// let x = Matrix::<f64>::open(&path)?;
+/// assert_eq!(x.shape(), (2, 3));
+/// assert!(Hals::new(1).fit(&x)?.relative_error() < 1e-6);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Matrix<T> {
+    /// All entries.
+    Dense(Array2<T>),
+    /// The nonzeros, in compressed sparse rows.
+    Sparse(CsMatI<T, i32, usize>),
+}
+
+impl<T: Real> Matrix<T> {
+    /// Reads a file: MatrixMarket (`.mtx`), NumPy (`.npy`), SciPy (`.npz`), tables and triples in text (`.csv`, `.tsv`,
+    /// `.txt`), idx, FIMI transactions (`.dat`), and with the feature `hdf5` HDF5, AnnData and loom (`.h5`, `.h5ad`,
+    /// `.loom`; `FILE.h5:/name` for one of several matrices).
+    ///
+    /// # Errors
+    /// If the file is missing, damaged or of another format, or an entry is not finite.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let comm = Communicator::local();
+        let mut input = InputSpec::parse(&path.as_ref().to_string_lossy())?;
+        input.allow_negative = true;
+        input.nan_remedy = NanRemedy::FillIn;
+        let mut loaded = files::open(&input, &comm)?.load::<T>(&Layout::Grid { pr: 1, pc: 1 }, &comm, &mut |_| {})?;
+        match loaded.blocks.pop() {
+            Some(Block::Dense(x)) => Ok(Matrix::Dense(x.into_owned())),
+            Some(Block::Sparse(x)) => {
+                let (starts, indices, values) = x.into_matrix().into_raw_storage();
+                let shape = (loaded.header.rows, loaded.header.cols);
+                Ok(Matrix::Sparse(CsMatI::new(shape, starts, indices.into_vec(), values.into_vec())))
+            }
+            _ => Err(Error::failed(format!("{}: has no entries", path.as_ref().display()))),
+        }
+    }
+
+    /// Rows and columns.
+    pub fn shape(&self) -> (usize, usize) {
+        match self {
+            Matrix::Dense(x) => x.dim(),
+            Matrix::Sparse(x) => x.shape(),
+        }
+    }
+}

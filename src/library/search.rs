@@ -1,0 +1,178 @@
+//! The number of components.
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Communicator;
+use fednmf_data::Loaded;
+use fednmf_data::policy::EntryPolicy;
+use fednmf_driver::model_selection::{
+    Choice, Consensus, Matched, Point, Similarities, SweepMethod, SweepMissing, Trial, check_sizes, choose, layout,
+    point,
+};
+use fednmf_driver::{Observer, Stop};
+use fednmf_linalg::{Context, ContextOptions};
+use fednmf_methods::Measures;
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::shared::regularization::RegularizationParams;
+
+use super::MatrixView;
+
+/// A search for the number of components k: several factorisations for each k, from different starts, scored by the error
+/// on held-out entries and by how similar their components are (as NMFk, Alexandrov and Vesselinov 2014).
+///
+/// The numbers are those of `fednmf sweep` for the same matrix, settings and seed.
+///
+/// ```
+/// use fednmf::prelude::*;
+///
+/// let x = ndarray::Array2::from_shape_fn((60, 40), |(i, j)| {
+///     let noise = ((7 * i + 13 * j + i * j) % 17) as f64 / 170.0;
+///     if i / 15 == j / 10 { (1 + (3 * i) % 7) as f64 * (2 + (5 * j) % 11) as f64 / 40.0 + noise } else { noise }
+/// });
+/// let found = Search::over([2, 4]).runs(3).max_iters(100).fit(&x)?;
+/// assert_eq!(found.choice.unwrap().k, 4);
+/// assert_eq!(found.consensus.unwrap().v.dim(), (40, 4));
+/// # Ok::<(), fednmf::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    ks: Vec<usize>,
+    runs: usize,
+    method: SweepMethod,
+    holdout: Option<f64>,
+    max_iters: usize,
+    tol: f64,
+    seed: u64,
+    threads: usize,
+}
+
+/// The result of a [`Search`].
+pub struct SearchResult {
+    /// Errors and stability for each k.
+    pub points: Vec<Point>,
+    /// For each k how similar the components of all runs are, cluster by cluster.
+    pub similarities: Vec<Similarities>,
+    /// The recommended k and its reasons; `None` if nothing supports a choice.
+    pub choice: Option<Choice>,
+    /// The mean of the matched components of the runs with the chosen k: V (n × k), and U (m × k) fitted to it.
+    pub consensus: Option<Consensus>,
+}
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty $(=> $wrap:path)?;)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $name: $type) -> Self {
+                self.$name = $($wrap)? ($name);
+                self
+            }
+        )*
+    };
+}
+
+impl Search {
+    /// These numbers of components, in ascending order, with the defaults of `fednmf sweep`.
+    pub fn over(ks: impl IntoIterator<Item = usize>) -> Self {
+        Search {
+            ks: ks.into_iter().collect(),
+            runs: 5,
+            method: SweepMethod::Hals,
+            holdout: None,
+            max_iters: 200,
+            tol: 1e-4,
+            seed: 0,
+            threads: 1,
+        }
+    }
+
+    setters! {
+        /// Factorisations for each k.
+        runs: usize;
+        /// The method of the factorisations.
+        method: SweepMethod;
+        /// Share of the entries that a run does not see.
+        holdout: f64 => Some;
+        /// Largest number of iterations of a factorisation.
+        max_iters: usize;
+        /// End a factorisation when its measure falls by less than this share of its first value.
+        tol: f64;
+        /// Seed of the first run for each k; the next ones count on.
+        seed: u64;
+        /// Threads of the products with the data.
+        threads: usize;
+    }
+
+    /// Tries all k.
+    ///
+    /// # Errors
+    /// If the matrix or a setting is refused, or a factorisation fails.
+    pub fn fit<'a>(&self, matrix: impl Into<MatrixView<'a, f64>>) -> Result<SearchResult> {
+        self.fit_observed(matrix, |_, _, _, _| true)
+    }
+
+    /// As [`Search::fit`]; `observe` is called during the factorisations with k, the number of the run, its iterations and
+    /// the last measures, and ends the search with `false`.
+    ///
+    /// # Errors
+    /// As [`Search::fit`], and if the search is ended.
+    pub fn fit_observed<'a>(
+        &self,
+        matrix: impl Into<MatrixView<'a, f64>>,
+        mut observe: impl FnMut(usize, usize, usize, &Measures) -> bool,
+    ) -> Result<SearchResult> {
+        let matrix = matrix.into();
+        let context = Context::new(ContextOptions { threads: self.threads, ..ContextOptions::default() })?;
+        context.install(|| self.search(matrix, &mut observe))
+    }
+
+    fn search(
+        &self,
+        matrix: MatrixView<'_, f64>,
+        observe: &mut dyn FnMut(usize, usize, usize, &Measures) -> bool,
+    ) -> Result<SearchResult> {
+        // SAFETY: the matrix and what is made from it are dropped before this function returns.
+        #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+        let matrix = unsafe { matrix.unbounded() }?;
+        let comm = Communicator::local();
+        let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
+        let left_out = self.method.left_out(Missing::None, self.holdout)?;
+        let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
+            return Err(Error::input("there must be at least one number of components and one run"));
+        };
+        check_sizes(&self.ks, shape)?;
+        let methods =
+            self.method.configure(&self.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
+        let layout = layout(&*methods[&first], shape, comm.size());
+        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), &comm)?;
+        let (mut points, mut all_matched) = (Vec::new(), Vec::new());
+        for &k in &self.ks {
+            let (mut errors, mut components) = (Vec::new(), Vec::new());
+            for run in 0..self.runs {
+                let trial = Trial {
+                    method: &*methods[&k],
+                    k,
+                    seed: self.seed.wrapping_add(run as u64),
+                    max_iters: self.max_iters,
+                    tol: self.tol,
+                };
+                let of_run: Observer<'_> = Box::new(|iteration, measures| observe(k, run, iteration, measures));
+                let found = trial.run(&loaded, &left_out, Some(of_run), &comm);
+                let found = found.map_err(|e| e.at(format!("k = {k}, run {run}")))?;
+                if found.stop == Stop::Observer {
+                    return Err(Error::failed("the search was ended"));
+                }
+                errors.push(found.errors());
+                components.extend(found.factors.into_iter().filter(|factor| factor.name == "V").map(|v| v.values));
+            }
+            points.push(point(k, &errors, &components));
+            all_matched.extend(Matched::new(&components));
+        }
+        let choice = choose(&points, shape.0.min(shape.1));
+        let consensus = choice.as_ref().and_then(|choice| {
+            let matched = self.ks.iter().zip(&all_matched).find(|(k, _)| **k == choice.k)?.1;
+            Some(Consensus::new(Some(matched), choice.k, (&loaded, &layout, SweepMissing::None), &comm))
+        });
+        let similarities = all_matched.iter().map(Matched::similarities).collect();
+        Ok(SearchResult { points, similarities, choice, consensus: consensus.transpose()? })
+    }
+}
