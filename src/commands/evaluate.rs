@@ -1,7 +1,6 @@
 //! `fednmf evaluate`: how stored factors fit a matrix.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use ndarray::{Array2, s};
@@ -11,14 +10,10 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::{Layout, Panels, memory};
+use fednmf_data::Panels;
 use fednmf_driver::missing::HELD_OUT;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing, plan, streaming};
-use fednmf_files as data;
-use fednmf_files::names::Names;
-use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
-use fednmf_files::{InputSpec, TableOptions};
+use fednmf_files::TableOptions;
 use fednmf_linalg::Block;
 use fednmf_methods::Measures;
 use fednmf_methods::boolean::{Components, Ones, agreement, rounded};
@@ -31,7 +26,8 @@ use fednmf_methods::shared::regularization::Penalties;
 
 use crate::cli::parameters::Group;
 
-use super::provenance::{Provenance, order};
+use super::matched_input::{PreparedMatrix, StoredFactors, spec_of};
+use super::provenance::Provenance;
 
 /// `fednmf evaluate`.
 #[derive(Debug, Args)]
@@ -67,113 +63,49 @@ const FIT: MessageTag = MessageTag::new("evaluation: fit", Payload::Scalar);
 /// # Errors
 /// If factors or data cannot be read, or their shapes or names do not fit.
 pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
-    let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
-    spec.transpose = args.transpose;
-    spec.table = args.table.0;
-    spec.memory = args.memory;
-    let stored = comm.agree_on_error(Stored::open_factors(&args.factors))?;
-    let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
-    if provenance.holdout.is_some() && stored.party().is_some() {
-        return Err(Error::input(format!(
-            "{}: which entries the run held out follows from the rows of all parties; name the shared file, with the files \
-             of all parties beside it",
-            args.factors.display()
-        ))
-        .on_all_ranks()
-        .into());
-    }
-    comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
-    provenance.apply(&mut spec);
+    let mut spec = spec_of(&args.input, args.transpose, args.table.0, args.memory)?;
     spec.allow_negative = true;
-    let input = data::open(&spec, comm)?;
-    spec.complete(input.header());
-    let (m, n) = (input.header().rows, input.header().cols);
-    let factors = || Ok((Factor::open(&stored, "U")?, Factor::open(&stored, "V")?));
-    let (u, v) = comm.agree_on_error(factors())?;
-    let own_parts = provenance.own_parts().then(|| OwnParts::read(&stored, &u, &v)).transpose();
-    let own_parts = comm.agree_on_error(own_parts)?;
-    let fits = fitting((u.shape(), v.shape()), &args.factors, (m, n), args.transpose);
-    let k = comm.agree_on_error(fits)?;
-    let own = [&u, &v].into_iter().find_map(|factor| factor.part_sizes());
-    check_parts(own, &input.parts(), &args.factors).map_err(Error::on_all_ranks)?;
-    comm.agree_on_error(provenance.check_orientation(&args.factors, (m, n), args.transpose))?;
-    let names = metadata::names_of(&spec, false, comm);
-    let matched = || {
-        let known = stored.names();
-        Ok((orders(&known, &args.factors, &names)?, provenance.reordered(&known, &names, (m, n))))
-    };
-    let matched = if comm.is_root() { matched() } else { Ok(([None, None], [false, false])) };
-    let ([of_rows, of_columns], reordered) = comm.broadcast_value(FIT, comm.agree_on_error(matched)?);
-    provenance.check_places(&args.factors, reordered).map_err(Error::on_all_ranks)?;
+    let factors = comm.agree_on_error(opened(args))?;
+    let run = &factors.run;
+    let input = factors.open_input(spec, comm)?;
+    let stored = || Ok((factors.factor("U")?, factors.factor("V")?));
+    let (stored_u, stored_v) = comm.agree_on_error(stored())?;
+    let own_parts = comm.agree_on_error(factors.own_parts(&stored_u, &stored_v))?;
+    let matched = input.match_run(&stored_u, &stored_v, comm)?;
+    let (m, n, k) = matched.sizes();
     let mut progress = Progress::new(comm.is_root(), None);
-    progress.notes(&input.header().notes);
-    progress.warnings(&input.header().warnings);
-    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
-    let sparse = input.header().sparse;
-    let need = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + n)) as f64;
-    let data = input.least_bytes::<f64>(&layout, comm.size());
-    let streamed = match () {
-        () if provenance.leaves_out() => Err("missing entries need the whole matrix in memory".to_string()),
-        () if provenance.is_boolean() => Err("Boolean factors need the whole matrix in memory".to_string()),
-        () => Ok(need),
+    matched.print_notes(&mut progress);
+    let streaming = match () {
+        () if run.has_missing() => Err("missing entries need the whole matrix in memory".to_string()),
+        () if run.is_boolean() => Err("Boolean factors need the whole matrix in memory".to_string()),
+        () => Ok(()),
     };
-    let nodes = memory::nodes(0.0, input.spec().memory, comm);
-    let storage =
-        plan::storage(&nodes, |_| need + data, streamed.and_then(|need| input.check_streaming().map(|()| need)))?;
-    let (mut loaded, note) =
-        streaming::load::<f64>(input, (&layout, None), &storage, comm, &mut |part| progress.loading(part))?;
-    note.iter().for_each(|note| progress.note(note));
-    progress.finish();
-    let rows = loaded.cuts.rows[comm.rank()].clone();
-    let u = comm.agree_on_error(u.rows(of_rows.as_deref(), rows.clone()))?;
-    let v = comm.agree_on_error(v.rows(of_columns.as_deref(), 0..n))?;
-    // The index in the stored factors of a row or column of the matrix.
-    let place = |order: &Option<Vec<usize>>, i: usize| order.as_ref().map_or(i, |order| order[i]);
-    let own_row = |a: usize| place(&of_rows, rows.start + a);
-    let own_penalty = match (&own_parts, provenance.own_penalty) {
-        (Some(own), Some(weight)) if !provenance.leaves_out() => {
-            let mut sum = [own.norm2(&u, own_row)];
+    let mut matrix = matched.load(streaming, &mut progress, comm)?;
+    if let (Some(file), Some(marks)) = (run.missing.marks(), &matrix.marks) {
+        let checked = marks.check_order(file, matrix.orders.differ_from_run);
+        checked.and_then(|()| run.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
+    }
+    run.check_form(&args.factors, matrix.sparse).map_err(Error::on_all_ranks)?;
+    let orders = &matrix.orders;
+    let u = comm.agree_on_error(stored_u.rows(orders.rows.permutation(), matrix.rows.clone()))?;
+    let v = comm.agree_on_error(stored_v.rows(orders.columns.permutation(), 0..n))?;
+    let row_of_u = |a: usize| orders.rows.factor_row(matrix.rows.start + a);
+    let own_penalty = match (&own_parts, run.own_penalty) {
+        (Some(own), Some(weight)) if !run.has_missing() => {
+            let mut sum = [own.norm2(&u, row_of_u)];
             comm.sum(FIT, &mut sum);
             Some(0.5 * weight * sum[0])
         }
         _ => None,
     };
     let (u, v) = match &own_parts {
-        Some(own) => own.widened(&u, own_row, of_columns.as_deref()),
+        Some(own) => own.widened(&u, row_of_u, orders.columns.permutation()),
         None => (u, v),
     };
-    let marks = match provenance.missing.marks() {
-        Some(file) => {
-            let marks = missing::read(file, (m, n), &names, &loaded.cuts, comm)?;
-            let other = [of_rows.is_some() || reordered[0], of_columns.is_some() || reordered[1]];
-            let checked = marks.check_order(file, other);
-            checked.and_then(|()| provenance.check_marks(file, marks.checksum)).map_err(Error::on_all_ranks)?;
-            marks.places.rows
-        }
-        None => Vec::new(),
-    };
-    let mut marks: Vec<(usize, usize)> = marks.into_iter().map(|(i, j)| (i - rows.start, j)).collect();
-    let norm2 = loaded.statistics.norm2;
-    let block = loaded.blocks.into_iter().next();
-    provenance.check_form(&args.factors, sparse).map_err(Error::on_all_ranks)?;
-    if let (Some((share, seed)), Some(block)) = (provenance.holdout, &block) {
-        let counted = Counted {
-            shape: (m, n),
-            nonzeros: loaded.statistics.nonzeros,
-            sparse,
-            only_stored: provenance.missing == Missing::ZeroUnobserved,
-        };
-        // The run drew held-out entries by their positions in its own matrix.
-        let back = of_columns.as_deref().map(inverse);
-        marks.extend(held_out_positions(
-            block,
-            Holdout::new(seed, share, counted),
-            |a| place(&of_rows, rows.start + a),
-            |b| place(&of_columns, b),
-            |j| place(&back, j),
-        ));
-    }
-    let mut measures = measures(&provenance, (block, loaded.panels.take()), marks, (&u, &v), (norm2, m), comm)?;
+    let left_out = left_out(run, &matrix, (m, n));
+    let norm2 = matrix.norm2;
+    let entries = (matrix.block.take(), matrix.panels.take());
+    let mut measures = measures(run, entries, left_out, (&u, &v), (norm2, m), comm)?;
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
@@ -183,58 +115,68 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     });
     infinite.iter().for_each(|note| progress.warn(note));
     if comm.is_root() {
-        print(&text(args, &provenance, stored.party(), &measures, (m, n, k)))?;
+        print(&text(args, run, factors.stored.party(), &measures, (m, n, k)))?;
     }
     Ok(EXIT_DONE)
 }
 
-/// The order of the rows of U and of V, if names show that it differs from the matrix's.
-fn orders(factors: &Names, path: &Path, matrix: &Names) -> Result<[Option<Vec<usize>>; 2]> {
-    Ok([
-        order(path, "row", matrix.rows.as_deref(), factors.rows.as_deref())?,
-        order(path, "column", matrix.columns.as_deref(), factors.columns.as_deref())?,
-    ])
-}
-
-/// Refuses `{party}` files whose sizes are not those of the parties of the run, in this order.
-fn check_parts(factors: Option<Vec<usize>>, files: &[Range<usize>], path: &Path) -> Result<()> {
-    let Some(factors) = factors.filter(|factors| factors.len() == files.len()) else { return Ok(()) };
-    match factors.iter().zip(files).position(|(own, file)| *own != file.len()) {
-        Some(party) => Err(Error::input(format!(
-            "{}: party {party} has {} rows of its private factor, and its file {}; give the files in the order of the run",
-            path.display(),
-            factors[party],
-            files[party].len()
-        ))),
-        None => Ok(()),
+/// The factors, with the missing entries that the user names.
+fn opened(args: &EvaluateArgs) -> Result<StoredFactors> {
+    let mut factors = StoredFactors::open(&args.factors)?;
+    if factors.run.holdout.is_some() && factors.stored.party().is_some() {
+        return Err(Error::input(format!(
+            "{}: which entries the run held out follows from the rows of all parties; name the shared file, with the files \
+             of all parties beside it",
+            args.factors.display()
+        )));
     }
+    factors.run.name_missing(args.missing.as_ref(), &args.factors)?;
+    Ok(factors)
 }
 
-fn inverse(order: &[usize]) -> Vec<usize> {
-    let mut places = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(i, &at)| places[at] = i);
-    places
+/// Positions of the entries that are marked as missing or were held out, by row of the block and column.
+fn left_out(run: &Provenance, matrix: &PreparedMatrix, shape: (usize, usize)) -> Vec<(usize, usize)> {
+    let mut positions: Vec<(usize, usize)> = matrix.marked().collect();
+    if let (Some((share, seed)), Some(block)) = (run.holdout, &matrix.block) {
+        let counted = Counted {
+            shape,
+            nonzeros: matrix.nonzeros,
+            sparse: matrix.sparse,
+            only_stored: run.missing == Missing::ZeroUnobserved,
+        };
+        let (rows, columns) = (&matrix.orders.rows, &matrix.orders.columns);
+        // The run drew held-out entries by their positions in its own matrix.
+        let column_of_v_row = columns.inverse();
+        positions.extend(held_out_positions(
+            block,
+            Holdout::new(seed, share, counted),
+            |a| rows.factor_row(matrix.rows.start + a),
+            |b| columns.factor_row(b),
+            |j| column_of_v_row.as_ref().map_or(j, |column| column[j]),
+        ));
+    }
+    positions
 }
 
 /// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, and on those held out
-/// (`marks`, by row of the block and column) as far as the data has them; those of Boolean products for Boolean methods, the divergence where the method minimises
-/// it, and the objective with the penalties of the run. Collective.
+/// (`left_out` has both, by row of the block and column) as far as the data has them; those of Boolean products for Boolean
+/// methods, the divergence where the method minimises it, and the objective with the penalties of the run. Collective.
 fn measures(
     provenance: &Provenance,
     (block, mut panels): (Option<Block<f64>>, Option<Panels<f64>>),
-    marks: Vec<(usize, usize)>,
+    left_out: Vec<(usize, usize)>,
     (u, v): (&Array2<f64>, &Array2<f64>),
     (norm2, m): (f64, usize),
     comm: &Communicator,
 ) -> Result<Measures> {
     let penalties = provenance.regularization.penalties((m, v.nrows()));
     // Each rank has the whole V.
-    let of_u = Penalties { u: penalties.u, ..Penalties::default() }.sum(comm, &u.view(), &v.view());
-    let penalty = of_u + penalties.v.value(&v.view());
+    let penalty_u = Penalties { u: penalties.u, ..Penalties::default() }.sum(comm, &u.view(), &v.view());
+    let penalty = penalty_u + penalties.v.value(&v.view());
     let whole = |block: Option<Block<f64>>| block.ok_or_else(|| Error::failed("a rank has no block"));
-    if provenance.leaves_out() {
+    if provenance.has_missing() {
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
-        let observed = Observed::new(whole(block)?, only_stored, marks.into_iter());
+        let observed = Observed::new(whole(block)?, only_stored, left_out.into_iter());
         let fit = observed.fit(&u.view(), &v.view());
         let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
         comm.sum(FIT, &mut sums);
@@ -318,36 +260,4 @@ fn text(
     let note = if note.is_empty() { note } else { format!("; {note}") };
     let of_party = party.map_or_else(String::new, |party| format!("party {party}: "));
     format!("{} ({of_party}{m} x {n}, k = {k}{note})\n", shown.join(", "))
-}
-
-/// The number of components of factors, by their shapes, that fit an m × n matrix; `turned`: which was transposed.
-fn fitting(
-    (u, v): ((usize, usize), (usize, usize)),
-    path: &Path,
-    (m, n): (usize, usize),
-    turned: bool,
-) -> Result<usize> {
-    if (u.0, v.0) == (m, n) && u.1 == v.1 {
-        return Ok(u.1);
-    }
-    let (add, other) = if turned { ("omit", "") } else { ("add", " --transpose") };
-    let hint = match () {
-        () if u.1 != v.1 => "; they are not the factors of one run".to_string(),
-        () if (v.0, u.0) == (m, n) => format!("; they fit the transposed one: {add} --transpose"),
-        () if v.0 == n => "; V fits: 'fednmf project' computes U for other rows than those of the run".to_string(),
-        () if v.0 == m => {
-            format!(
-                "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"
-            )
-        }
-        () => "; give the matrix that they were made of".to_string(),
-    };
-    Err(Error::input(format!(
-        "{}: U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n}{hint}",
-        path.display(),
-        u.0,
-        u.1,
-        v.0,
-        v.1
-    )))
 }

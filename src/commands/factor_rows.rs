@@ -6,9 +6,8 @@ use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_files::names;
-use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
 
-use super::provenance::Provenance;
+use super::matched_input::{StoredFactors, whole};
 
 /// Rows of the matrix (those of U), or its columns (those of V).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -38,25 +37,25 @@ impl FactorRows {
     /// # Errors
     /// If the file or the names cannot be read, or their number is another.
     pub fn read(path: &Path, side: Side, scale: Scale, terms: Option<&str>) -> Result<FactorRows> {
-        let stored = Stored::open_factors(path)?;
-        let names = stored.names();
+        let factors = StoredFactors::open(path)?;
+        let names = factors.stored.names();
         let (name, other, known) = match side {
             Side::Rows => ("U", "V", names.rows),
             Side::Columns => ("V", "U", names.columns),
         };
-        let whole = |name| -> Result<Array2<f64>> {
-            let factor = Factor::open(&stored, name)?;
+        let read = |name| -> Result<Array2<f64>> {
+            let factor = factors.factor(name)?;
             // A party may have components of its own.
-            if name == "V" && stored.party().is_some() && Provenance::of(&stored, path)?.own_parts() {
-                let own = OwnParts::read(&stored, &Factor::open(&stored, "U")?, &factor)?;
-                return Ok(own.of_row(0).clone());
+            if name == "V" && factors.stored.party().is_some() && factors.run.own_parts() {
+                let own = factors.own_parts(&factors.factor("U")?, &factor)?;
+                return own.map_or_else(|| whole(&factor), |own| Ok(own.of_row(0).clone()));
             }
-            factor.rows(None, 0..factor.shape().0)
+            whole(&factor)
         };
-        let mut weights = whole(name)?;
+        let mut weights = read(name)?;
         let mut scales: Vec<f64> = norms(&weights).into_iter().map(|own| 1.0 / own).collect();
         if scale == Scale::Balanced {
-            for (scale, other) in scales.iter_mut().zip(norms(&whole(other)?)) {
+            for (scale, other) in scales.iter_mut().zip(norms(&read(other)?)) {
                 *scale = (*scale * other).sqrt();
             }
         }

@@ -12,6 +12,7 @@ pub mod join;
 #[cfg(feature = "sites")]
 pub mod keygen;
 pub mod list;
+mod matched_input;
 pub mod predict;
 pub mod prepare;
 pub mod project;

@@ -17,10 +17,10 @@ use fednmf_driver::progress::Progress;
 use fednmf_files::formats::fields::{FirstLines, fields, integer, next_line, number as number_of, text_of};
 use fednmf_files::formats::io::InputFile;
 use fednmf_files::formats::text::TextBlocks;
-use fednmf_files::output::matrices::{Factor, OwnParts, Stored, check_writable};
+use fednmf_files::output::matrices::check_writable;
 use fednmf_files::output::targets::check_new;
 
-use super::provenance::Provenance;
+use super::matched_input::{StoredFactors, whole};
 
 /// `fednmf predict`.
 #[derive(Debug, Args)]
@@ -92,23 +92,18 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     if let Some(output) = &args.output {
         check_output(output)?;
     }
-    let stored = Stored::open_factors(&args.factors)?;
-    let provenance = Provenance::of(&stored, &args.factors)?;
-    let whole = |name| {
-        let factor = Factor::open(&stored, name)?;
-        factor.rows(None, 0..factor.shape().0)
-    };
-    let (u, v) = (whole("U")?, whole("V")?);
-    let own_parts = || OwnParts::read(&stored, &Factor::open(&stored, "U")?, &Factor::open(&stored, "V")?);
-    let own_parts = provenance.own_parts().then(own_parts).transpose()?;
+    let factors = StoredFactors::open(&args.factors)?;
+    let (stored_u, stored_v) = (factors.factor("U")?, factors.factor("V")?);
+    let (u, v) = (whole(&stored_u)?, whole(&stored_v)?);
+    let own_parts = factors.own_parts(&stored_u, &stored_v)?;
     if u.ncols() != v.ncols() {
         return Err(Error::input(format!("{}: U and V are not the factors of one run", args.factors.display())));
     }
-    let names = stored.names();
+    let names = factors.stored.names();
     let of_rows = Lookup::new("row", u.nrows(), names.rows);
     let of_columns = Lookup::new("column", v.nrows(), names.columns);
-    let boolean = provenance.method.is_some_and(|method| method.is_boolean());
-    let unit = provenance.unit(&args.factors)?;
+    let boolean = factors.run.is_boolean();
+    let unit = factors.run.unit(&args.factors)?;
     let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
     let text = table(&args.pairs, &of_rows, &of_columns, value)?;

@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_base::warning::warn;
 use fednmf_data::Stack;
 use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
-use fednmf_files::names::{Match, Names, compare, digest, repeated, unmatched};
-use fednmf_files::output::matrices::Stored;
+use fednmf_files::names::{Names, digest};
 use fednmf_files::{InputSpec, Scale, Threshold};
 use fednmf_methods::description::Description;
 use fednmf_methods::metrics::Measure;
@@ -38,7 +36,7 @@ pub struct Provenance {
     personalized: bool,
     /// The share of the entries that were held out, and the seed that drew them.
     pub holdout: Option<(f64, u64)>,
-    transpose: bool,
+    pub transpose: bool,
     /// How `{party}` files are combined.
     stack: Stack,
     /// Whether the user specified which entries are missing.
@@ -56,12 +54,11 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Reads it from the attributes of an output.
+    /// Reads it from the attributes of an output, or the start event of a trace, at `path`.
     ///
     /// # Errors
     /// If they make no sense.
-    pub fn of(stored: &Stored, path: &Path) -> Result<Provenance> {
-        let attributes = stored.attributes();
+    pub fn of(attributes: &Map<String, Value>, path: &Path) -> Result<Provenance> {
         let named = |name: &str| attributes.get(name).and_then(Value::as_str).and_then(registry::find);
         let method = named("algo").or_else(|| named(METHOD_OF_V)).map(|entry| entry.description());
         // The files of a sweep contain some of these parameters next to the method's.
@@ -116,7 +113,7 @@ impl Provenance {
         })
     }
 
-    /// Applies the preparation of the run to the input.
+    /// Reads the input as the run did: divisor, threshold, NaN and the stack of `{party}` files.
     pub fn apply(&self, input: &mut InputSpec) {
         input.scale = self.scale;
         input.binarize = self.binarize;
@@ -148,8 +145,8 @@ impl Provenance {
         self.method.is_some_and(|method| method.is_boolean())
     }
 
-    /// Whether some entries are excluded.
-    pub fn leaves_out(&self) -> bool {
+    /// Whether some entries are missing or held out.
+    pub fn has_missing(&self) -> bool {
         self.missing != Missing::None || self.holdout.is_some()
     }
 
@@ -329,30 +326,5 @@ impl Provenance {
         }
         let from = if self.own_missing { "" } else { "as in the run: " };
         if applied.is_empty() { String::new() } else { format!("{from}{}", applied.join("; ")) }
-    }
-}
-
-/// The order in which the rows of a stored factor belong to a matrix whose rows or columns (`what`) have these names;
-/// `None` if it is that of the file.
-///
-/// # Errors
-/// If their names differ.
-pub fn order(
-    path: &Path,
-    what: &str,
-    matrix: Option<&[String]>,
-    stored: Option<&[String]>,
-) -> Result<Option<Vec<usize>>> {
-    if let Some(text) = unmatched(what, matrix, "the factors have", stored) {
-        warn(&text);
-    }
-    match compare(matrix, stored) {
-        Match::Equal => Ok(None),
-        Match::Reordered(order) => Ok(Some(order)),
-        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),
-        Match::Different(at, matrix, stored) => Err(Error::input(format!(
-            "{}: {what} {at} is {matrix} in the matrix, but {stored} in the factors; select the same {what}s first",
-            path.display()
-        ))),
     }
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_comm::{CONTROL, Communicator};
-use fednmf_data::{Layout, Stack};
+use fednmf_data::Layout;
 use fednmf_driver::missing::checksum_text;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::report::{OWN_INPUT_OF, sample, with_names};
@@ -17,13 +17,13 @@ use fednmf_files::formats::detect::is_table_name;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
-use fednmf_files::{InputSpec, Source, TableOptions, Threshold, names};
+use fednmf_files::{InputSpec, Source, TableOptions, names};
 use fednmf_linalg::Real;
-use fednmf_methods::description::Partition;
 use fednmf_methods::parameters;
-use fednmf_methods::registry;
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample, image_size};
+
+use super::provenance::Provenance;
 
 /// Options for what a report shows.
 #[derive(Debug, Args)]
@@ -88,21 +88,15 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     let named =
         named.ok_or_else(|| Error::input("report: a trace does not say what its input was; name it with --input"))?;
     let mut spec = InputSpec::parse(named)?;
-    spec.transpose = params["transpose"] == json!(true);
     // A matrix that is named now may be in another format.
     if typed.is_none_or(is_table_name) {
         spec.table = TableOptions::from_json(params);
     }
-    spec.scale = if params["scale"] == "max" { data::Scale::Max } else { data::Scale::None };
-    spec.binarize = Threshold::from_json(&params["binarize"]);
+    let run = Provenance::of(start.as_object().unwrap_or(&Map::new()), Path::new("report: a trace"))?;
+    run.apply(&mut spec);
+    spec.transpose = run.transpose;
     spec.allow_negative = true;
-    spec.allow_nan = params["missing"] == "nan";
     spec.parties = start["parties"].as_u64().map(|n| n as usize).filter(|_| spec.by_party());
-    let by_columns = start["algo"]
-        .as_str()
-        .and_then(registry::find)
-        .is_some_and(|entry| entry.description().partition == Partition::PartyColumns);
-    spec.stack = if by_columns { Stack::Columns } else { Stack::Rows };
     Ok(spec)
 }
 

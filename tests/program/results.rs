@@ -383,7 +383,7 @@ fn parties_of_which_one_lacks_names_are_warned_of() {
     };
     fs::write(at("p0.csv"), format!("a,b,c\n{}", rows(0))).unwrap();
     fs::write(at("p1.csv"), rows(8)).unwrap();
-    let run = || fednmf(2, "--algo fnmf -k 2 --max-iters 2 --input").arg(at("p{party}.csv")).run();
+    let run = || fednmf(2, "--algo fnmf -k 2 --max-iters 2 --index-col no --input").arg(at("p{party}.csv")).run();
     let warned = run();
     assert!(warned.code == Some(0) && warned.stderr.contains("matched by position"), "{}", warned.stderr);
     fs::write(at("p1.csv"), format!("a,b,c\n{}", rows(8))).unwrap();

@@ -231,28 +231,36 @@ fn tables_that_look_like_triples_are_not_factorised() {
         fednmf(ranks, "--algo hals -k 2 --max-iters 2 --input").arg(&path).refused(&words);
     }
     let run = |words: &str| fednmf(2, &format!("--algo hals -k 2 --max-iters 2 {words} --input")).arg(&path).ok();
+    let table = "--format table --index-col no";
     assert_eq!((run("--format triples")["m"].as_u64(), run("--format triples")["n"].as_u64()), (Some(6), Some(11)));
-    assert_eq!((run("--format table")["m"].as_u64(), run("--format table")["n"].as_u64()), (Some(30), Some(3)));
+    assert_eq!((run(table)["m"].as_u64(), run(table)["n"].as_u64()), (Some(30), Some(3)));
     fednmf(0, "inspect").arg(&path).refused(&["--format triples"]);
     let out = dir.path().join("o.h5");
-    let run = fednmf(2, "--algo hals -k 2 --max-iters 2 --format table --input").arg(&path).arg("--output").arg(&out);
+    let run =
+        fednmf(2, &format!("--algo hals -k 2 --max-iters 2 {table} --input")).arg(&path).arg("--output").arg(&out);
     run.ok();
-    assert_eq!(fednmf(0, "evaluate --format table --input").arg(&path).arg(&out).run().code, Some(0));
+    assert_eq!(fednmf(0, &format!("evaluate {table} --input")).arg(&path).arg(&out).run().code, Some(0));
 }
 
 #[test]
-fn a_column_that_counts_and_is_data_is_warned_of() {
+fn lines_and_columns_that_may_be_names_or_data_are_refused_with_the_option_that_decides() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("t.csv");
-    // It may be an index, or the numbers of the next column may count on.
-    std::fs::write(&path, "0,3,5\n1,4,9\n2,5,2\n").unwrap();
-    for words in ["--quiet", ""] {
-        let run = fednmf(2, &format!("--algo hals -k 1 --max-iters 2 {words} --input")).arg(&path).run();
-        assert_eq!(run.code, Some(0), "{run:?}");
-        let warned =
-            run.stderr.lines().filter(|line| line.contains("warning: ") && line.contains("--index-col yes")).count();
-        assert_eq!(warned, 1, "{run:?}");
+    // The column may be an index, or the numbers of the next column may count on; years may be a header.
+    for (text, option, sizes) in [
+        ("0,3,5\n1,4,9\n2,5,2\n", "--index-col", [[3, 3], [3, 2]]),
+        ("2019,2020\n5,6\n7,2\n4,3\n", "--header", [[4, 2], [3, 2]]),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let words = ["t.csv", &format!("{option} yes"), &format!("{option} no")];
+        fednmf(2, "--algo hals -k 1 --max-iters 2 --quiet --input").arg(&path).refused(&words);
+        fednmf(0, "inspect").arg(&path).refused(&words);
+        for (answer, size) in ["no", "yes"].into_iter().zip(sizes) {
+            let run = fednmf(2, &format!("--algo hals -k 1 --max-iters 2 {option} {answer} --input")).arg(&path).ok();
+            assert_eq!([&run["m"], &run["n"]], [&size[0].into(), &size[1].into()] as [&Value; 2], "{text}");
+        }
     }
-    let run = fednmf(2, "--algo hals -k 1 --max-iters 2 --index-col no --input").arg(&path).run();
-    assert!(!run.stderr.contains("--index-col"), "{run:?}");
+    std::fs::write(&path, "bob,tea\nann,pen\n").unwrap();
+    fednmf(0, "inspect --format triples").arg(&path).refused(&["--header yes", "--header no"]);
+    assert_eq!(inspect("--format triples --header no", &path).0["rows"], 2);
 }

@@ -288,7 +288,7 @@ fn a_budget_adds_up_what_protects_the_same() {
         let text: String = (0..6).map(|i| line(i) + "\n").collect();
         std::fs::write(file(&format!("d{party}.csv")), text).unwrap();
     }
-    let input = format!("--input {}", file("d{party}.csv").display());
+    let input = format!("--header no --index-col no --input {}", file("d{party}.csv").display());
     run("own{party}.json", &format!("--algo fnmf --parties 3 --budget-limit 9 {input}")).ok();
     std::fs::remove_file(file("d2.csv")).unwrap();
     run("own{party}.json", &format!("--algo syn-sd --clip 1 --parties 2 {input}")).ok();

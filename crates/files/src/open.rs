@@ -297,7 +297,7 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
     let Some(first) = placed.first() else { return Err(Error::input("no input files")) };
     let count = spec.by_party().then_some(placed.len());
     let items = items.map(Items::columns);
-    let mut notes_of_files = notes(spec, &placed, MatrixFile::note);
+    let mut notes_of_files = notes(spec, &placed);
     if let (Source::File { path, .. }, Some(items)) = (&spec.source, &items) {
         let what = if spec.transpose { "rows" } else { "columns" };
         notes_of_files.push(format!("{path}: the {what} are items {} to {}", items.start, items.end - 1));
@@ -312,7 +312,7 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
         files: count,
         labels: first.content.labels(),
         notes: notes_of_files,
-        warnings: notes(spec, &placed, MatrixFile::ambiguity),
+        warnings: Vec::new(),
         items,
         image: first.content.image,
     };
@@ -321,8 +321,8 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
 }
 
 /// What was concluded about tables in text. What holds for all `{party}` files is told once.
-fn notes(spec: &InputSpec, files: &[PlacedFile], of: fn(&MatrixFile) -> Option<&str>) -> Vec<String> {
-    let all: Vec<Option<&str>> = files.iter().map(|file| of(&file.content)).collect();
+fn notes(spec: &InputSpec, files: &[PlacedFile]) -> Vec<String> {
+    let all: Vec<Option<&str>> = files.iter().map(|file| file.content.note()).collect();
     match (&spec.source, all.first()) {
         (Source::File { path, .. }, Some(Some(note))) if all.iter().all(|other| *other == Some(*note)) => {
             vec![format!("{path}: {note}")]

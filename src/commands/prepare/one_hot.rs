@@ -11,8 +11,8 @@ use fednmf_files::formats::detect::FileKind;
 use fednmf_files::formats::fields::{
     FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, names_an_index, next_line, number, text_of,
 };
+use fednmf_files::formats::header::LabelDetection;
 use fednmf_files::formats::io::InputFile;
-use fednmf_files::formats::labels::LabelDetection;
 use fednmf_files::formats::options::Presence;
 use fednmf_files::formats::refusal::Refusal;
 use fednmf_files::formats::text::TextBlocks;
@@ -131,13 +131,13 @@ fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rule
     let first = FirstLines::read(file, tabs)?;
     first.check_quotes(file)?;
     let lines = first.fields();
-    let judged = LabelDetection::of(&lines, options);
-    if !judged.labels.header {
+    let detected = LabelDetection::of_rows(&lines, options);
+    if !detected.labels.header {
         return Err(file.error(no_header(first.first(), options.header)));
     }
     let mut names: Vec<String> = lines[0].iter().map(|name| text_of(name)).collect();
     // R omits the title of the index column.
-    if judged.labels.index_col && lines.get(1).is_some_and(|row| row.len() == names.len() + 1) {
+    if detected.labels.index_col && lines.get(1).is_some_and(|row| row.len() == names.len() + 1) {
         names.insert(0, String::new());
     }
     let mut seen = BTreeSet::new();
@@ -159,8 +159,11 @@ fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rule
     };
     let mut text = rows_of(file, &first, names, index)?;
     let mut hint = "";
-    if index.is_none() && judged.labels.index_col && rules.is_none() && text.take_index() {
+    if index.is_none() && detected.labels.index_col && rules.is_none() && text.take_index() {
         hint = " (--index-col no to read it as data)";
+    }
+    if text.index.is_none() && rules.is_none() {
+        detected.check(file)?;
     }
     let of_index = match &text.index {
         Some(title) => format!(", column '{title}' as names of the rows{hint}"),
@@ -172,8 +175,6 @@ fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rule
     };
     let mut progress = Progress::new(true, None);
     progress.notes(&of_file([Some(header), first.note()]));
-    let ambiguity = judged.ambiguity().filter(|_| text.index.is_none() && rules.is_none());
-    progress.warnings(&of_file([ambiguity, None]));
     Ok(text)
 }
 

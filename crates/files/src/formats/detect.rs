@@ -278,17 +278,17 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
             }
         },
         Format::Table { tabs } => {
-            let table = table::header(&file, tabs, options)?;
-            let format = match table.separator {
+            let table = table::layout(&file, tabs, options)?;
+            let format = match table.header.separator {
                 b' ' => "numbers separated by blanks".to_string(),
                 separator => FirstLines::format(separator),
             };
             ((0, table.cols), None, format, Encoding::Table(table))
         }
         Format::Triples { tabs } => {
-            let triples::Header { triples, shape, entries, values: found } = triples::header(&file, tabs, options)?;
+            let triples::Contents { triples, shape, entries, values: found } = triples::contents(&file, tabs, options)?;
             values = found;
-            let format = format!("triples, {}", FirstLines::format(triples.separator));
+            let format = format!("triples, {}", FirstLines::format(triples.header.separator));
             (shape, Some(entries), format, Encoding::Triples(triples))
         }
         Format::Fimi => {

@@ -13,6 +13,7 @@ use fednmf_linalg::{Real, even_part};
 use crate::formats::compressed::{Compressed, CompressedReader};
 use crate::formats::fimi::{Items, Transactions};
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
+use crate::formats::header::Header;
 use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
 use crate::formats::mtx::{ArrayReader, Market};
@@ -102,30 +103,23 @@ impl MatrixFile {
         self.file.path = path.to_string();
     }
 
+    /// The header of a table in text; `None` for other formats.
+    fn header(&self) -> Option<&Header> {
+        match &self.encoding {
+            Encoding::Table(table) => Some(&table.header),
+            Encoding::Triples(triples) => Some(&triples.header),
+            _ => None,
+        }
+    }
+
     /// Whether a table in text has a header and an index column; `None` for other formats.
     pub fn labels(&self) -> Option<Labels> {
-        match &self.encoding {
-            Encoding::Table(table) => Some(table.labels),
-            Encoding::Triples(triples) => Some(triples.labels),
-            _ => None,
-        }
+        self.header().map(|header| header.labels)
     }
 
-    /// What was inferred about a text table and the user should know.
+    /// What was inferred about a table in text and the user should know.
     pub fn note(&self) -> Option<&str> {
-        match &self.encoding {
-            Encoding::Table(table) => table.note.as_deref(),
-            Encoding::Triples(triples) => triples.note.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// Ambiguities of a text table: labels that may have been read as data.
-    pub fn ambiguity(&self) -> Option<&str> {
-        match &self.encoding {
-            Encoding::Table(table) => table.ambiguity.as_deref(),
-            _ => None,
-        }
+        self.header()?.note.as_deref()
     }
 
     /// Whether its blocks are stored sparse.
@@ -184,7 +178,7 @@ impl MatrixFile {
     fn blocks(&self, part: usize, parts: usize) -> Result<TextBlocks> {
         let start = match &self.encoding {
             Encoding::Market(market) => market.start,
-            Encoding::Table(table) => table.start,
+            Encoding::Table(table) => table.header.start,
             _ => 0,
         };
         TextBlocks::open(&self.file, start, part, parts)

@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use crate::formats::fields::{integer, is_name, text_of};
 use crate::formats::refusal::Refusal;
 
-/// Lines that are judged for being triples.
+/// Number of lines that are examined.
 pub const LOOK: usize = 1000;
-/// Most fields of a triple: one that counts, user, item, value and time.
-pub const MOST_FIELDS: usize = 5;
-/// Fewest lines from which anything is concluded.
-const FEWEST_LINES: usize = 3;
+/// Maximum number of fields of a triple: one that counts, user, item, value and time.
+pub const MAX_FIELDS: usize = 5;
+/// Minimum number of lines from which anything is concluded.
+const MIN_LINES: usize = 3;
 
-/// Why a table looks like triples, if it does; `titled`: whether it has a header.
-pub fn why(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
-    let rows = &lines[usize::from(titled)..];
+/// Why a table looks like triples, if it does; `has_header`: whether its first line names the columns.
+pub fn why(lines: &[Vec<&[u8]>], has_header: bool) -> Option<Refusal> {
+    let rows = &lines[usize::from(has_header)..];
     let width = rows.first()?.len();
     let ids = |j: usize| -> Option<Vec<i64>> {
         let id = |row: &Vec<&[u8]>| integer(row.get(j)?).filter(|&id| id >= 0);
         rows.iter().map(id).collect()
     };
     let are_names = |j: usize| rows.iter().all(|row| row.get(j).is_some_and(|field| is_name(field)));
-    if titled {
+    if has_header {
         let names = &lines[0];
         let offset = width.saturating_sub(names.len());
         let called = names.windows(2).position(|pair| pair.iter().all(|name| names_one_of_a_pair(name)));
@@ -33,7 +33,7 @@ pub fn why(lines: &[Vec<&[u8]>], titled: bool) -> Option<Refusal> {
             return Some(Refusal::new(full, "two columns are called so"));
         }
     }
-    if !(2..=4).contains(&width) || rows.len() < FEWEST_LINES {
+    if !(2..=4).contains(&width) || rows.len() < MIN_LINES {
         return None;
     }
     // A row of a matrix has one name at most.

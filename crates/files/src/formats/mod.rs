@@ -2,7 +2,7 @@
 //!
 //! From the bottom up: [`io`] opens files as streams of bytes, [`text`] cuts them into blocks of whole lines,
 //! [`number`] parses numbers, [`fields`] takes the lines of tables apart, [`options`] holds what the user says about
-//! them, [`labels`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`limits`]
+//! them, [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`limits`]
 //! refuses headers that the file cannot honour, [`refusal`] says why without showing what is private, and [`reader`]
 //! holds what all formats share: the traits by which entries are handed over, and which entries are accepted;
 //! [`values`] tells what they are. Above these stands one module per format. A dense format implements
@@ -17,9 +17,9 @@ pub mod fields;
 pub mod file;
 pub mod fimi;
 pub mod hdf5;
+pub mod header;
 pub mod idx;
 pub mod io;
-pub mod labels;
 pub mod like_triples;
 pub mod limits;
 pub mod mtx;

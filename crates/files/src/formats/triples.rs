@@ -8,16 +8,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::Result;
-use fednmf_data::Labels;
 use fednmf_data::values::Values;
 
-use crate::formats::fields::{
-    FirstLines, counts_from, fields, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, next_line,
-    number, text_of,
-};
+use crate::formats::fields::{FirstLines, fields, integer, is_missing, next_line, number, text_of};
+use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
-use crate::formats::options::{Names, Presence, TableOptions};
+use crate::formats::options::{Names, TableOptions};
 use crate::formats::reader::EntrySink;
 use crate::formats::refusal::Refusal;
 use crate::formats::text::{TextBlocks, error_at};
@@ -25,16 +22,9 @@ use crate::formats::text::{TextBlocks, error_at};
 /// How the triples are written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Triples {
-    /// The byte between fields; a blank stands for any run of blanks.
-    pub separator: u8,
-    /// Whether there is a header, and whether each line begins with a field that is no part of the triple.
-    pub labels: Labels,
-    /// Position of the first entry in the (uncompressed) text.
-    pub start: u64,
+    pub header: Header,
     /// Fields of each line.
     width: usize,
-    /// What was concluded from the first lines, and which option says otherwise.
-    pub note: Option<String>,
     /// Only on the rank that read the header: the others need no names.
     #[serde(skip)]
     keys: Option<Arc<Keys>>,
@@ -82,7 +72,7 @@ impl Index {
 }
 
 /// A matrix in triples: the layout of the lines, its shape, and the number of its entries.
-pub struct Header {
+pub struct Contents {
     pub triples: Triples,
     pub shape: (usize, usize),
     pub entries: u64,
@@ -94,11 +84,11 @@ pub struct Header {
 ///
 /// # Errors
 /// If the file cannot be read, or a line is no triple.
-pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Header> {
+pub fn contents(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Contents> {
     let mut triples = layout(file, tabs, options)?;
     let mut keys = Keys { users: Index::default(), items: Index::default() };
     let (mut entries, mut values) = (0, Values::Whole);
-    let mut blocks = TextBlocks::open(file, triples.start, 0, 1)?;
+    let mut blocks = TextBlocks::open(file, triples.header.start, 0, 1)?;
     while let Some((text, offset)) = blocks.next_block()? {
         triples.each(file, text, offset, |_, user, item, value| {
             keys.users.insert(user);
@@ -115,88 +105,35 @@ pub fn header(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Hea
     keys.users.sort();
     keys.items.sort();
     triples.keys = Some(Arc::new(keys));
-    Ok(Header { triples, shape, entries, values })
+    Ok(Contents { triples, shape, entries, values })
 }
 
 /// The names of items (columns) and users (rows).
 ///
 /// # Errors
-/// As [`header`].
+/// As [`contents`].
 pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Names> {
-    let keys = header(file, tabs, options)?.triples.keys;
+    let keys = contents(file, tabs, options)?.triples.keys;
     Ok((keys.as_ref().map(|keys| keys.items.names()), keys.map(|keys| keys.users.names())))
-}
-
-/// Whether the first fields can only be what the columns are called.
-fn name_users_and_items(first: &[&[u8]]) -> bool {
-    matches!(first, [user, item, ..] if names_users(user) && (names_users(item) || names_an_id(item) || heads_names(item)))
-}
-
-fn names_users(field: &[u8]) -> bool {
-    const WORDS: [&[u8]; 8] = [b"user", b"users", b"customer", b"client", b"patient", b"product", b"movie", b"reader"];
-    names_an_id(field) || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
 }
 
 /// Derives the layout from the first lines.
 fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
     let lines = FirstLines::read(file, tabs)?;
     let all = lines.fields();
-    let (first, below) = (&all[0], &all[1..]);
-    // A header has a name above numbers; without a value, that is known of users or items that are numbers.
-    let above_numbers = |j: usize| {
-        let mut column = below.iter().filter_map(|line| line.get(j)).peekable();
-        is_name(first[j]) && column.peek().is_some() && column.all(|field| !is_name(field))
-    };
-    let header = match options.header {
-        Presence::Yes => true,
-        Presence::No => false,
-        Presence::Auto => {
-            // Next to two numbers, a third field that is not a number is an unreadable entry.
-            let titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
-            let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
-            unnamed_index || titles || name_users_and_items(first)
-        }
-    };
-    let unsure = options.header == Presence::Auto && !header && first.iter().all(|field| is_name(field));
-    let entries = &all[usize::from(header)..];
-    let (Some(entry), Some(start)) = (entries.first(), lines.offset(usize::from(header))) else {
+    let detected = LabelDetection::of_triples(&all, options);
+    let below = usize::from(detected.labels.header);
+    let (Some(entry), Some(start)) = (all.get(below), lines.offset(below)) else {
         return Err(file.error("holds a header, but no entry below it"));
     };
-    let width = entry.len();
-    let index_col = match options.index_col {
-        Presence::Yes => true,
-        Presence::No => false,
-        // A triple may be followed by more, such as the time of a rating.
-        Presence::Auto if width > 3 => {
-            let column = entries.iter().map(|line| line.first().copied().unwrap_or_default());
-            let counts = counts_from(column).is_some_and(|from| (0..=1).contains(&from));
-            header && names_an_index(first[0]) || entries.len() > 2 && counts
-        }
-        Presence::Auto => width == 3 && header && (first[0].is_empty() || first[0].starts_with(b"Unnamed: 0")),
-    };
-    let used = width - usize::from(index_col);
+    let used = entry.len() - usize::from(detected.labels.index_col);
     if used < 2 {
         return Err(file.error(Refusal::quoting(lines.first(), |text| {
             format!("--format triples: expected lines of user, item and value, or of user and item; found {text}")
         })));
     }
-    let mut parts = Vec::new();
-    if header && options.header == Presence::Auto {
-        parts.push("the first line is taken as a header");
-    }
-    if index_col && options.index_col == Presence::Auto {
-        parts.push("the first column is taken as an index and not used; --index-col no to read it as users");
-    }
-    if unsure {
-        parts.push("the first line is taken as an entry; --header yes if it names the columns");
-    }
-    if used > 3 {
-        parts.push("the columns after user, item and value are not used");
-    }
-    let comments = lines.note();
-    parts.extend(comments.as_deref());
-    let note = (!parts.is_empty()).then(|| parts.join("; "));
-    Ok(Triples { separator: lines.separator, labels: Labels { header, index_col }, start, width, note, keys: None })
+    let unused = (used > 3).then_some("the columns after user, item and value are not used");
+    Ok(Triples { header: detected.header(file, &lines, start, unused)?, width: entry.len(), keys: None })
 }
 
 impl Triples {
@@ -213,7 +150,7 @@ impl Triples {
         while let Some(line) = next_line(text, &mut at) {
             let place = offset + line.start as u64;
             line_fields.clear();
-            line_fields.extend(fields(&text[line], self.separator));
+            line_fields.extend(fields(&text[line], self.header.separator));
             let seen = self.triple(&line_fields);
             let taken = seen.and_then(|(user, item, value)| Ok(visit(place, user, item, value)?));
             taken.map_err(|what| error_at(file, place, what))?;
@@ -226,7 +163,7 @@ impl Triples {
         if line.len() != self.width {
             return Err(format!("has {} fields, but the first line has {}", line.len(), self.width).into());
         }
-        let used = &line[usize::from(self.labels.index_col)..];
+        let used = &line[usize::from(self.header.labels.index_col)..];
         if used[0].is_empty() || used[1].is_empty() {
             return Err(format!("the {} is empty", if used[0].is_empty() { "user" } else { "item" }).into());
         }
@@ -260,7 +197,7 @@ impl<'a> TriplesReader<'a> {
         let Some(keys) = triples.keys.as_deref() else {
             return Err(file.error("only the rank that read the header can read the entries"));
         };
-        Ok(TriplesReader { file, triples, keys, blocks: TextBlocks::open(file, triples.start, 0, 1)? })
+        Ok(TriplesReader { file, triples, keys, blocks: TextBlocks::open(file, triples.header.start, 0, 1)? })
     }
 
     /// The fraction of the file that was read.
@@ -318,15 +255,15 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::formats::options::TableFormat;
+    use crate::formats::options::{Presence, TableFormat};
 
     const OPTIONS: TableOptions =
         TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Triples };
 
     /// The entries in a text, the names of users and items, and the note.
-    type Contents = (Vec<(usize, usize, f64)>, [String; 2], Option<String>);
+    type Found = (Vec<(usize, usize, f64)>, [String; 2], Option<String>);
 
-    fn read(text: &str, options: TableOptions) -> Result<Contents> {
+    fn read(text: &str, options: TableOptions) -> Result<Found> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let file = InputFile {
@@ -335,7 +272,7 @@ mod tests {
             private: false,
         };
         let done = (|| {
-            let Header { triples, shape, entries, .. } = header(&file, false, options)?;
+            let Contents { triples, shape, entries, .. } = contents(&file, false, options)?;
             let mut found = Vec::new();
             let mut reader = TriplesReader::open(&file, &triples)?;
             while let Some(chunk) = reader.next_chunk()? {
@@ -348,19 +285,10 @@ mod tests {
             let (items, users) = names(&file, false, options)?;
             let (users, items) = (users.unwrap(), items.unwrap());
             assert_eq!(shape, (users.len(), items.len()));
-            Ok((found, [users.join(" "), items.join(" ")], triples.note))
+            Ok((found, [users.join(" "), items.join(" ")], triples.header.note))
         })();
         std::fs::remove_file(&file.path).unwrap();
         done
-    }
-
-    #[test]
-    fn names_of_users_and_items_are_a_header_also_above_names() {
-        let is = |fields: [&str; 2]| name_users_and_items(&fields.map(str::as_bytes));
-        for pair in [["customer", "product"], ["user", "item"], ["customer_id", "product_id"], ["patient", "gene"]] {
-            assert!(is(pair), "{pair:?}");
-        }
-        assert!(!is(["ann", "milk"]) && !is(["user", "milk"]) && !is(["madrid", "item"]));
     }
 
     #[test]
@@ -388,9 +316,9 @@ mod tests {
             assert_eq!((&entries, &names), (&plain.0, &plain.1), "{text:?}");
             assert!(note.as_ref().is_some_and(|note| note.contains(words)), "{text:?}: {note:?}");
         }
-        let (entries, names, note) = read("bob,tea\nann,pen\n", OPTIONS).unwrap();
+        assert!(read("bob,tea\nann,pen\n", OPTIONS).unwrap_err().message.contains("--header yes"));
+        let (entries, names, _) = read("bob,tea\nann,pen\n", TableOptions { header: Presence::No, ..OPTIONS }).unwrap();
         assert_eq!((entries.len(), names[0].as_str()), (2, "bob ann"));
-        assert!(note.unwrap().contains("--header yes"));
         let (entries, ..) = read("bob,tea\nann,pen\n", TableOptions { header: Presence::Yes, ..OPTIONS }).unwrap();
         assert_eq!(entries, [(0, 0, 1.0)]);
         let (entries, ..) = read("user,item\nann,pen\n", OPTIONS).unwrap();

@@ -1,55 +1,124 @@
-//! Whether the first line of a table in text names its columns, and the first column its rows, judged by the first lines.
-//! What the user says ([`TableOptions`]) takes precedence.
+//! Whether the first line of a text names its columns, and the first field of each line its row: decided by the first lines,
+//! in one place for all text formats. What the user says ([`TableOptions`]) takes precedence, and where lines can be read
+//! either way they are refused until the user says.
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::Result;
 use fednmf_data::Labels;
 
 use crate::formats::fields::{
-    counts_from, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, number, rises,
+    FirstLines, counts_from, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, number, rises,
 };
+use crate::formats::io::InputFile;
 use crate::formats::options::{Presence, TableOptions};
 
-/// Whether a table has a header or an index column.
+/// What the first lines of a text say of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The byte between fields; a blank stands for any run of blanks.
+    pub separator: u8,
+    /// Whether the first line is a header, and whether the first field of each line is no entry.
+    pub labels: Labels,
+    /// Position of the first line below the header in the (uncompressed) text.
+    pub start: u64,
+    /// What was inferred from the first lines, and the option that overrides it.
+    pub note: Option<String>,
+}
+
+/// Whether a first line or column holds labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Yes,
     No,
-    /// Counts upwards, but may as well be numbers: read as data, with a note.
-    Unsure,
-    /// Read as data, but may as well be names: a warning with this description is printed.
-    Doubtful(&'static str),
+    /// Counts upwards, but is most likely data: read as data, with a note.
+    Counts,
+    /// Labels or data, for this reason: refused.
+    Ambiguous(&'static str),
 }
 
-/// The header and index column of a table, inferred from its first lines.
+/// What a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A row of the matrix.
+    Row,
+    /// An entry: user, item, value.
+    Triple,
+}
+
+/// The labels of a text, inferred from its first lines.
 pub struct LabelDetection {
     pub labels: Labels,
+    kind: Kind,
     header: Found,
     index: Found,
     options: TableOptions,
 }
 
 impl LabelDetection {
-    /// Judges the fields of the first lines; what `options` say takes precedence.
-    pub fn of(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
+    /// Infers the labels of rows of a matrix from the fields of the first lines.
+    pub fn of_rows(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
         let header = find_header(lines, options);
-        let titled = header == Found::Yes;
-        let (first, rows) = lines.split_at(usize::from(titled).min(lines.len()));
+        let (first, rows) = lines.split_at(usize::from(header == Found::Yes).min(lines.len()));
         let index = find_index(first.first().map(Vec::as_slice), rows, options);
-        LabelDetection { labels: Labels { header: titled, index_col: index == Found::Yes }, header, index, options }
+        LabelDetection::new(Kind::Row, header, index, options)
     }
 
-    /// A note for the user on what was inferred without an option; `first` is the first line, `row` the first row.
-    pub fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
-        let concluded = |asked: Presence, found: Found| asked == Presence::Auto && found == Found::Yes;
-        let titled = concluded(self.options.header, self.header);
-        let named = concluded(self.options.index_col, self.index);
+    /// As [`LabelDetection::of_rows`], for triples.
+    pub fn of_triples(lines: &[Vec<&[u8]>], options: TableOptions) -> Self {
+        let header = find_header_of_triples(lines, options);
+        let index = find_index_of_triples(lines, header == Found::Yes, options);
+        LabelDetection::new(Kind::Triple, header, index, options)
+    }
+
+    fn new(kind: Kind, header: Found, index: Found, options: TableOptions) -> Self {
+        let labels = Labels { header: header == Found::Yes, index_col: index == Found::Yes };
+        LabelDetection { labels, kind, header, index, options }
+    }
+
+    /// The header, with notes on further findings, if there is no ambiguity. `start` is the position of the first line below
+    /// the header.
+    ///
+    /// # Errors
+    /// As [`LabelDetection::check`].
+    pub fn header(&self, file: &InputFile, lines: &FirstLines, start: u64, further: Option<&str>) -> Result<Header> {
+        self.check(file)?;
+        let all = lines.fields();
+        let row = all.get(usize::from(self.labels.header)).map_or(&[][..], Vec::as_slice);
+        let inferred = self.note(all.first().map_or(&[][..], Vec::as_slice), row);
+        let notes: Vec<String> = [inferred, further.map(str::to_string), lines.note()].into_iter().flatten().collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        Ok(Header { separator: lines.separator, labels: self.labels, start, note })
+    }
+
+    /// Refuses lines that may be labels or data.
+    ///
+    /// # Errors
+    /// With the option that decides.
+    pub fn check(&self, file: &InputFile) -> Result<()> {
+        self.ambiguity().map_or(Ok(()), |why| Err(file.error(why)))
+    }
+
+    /// A note for the user on what was inferred without an option; `first` is the first line, `row` the first one below the
+    /// header.
+    fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
+        let is_inferred = |requested: Presence, found: Found| requested == Presence::Auto && found == Found::Yes;
+        let has_header = is_inferred(self.options.header, self.header);
+        let has_index = is_inferred(self.options.index_col, self.index);
+        let mut parts = Vec::new();
+        if self.kind == Kind::Triple {
+            parts.extend(has_header.then_some("the first line is taken as a header"));
+            let index = "the first column is taken as an index and not used; --index-col no to read it as users";
+            parts.extend(has_index.then_some(index));
+            return (!parts.is_empty()).then(|| parts.join("; "));
+        }
         // Names cannot be read as data.
         let title = first.iter().skip(usize::from(self.labels.index_col));
-        let title_is_number = titled && title.into_iter().all(|field| !is_name(field));
-        let name_is_number = named && !is_name(row[0]);
-        let mut parts = Vec::new();
-        parts.extend(match (titled, named) {
+        let title_is_number = has_header && title.into_iter().all(|field| !is_name(field));
+        let name_is_number = has_index && !is_name(row[0]);
+        parts.extend(match (has_header, has_index) {
             (true, true) => Some("the first line is taken as a header and the first column as row names"),
             (true, false) => Some("the first line is taken as a header"),
             (false, true) => Some("the first column is taken as row names"),
@@ -61,23 +130,26 @@ impl LabelDetection {
             (false, true) => Some("--index-col no to read the column as data"),
             (false, false) => None,
         });
-        if self.header == Found::Unsure {
+        if self.header == Found::Counts {
             parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
         }
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// A warning for the user if rows or columns that were read as data may as well be names.
-    pub fn ambiguity(&self) -> Option<String> {
+    /// Why lines may be labels or data, with the option that decides.
+    fn ambiguity(&self) -> Option<String> {
+        let data = if self.kind == Kind::Row { "data" } else { "an entry" };
         let line = match self.header {
-            Found::Doubtful(why) => Some(format!(
-                "the numbers of the first line {why}, but are taken as data; --header yes if they name the columns, no if not"
+            Found::Ambiguous(why) => Some(format!(
+                "the first line {why}, so it may be a header or {data}; give --header yes if it names the columns, --header no \
+                 if not"
             )),
             _ => None,
         };
         let column = match self.index {
-            Found::Doubtful(why) => Some(format!(
-                "the first column {why}, but is taken as data; --index-col yes if it names the rows, no if not"
+            Found::Ambiguous(why) => Some(format!(
+                "the first column {why}, so it may be names or data; give --index-col yes if it names the rows, --index-col no \
+                 if not"
             )),
             _ => None,
         };
@@ -86,7 +158,7 @@ impl LabelDetection {
     }
 }
 
-/// Whether the first line is a header.
+/// Whether the first line of rows is a header.
 fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let Some((first, below)) = lines.split_first() else { return Found::No };
     let may_have_index = options.index_col != Presence::No && first.len() > 1;
@@ -115,8 +187,8 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         let likely = look_like_labels(labels, below, skipped);
         let codes = skipped == 1 && options.index_col == Presence::Auto && are_codes(labels, below);
         return match () {
-            () if likely => Found::Doubtful("rise, as years or times do"),
-            () if codes => Found::Doubtful("are different whole numbers above all others, as codes are"),
+            () if likely => Found::Ambiguous("has numbers that rise, as years or times do"),
+            () if codes => Found::Ambiguous("has different whole numbers above all others, as codes are"),
             () => Found::No,
         };
     };
@@ -126,14 +198,13 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     });
     // 0,1 is a likely row of a table of zeros and ones, but not of one in which all else has decimals.
     let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
-    let differs = count > 2 || below.len() >= FEWEST && below.iter().all(decimals);
+    let differs = count > 2 || below.len() >= MIN_ROWS && below.iter().all(decimals);
     if differs && !next_counts_on && !below.is_empty() {
         return Found::Yes;
     }
     let is_binary = |field: &&[u8]| integer(field).is_some_and(|x| (0..=1).contains(&x));
     let binary = below.iter().all(|row| row.iter().skip(skipped).all(is_binary));
-    let few = (1..FEWEST).contains(&below.len());
-    if few && !next_counts_on && !binary { Found::Doubtful("count") } else { Found::Unsure }
+    if below.is_empty() || next_counts_on || binary { Found::Counts } else { Found::Ambiguous("counts") }
 }
 
 /// Whether the first line is one of numbers like those below, with or without a name, and what is no number among them an
@@ -146,12 +217,12 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     let skipped = usize::from(has_names(below));
     let numbers: Vec<&[u8]> = first[skipped..].iter().copied().filter(|field| number(field).is_some()).collect();
     let decimals = numbers.iter().any(|field| integer(field).is_none());
-    let are_labels = numbers.len() >= ENOUGH_LABELS && rises(numbers.iter().copied());
+    let are_labels = numbers.len() >= MIN_LABELS && rises(numbers.iter().copied());
     let alike = |row: &Vec<&[u8]>| row.len() == first.len() && row[skipped..].iter().all(|field| !is_name(field));
     2 * numbers.len() > first.len() - skipped
         && decimals
         && !are_labels
-        && below.len() >= FEWEST
+        && below.len() >= MIN_ROWS
         && below.iter().all(alike)
 }
 
@@ -161,7 +232,7 @@ fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
     let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
     let names: Vec<bool> = column.map(is_name).collect();
-    let few = names.len() > FEWEST && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
+    let few = names.len() > MIN_ROWS && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
     names.first() == Some(&true) && !few
 }
 
@@ -175,7 +246,7 @@ fn are_numbers(rows: &[Vec<&[u8]>]) -> bool {
 fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     let codes: BTreeSet<i64> = fields.iter().filter_map(|field| integer(field)).collect();
     let largest = below.iter().flatten().filter_map(|field| number(field)).fold(0.0, f64::max);
-    fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&least| least as f64 > largest)
+    fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&min| min as f64 > largest)
 }
 
 /// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other
@@ -183,7 +254,7 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
     // With few rows, comparing with the other lines is less conclusive.
-    let enough = if below.len() < FEWEST { FEW_LABELS } else { ENOUGH_LABELS };
+    let enough = if below.len() < MIN_ROWS { MIN_LABELS_OF_FEW_ROWS } else { MIN_LABELS };
     let are_labels = |fields: &[&[u8]]| {
         fields.len() > 1 && are_years(fields) || fields.len() >= enough && rises(fields.iter().copied())
     };
@@ -192,10 +263,10 @@ fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> b
         && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
 }
 
-/// Numbers that hardly rise by chance.
-const ENOUGH_LABELS: usize = 5;
-/// Numbers that are worth a warning if they rise, where there are few rows.
-const FEW_LABELS: usize = 3;
+/// Minimum count of numbers that hardly rise by chance.
+const MIN_LABELS: usize = 5;
+/// Minimum count of rising numbers that may be labels, where there are few rows.
+const MIN_LABELS_OF_FEW_ROWS: usize = 3;
 
 /// Whether the first column of `rows` is an index, below the `header`, if there is one.
 fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptions) -> Found {
@@ -224,25 +295,78 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let Some(from) = counts(column(0)).filter(|_| rows.len() > 1) else {
         let largest = rows.iter().flat_map(|row| &row[1..]).filter_map(|field| number(field)).fold(0.0, f64::max);
-        let far_off = || identifies && ids.first().is_some_and(|&least| least >= 100 && least as f64 > 10.0 * largest);
+        let far_off = || identifies && ids.first().is_some_and(|&min| min >= 100 && min as f64 > 10.0 * largest);
         let rising = || rises(column(0)) && !(1..width).any(|j| rises(column(j)));
-        let enough_to_rise = || rows.len() >= ENOUGH_LABELS || rows.len() > 1 && distinct && width >= FEW_LABELS;
+        let enough_to_rise =
+            || rows.len() >= MIN_LABELS || rows.len() > 1 && distinct && width >= MIN_LABELS_OF_FEW_ROWS;
         return match () {
             () if identifies && header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name))) => {
-                Found::Doubtful("has the title of row names")
+                Found::Ambiguous("has the title of row names")
             }
             () if rows.len() > 1 && far_off() || enough_to_rise() && rising() => {
-                Found::Doubtful("looks like numbers of the rows")
+                Found::Ambiguous("looks like numbers of the rows")
             }
             () => Found::No,
         };
     };
     let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
-    if rows.len() >= FEWEST && !next_counts_on { Found::Yes } else { Found::Doubtful("counts") }
+    if rows.len() >= MIN_ROWS && !next_counts_on { Found::Yes } else { Found::Ambiguous("counts") }
+}
+
+/// Whether the first line of triples is a header: it has a name above numbers, or calls its columns users and items.
+fn find_header_of_triples(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
+    match options.header {
+        Presence::Yes => return Found::Yes,
+        Presence::No => return Found::No,
+        Presence::Auto => {}
+    }
+    let Some((first, below)) = lines.split_first() else { return Found::No };
+    let above_numbers = |j: usize| {
+        let mut column = below.iter().filter_map(|line| line.get(j)).peekable();
+        is_name(first[j]) && column.peek().is_some() && column.all(|field| !is_name(field))
+    };
+    // Next to two numbers, a third field that is not a number is an unreadable entry.
+    let has_titles = first.iter().take(2).any(|field| is_name(field)) && (0..first.len()).any(above_numbers);
+    let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
+    match () {
+        () if unnamed_index || has_titles || name_users_and_items(first) => Found::Yes,
+        // Names above names; of a single line nothing is lost.
+        () if first.len() > 1 && first.iter().all(|field| is_name(field)) => {
+            Found::Ambiguous("has names only, like the lines below it")
+        }
+        () => Found::No,
+    }
+}
+
+/// Whether the first fields can only be what the columns are called.
+fn name_users_and_items(first: &[&[u8]]) -> bool {
+    matches!(first, [user, item, ..] if names_users(user) && (names_users(item) || names_an_id(item) || heads_names(item)))
+}
+
+fn names_users(field: &[u8]) -> bool {
+    const WORDS: [&[u8]; 8] = [b"user", b"users", b"customer", b"client", b"patient", b"product", b"movie", b"reader"];
+    names_an_id(field) || WORDS.iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether each triple follows an index.
+fn find_index_of_triples(lines: &[Vec<&[u8]>], has_header: bool, options: TableOptions) -> Found {
+    let entries = &lines[usize::from(has_header).min(lines.len())..];
+    let first = lines.first().and_then(|line| line.first()).copied().unwrap_or_default();
+    let found = match (options.index_col, entries.first().map_or(0, Vec::len)) {
+        (Presence::Yes, _) => true,
+        (Presence::No, _) => false,
+        // A triple may be followed by more, such as the time of a rating.
+        (Presence::Auto, width) if width > 3 => {
+            let column = entries.iter().map(|line| line.first().copied().unwrap_or_default());
+            has_header && names_an_index(first) || entries.len() > 2 && counts(column).is_some()
+        }
+        (Presence::Auto, width) => width == 3 && has_header && (first.is_empty() || first.starts_with(b"Unnamed: 0")),
+    };
+    if found { Found::Yes } else { Found::No }
 }
 
 /// Minimum number of rows to conclude that a column counts.
-const FEWEST: usize = 3;
+const MIN_ROWS: usize = 3;
 
 /// Whether fields are 0, 1, 2, … or 1, 2, 3, …, and at which of these they start.
 fn counts<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
@@ -264,7 +388,7 @@ mod tests {
     }
 
     fn detected(text: &str, options: TableOptions) -> LabelDetection {
-        LabelDetection::of(&lines_of(text), options)
+        LabelDetection::of_rows(&lines_of(text), options)
     }
 
     /// Whether a header and an index column are found, and how many columns of numbers.
@@ -364,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_name_columns_are_a_header_or_warned_of() {
+    fn numbers_that_name_columns_are_a_header_or_refused() {
         for text in ["gene,2019,2020\ng1,5,6\ng2,7,8\n", "Sample_ID,0.5,24\na,5,6\nb,7,2\n"] {
             assert_eq!(found(text, AUTO), (true, true, 2), "{text:?}");
         }
@@ -387,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_name_rows_are_an_index_or_warned_of() {
+    fn numbers_that_name_rows_are_an_index_or_refused() {
         for text in
             ["patient_id,x,y\n1001,5,3\n1007,6,1\n1003,1,1\n", "sampleID,x\n48,5\n11,3\n", "zip,x\n18135,4\n09412,3\n"]
         {
@@ -441,10 +565,20 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_that_may_have_names_are_warned_of() {
+    fn names_of_users_and_items_are_a_header_also_above_names() {
+        let is = |fields: [&str; 2]| name_users_and_items(&fields.map(str::as_bytes));
+        for pair in [["customer", "product"], ["user", "item"], ["customer_id", "product_id"], ["patient", "gene"]] {
+            assert!(is(pair), "{pair:?}");
+        }
+        assert!(!is(["ann", "milk"]) && !is(["user", "milk"]) && !is(["madrid", "item"]));
+    }
+
+    #[test]
+    fn few_rows_that_may_have_names_are_refused() {
         for (text, option) in [
-            // Years, times, wavelengths, and a count.
+            // Years, times, wavelengths, and counts.
             ("2019,2020,2021\n5,6,1\n", "--header yes"),
+            ("0,1\n5,6\n7,2\n3,3\n", "--header yes"),
             ("20,30,40,50\n5,6,1,0\n7,2,9,9\n", "--header yes"),
             ("0,1\n5.5,6.5\n", "--header yes"),
             // Numbers of samples, dates, and a title.

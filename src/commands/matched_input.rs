@@ -1,0 +1,384 @@
+//! Stored factors, and a matrix that is used with them: read and prepared as in the run that made the factors, with its rows
+//! and columns matched to theirs.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::warn;
+use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::{Header, Layout, Panels, memory};
+use fednmf_driver::missing::Marks;
+use fednmf_driver::progress::Progress;
+use fednmf_driver::{metadata, missing, plan, streaming};
+use fednmf_files as data;
+use fednmf_files::formats::options::TableFormat;
+use fednmf_files::names::{Match, Names, compare, repeated, unmatched};
+use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
+use fednmf_files::{Input, InputSpec, TableOptions};
+use fednmf_linalg::Block;
+
+use super::provenance::Provenance;
+
+/// The output of a run, with the parameters by which the matrix was prepared.
+pub struct StoredFactors {
+    /// As the user named it, for messages.
+    pub path: PathBuf,
+    pub stored: Stored,
+    pub run: Provenance,
+}
+
+impl StoredFactors {
+    /// Opens an output for its factors.
+    ///
+    /// # Errors
+    /// As [`Stored::open_factors`], and if its parameters make no sense.
+    pub fn open(path: &Path) -> Result<StoredFactors> {
+        let stored = Stored::open_factors(path)?;
+        let run = Provenance::of(stored.attributes(), path)?;
+        Ok(StoredFactors { path: path.to_path_buf(), stored, run })
+    }
+
+    /// U or V.
+    ///
+    /// # Errors
+    /// As [`Factor::open`].
+    pub fn factor(&self, name: &'static str) -> Result<Factor<'_>> {
+        Factor::open(&self.stored, name)
+    }
+
+    /// The V of each party, if parties have parts of V of their own.
+    ///
+    /// # Errors
+    /// As [`OwnParts::read`].
+    pub fn own_parts(&self, u: &Factor<'_>, v: &Factor<'_>) -> Result<Option<OwnParts>> {
+        self.run.own_parts().then(|| OwnParts::read(&self.stored, u, v)).transpose()
+    }
+
+    /// Opens the matrix with the preparation of the run. Collective.
+    ///
+    /// # Errors
+    /// As [`data::open`].
+    pub fn open_input(&self, mut spec: InputSpec, comm: &Communicator) -> Result<OpenedInput<'_>> {
+        self.run.apply(&mut spec);
+        let input = data::open(&spec, comm)?;
+        spec.complete(input.header());
+        let names = metadata::names_of(&spec, false, comm);
+        Ok(OpenedInput { factors: self, spec, input, names })
+    }
+
+    fn error(&self, what: impl std::fmt::Display) -> Error {
+        Error::input(format!("{}: {what}", self.path.display()))
+    }
+}
+
+/// The specification of a matrix, before the parameters of the run are applied.
+///
+/// # Errors
+/// The same on all ranks, if `input` cannot be parsed.
+pub fn spec_of(input: &str, transpose: bool, table: TableOptions, memory: Option<u64>) -> Result<InputSpec> {
+    let spec = InputSpec::parse(input).map_err(Error::on_all_ranks)?;
+    Ok(InputSpec { transpose, table, memory, ..spec })
+}
+
+/// How the rows or columns of a matrix correspond to the rows of a factor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Order {
+    Same,
+    /// Row or column i of the matrix is row `order[i]` of the factor.
+    Reordered(Vec<usize>),
+    /// As `Reordered`, but the factor has more rows, for which the matrix has zeros.
+    Subset(Vec<usize>),
+}
+
+impl Order {
+    /// The rows of the factor in the order of the matrix, if it differs; none for a subset.
+    pub fn permutation(&self) -> Option<&[usize]> {
+        if let Order::Reordered(order) = self { Some(order) } else { None }
+    }
+
+    /// The row of the stored factor for row or column i of the matrix.
+    pub fn factor_row(&self, i: usize) -> usize {
+        match self {
+            Order::Same => i,
+            Order::Reordered(order) | Order::Subset(order) => order[i],
+        }
+    }
+
+    /// The row or column of the matrix for each row of the factor; `None` if it is the same.
+    pub fn inverse(&self) -> Option<Vec<usize>> {
+        let order = self.permutation()?;
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(i, &at)| places[at] = i);
+        Some(places)
+    }
+
+    fn differs(&self) -> bool {
+        !matches!(self, Order::Same)
+    }
+}
+
+/// A matrix whose header is read, with its names on rank 0.
+pub struct OpenedInput<'a> {
+    factors: &'a StoredFactors,
+    spec: InputSpec,
+    input: Input,
+    names: Names,
+}
+
+impl<'a> OpenedInput<'a> {
+    fn shape(&self) -> (usize, usize) {
+        (self.input.header().rows, self.input.header().cols)
+    }
+
+    /// Matches rows with U and columns with V, as in the run: the factors approximate this matrix. Collective.
+    ///
+    /// # Errors
+    /// The same on all ranks, if shapes, the sizes of the parties, orientation or names differ.
+    pub fn match_run(self, u: &Factor<'_>, v: &Factor<'_>, comm: &Communicator) -> Result<MatchedInput<'a>> {
+        let StoredFactors { path, stored, run } = self.factors;
+        let (shape, transposed) = (self.shape(), self.spec.transpose);
+        let k = comm.agree_on_error(self.check_shapes(u.shape(), v.shape()))?;
+        let sizes = [u, v].into_iter().find_map(Factor::part_sizes);
+        self.check_parts(sizes.as_deref()).map_err(Error::on_all_ranks)?;
+        comm.agree_on_error(run.check_orientation(path, shape, transposed))?;
+        let matched = || {
+            let known = stored.names();
+            let rows = order(path, "row", self.names.rows.as_deref(), known.rows.as_deref())?;
+            let columns = order(path, "column", self.names.columns.as_deref(), known.columns.as_deref())?;
+            Ok((rows, columns, run.reordered(&known, &self.names, shape)))
+        };
+        let matched = if comm.is_root() { matched() } else { Ok((Order::Same, Order::Same, [false; 2])) };
+        let (rows, columns, reordered) = comm.broadcast_value(CONTROL, comm.agree_on_error(matched)?);
+        run.check_places(path, reordered).map_err(Error::on_all_ranks)?;
+        let orders = Orders {
+            differ_from_run: [rows.differs() || reordered[0], columns.differs() || reordered[1]],
+            rows,
+            columns,
+        };
+        Ok(MatchedInput { opened: self, k, v_rows: shape.1, orders })
+    }
+
+    /// Matches the columns with V; the rows are new. Collective.
+    ///
+    /// # Errors
+    /// The same on all ranks, if shape, names or orientation differ.
+    pub fn match_columns(self, v: &Factor<'_>, comm: &Communicator) -> Result<MatchedInput<'a>> {
+        let (v_rows, k) = v.shape();
+        let columns = if comm.is_root() { self.order_of_columns(v_rows) } else { Ok(Order::Same) };
+        let columns = comm.broadcast_value(CONTROL, comm.agree_on_error(columns)?);
+        let StoredFactors { path, run, .. } = self.factors;
+        comm.agree_on_error(run.check_orientation(path, self.shape(), self.spec.transpose))?;
+        let orders = Orders { differ_from_run: [true, columns.differs()], rows: Order::Same, columns };
+        Ok(MatchedInput { opened: self, k, v_rows, orders })
+    }
+
+    /// The number of components, if U and V have the shape of the matrix.
+    fn check_shapes(&self, u: (usize, usize), v: (usize, usize)) -> Result<usize> {
+        let (m, n) = self.shape();
+        if (u.0, v.0) == (m, n) && u.1 == v.1 {
+            return Ok(u.1);
+        }
+        let (add, other) = if self.spec.transpose { ("omit", "") } else { ("add", " --transpose") };
+        let hint = match () {
+            () if u.1 != v.1 => "; they are not the factors of one run".to_string(),
+            () if (v.0, u.0) == (m, n) => format!("; they fit the transposed one: {add} --transpose"),
+            () if v.0 == n => "; V fits: 'fednmf project' computes U for other rows than those of the run".to_string(),
+            () if v.0 == m => {
+                format!(
+                    "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"
+                )
+            }
+            () => "; give the matrix that they were made of".to_string(),
+        };
+        Err(self.factors.error(format!(
+            "U is {} x {} and V {} x {}, which does not fit a matrix of {m} x {n}{hint}",
+            u.0, u.1, v.0, v.1
+        )))
+    }
+
+    /// Refuses `{party}` files whose sizes are not those of the parties of the run, in this order.
+    fn check_parts(&self, factors: Option<&[usize]>) -> Result<()> {
+        let files = self.input.parts();
+        let Some(factors) = factors.filter(|factors| factors.len() == files.len()) else { return Ok(()) };
+        match factors.iter().zip(&files).position(|(own, file)| *own != file.len()) {
+            Some(party) => Err(self.factors.error(format!(
+                "party {party} has {} rows of its private factor, and its file {}; give the files in the order of the run",
+                factors[party],
+                files[party].len()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples have the items that occur in them: all
+    /// others are empty columns.
+    fn order_of_columns(&self, v_rows: usize) -> Result<Order> {
+        let (m, n) = self.shape();
+        let known = self.factors.stored.names().columns;
+        if let Some((new, known)) = self.names.columns.as_ref().zip(known.as_ref()) {
+            if self.spec.table.format == TableFormat::Triples && new.len() != known.len() {
+                let places: HashMap<&String, usize> = known.iter().enumerate().map(|(i, name)| (name, i)).collect();
+                let place =
+                    |item: &String| places.get(item).copied().ok_or_else(|| self.unknown("the item", item, v_rows));
+                return Ok(Order::Subset(new.iter().map(place).collect::<Result<_>>()?));
+            }
+            if new.len() > v_rows {
+                let known: HashSet<&String> = known.iter().collect();
+                if let Some(name) = new.iter().find(|name| !known.contains(name)) {
+                    return Err(self.unknown("column", name, v_rows));
+                }
+            }
+        }
+        if v_rows != n {
+            let hint = match (m == v_rows, self.spec.transpose) {
+                (true, false) => ": add --transpose",
+                (true, true) => ": omit --transpose",
+                _ => "",
+            };
+            return Err(self.factors.error(format!(
+                "V has {v_rows} rows, one for each column of its matrix, but the new matrix is {m} x {n}; it needs the same \
+                 columns{hint}"
+            )));
+        }
+        order(&self.factors.path, "column", self.names.columns.as_deref(), known.as_deref())
+    }
+
+    fn unknown(&self, what: &str, name: &str, v_rows: usize) -> Error {
+        self.factors
+            .error(format!("{what} {name} of the new matrix is not among the {v_rows} of the factors; leave it out"))
+    }
+}
+
+/// The order in which the rows of a stored factor belong to a matrix whose rows or columns (`what`) have these names.
+///
+/// # Errors
+/// If their names differ.
+fn order(path: &Path, what: &str, matrix: Option<&[String]>, stored: Option<&[String]>) -> Result<Order> {
+    if let Some(text) = unmatched(what, matrix, "the factors have", stored) {
+        warn(&text);
+    }
+    match compare(matrix, stored) {
+        Match::Equal => Ok(Order::Same),
+        Match::Reordered(order) => Ok(Order::Reordered(order)),
+        Match::Repeated(name) => Err(Error::input(format!("{}: {}", path.display(), repeated(what, &name)))),
+        Match::Different(at, matrix, stored) => Err(Error::input(format!(
+            "{}: {what} {at} is {matrix} in the matrix, but {stored} in the factors; select the same {what}s first",
+            path.display()
+        ))),
+    }
+}
+
+/// The orders of the matrix in the factors.
+pub struct Orders {
+    pub rows: Order,
+    pub columns: Order,
+    /// Whether the order of the rows, and of the columns, is known to differ from that in the run.
+    pub differ_from_run: [bool; 2],
+}
+
+/// A matrix that fits the factors.
+pub struct MatchedInput<'a> {
+    opened: OpenedInput<'a>,
+    k: usize,
+    v_rows: usize,
+    pub orders: Orders,
+}
+
+impl MatchedInput<'_> {
+    /// As it was opened.
+    pub fn spec(&self) -> &InputSpec {
+        &self.opened.spec
+    }
+
+    pub fn header(&self) -> &Header {
+        self.opened.input.header()
+    }
+
+    /// Rows, columns and components.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        let (m, n) = self.opened.shape();
+        (m, n, self.k)
+    }
+
+    /// Prints the notes and warnings on how the matrix is read.
+    pub fn print_notes(&self, progress: &mut Progress) {
+        progress.notes(&self.header().notes);
+        progress.warnings(&self.header().warnings);
+    }
+
+    /// Reads the rows of each rank, and the marks of missing entries. Rows that do not fit into memory become panels, unless
+    /// `streaming` says why they cannot. Collective.
+    ///
+    /// # Errors
+    /// The same on all ranks, if an entry is refused, or memory is lacking.
+    pub fn load(
+        self,
+        streaming: std::result::Result<(), String>,
+        progress: &mut Progress,
+        comm: &Communicator,
+    ) -> Result<PreparedMatrix> {
+        let MatchedInput { opened: OpenedInput { factors, input, names, .. }, k, v_rows, orders } = self;
+        let Header { rows: m, cols: n, sparse, .. } = *input.header();
+        let layout = Layout::Grid { pr: comm.size(), pc: 1 };
+        let beside_panels = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
+        let need = beside_panels + input.least_bytes::<f64>(&layout, comm.size());
+        let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside_panels);
+        let nodes = memory::nodes(0.0, input.spec().memory, comm);
+        let storage = plan::storage(&nodes, |_| need, streaming)?;
+        let (mut loaded, note) =
+            streaming::load::<f64>(input, (&layout, None), &storage, comm, &mut |part| progress.loading(part))?;
+        note.iter().for_each(|note| progress.note(note));
+        progress.finish();
+        let marks = factors.run.missing.marks();
+        let marks = marks.map(|file| missing::read(file, (m, n), &names, &loaded.cuts, comm)).transpose()?;
+        Ok(PreparedMatrix {
+            rows: loaded.cuts.rows[comm.rank()].clone(),
+            sparse,
+            norm2: loaded.statistics.norm2,
+            nonzeros: loaded.statistics.nonzeros,
+            stored_zeros: loaded.stored_zeros,
+            panels: loaded.panels.take(),
+            block: loaded.blocks.into_iter().next(),
+            marks,
+            orders,
+        })
+    }
+}
+
+/// A rank's rows of the matrix, scaled and thresholded as in the run.
+pub struct PreparedMatrix {
+    pub rows: Range<usize>,
+    /// `None` where `panels` are read instead.
+    pub block: Option<Block<f64>>,
+    pub panels: Option<Panels<f64>>,
+    /// The entries that a file marks as missing.
+    pub marks: Option<Marks>,
+    pub orders: Orders,
+    pub sparse: bool,
+    /// ‖X‖² of the whole matrix.
+    pub norm2: f64,
+    /// Of the whole matrix.
+    pub nonzeros: u64,
+    pub stored_zeros: u64,
+}
+
+impl PreparedMatrix {
+    /// Positions of the marked entries, by row of the block and column of the matrix.
+    pub fn marked(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
+        let places = self.marks.iter().flat_map(|marks| &marks.places.rows);
+        places.map(|(i, j)| (i - self.rows.start, *j))
+    }
+}
+
+/// The whole factor on this rank.
+///
+/// # Errors
+/// As [`Factor::rows`].
+pub fn whole(factor: &Factor<'_>) -> Result<Array2<f64>> {
+    factor.rows(None, 0..factor.shape().0)
+}
