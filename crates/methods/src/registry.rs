@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use fednmf_data::NanRemedy;
 
 use super::boolean;
+use super::boolean::vote::Voted;
 use super::description::{Description, Partition};
 use super::distributed;
 use super::federated::{columns, graph, rows};
@@ -37,11 +38,11 @@ pub static ALL: &[&dyn Entry] = &[
     entry::<rows::inmf::InmfArgs>(),
     entry::<boolean::felb::FelbArgs>(),
     entry::<boolean::felb::FelbMuArgs>(),
-    entry::<boolean::elbmf_zhang::ElbmfArgs>(),
-    entry::<boolean::elbmf_zhang::ZhangArgs>(),
-    entry::<boolean::asso::AssoArgs>(),
-    entry::<boolean::grecond::GrecondArgs>(),
-    entry::<boolean::mebf::MebfArgs>(),
+    entry::<Voted<boolean::elbmf_zhang::ElbmfArgs>>(),
+    entry::<Voted<boolean::elbmf_zhang::ZhangArgs>>(),
+    entry::<Voted<boolean::asso::AssoArgs>>(),
+    entry::<Voted<boolean::grecond::GrecondArgs>>(),
+    entry::<Voted<boolean::mebf::MebfArgs>>(),
     entry::<graph::ppdnmf::PpdnmfArgs>(),
     entry::<graph::admm::AdmmArgs>(),
 ];

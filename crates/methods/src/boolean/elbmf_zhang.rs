@@ -8,19 +8,15 @@
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
 use fednmf_linalg::{Bits, Real};
 
-use super::vote;
-use super::{Client, round_rows, rounded};
+use super::{Client, round_rows, rounded, slice, slice_mut};
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::vote::{self, LocalFactorization, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::method::{Groups, Method};
 use crate::parameters;
 use crate::shared::init;
-use crate::{Algorithm, Problem};
 
 /// The weight λ_t.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
@@ -58,12 +54,9 @@ pub struct ElbmfArgs {
     /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
     #[arg(long, value_name = "STEP", value_enum, default_value_t = StepSize::Ipalm)]
     pub step_size: StepSize,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
 }
 
-impl Method for ElbmfArgs {
+impl LocalMethod for ElbmfArgs {
     const DESCRIPTION: &'static Description = &vote::describe(
         "elbmf",
         "Boolean factorisation by proximal gradients at each party, components joined by vote",
@@ -71,15 +64,9 @@ impl Method for ElbmfArgs {
         Unit::Local,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Relaxed<T>;
 
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Relaxed<T> {
         let step = ProximalStep {
             rule: match self.step_size {
                 StepSize::Ipalm => ProximalRule::Ipalm,
@@ -89,7 +76,7 @@ impl Method for ElbmfArgs {
             lambda: self.weight.lambda,
             inertia: self.inertia,
         };
-        build(problem, &self.vote, step, self.weight.lambda_rate)
+        Relaxed::new(step, self.weight.lambda_rate, client, problem)
     }
 }
 
@@ -99,12 +86,9 @@ pub struct ZhangArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub weight: WeightArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
 }
 
-impl Method for ZhangArgs {
+impl LocalMethod for ZhangArgs {
     const DESCRIPTION: &'static Description = &vote::describe(
         "zhang",
         "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
@@ -112,25 +96,21 @@ impl Method for ZhangArgs {
         Unit::Local,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Relaxed<T>;
 
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Relaxed<T> {
         let step = ProximalStep { rule: ProximalRule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
-        build(problem, &self.vote, step, self.weight.lambda_rate)
+        Relaxed::new(step, self.weight.lambda_rate, client, problem)
     }
 }
 
 /// λ_t stops growing here: entries are then Boolean to working precision, and the numbers stay finite.
-const MOST_LAMBDA: f64 = 1e8;
+const MAX_LAMBDA: f64 = 1e8;
 
-struct Relaxed<T> {
-    parameters: ProximalStep,
+/// The real-valued factors of one party, U (rows × k) and V (n × k), before they are rounded.
+pub struct Relaxed<T> {
+    step: ProximalStep,
+    /// Growth of λ from one iteration to the next.
     rate: f64,
     u: Array2<T>,
     v: Array2<T>,
@@ -141,22 +121,21 @@ struct Relaxed<T> {
     gram: Vec<T>,
 }
 
-fn build<T: Real>(
-    problem: Problem<'_, T>,
-    args: &VoteArgs,
-    parameters: ProximalStep,
-    rate: f64,
-) -> Result<Box<dyn Algorithm<T>>> {
-    let (seed, k, n) = (problem.seed, problem.k, problem.data.header.cols);
-    vote::build(problem, args, None, move |client, first_row| {
-        let rows = client.x.shape().0;
+impl<T: Real> Relaxed<T> {
+    fn new(
+        step: ProximalStep,
+        rate: f64,
+        client: &Client<T>,
+        &LocalProblem { k, seed, first_row }: &LocalProblem,
+    ) -> Self {
+        let (rows, n) = client.x.shape();
         let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
         init::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
         // Every party starts from its own V.
         let first = client.party * n;
         init::v(seed, &(first..first + n), 1.0, v.view_mut());
         Relaxed {
-            parameters,
+            step,
             rate,
             u_before: u.clone(),
             v_before: v.clone(),
@@ -166,23 +145,14 @@ fn build<T: Real>(
             u,
             v,
         }
-    })
+    }
 }
 
-/// A factor and what belongs to it, as slices.
-fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors are in row order")
-}
-
-fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors are in row order")
-}
-
-impl<T: Real> Local<T> for Relaxed<T> {
+impl<T: Real> LocalFactorization<T> for Relaxed<T> {
     fn iterate(&mut self, client: &Client<T>, t: usize) {
         let k = self.v.ncols();
-        let lambda = (self.parameters.lambda * self.rate.powf(t as f64)).min(MOST_LAMBDA);
-        let parameters = ProximalStep { lambda, ..self.parameters };
+        let lambda = (self.step.lambda * self.rate.powf(t as f64)).min(MAX_LAMBDA);
+        let parameters = ProximalStep { lambda, ..self.step };
         gram(slice(&self.v), k, &mut self.gram);
         client.x.mul(&self.v.view(), &mut self.u_rhs.view_mut());
         let (x, before) = (slice_mut(&mut self.u), slice_mut(&mut self.u_before));
@@ -195,7 +165,7 @@ impl<T: Real> Local<T> for Relaxed<T> {
     }
 
     fn boolean(&self, client: &Client<T>) -> (Bits, Bits) {
-        if self.parameters.rule == ProximalRule::Penalty {
+        if self.step.rule == ProximalRule::Penalty {
             return best_thresholds(&client.x, &self.u, &self.v);
         }
         (round_rows(&self.u), rounded(&self.v.view()))

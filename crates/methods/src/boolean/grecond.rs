@@ -3,29 +3,19 @@
 //! made larger. One iteration grows a concept greedily, always by the column that leaves the concept covering most of the
 //! ones not covered so far, until no column helps.
 
-use ndarray::Array2;
-
-use fednmf_base::error::Result;
 use fednmf_linalg::{Bits, Real};
 
 use super::Client;
-use super::vote;
 use crate::boolean::cover::count;
-use crate::boolean::greedy_state::{Found, common, each};
-use crate::boolean::vote::{Local, VoteArgs};
+use crate::boolean::greedy::{Component, ComponentSearch, Coverage, Greedy, count_common, for_each_one};
+use crate::boolean::vote::{self, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::method::{Groups, Method};
-use crate::{Algorithm, Problem};
 
-/// Parameters of GRECOND.
+/// Parameters of GRECOND: it has none of its own.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct GrecondArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
-}
+pub struct GrecondArgs {}
 
-impl Method for GrecondArgs {
+impl LocalMethod for GrecondArgs {
     const DESCRIPTION: &'static Description = &vote::describe(
         "grecond",
         "Boolean factorisation by formal concepts at each party, components joined by vote",
@@ -33,20 +23,22 @@ impl Method for GrecondArgs {
         Unit::Component,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Greedy<T, GrecondSearch>;
 
-    fn groups(&self) -> Groups<'_> {
-        self.vote.groups()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(self, problem)
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Greedy<T, GrecondSearch> {
+        let (rows, n) = client.x.shape();
+        let empty = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };
+        Greedy::new(client, problem.k, |data| GrecondSearch {
+            by_column: data.ones.transposed(),
+            best: empty.clone(),
+            next: empty.clone(),
+            candidate: empty,
+            uncovered_in_row: vec![0; rows],
+        })
     }
 }
 
-/// Rows and columns of a concept, a bit each, and the ones left that it covers.
+/// Rows and columns of a concept, one bit each, and the number of uncovered ones in it.
 #[derive(Clone)]
 struct Concept {
     rows: Vec<u64>,
@@ -54,25 +46,15 @@ struct Concept {
     covers: usize,
 }
 
-struct Grecond<T> {
-    found: Found<T>,
+/// The search for a concept with many uncovered ones.
+pub struct GrecondSearch {
+    /// The data, n × rows.
     by_column: Bits,
     best: Concept,
     next: Concept,
-    tried: Concept,
-    /// Ones left in each row.
-    left_in: Vec<usize>,
-}
-
-fn build<T: Real>(args: &GrecondArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let k = problem.k;
-    vote::build(problem, &args.vote, Some(k), move |client, _| {
-        let found = Found::new(client, k);
-        let (rows, n) = client.x.shape();
-        let none = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };
-        let by_column = found.ones.transposed();
-        Grecond { found, by_column, best: none.clone(), next: none.clone(), tried: none, left_in: vec![0; rows] }
-    })
+    candidate: Concept,
+    /// Uncovered ones in each row.
+    uncovered_in_row: Vec<usize>,
 }
 
 impl Concept {
@@ -83,15 +65,12 @@ impl Concept {
     }
 }
 
-impl<T: Real> Local<T> for Grecond<T> {
-    fn iterate(&mut self, _: &Client<T>, t: usize) {
-        if t >= self.found.k() {
-            return;
-        }
-        let Found { ones, left, .. } = &self.found;
+impl ComponentSearch for GrecondSearch {
+    fn find(&mut self, data: &Coverage) -> Option<Component<'_>> {
+        let Coverage { ones, uncovered_ones, .. } = data;
+        let GrecondSearch { by_column, best, next, candidate, uncovered_in_row } = self;
         let (rows, n) = ones.shape();
-        self.left_in.iter_mut().enumerate().for_each(|(i, sum)| *sum = count(left.row(i)));
-        let Grecond { by_column, best, next, tried, left_in, .. } = self;
+        uncovered_in_row.iter_mut().enumerate().for_each(|(i, sum)| *sum = count(uncovered_ones.row(i)));
         best.columns.fill(0);
         best.covers = 0;
         best.rows.fill(0);
@@ -100,20 +79,21 @@ impl<T: Real> Local<T> for Grecond<T> {
             next.covers = best.covers;
             for j in (0..n).filter(|j| best.columns[j / 64] >> (j % 64) & 1 == 0) {
                 let mut bound = 0;
-                for ((rows, all), column) in tried.rows.iter_mut().zip(&best.rows).zip(by_column.row(j)) {
+                for ((rows, all), column) in candidate.rows.iter_mut().zip(&best.rows).zip(by_column.row(j)) {
                     *rows = all & column;
                 }
-                each(&tried.rows, |i| bound += left_in[i]);
-                // A concept covers no more than what is left in its rows.
+                for_each_one(&candidate.rows, |i| bound += uncovered_in_row[i]);
+                // A concept covers at most the uncovered ones in its rows.
                 if bound <= next.covers {
                     continue;
                 }
-                tried.columns.fill(u64::MAX);
-                each(&tried.rows, |i| tried.columns.iter_mut().zip(ones.row(i)).for_each(|(c, ones)| *c &= ones));
-                tried.covers = 0;
-                each(&tried.rows, |i| tried.covers += common(left.row(i), &tried.columns));
-                if tried.covers > next.covers {
-                    next.copy(tried);
+                let Concept { rows, columns, covers } = &mut *candidate;
+                columns.fill(u64::MAX);
+                for_each_one(rows, |i| columns.iter_mut().zip(ones.row(i)).for_each(|(c, ones)| *c &= ones));
+                *covers = 0;
+                for_each_one(rows, |i| *covers += count_common(uncovered_ones.row(i), columns));
+                if *covers > next.covers {
+                    next.copy(candidate);
                 }
             }
             if next.covers == best.covers {
@@ -121,24 +101,6 @@ impl<T: Real> Local<T> for Grecond<T> {
             }
             best.copy(next);
         }
-        if best.covers > 0 {
-            self.found.set(t, &self.best.rows, &self.best.columns);
-        }
-    }
-
-    fn boolean(&self, _: &Client<T>) -> (Bits, Bits) {
-        self.found.boolean()
-    }
-
-    fn state(&self) -> Vec<(&'static str, &Array2<T>)> {
-        self.found.state()
-    }
-
-    fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)> {
-        self.found.state_mut()
-    }
-
-    fn restored(&mut self) {
-        self.found.restored();
+        (best.covers > 0).then_some((&best.rows, &best.columns))
     }
 }

@@ -6,7 +6,7 @@ mod cover;
 pub mod elbmf_zhang;
 pub mod felb;
 pub mod grecond;
-mod greedy_state;
+mod greedy;
 pub mod mebf;
 mod party_block;
 pub mod proximal;
@@ -14,9 +14,21 @@ mod result;
 mod thresholds;
 pub mod vote;
 
+use ndarray::Array2;
+
 pub use cover::{Components, Counts, Signal, rounded};
 pub use party_block::Ones;
 pub use result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
+
+/// All entries of a factor, row by row.
+fn slice<T>(factor: &Array2<T>) -> &[T] {
+    factor.as_slice().expect("factors are row-major")
+}
+
+/// As [`slice`].
+fn slice_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
+    factor.as_slice_mut().expect("factors are row-major")
+}
 
 /// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [

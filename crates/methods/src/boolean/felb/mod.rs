@@ -24,7 +24,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::Real;
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
-use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
+use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded, slice, slice_mut};
 use crate::boolean::Refit;
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
@@ -324,14 +324,6 @@ impl<T: Real> Work<T> {
             step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, pull);
         }
     }
-}
-
-fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors are in row order")
-}
-
-fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors are in row order")
 }
 
 impl<T: Real> Felb<T> {
