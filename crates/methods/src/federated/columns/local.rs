@@ -1,5 +1,7 @@
 //! A party's local steps: of its copy of U and of its V_r, on its own columns.
 
+use std::fmt;
+
 use ndarray::{Array1, Array2};
 
 use fednmf_base::error::{Error, Result};
@@ -11,10 +13,11 @@ use fednmf_linalg::{Block, Real, gram, squares};
 use super::{Party, PublicInfo};
 use crate::parameters;
 use crate::parameters::Sizes;
+use crate::shared::dp::DpArgs;
 use crate::shared::missing;
 use crate::shared::missing::{PartyMissing, PartyMissingArgs, Side};
 use crate::shared::regularization::{Penalties, RegularizationArgs};
-use crate::shared::sketched_step::{SketchedStep, StepArgs};
+use crate::shared::sketched_step::{SketchArgs, SketchedStep, StepArgs};
 
 /// The factor that a party updates first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -53,6 +56,35 @@ impl LocalArgs {
     /// Naming the sketch.
     pub fn check_sketch(&self, kind: SketchKind) -> Result<()> {
         if self.missing.missing == PartyMissing::None { Ok(()) } else { missing::check_sketch(kind, "subsample") }
+    }
+}
+
+/// A group of parameters `G`, or [`NoGroup`] in methods without it.
+pub trait OptionalGroup<G>:
+    clap::Args + serde::Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static
+{
+    fn group(&self) -> Option<&G>;
+}
+
+/// The place of a group of parameters that a method does not have.
+#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
+pub struct NoGroup {}
+
+impl<G> OptionalGroup<G> for NoGroup {
+    fn group(&self) -> Option<&G> {
+        None
+    }
+}
+
+impl OptionalGroup<SketchArgs> for SketchArgs {
+    fn group(&self) -> Option<&SketchArgs> {
+        Some(self)
+    }
+}
+
+impl OptionalGroup<DpArgs> for DpArgs {
+    fn group(&self) -> Option<&DpArgs> {
+        Some(self)
     }
 }
 
@@ -114,9 +146,9 @@ impl Draws {
 ///
 /// # Errors
 /// When d_V is more than m.
-pub fn sketch_sizes(asked: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+pub fn sketch_sizes(requested: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
     let k = public.k;
-    let d_v = asked.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
+    let d_v = requested.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
     if d_v > public.m {
         return Err(Error::input(format!(
             "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
@@ -124,7 +156,7 @@ pub fn sketch_sizes(asked: Option<Sizes>, public: &PublicInfo) -> Result<(impl F
         )));
     }
     // A count may exceed the columns of a small party, which then takes them all.
-    let d_u = move |columns: usize| match asked {
+    let d_u = move |columns: usize| match requested {
         Some(sizes) => sizes.u.of(columns).min(columns),
         None => sketch::default_size(columns, k).min(columns),
     };

@@ -13,6 +13,7 @@
 //! an old V. At the end each party fits V_r to the final U locally; `rel_error` is computed with that fit, and
 //! `rel_error_unfitted` without it.
 
+use std::fmt;
 use std::ops::Range;
 
 use ndarray::Array2;
@@ -32,7 +33,9 @@ use super::{
 };
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
+use crate::federated::columns::local::{
+    Draws, LocalArgs, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes, trace,
+};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
@@ -71,51 +74,87 @@ pub struct SynArgs {
     pub threshold: ThresholdArgs,
 }
 
-/// Parameters of Syn-SD.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSdArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
+/// What distinguishes the variants.
+pub trait Variant: fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    const DESCRIPTION: &'static Description;
+    /// Whether V_r is fitted to the average of the sketched copies S₂ᵀU_r, in each local step.
+    const AVERAGES_SKETCHES: bool;
+    /// Whether U_r's step is sketched by S₁.
+    const SKETCHES_COLUMNS: bool;
+
+    type Sketch: OptionalGroup<SketchArgs>;
+    type Dp: OptionalGroup<DpArgs>;
 }
 
-/// Parameters of Syn-SSD-U.
+/// Parameters of a variant.
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdUArgs {
+pub struct SynVariant<V: Variant> {
     #[command(flatten)]
     #[serde(flatten)]
     pub syn: SynArgs,
     #[command(flatten)]
     #[serde(flatten)]
-    pub sketch: SketchArgs,
+    pub sketch: V::Sketch,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub dp: V::Dp,
 }
 
-/// Parameters of Syn-SSD-V.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdVArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
+/// Syn-SD.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sd;
+/// Syn-SSD-U.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdU;
+/// Syn-SSD-V.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdV;
+/// Syn-SSD-UV.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdUv;
+
+pub type SynSdArgs = SynVariant<Sd>;
+pub type SynSsdUArgs = SynVariant<SsdU>;
+pub type SynSsdVArgs = SynVariant<SsdV>;
+pub type SynSsdUvArgs = SynVariant<SsdUv>;
+
+impl Variant for Sd {
+    const DESCRIPTION: &'static Description = &averaging(
+        "syn-sd",
+        "private columns: each party factorises its own, and copies of U are averaged now and then",
+    );
+    const AVERAGES_SKETCHES: bool = false;
+    const SKETCHES_COLUMNS: bool = false;
+    type Sketch = NoGroup;
+    type Dp = DpArgs;
 }
 
-/// Parameters of Syn-SSD-UV.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynSsdUvArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
+impl Variant for SsdU {
+    const DESCRIPTION: &'static Description = &averaging_sketches(
+        "syn-ssd-u",
+        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
+    );
+    const AVERAGES_SKETCHES: bool = true;
+    const SKETCHES_COLUMNS: bool = false;
+    type Sketch = SketchArgs;
+    type Dp = NoGroup;
+}
+
+impl Variant for SsdV {
+    const DESCRIPTION: &'static Description =
+        &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
+    const AVERAGES_SKETCHES: bool = false;
+    const SKETCHES_COLUMNS: bool = true;
+    type Sketch = SketchArgs;
+    type Dp = DpArgs;
+}
+
+impl Variant for SsdUv {
+    const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
+    const AVERAGES_SKETCHES: bool = true;
+    const SKETCHES_COLUMNS: bool = true;
+    type Sketch = SketchArgs;
+    type Dp = NoGroup;
 }
 
 const AVERAGE_U: MessageTag = MessageTag::new("average of U_r", Payload::SharedFactor);
@@ -187,37 +226,15 @@ const fn averaging_sketches(name: &'static str, summary: &'static str) -> Descri
     }
 }
 
-impl Method for SynSdArgs {
-    const DESCRIPTION: &'static Description = &averaging(
-        "syn-sd",
-        "private columns: each party factorises its own, and copies of U are averaged now and then",
-    );
-
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(Some(&self.dp))
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(Sketches::default(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, Sketches::default(), Some(&self.dp), problem)
-    }
-}
-
-impl Method for SynSsdUArgs {
-    const DESCRIPTION: &'static Description = &averaging_sketches(
-        "syn-ssd-u",
-        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
-    );
+impl<V: Variant> Method for SynVariant<V> {
+    const DESCRIPTION: &'static Description = V::DESCRIPTION;
 
     fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
+        self.sketch.group().map_or(Ok(()), |args| self.syn.local.check_sketch(args.sketch))
     }
 
     fn groups(&self) -> Groups<'_> {
-        self.syn.groups(None)
+        self.syn.groups(self.dp.group())
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -225,71 +242,19 @@ impl Method for SynSsdUArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), None, problem)
+        build(&self.syn, self.sketches(), self.dp.group(), problem)
     }
 }
 
-impl SynSsdUArgs {
+impl<V: Variant> SynVariant<V> {
     fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: Some(&self.sketch), own: None }
-    }
-}
-
-impl Method for SynSsdVArgs {
-    const DESCRIPTION: &'static Description =
-        &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
-
-    fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(Some(&self.dp))
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(self.sketches(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), Some(&self.dp), problem)
-    }
-}
-
-impl SynSsdVArgs {
-    fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: None, own: Some(&self.sketch) }
-    }
-}
-
-impl Method for SynSsdUvArgs {
-    const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
-
-    fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.syn.groups(None)
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(self.sketches(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), None, problem)
-    }
-}
-
-impl SynSsdUvArgs {
-    fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: Some(&self.sketch), own: Some(&self.sketch) }
+        let sketch = self.sketch.group();
+        Sketches { exchanged: sketch.filter(|_| V::AVERAGES_SKETCHES), own: sketch.filter(|_| V::SKETCHES_COLUMNS) }
     }
 }
 
 /// The sketches of a variant.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Sketches<'a> {
     /// S₂, of the copies of U that are averaged in each local step.
     exchanged: Option<&'a SketchArgs>,

@@ -36,7 +36,9 @@ use super::{
     FORMS, PAPER, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, pieces, relative_error, start_u,
 };
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::federated::columns::local::{Draws, LocalArgs, LocalParty, Scratch, UpdateOrder, sketch_sizes};
+use crate::federated::columns::local::{
+    Draws, LocalArgs, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes,
+};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
@@ -125,23 +127,35 @@ impl AsynArgs {
     }
 }
 
-/// Parameters of Asyn-SD.
+/// Parameters of a variant: Asyn-SSD-V sketches U's steps (`S` is [`SketchArgs`]), Asyn-SD does not ([`NoGroup`]).
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynSdArgs {
+pub struct AsynVariant<S: Variant> {
     #[command(flatten)]
     #[serde(flatten)]
     pub asyn: AsynArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sketch: S,
 }
 
-/// Parameters of Asyn-SSD-V.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynSsdVArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub asyn: AsynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: SketchArgs,
+/// What distinguishes the variants.
+pub trait Variant: OptionalGroup<SketchArgs> {
+    const DESCRIPTION: &'static Description;
+}
+
+pub type AsynSdArgs = AsynVariant<NoGroup>;
+pub type AsynSsdVArgs = AsynVariant<SketchArgs>;
+
+impl Variant for NoGroup {
+    const DESCRIPTION: &'static Description = &describe(
+        "asyn-sd",
+        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
+    );
+}
+
+impl Variant for SketchArgs {
+    const DESCRIPTION: &'static Description =
+        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
 }
 
 const fn describe(name: &'static str, summary: &'static str) -> Description {
@@ -166,32 +180,12 @@ const fn describe(name: &'static str, summary: &'static str) -> Description {
     }
 }
 
-impl Method for AsynSdArgs {
-    const DESCRIPTION: &'static Description = &describe(
-        "asyn-sd",
-        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
-    );
-
-    fn check(&self) -> Result<()> {
-        self.asyn.check()
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        self.asyn.groups()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.asyn, None, problem)
-    }
-}
-
-impl Method for AsynSsdVArgs {
-    const DESCRIPTION: &'static Description =
-        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
+impl<S: Variant> Method for AsynVariant<S> {
+    const DESCRIPTION: &'static Description = S::DESCRIPTION;
 
     fn check(&self) -> Result<()> {
         self.asyn.check()?;
-        self.asyn.local.check_sketch(self.sketch.sketch)
+        self.sketch.group().map_or(Ok(()), |args| self.asyn.local.check_sketch(args.sketch))
     }
 
     fn groups(&self) -> Groups<'_> {
@@ -199,7 +193,7 @@ impl Method for AsynSsdVArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.asyn, Some(&self.sketch), problem)
+        build(&self.asyn, self.sketch.group(), problem)
     }
 }
 
