@@ -1,176 +1,77 @@
-//! The methods that FNMF is compared with. All use its framework ([`super::fnmf::federated`]):
+//! The methods that FNMF is compared with: other pairs of local steps and aggregation in its loop
+//! ([`federated`](super::fnmf::federated)).
 //!
-//! | method | local steps | exchange |
+//! | method | local steps | aggregation |
 //! | --- | --- | --- |
 //! | `fedavg` | inertial proximal or HALS | plain mean of all V_j in each round |
-//! | `fedprox` | the same, pulled to V̄, component by component without alignment | plain mean in each round |
+//! | `fedprox` | the same, with a proximal term to V̄, component by component without alignment | plain mean in each round |
 //! | `ipalm` | inertial proximal alternating minimisation | plain mean once, at the end |
 //! | `mur` | multiplicative updates | plain mean once, at the end |
 
-use fednmf_base::error::Result;
-use fednmf_linalg::Real;
-
-use super::fnmf::federated::{self, FederatedArgs, FederatedSettings, MESSAGES, MESSAGES_ONCE, Normalize, RoundArgs};
-use super::fnmf::{LIMITS, LocalRule};
-use crate::description::{Description, DifferentialPrivacy, Form, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::method::{Groups, Method};
-use crate::metrics::Measure;
+use super::fnmf::federated::{Federated, LocalStep, Mean, ProximalArgs, Published, RoundArgs, Schedule};
+use super::fnmf::{LocalRule, LocalSteps};
 use crate::parameters;
-use crate::{Algorithm, Problem};
-
-/// What `--normalize auto` is for FedAvg and FedProx.
-const NORMALIZE: Normalize = Normalize::None;
-
-const fn describe(
-    name: &'static str,
-    summary: &'static str,
-    paper: &'static str,
-    unit: Unit,
-    messages: &'static [MessageSpec],
-) -> Description {
-    Description {
-        name,
-        aliases: &[],
-        summary,
-        paper,
-        partition: Partition::PartyRows,
-        unit,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::Rmsd,
-        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
-        limits: Some(LIMITS),
-        messages,
-    }
-}
 
 /// Parameters of FedAvg for NMF (McMahan et al. 2017).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FedAvgArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
-}
+pub type FedAvgArgs = Federated<RoundArgs, Mean>;
 
-impl Method for FedAvgArgs {
-    const DESCRIPTION: &'static Description = &describe(
-        "fedavg",
-        "federated averaging: local steps and the plain mean of all V; drifts where parties order components differently",
-        "McMahan et al. 2017, as NMF in Dalleiger and Gionis (FNMF)",
-        Unit::Round,
-        MESSAGES,
-    );
-
-    fn check(&self) -> Result<()> {
-        self.rounds.check_scale(&self.federated, NORMALIZE)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let settings = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
-        federated::build(problem, settings, &self.federated)
-    }
+impl Published for FedAvgArgs {
+    const NAME: &'static str = "fedavg";
+    const SUMMARY: &'static str = "federated averaging: local steps and the plain mean of all V; drifts where parties order components differently";
+    const PAPER: &'static str = "McMahan et al. 2017, as NMF in Dalleiger and Gionis (FNMF)";
 }
 
 /// Parameters of FedProx for NMF (Li et al. 2020).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FedProxArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    /// Weight of the pull of a party's V to the shared one, in every local step
-    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub gamma: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+pub type FedProxArgs = Federated<ProximalArgs, Mean>;
+
+impl Published for FedProxArgs {
+    const NAME: &'static str = "fedprox";
+    const SUMMARY: &'static str = "FedAvg with a pull to the mean V in every local step";
+    const PAPER: &'static str = "Li et al. 2020, as NMF in Dalleiger and Gionis (FNMF)";
 }
 
-impl Method for FedProxArgs {
-    const DESCRIPTION: &'static Description = &describe(
-        "fedprox",
-        "FedAvg with a pull to the mean V in every local step",
-        "Li et al. 2020, as NMF in Dalleiger and Gionis (FNMF)",
-        Unit::Round,
-        MESSAGES,
-    );
-
-    fn check(&self) -> Result<()> {
-        self.rounds.check_scale(&self.federated, NORMALIZE)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups { party_missing: Some(&self.rounds.missing), ..self.federated.groups() }
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let rounds = FederatedSettings::rounds(&self.rounds, &self.federated, NORMALIZE);
-        federated::build(
-            problem,
-            FederatedSettings { gamma: self.gamma, pull_in_first_round: true, ..rounds },
-            &self.federated,
-        )
-    }
-}
-
-/// Parameters of independent inertial proximal alternating minimisation (Pock and Sabach 2016).
+/// Independent inertial proximal alternating minimisation (Pock and Sabach 2016).
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct IpalmArgs {
+pub struct InertialArgs {
     /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
     #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
     pub inertia: f64,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
 }
 
-impl Method for IpalmArgs {
-    const DESCRIPTION: &'static Description = &describe(
-        "ipalm",
-        "every party alone by inertial proximal steps; the mean of all V once, at the end",
-        "Pock and Sabach 2016; as a baseline in Dalleiger and Gionis (FNMF)",
-        Unit::Update,
-        MESSAGES_ONCE,
-    );
+/// Parameters of independent iPALM.
+pub type IpalmArgs = Federated<InertialArgs, Mean>;
 
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
+impl LocalStep for InertialArgs {
+    const SCHEDULE: Schedule = Schedule::Once;
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let settings = FederatedSettings::once(&self.federated, LocalRule::Ipalm { inertia: self.inertia });
-        federated::build(problem, settings, &self.federated)
+    fn steps(&self) -> LocalSteps {
+        LocalSteps { steps: 1, tolerance: 0.0, rule: LocalRule::Ipalm { inertia: self.inertia } }
     }
 }
 
-/// Parameters of independent multiplicative updates (Lee and Seung 2000).
+impl Published for IpalmArgs {
+    const NAME: &'static str = "ipalm";
+    const SUMMARY: &'static str = "every party alone by inertial proximal steps; the mean of all V once, at the end";
+    const PAPER: &'static str = "Pock and Sabach 2016; as a baseline in Dalleiger and Gionis (FNMF)";
+}
+
+/// Independent multiplicative updates (Lee and Seung 2000).
 #[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MurArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+pub struct MultiplicativeArgs {}
+
+/// Parameters of independent multiplicative updates.
+pub type MurArgs = Federated<MultiplicativeArgs, Mean>;
+
+impl LocalStep for MultiplicativeArgs {
+    const SCHEDULE: Schedule = Schedule::Once;
+
+    fn steps(&self) -> LocalSteps {
+        LocalSteps { steps: 1, tolerance: 0.0, rule: LocalRule::Mur }
+    }
 }
 
-impl Method for MurArgs {
-    const DESCRIPTION: &'static Description = &describe(
-        "mur",
-        "every party alone by multiplicative updates; the mean of all V once, at the end",
-        "Lee and Seung 2000; as a baseline in Dalleiger and Gionis (FNMF)",
-        Unit::Update,
-        MESSAGES_ONCE,
-    );
-
-    fn groups(&self) -> Groups<'_> {
-        self.federated.groups()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        federated::build(problem, FederatedSettings::once(&self.federated, LocalRule::Mur), &self.federated)
-    }
+impl Published for MurArgs {
+    const NAME: &'static str = "mur";
+    const SUMMARY: &'static str = "every party alone by multiplicative updates; the mean of all V once, at the end";
+    const PAPER: &'static str = "Lee and Seung 2000; as a baseline in Dalleiger and Gionis (FNMF)";
 }

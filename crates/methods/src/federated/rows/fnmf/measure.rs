@@ -9,7 +9,7 @@ use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::{Real, gram};
 
 use crate::Measures;
-use crate::federated::rows::fnmf::align::{Aligner, How};
+use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 use crate::federated::rows::fnmf::client::Client;
 use crate::shared::regularization::Penalties;
 
@@ -38,7 +38,7 @@ pub fn measure<T: Real>(
     let k = mean.nrows();
     let mut solver = Pivoting::new(k);
     let mut g = Array2::zeros((k, k));
-    let mut aligners = [aligner, &mut Aligner::new(How::Lap, k)];
+    let mut aligners = [aligner, &mut Aligner::new(Alignment::Lap, k)];
     let own: Vec<[f64; COUNT]> =
         clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];

@@ -11,11 +11,11 @@ const TURNS: usize = 50;
 /// Relative decrease of the loss below which the iteration has converged.
 const REST: f64 = 1e-9;
 
-/// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
+/// The fixed point from the last V̄, which the parties started from; where there is none (`first_round`), from the better of
 /// two: the plain mean, as printed, and the greedy barycenter, both brought to rest with one-to-one alignment. The mean
 /// alone is a blur that, with clients that differ, often leads nowhere: Σ RMSD of 1.8 instead of 0.59.
-pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
-    if afresh {
+pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> Result<()> {
+    if first_round {
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);
         let started = first(server);
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);

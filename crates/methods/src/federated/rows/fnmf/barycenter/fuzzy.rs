@@ -10,11 +10,11 @@ const TURNS: usize = 100;
 /// Relative change of the loss below which it has come to rest.
 const REST: f64 = 1e-9;
 
-/// V̄ ← the centres, starting from the last V̄. In the first round (`afresh`) they start from the components of one
+/// V̄ ← the centres, starting from the last V̄. In the first round (`first_round`) they start from the components of one
 /// party, which are k distinct ones. From k random rows, some of which are the same component, soft centres coincide
 /// and stay so.
-pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> Result<()> {
-    if afresh {
+pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> Result<()> {
+    if first_round {
         if let Some(at) = server.local(0) {
             let upload = &mut server.uploads[at];
             upload.share.iter_mut().zip(&upload.values).for_each(|(x, v)| *x = *v);

@@ -8,7 +8,7 @@ use fednmf_comm::{Communicator, MessageTag, Parties, PartyCommunicator, Payload}
 use fednmf_linalg::Real;
 use fednmf_privacy::Declared;
 
-use crate::federated::rows::fnmf::align::{Aligner, How};
+use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 
 /// A party hands V_j to the server.
 pub const UPLOAD: MessageTag = MessageTag::new("V_j to the server", Payload::SharedFactor);
@@ -71,7 +71,7 @@ impl<T: Real> Server<T> {
             active: Vec::with_capacity(parties.count),
             total: vec![T::zero(); length],
             aligner,
-            first_aligner: Aligner::new(How::Lap, k),
+            first_aligner: Aligner::new(Alignment::Lap, k),
             mean: Array2::zeros((k, n)),
         }
     }
