@@ -13,14 +13,14 @@ use crate::federated::rows::fnmf::align::Aligner;
 use crate::shared::missing::{MissingEntries, Side};
 use crate::shared::regularization::Penalties;
 
-/// Alignment a party steps between two exchanges.
+/// How a party steps between two exchanges.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalSteps {
     /// Maximum number of steps.
     pub steps: usize,
     /// Relative change of both factors below which it stops earlier.
     pub tolerance: f64,
-    /// Alignment a factor is updated.
+    /// How a factor is updated.
     pub rule: LocalRule,
 }
 

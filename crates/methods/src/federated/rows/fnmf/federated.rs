@@ -49,7 +49,7 @@ pub struct Federated<L: LocalStep, A: Aggregate> {
     pub federated: FederatedArgs,
 }
 
-/// Alignment a party steps between two exchanges: the type of the parameters.
+/// How a party steps between two exchanges: the type of the parameters.
 pub trait LocalStep: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     const SCHEDULE: Schedule;
 
@@ -67,7 +67,7 @@ pub trait LocalStep: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + S
     }
 }
 
-/// Alignment the parties' V_j become V̄: the type of the parameters.
+/// How the parties' V_j become V̄: the type of the parameters.
 pub trait Aggregate: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     /// What `--normalize auto` is with proximal steps.
     const NORMALIZE: Normalize;
@@ -188,7 +188,7 @@ where
     }
 }
 
-/// Alignment the parties' V start.
+/// How the parties' V start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartOfV {
@@ -230,7 +230,7 @@ impl FederatedArgs {
     }
 }
 
-/// Alignment a party steps between two exchanges.
+/// How a party steps between two exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Update {
@@ -259,7 +259,7 @@ pub struct RoundArgs {
     /// A party ends its local steps early when both factors change less than this, relatively
     #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
     pub local_tol: f64,
-    /// Alignment a party updates a factor
+    /// How a party updates a factor
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Ipalm)]
     pub update: Update,
     /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none

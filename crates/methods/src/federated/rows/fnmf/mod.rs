@@ -42,7 +42,7 @@ pub struct AlignedArgs {
     /// Which components correspond to each other
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Alignment::Lap)]
     pub align: Alignment,
-    /// Alignment the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
+    /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
     /// fuzzy-cmeans. auto: fixed-point, or with
     /// --secure-sum the mean, the only one that a sum shows
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Barycenter>()))]

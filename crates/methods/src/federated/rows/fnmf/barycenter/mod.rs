@@ -17,7 +17,7 @@ pub use server::{DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
-/// Alignment the server finds V̄.
+/// How the server finds V̄.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Barycenter {
