@@ -9,19 +9,16 @@ use ndarray::Array2;
 use serde::Serialize;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::party_sum::{KEYS, PartySum, masked};
+use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Bits, Real};
 use fednmf_privacy::{Bound, Releases};
 
-use super::{COUNTS, Client, Components, Counts, Outcome, clients};
+use super::{Client, Components, Counts, Outcome, clients};
 use crate::boolean::result::Refit;
-use crate::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
-};
+use crate::description::{Description, MessageSpec, Unit};
 use crate::method::{Groups, Method};
-use crate::metrics::Measure;
 use crate::shared::dp;
 use crate::shared::dp::{DpArgs, Messages, Noise};
 use crate::shared::secure_sum;
@@ -30,16 +27,7 @@ use crate::{Algorithm, Measures, Problem};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
-const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(VOTES, "n x k for each party", "at the end; each evaluation (with --dp at the end alone)"),
-    MessageSpec::new(masked(VOTES), "n x k for each party", "the same, with --secure-sum"),
-    MessageSpec::new(COUNTS, "9 for each party", "each evaluation"),
-    MessageSpec::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
-    dp::MESSAGES,
-    dp::MESSAGES_MASKED,
-    LARGEST_TERM,
-    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
-];
+const MESSAGES: &[MessageSpec] = &super::messages(VOTES, "at the end; each evaluation (with --dp at the end alone)");
 
 /// A factorisation of one party's rows, in progress.
 pub trait LocalFactorization<T: Real> {
@@ -158,20 +146,7 @@ impl VoteArgs {
 
 /// The description of a method with a vote.
 pub const fn describe(name: &'static str, summary: &'static str, paper: &'static str, unit: Unit) -> Description {
-    Description {
-        name,
-        aliases: &[],
-        summary,
-        paper,
-        partition: Partition::PartyRows,
-        unit,
-        forms: &[Form::Dense, Form::Sparse, Form::Bits],
-        allows_negative: false,
-        measure: Measure::F1,
-        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
-        limits: Some(super::LIMITS),
-        messages: MESSAGES,
-    }
+    super::describe(name, summary, paper, unit, MESSAGES)
 }
 
 impl Aggregate {
@@ -239,16 +214,16 @@ impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
         self.clients.first().map_or(0, |c| c.party)
     }
 
-    /// Votes on the components and fits every U_i to them.
+    /// Votes on the components, and fits every U_i to them; nothing if this iteration has been voted on.
     fn vote(&mut self) -> Result<()> {
         if self.voted_at == Some(self.iteration) {
             return Ok(());
         }
         let (k, n) = self.shape;
         let boolean = |(client, local): (&Client<T>, &L)| local.boolean(client);
-        let own: Vec<(Bits, Bits)> =
+        let locals: Vec<(Bits, Bits)> =
             self.comm.work("Boolean components", || self.clients.iter().zip(&self.locals).map(boolean).collect());
-        let mut votes: Vec<Vec<f32>> = own
+        let mut votes: Vec<Vec<f32>> = locals
             .iter()
             .map(|(_, v)| {
                 let mut votes = vec![0.0; k * n];
@@ -270,7 +245,7 @@ impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);
         }
-        let locals: Vec<(Bits, Option<Counts>)> = own
+        let locals: Vec<(Bits, Option<Counts>)> = locals
             .into_iter()
             .zip(&self.clients)
             .map(|((u, v), client)| {

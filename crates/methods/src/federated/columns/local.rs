@@ -204,11 +204,11 @@ impl<T: Real> LocalParty<T> {
     /// V_r's step against the party's own copy of U.
     pub fn step_v(&mut self, step: &SketchedStep, t: usize, scratch: &mut Scratch<T>) {
         let penalty = self.penalties.v;
-        let Party { block, gaps, v, rhs, .. } = &mut self.party;
+        let Party { block, missing, v, rhs, .. } = &mut self.party;
         gram(&self.u.view(), &mut scratch.gram.view_mut());
         block.tmul(&self.u.view(), &mut rhs.view_mut());
-        if let Some(gaps) = gaps {
-            gaps.complete(Side::Columns, &v.view(), &self.u.view(), &scratch.gram.view(), rhs);
+        if let Some(missing) = missing {
+            missing.complete(Side::Columns, &v.view(), &self.u.view(), &scratch.gram.view(), rhs);
         }
         let (r, g) = (&rhs.view(), (&scratch.gram.view(), penalty));
         step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
@@ -216,7 +216,7 @@ impl<T: Real> LocalParty<T> {
 
     /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
     pub fn step_u(&mut self, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
-        let Party { block, gaps, v, index, .. } = &mut self.party;
+        let Party { block, missing, v, index, .. } = &mut self.party;
         if v.nrows() == 0 {
             return;
         }
@@ -227,17 +227,17 @@ impl<T: Real> LocalParty<T> {
                 sketch.sketch_rows(0, &v.view(), &mut sketched.view_mut());
                 gram(&sketched.view(), &mut g.view_mut());
                 sketch.product(across, &sketched.view(), &mut rhs.view_mut());
-                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                if let (Some(missing), Some(picked)) = (missing, sketch.picked()) {
                     let picked = (picked, &sketched.view());
-                    gaps.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
+                    missing.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
                 }
                 squares(v.as_slice_memory_order().expect("made contiguous"))
             }
             None => {
                 gram(&v.view(), &mut g.view_mut());
                 block.mul(&v.view(), &mut rhs.view_mut());
-                if let Some(gaps) = gaps {
-                    gaps.complete(Side::Rows, &self.u.view(), &v.view(), &g.view(), rhs);
+                if let Some(missing) = missing {
+                    missing.complete(Side::Rows, &self.u.view(), &v.view(), &g.view(), rhs);
                 }
                 trace(g)
             }

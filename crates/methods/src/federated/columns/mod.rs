@@ -37,6 +37,7 @@ use fednmf_privacy::Private;
 
 use crate::Measures;
 use crate::description::{Form, MessageSpec};
+use crate::federated::{entries, entries_mut};
 use crate::metrics;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};
@@ -62,7 +63,7 @@ struct Party<T: Real> {
     /// M[:, J_r], m × |J_r|
     block: Private<Block<T>>,
     /// The missing entries, for which the block contains zeros; `None` if nothing is missing.
-    gaps: Option<Private<MissingEntries<T>>>,
+    missing: Option<Private<MissingEntries<T>>>,
     /// V[J_r], |J_r| × k
     v: Private<Array2<T>>,
     /// The right-hand side of V's update, |J_r| × k
@@ -72,8 +73,8 @@ struct Party<T: Real> {
 impl<T: Real> Party<T> {
     /// Σ (m_ij − u_i·v_j)² over the observed entries.
     fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
-        match &self.gaps {
-            Some(gaps) => gaps.residual2(&self.block, u, v),
+        match &self.missing {
+            Some(missing) => missing.residual2(&self.block, u, v),
             None => self.block.residual2(u, v),
         }
     }
@@ -121,17 +122,17 @@ fn hosted_parties<T: Real>(
 ) -> Result<Vec<Party<T>>> {
     let cuts = data.cuts.cols;
     let each = hosted.zip(data.blocks).map(|(index, block)| {
-        let (mut block, gaps) = missing.separate(block, public.k);
+        let (mut block, missing) = missing.separate(block, public.k);
         block.prepare(kernel, public.k)?;
         let cols = cuts[index].clone();
         let mut v = public.order.zeros(cols.len(), public.k);
         init::v(seed, &cols, public.scale, v.view_mut());
-        if let Some(gaps) = &gaps {
-            gaps.clear_unobserved(Side::Columns, &mut v, public.m);
+        if let Some(missing) = &missing {
+            missing.clear_unobserved(Side::Columns, &mut v, public.m);
         }
         Ok(Party {
             index,
-            gaps,
+            missing,
             rhs: public.order.zeros(cols.len(), public.k),
             cols,
             block: Private::new(block),
@@ -154,8 +155,8 @@ fn refit<'a, T: Real>(
     let mut one = |party: &Party<T>| {
         let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
         party.block.tmul(u, &mut rhs.view_mut());
-        match &party.gaps {
-            Some(gaps) => gaps.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
+        match &party.missing {
+            Some(missing) => missing.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
             None => solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty),
         }
         v
@@ -216,9 +217,9 @@ fn fit<'a, T: Real>(
     let each: Vec<[f64; 2]> = parts.map(term).collect();
     let mut sum = [0.0; 2];
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;
-    let [residual2, of_v] = sum;
+    let [residual2, penalty_v] = sum;
     let mut found = vec![("rel_error", metrics::relative(residual2, norm2 * party_sum.share_left()))];
-    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + of_v));
+    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + penalty_v));
     Ok(found)
 }
 
@@ -251,14 +252,4 @@ fn normalize_by_survivors<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &
     if weight > 0.0 && weight != 1.0 {
         sum.mapv_inplace(|x| x / T::from_f64(weight));
     }
-}
-
-/// All entries of a factor in memory order.
-fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.as_slice_memory_order().expect("factors are contiguous")
-}
-
-/// As [`entries`].
-fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.as_slice_memory_order_mut().expect("factors are contiguous")
 }

@@ -100,14 +100,14 @@ fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
 /// Makes the algorithm. V's rows are updated by `update`, from 0.
 ///
 /// # Errors
-/// If the noise that is asked for is impossible.
+/// If the requested noise is impossible.
 pub fn build<T: Real>(
     args: &DpArgs,
     secure_sum: &SecureSumArgs,
     update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, None);
     let mut u = public.order.zeros(public.m, k);
@@ -131,8 +131,8 @@ pub fn build<T: Real>(
         entry: 1.0,
         boolean: false,
     };
-    let releases = dp::releases(args, secure_sum.secure_sum, messages, who, &comm)?;
-    let hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let releases = dp::releases(args, secure_sum.secure_sum, messages, parties, &comm)?;
+    let hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, parties.hosted(comm.rank()))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {
@@ -145,10 +145,10 @@ pub fn build<T: Real>(
     };
     Ok(Box::new(NoisedHals {
         members: hosted.into_iter().map(member).collect(),
-        party_sum: party_sum(&comm, who, secure_sum, None)?,
-        releases: releases.expect("asked for"),
-        first: who.hosted(comm.rank()).start,
-        parties: who.count,
+        party_sum: party_sum(&comm, parties, secure_sum, None)?,
+        releases: releases.expect("requested"),
+        first: parties.hosted(comm.rank()).start,
+        parties: parties.count,
         comm,
         bound,
         public,
@@ -188,12 +188,7 @@ impl<T: Real> NoisedParty<T> {
             row.mapv_inplace(|x| T::from_f64(c2.sqrt() * x.as_f64()));
         }
         party.block.mul(&weighted.view(), &mut product.view_mut());
-        for (mut row, u) in product.rows_mut().into_iter().zip(u.rows()) {
-            for (a, x) in row.iter_mut().enumerate() {
-                let fitted: f64 = u.iter().zip(own.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
-                *x = T::from_f64(x.as_f64() - fitted);
-            }
-        }
+        add_product(product, -1.0, u, &own);
         let (residuals, triangle) = message.split_at_mut(product.len());
         residuals.copy_from_slice(entries(product));
         for (x, (a, b)) in triangle.iter_mut().zip(triangle_of(k)) {
@@ -201,6 +196,16 @@ impl<T: Real> NoisedParty<T> {
         }
         let limit = bound.norm * bound.norm;
         norms2.iter().filter(|&&norm2| norm2 > limit).count() as u64
+    }
+}
+
+/// X ← X + sign · U G in f64, for X and U m × k, and G k × k.
+fn add_product<T: Real, G: Real>(x: &mut Array2<T>, sign: f64, u: &ArrayView2<T>, g: &Array2<G>) {
+    for (mut row, u) in x.rows_mut().into_iter().zip(u.rows()) {
+        for (a, x) in row.iter_mut().enumerate() {
+            let product: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
+            *x = T::from_f64(x.as_f64() + sign * product);
+        }
     }
 }
 
@@ -270,12 +275,7 @@ fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Arra
     let shift = shift(&g, step) + step;
     g.diag_mut().mapv_inplace(|x| x + shift);
     let g: Array2<T> = g.mapv(T::from_f64);
-    for (mut r, u) in r.rows_mut().into_iter().zip(u.rows()) {
-        for (a, r) in r.iter_mut().enumerate() {
-            let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
-            *r = T::from_f64(r.as_f64() + fitted);
-        }
-    }
+    add_product(&mut r, 1.0, &u.view(), &g);
     update.apply(u, &r, &g, Penalty::NONE);
     to_unit_columns(u);
 }
@@ -299,7 +299,7 @@ fn message(
         index: 0,
         cols: 0..n,
         block: Private::new(Block::Dense(columns.as_standard_layout().into_owned().into())),
-        gaps: None,
+        missing: None,
         v: Private::new(Order::ColumnMajor.zeros(n, k)),
         rhs: Order::ColumnMajor.zeros(n, k),
     };
@@ -389,12 +389,7 @@ impl<T: Real> NoisedHals<T> {
     /// Records in the view Σ m vᵀ and Σ v vᵀ, which everybody can compute.
     fn show_product(&self, r: &Array2<T>, g: &Array2<f64>) {
         let mut product = r.clone();
-        for (mut row, u) in product.rows_mut().into_iter().zip(self.u.rows()) {
-            for (a, x) in row.iter_mut().enumerate() {
-                let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g).sum();
-                *x = T::from_f64(x.as_f64() + fitted);
-            }
-        }
+        add_product(&mut product, 1.0, &self.u.view(), g);
         self.comm.opened(masked(PRODUCT), None, entries(&product));
     }
 }

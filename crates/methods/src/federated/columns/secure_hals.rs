@@ -269,7 +269,7 @@ const START: u64 = 0x5354_4152_5400_0000;
 struct SecureParty<T: Real> {
     party: Party<T>,
     /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
-    v_beyond: Option<Array2<T>>,
+    v_extrapolated: Option<Array2<T>>,
     product: Array2<T>,
     gram: Array2<T>,
     /// With a sketch, the change of the right-hand side, |J_r| × k.
@@ -320,11 +320,11 @@ impl<T: Real> Extrapolated<T> {
 }
 
 fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let u = start_u(&public, seed);
-    let beyond = args.extrapolation == Extrapolation::Restart;
+    let extrapolates = args.extrapolation == Extrapolation::Restart;
     let rows = match args.sketch {
         RowSketch::None => None,
         RowSketch::Subsample => {
@@ -337,7 +337,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         }
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
-    let mut hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, who.hosted(comm.rank()))?;
+    let mut hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, parties.hosted(comm.rank()))?;
     if args.start() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;
@@ -345,22 +345,25 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     let members = hosted
         .into_iter()
         .map(|party| {
-            let v_beyond = beyond.then(|| party.v.clone());
+            let v_extrapolated = extrapolates.then(|| party.v.clone());
             let change = rows.as_ref().map(|_| public.order.zeros(party.cols.len(), k));
             SecureParty {
                 party,
-                v_beyond,
+                v_extrapolated,
                 product: public.order.zeros(summed_rows, k),
                 gram: Array2::zeros((k, k)),
                 change,
             }
         })
         .collect();
-    let extrapolated =
-        beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
+    let extrapolated = extrapolates.then(|| Extrapolated {
+        momentum: Momentum::default(),
+        u_new: u.clone(),
+        gram: Array2::zeros((k, k)),
+    });
     let rhs_rows = if rows.is_some() { 0 } else { public.m };
     Ok(Box::new(SecureHals {
-        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
         update: LeastSquaresUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
         members,
@@ -424,7 +427,7 @@ impl<T: Real> SecureHals<T> {
         let t = self.iteration;
         let SecureHals { comm, party_sum, public, update, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
-        rows.turn_to(t);
+        rows.select_rows(t);
         comm.work("product", || {
             for SecureParty { party, product, gram: term, .. } in members.iter_mut() {
                 rows.product(party, &party.v.view(), product);
@@ -460,8 +463,8 @@ impl<T: Real> SecureHals<T> {
         }
         let SecureHals { comm, party_sum, public, update, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
-            for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
-                let v = v_beyond.as_ref().unwrap_or(&party.v).view();
+            for SecureParty { party, v_extrapolated, product, gram: term, .. } in members.iter_mut() {
+                let v = v_extrapolated.as_ref().unwrap_or(&party.v).view();
                 party.block.mul(&v, &mut product.view_mut());
                 gram(&v, &mut term.view_mut());
             }
@@ -472,8 +475,8 @@ impl<T: Real> SecureHals<T> {
             if let Some(x) = extrapolated
                 && !x.advance(u, rhs, g, public)
             {
-                for SecureParty { party, v_beyond, .. } in members.iter_mut() {
-                    if let Some(v) = v_beyond {
+                for SecureParty { party, v_extrapolated, .. } in members.iter_mut() {
+                    if let Some(v) = v_extrapolated {
                         v.assign(&party.v);
                     }
                 }
@@ -487,8 +490,8 @@ impl<T: Real> SecureHals<T> {
             }
         });
         comm.work("update", || {
-            for SecureParty { party, v_beyond, .. } in members.iter_mut() {
-                match (v_beyond, &*extrapolated) {
+            for SecureParty { party, v_extrapolated, .. } in members.iter_mut() {
+                match (v_extrapolated, &*extrapolated) {
                     (Some(v), Some(x)) => {
                         update.apply(v, &party.rhs, g, public.penalties.v);
                         extrapolate(v, &mut party.v, x.momentum.beta);
@@ -528,10 +531,10 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
             state = state.with(Owner::Shared, &x.momentum);
         }
-        for SecureParty { party, v_beyond, change, .. } in &self.members {
+        for SecureParty { party, v_extrapolated, change, .. } in &self.members {
             // The right-hand side is updated incrementally; recomputing it would change its last digits.
             state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
-            state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
+            state.matrices.extend(v_extrapolated.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
         }
         state
     }
@@ -542,14 +545,14 @@ impl<T: Real> Algorithm<T> for SecureHals<T> {
             saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
             x.momentum = saved.read(Owner::Shared)?;
         }
-        for SecureParty { party, v_beyond, change, .. } in &mut self.members {
+        for SecureParty { party, v_extrapolated, change, .. } in &mut self.members {
             if change.is_some() && saved.is_consistent() {
                 saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             } else if change.is_some() {
                 // A right-hand side from an older checkpoint belongs to another U.
                 party.block.tmul(&self.u.view(), &mut party.rhs.view_mut());
             }
-            if let Some(v) = v_beyond {
+            if let Some(v) = v_extrapolated {
                 saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
             }
         }

@@ -369,18 +369,18 @@ fn build<T: Real>(
     dp: Option<&DpArgs>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, max_iters, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
     let (for_u, for_v) = sketch_sizes(sizes, &public)?;
     let weight = |cols: &Range<usize>| match args.weights {
-        PartyWeights::Equal => 1.0 / who.count as f64,
+        PartyWeights::Equal => 1.0 / parties.count as f64,
         PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, parties.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();
@@ -400,16 +400,16 @@ fn build<T: Real>(
                 entry: start_entry(public.scale),
                 boolean: false,
             };
-            dp::releases(dp, args.secure_sum.secure_sum, messages, who, &comm)?
+            dp::releases(dp, args.secure_sum.secure_sum, messages, parties, &comm)?
         }
         None => None,
     };
     Ok(Box::new(Syn {
         releases,
-        first: who.hosted(comm.rank()).start,
-        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        first: parties.hosted(comm.rank()).start,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        draws: Draws { seed, parties: who.count },
+        draws: Draws { seed, parties: parties.count },
         weights,
         step: SketchedStep::new(&args.local.step),
         local_iters: args.local.local_iters,
@@ -447,11 +447,11 @@ impl<T: Real> Syn<T> {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
             for LocalParty { party, .. } in members.iter_mut() {
-                let Party { block, gaps, v, rhs, .. } = party;
+                let Party { block, missing, v, rhs, .. } = party;
                 sketch.product(block, &fixed.view(), &mut rhs.view_mut());
-                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                if let (Some(missing), Some(picked)) = (missing, sketch.picked()) {
                     let picked = (picked, &fixed.view());
-                    gaps.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
+                    missing.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
                 }
                 let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), public.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());

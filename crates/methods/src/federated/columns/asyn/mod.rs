@@ -384,7 +384,7 @@ impl<T: Real> Asyn<T> {
 impl<T: Real> Asyn<T> {
     /// Restores the order of `merges` and the parties' progress within their turns.
     fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
-        let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
+        let known = self.schedule.as_mut().map(|schedule| schedule.skip_to(merges));
         let stored = || -> Result<Vec<usize>> {
             let MergeHistory { order } = saved.read(Owner::Shared)?;
             Ok(order)

@@ -22,7 +22,7 @@ use fednmf_linalg::random::{mix, secret_rng};
 use fednmf_privacy::paillier::{PrivateKey, PublicKey, Worker};
 use fednmf_privacy::{Ciphertexts, PublicKeys};
 
-use crate::federated::graph::ppdnmf::fixed_point::Fixed;
+use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 
 pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
 
@@ -54,7 +54,7 @@ impl KeyStore {
         parties: Parties,
         rank: usize,
         bits: u32,
-        (fixed, neighbours): (Fixed, usize),
+        (fixed, neighbours): (FixedPointScale, usize),
         one_weight: bool,
         (secret_seed, threads): (Option<u64>, usize),
     ) -> Result<Self> {

@@ -32,7 +32,7 @@ use fednmf_privacy::masking::{KeyPair, SumMasks, public_keys};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
 
 use crate::federated::graph::ppdnmf::encrypted::KeyStore;
-use crate::federated::graph::ppdnmf::fixed_point::Fixed;
+use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
 pub const FORWARD: MessageTag = MessageTag::new("encrypted U to neighbours", Payload::Ciphertext);
@@ -64,7 +64,7 @@ pub enum Weights {
 pub struct ExchangeParams {
     /// Entries of U at each party.
     pub entries: usize,
-    pub fixed: Fixed,
+    pub fixed: FixedPointScale,
     pub weights: Weights,
     pub secret_seed: Option<u64>,
 }
@@ -127,7 +127,7 @@ struct End {
 }
 
 /// A hosted party's weights G, which are the same for all of its neighbours.
-struct Own {
+struct PartyWeights {
     rng: StdRng,
     weights: Vec<u64>,
 }
@@ -166,7 +166,7 @@ pub struct Network {
     quantised: Vec<Vec<i64>>,
     messages: Vec<NeighbourMessage>,
     sums: Vec<Vec<i128>>,
-    own: Vec<Own>,
+    own: Vec<PartyWeights>,
     /// `None` if nothing is encrypted.
     masking: Option<Masking>,
     interrupt: Interrupt,
@@ -189,7 +189,7 @@ impl Network {
         let mut ends = Vec::new();
         let mut own = Vec::new();
         for (local, party) in hosted.clone().enumerate() {
-            own.push(Own { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
+            own.push(PartyWeights { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
             for &neighbour in &graph.neighbours[party] {
                 let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
                 ends.push(End::new(local, (party, neighbour), rng, entries));
@@ -488,10 +488,10 @@ fn view(
     Ok(())
 }
 
-impl Own {
+impl PartyWeights {
     /// Draws weights G.
     fn draw(&mut self, draw: Weights, g_max: u64) {
-        let Own { rng, weights } = self;
+        let PartyWeights { rng, weights } = self;
         match draw {
             Weights::Entry => {
                 let low = g_max / 2;
@@ -586,14 +586,14 @@ mod tests {
 
     const ENTRIES: usize = 150;
 
-    fn own_weights(seed: u64) -> Own {
-        Own { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
+    fn own_weights(seed: u64) -> PartyWeights {
+        PartyWeights { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
     }
 
     /// Party 0 of a ring of three sees the sum of its neighbours' answers; each alone is uniform modulo n.
     #[test]
     fn one_neighbours_answer_alone_is_masked() {
-        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let fixed = FixedPointScale::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 3, ranks: 1 };
         let graph = Topology::Ring.build(3, 0, "").unwrap();
         let comm = PartyCommunicator::new(fednmf_comm::Communicator::local());
@@ -640,7 +640,7 @@ mod tests {
 
     /// What party 0 decrypts in each of four ADMM iterations, with real keys, from party 1's answers.
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
-        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let fixed = FixedPointScale::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
         let mut vault = KeyStore::new(parties, 0, bits, (fixed, 1), draw == Weights::Scalar, (Some(3), 2)).unwrap();
         vault.learn(0, vault.public_words(0).as_slice()).unwrap();

@@ -37,7 +37,7 @@ use fednmf_privacy::DeclaredMut;
 
 use self::encrypted::KeyStore;
 use self::exchange::{ExchangeParams, Network, Weights};
-use self::fixed_point::Fixed;
+use self::fixed_point::FixedPointScale;
 use self::local::{Agent, InnerAdmmArgs, Penalties};
 use self::topology::{Graph, Topology};
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
@@ -280,7 +280,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
-    let fixed = Fixed::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
+    let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
     let secret_seed = args.secret_seed.seed();
     let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
     // A single party has nobody to send a ciphertext to.
@@ -288,12 +288,12 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
         None
     } else {
         let secret = (secret_seed, args.crypto_threads);
-        let most = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
+        let max_neighbours = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
         Some(KeyStore::new(
             parties,
             comm.rank(),
             args.key_bits.bits(),
-            (fixed, most),
+            (fixed, max_neighbours),
             weights == Weights::Scalar,
             secret,
         )?)

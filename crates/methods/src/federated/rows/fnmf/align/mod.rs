@@ -1,7 +1,8 @@
-//! Which components of two factors belong together (Definition 2): P with A ≈ P B for the rows of A and B (k × n).
+//! Which components of two factors correspond (Dalleiger and Gionis, Definition 2): P with A ≈ P B for the rows of A and
+//! B (k × n).
 //!
-//! * `lap` (D₁): P is the permutation with the least ‖A − P B‖;
-//! * `lap-rho` (D₂): the permutation with the least correlation distance, without its pairs that are not significantly
+//! * `lap` (D₁): P is the permutation with the smallest ‖A − P B‖;
+//! * `lap-rho` (D₂): the permutation with the smallest correlation distance, without its pairs that are not significantly
 //!   correlated: such a row of A is unaligned, its row of P is 0;
 //! * `sinkhorn` (D₃): stochastic rows, by entropic transport; `sinkhorn-rho` the same on the correlation distance;
 //! * `knn`: the mean of the nearest rows.
@@ -109,7 +110,7 @@ impl<T: Real> Aligner<T> {
         match self.alignment {
             Alignment::Identity => {}
             Alignment::Lap => {
-                // ‖A − P B‖² differs from −2⟨A, P B⟩ by what no permutation changes.
+                // ‖A − P B‖² is −2⟨A, P B⟩ plus a term that no permutation changes.
                 self.cost.iter_mut().zip(&self.dot).for_each(|(c, d)| *c = finite(-d.as_f64()));
                 self.weights.fill(0.0);
                 let columns = self.lap.solve(&self.cost);
