@@ -50,7 +50,7 @@ test: ## all tests; with MPI=none those that need no ranks
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
 	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))} HDF5_USE_FILE_LOCKING=FALSE; \
-	cargo test --no-fail-fast $(FEATURES) $(TESTS)
+	cargo test --workspace --no-fail-fast $(FEATURES) $(TESTS)
 
 demo: build ## factorise real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'
@@ -79,8 +79,8 @@ bench: ready ## micro-benchmarks
 	@$(ENV) cargo bench $(FEATURES)
 
 lint: ready ## formatting, clippy without warnings, shellcheck if available
-	@$(ENV) cargo fmt --check
-	@$(ENV) cargo clippy --all-targets $(FEATURES) -- -D warnings
+	@$(ENV) cargo fmt --all --check
+	@$(ENV) cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network

@@ -1,7 +1,7 @@
 """Count the work that `--algo auto` needs to reach a good error, beside its alternatives.
 
 Work is what the kernels count: floating-point operations of products, Gram matrices and updates, the start included. One
-with a nonzero of sparse data counts as four, as in `src/algorithms/shared/init/choice.rs`. It is given in products of the whole
+with a nonzero of sparse data counts as four, as in `crates/methods/src/shared/init/choice.rs`. It is given in products of the whole
 matrix with a factor. No clock is involved, so the numbers are the same on every machine and under any load. The target
 is 1.01 times the lowest error of all methods with the same seed. Each cell is the median over the seeds; `-` means that a
 median run did not reach it.

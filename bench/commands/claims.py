@@ -20,15 +20,15 @@ PAGE = ROOT / "bench" / "CLAIMS.md"
 RECORDS = ROOT / "bench" / "runs"
 # Where the methods of the figures are whose names begin so; a commit there makes a record older than its method.
 SOURCES = {
-    "dsanls": "centralized",
-    **dict.fromkeys(("dsanls-fig6", "dsanls-fig7", "dsanls-fig8", "dsanls-fig9", "secure"), "columns"),
-    "fnmf": "rows",
+    "dsanls": "distributed",
+    **dict.fromkeys(("dsanls-fig6", "dsanls-fig7", "dsanls-fig8", "dsanls-fig9", "secure"), "federated/columns"),
+    "fnmf": "federated/rows",
     "felb": "boolean",
     "dp": "boolean",
-    "ppdnmf": "network",
+    "ppdnmf": "federated/graph",
 }
 # No figure runs in real time.
-UNUSED = "src/algorithms/columns/asyn/real_clock.rs"
+UNUSED = "crates/methods/src/federated/columns/asyn/real_clock.rs"
 BEYOND = "Claims of this project"
 
 
@@ -63,7 +63,7 @@ def has_changed(record: Record, figure: Figure) -> bool:
     is here."""
     folder = SOURCES[max((name for name in SOURCES if figure.name.startswith(name)), key=len)]
     since = f"{record.confirmed or record.commit}..HEAD"
-    command = ["git", "rev-list", "--count", since, "--", f"src/algorithms/{folder}", f":(exclude){UNUSED}"]
+    command = ["git", "rev-list", "--count", since, "--", f"crates/methods/src/{folder}", f":(exclude){UNUSED}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.returncode == 0 and int(done.stdout) > 0
 

@@ -7,7 +7,7 @@
 Words are rows of factors times k that the busiest rank sends or receives, whichever is more, in the four exchanges of
 an iteration: all of them in the dense exchange, those that blocks touch in the sparse one. Imbalance is the largest
 over the mean of the ranks. Blocks have equal numbers of rows and columns, or about equal numbers of nonzeros in each row
-and column of blocks, which is how fednmf cuts sparse data (`src/data/layout.rs`). The last grid of a matrix is the one
+and column of blocks, which is how fednmf cuts sparse data (`crates/data/src/layout.rs`). The last grid of a matrix is the one
 that fednmf chooses by its nonzeros. No clock is involved. `--orders` sorts rows and columns by their numbers of nonzeros,
 or by reverse Cuthill-McKee on the bipartite graph of rows and columns, before they are cut. `--check` compares the bytes
 of all ranks, and the grid that is chosen, with runs of fednmf with that many ranks.
@@ -29,7 +29,7 @@ from lib.program import ONE_THREAD, add_binary_option, find_binary
 
 K = 50
 WORD = 8
-# Bytes that a message is worth, as in `src/algorithms/shared/row_exchange.rs`.
+# Bytes that a message is worth, as in `crates/methods/src/shared/row_exchange.rs`.
 MESSAGE = 8192
 POWER_LAW = "synthetic:sparse,law=power,m=20000,n=10000,density=0.001,seed=3"
 
@@ -107,7 +107,7 @@ def even(total, parts):
 
 
 def balanced(counts, parts):
-    """As `even`, for parts of about equal weight: that of `balanced` in `src/data/layout.rs`."""
+    """As `even`, for parts of about equal weight: that of `balanced` in `crates/data/src/layout.rs`."""
     own = max(sum(counts) // (4 * max(len(counts), 1)), 1)
     whole = sum(counts) + own * len(counts)
     cuts, weight, i = [0], 0, 0
@@ -136,7 +136,7 @@ def fewest_words(m, n, ranks):
 
 
 def chosen(matrix, ranks):
-    """The grid that fednmf chooses by the nonzeros, see `GridChoice` in `src/algorithms/shared/grid.rs`."""
+    """The grid that fednmf chooses by the nonzeros, see `GridChoice` in `crates/methods/src/shared/grid.rs`."""
     found = {shape: count(matrix, shape, True)["price"] for shape in shapes(ranks)}
     usual = fewest_words(*matrix[:2], ranks)
     best = min((shape for shape in found if shape != usual), key=found.get)
