@@ -1,7 +1,7 @@
 //! ASSO (Miettinen, Mielikäinen, Gionis, Das, Mannila: The Discrete Basis Problem). Candidates are the rows of the
 //! association matrix at confidence τ: column j belongs to candidate i where at least the share τ of the rows with i have
-//! j too. One iteration takes the candidate with the largest gain, w⁺ for each one that it covers anew less w⁻ for each
-//! zero; a row uses it if that is a gain for the row.
+//! j too. A row gains w⁺ for each newly covered one and loses w⁻ for each newly covered zero, and uses a candidate if that
+//! is a gain. Each iteration adds the candidate with the largest gain over all rows.
 
 use fednmf_linalg::{Bits, Real};
 
@@ -95,7 +95,7 @@ fn candidates(ones: &Bits, tau: f64) -> Vec<Words> {
     all
 }
 
-/// Ones of a candidate and a row together.
+/// The number of ones that a candidate and a row have in common.
 fn shared(candidate: &Words, row: &[u64]) -> usize {
     candidate.iter().map(|&(at, word)| (row[at as usize] & word).count_ones() as usize).sum()
 }

@@ -1,7 +1,7 @@
 //! GRECOND (Belohlavek, Vychodil: Discovery of optimal factors in binary matrices via a novel method of matrix
 //! decomposition). A component is a formal concept: rows and columns whose rectangle is full of ones and that cannot be
-//! made larger. One iteration grows a concept greedily, always by the column that leaves the concept covering most of the
-//! ones not covered so far, until no column helps.
+//! enlarged. One iteration grows a concept greedily: it adds the column with which the concept contains the most uncovered
+//! ones, until no column increases this number.
 
 use fednmf_linalg::{Bits, Real};
 

@@ -1,8 +1,8 @@
 //! MEBF (Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation).
-//! One iteration grows a component from the middle one of the columns (ordered by their ones left) and all columns that
-//! share more than `--tau` of it, or likewise from the middle row, whichever fits what is left better. Where that does
-//! not lessen the error, from what the two heaviest columns, or rows, have in common. It ends when that does not help
-//! either, or the share `--cover-limit` of the ones is covered.
+//! One iteration grows two patterns. One consists of the middle column, in the order of uncovered ones, and of all columns
+//! that contain more than the share `--tau` of it; the other of rows, likewise. The better one becomes a component. If
+//! neither reduces the error, the patterns grow from the intersection of the two columns, or rows, with the most uncovered
+//! ones. No component is added if these do not help either, or if the share `--cover-limit` of the ones is covered.
 
 use fednmf_linalg::{Bits, Real};
 

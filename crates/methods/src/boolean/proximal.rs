@@ -19,7 +19,7 @@ const TILE: usize = 64;
 /// Tiles of a Gram matrix whose products are summed in the arithmetic of the factor; these sums are added up in f64.
 const TILES_OF_SUM: usize = 32;
 
-/// Kept out of 0/0 in multiplicative steps.
+/// Avoids 0/0 in multiplicative steps.
 const TINY: f64 = 1e-12;
 
 /// The kind of a step.
@@ -30,7 +30,7 @@ pub enum ProximalRule {
     /// η = 2 (1 − β) / (1 + 2β) / ‖G‖_F, the step of iPALM, or 1 / (1.1 ‖G‖_F) without inertia (β = 0), as in the code of
     /// ELBMF's authors; entries are cut at 0 only.
     Ipalm,
-    /// η = x ⊘ (xG): Lee and Seung's.
+    /// η = x ⊘ (xG), as in Lee and Seung's updates.
     Multiplicative,
     /// No prox: Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007).
     Penalty,

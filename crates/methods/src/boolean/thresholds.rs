@@ -36,7 +36,7 @@ fn reached(x: f64) -> usize {
 pub fn best_thresholds<T: Real>(x: &Ones<T>, u: &Array2<T>, v: &Array2<T>) -> (Bits, Bits) {
     let (rows, n) = x.shape();
     let k = v.ncols();
-    // Of each row: its components, those that join first in front, and the points each of them reaches.
+    // For each row: the points that its components reach, and the components, in the order in which they join.
     let mut order: Vec<Vec<(usize, usize)>> = Vec::with_capacity(rows);
     for row in u.rows() {
         let mut all: Vec<(usize, usize)> =

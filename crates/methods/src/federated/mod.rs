@@ -1,4 +1,4 @@
-//! Methods of parties that keep their data to themselves: their blocks are columns, rows, or those of the nodes of a graph.
+//! Methods whose blocks of the data belong to parties: columns, rows, or columns at the nodes of a graph.
 
 pub mod columns;
 pub mod graph;

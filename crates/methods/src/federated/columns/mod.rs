@@ -7,8 +7,8 @@
 //! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
 //!   ([`noised_hals`]) noise on the sums hides single columns.
 //!
-//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; what they send is
-//! what they send of complete columns.
+//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; their
+//! messages have the same form as with complete columns.
 //!
 //! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
 //! asynchronous methods have no such sums.
@@ -200,8 +200,8 @@ fn relative_error<'a, T: Real>(
     Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
 }
 
-/// The relative error, as [`relative_error`], and with penalties the objective. What V's penalty is at a party is summed with the
-/// residuals. Collective.
+/// The relative error, as [`relative_error`], and with penalties the objective. The parties' penalties on V are summed
+/// with the residuals. Collective.
 fn fit<'a, T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,

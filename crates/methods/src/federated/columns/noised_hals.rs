@@ -1,10 +1,10 @@
 //! `secure-hals --dp`: the sums of `secure-hals` under differential privacy of a single column.
 //!
-//! A row v of V is a function of its own column m and of the U's so far, all of which are public: it starts at 0 and not at
-//! random. What U's update needs is therefore a sum with a term for each column, and noise that hides one term hides one
-//! column. Released is not (Σ m vᵀ, Σ v vᵀ), but (R, G) = (Σ r vᵀ, Σ v vᵀ) with the residual r = m − U v, from which
-//! everybody has Σ m vᵀ = R + U G. A residual is small, so its terms need half as much noise. And with (R + U G, G) for the
-//! right-hand side and the Gram matrix, the minimiser is U + R G⁻¹: the noise of G counts only as much as R does, less and less.
+//! A row v of V starts at 0, so it is a function of its own column m and of the previous U's, which are public. The sums
+//! for U's update therefore have one term per column, and noise that hides one term hides one column. The parties release
+//! (R, G) = (Σ r vᵀ, Σ v vᵀ) with the residual r = m − U v instead of (Σ m vᵀ, Σ v vᵀ); everybody computes
+//! Σ m vᵀ = R + U G. Residuals are small, so their terms need half as much noise. With the right-hand side R + U G and the
+//! Gram matrix G, the minimiser is U + R G⁻¹, so the noise of G has less and less effect as R decreases.
 //!
 //! **Sensitivity.** Each column counts with a weight c² such that c‖m‖ ≤ C and c²(‖r‖² + ‖v‖²) ≤ C², with C the norm of
 //! `--clip`. Let r and v stand for c r and c v. The release is (R, G/√2), whose Euclidean norm is that of R and, from the
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! since 2 a |s| − s² ≤ a². One column in the place of any other moves the release by at most C². Two columns that are
-//! multiples of different components, U v and U v' with v·v' = 0, attain it. A factor of 1/√2 for G is the largest that
-//! leaves the noise of R as it would be without G.
+//! multiples of different components, U v and U v' with v·v' = 0, attain it. 1/√2 is the largest factor of G with which
+//! R has the same noise as without G.
 //!
 //! Nothing is assumed about how v was found. For the exact v ≥ 0 and U ≥ 0 with columns of norm 1, ‖v‖² ≤ ‖U v‖² and
 //! ‖r‖² + ‖U v‖² = ‖m‖², so the second condition follows from the first: c is 1 for columns of norm at most C.
@@ -265,8 +265,8 @@ pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) 
     (r, g)
 }
 
-/// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and as much of U to the
-/// right-hand side: it holds U back where G is as small as its noise, and leaves the minimum where it is.
+/// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and the same
+/// multiple of U to the right-hand side: a proximal term that limits the step of U where G is as small as its noise.
 fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
     let k = g.nrows();
     let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));

@@ -303,8 +303,8 @@ struct Extrapolated<T: Real> {
 
 impl<T: Real> Extrapolated<T> {
     /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
-    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and the
-    /// trace of g tells its L2 penalty.
+    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and
+    /// its L2 penalty follows from the trace of g.
     fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, public: &PublicInfo) -> bool {
         let PublicInfo { norm2, penalties, .. } = *public;
         gram(&u.view(), &mut self.gram.view_mut());

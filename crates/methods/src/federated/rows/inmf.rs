@@ -185,7 +185,7 @@ struct Inmf<T: Real> {
     /// λ
     own_penalty: f64,
     norm2: f64,
-    /// The sizes of the entries of both sums to expect.
+    /// Expected sizes of the entries of both sums.
     expected: [f64; 2],
     iteration: usize,
 }

@@ -5,10 +5,10 @@
 //!
 //! One of three clocks decides which party is merged next:
 //!
-//! * virtual ([`schedule`]): a turn takes time in proportion to its multiplications, counted from public numbers. So
+//! * virtual (`schedule`): a turn takes time in proportion to its multiplications, counted from public numbers. So
 //!   the order of merges, and every bit of the result, is the same on any number of ranks. Ranks work in parallel: a
 //!   rank executes its own parties' turns and waits only for the server's answers;
-//! * real ([`live`]): parties are merged in order of arrival, which differs between runs and can be recorded;
+//! * real (`real_clock`): parties are merged in order of arrival, which differs between runs and can be recorded;
 //! * a recorded order (`--replay`), executed like the virtual clock. What a party computes in a turn depends only on
 //!   the U that it received and on the number of the turn, so the replayed run has the bits of the recorded one.
 //!
@@ -300,7 +300,7 @@ struct MergeHistory {
 /// What a checkpoint keeps of a party in real time.
 #[derive(Serialize, Deserialize)]
 struct TurnState {
-    /// Local steps done in the present turn.
+    /// Local steps done in the current turn.
     steps: usize,
 }
 

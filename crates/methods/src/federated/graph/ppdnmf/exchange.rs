@@ -5,7 +5,7 @@
 //! 2. j answers with E_i(G_j (û_j − û_i) + mask), computed on the ciphertext;
 //! 3. i multiplies the answers, decrypts Σ_j G_j (û_j − û_i), and multiplies by its own G_i: ρ_ij = G_i G_j.
 //!
-//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees the sum alone; with one neighbour there is
+//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees only the sum; with one neighbour there is
 //! nothing to mask. For that an agent has one G for all of its neighbours. Agents that collude can therefore cancel it: if all
 //! neighbours of two of them but j collude, the two have G_j (û_j − û_i) for two known û_i, and so û_j.
 //!
@@ -13,7 +13,7 @@
 //! G is added to the answer: at most half a quantisation step after the division by G. If G were drawn once for a whole
 //! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
 //! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
-//! known from the public bound τ. What remains: an answer of an only neighbour reveals |û_j − û_i| up to a factor of two, and many
+//! known from the public bound τ. What remains: the answer of a party's only neighbour reveals |û_j − û_i| up to a factor of two, and many
 //! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more
 //! to hide from each other, but this is a mitigation, not a proof.
 
@@ -387,7 +387,7 @@ impl Network {
         }
     }
 
-    /// The answers go back.
+    /// Every hosted party receives the answers of its neighbours.
     fn send_answers(&mut self) {
         let Network { comm, ends, directed_edges, .. } = self;
         for way in &*directed_edges {
@@ -455,7 +455,7 @@ impl Network {
     }
 }
 
-/// Records what a party finds in each answer alone, and in the sum of several, each followed by its own weights.
+/// Records what a party finds in each single answer, and in the sum of several, each followed by its own weights.
 fn view(
     comm: &PartyCommunicator,
     mut vault: Option<&mut KeyStore>,

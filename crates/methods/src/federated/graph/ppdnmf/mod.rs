@@ -214,7 +214,7 @@ struct Ppdnmf<T: Real> {
     network: Network,
     /// Sums for evaluation and output: masked, unless the run is `--plain`.
     party_sum: RefCell<PartySum>,
-    /// The largest entry of X to expect.
+    /// Expected largest entry of X.
     largest: f64,
     /// For each hosted agent, the first ADMM iteration at which a flag was raised, as far as the agent knows.
     flags: Vec<u64>,
@@ -257,7 +257,7 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
 /// The decision that identifies the edges; a resumed run must have the same edges as the run that it continues.
 pub const GRAPH: &str = "graph";
 
-/// The graph of a topology; rank 0 alone reads the file. Collective.
+/// The graph of a topology; only rank 0 reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
         Topology::File(path) => {

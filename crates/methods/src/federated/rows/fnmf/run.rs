@@ -39,22 +39,22 @@ struct Run<T: Real> {
     seed: u64,
     norm2: f64,
     penalties: Penalties,
-    /// The size of V's entries to expect.
+    /// Expected size of the entries of V.
     scale: f64,
     clients: Vec<Client<T>>,
     server: Server<T>,
     work: Work<T>,
-    /// The parties that have rows, and a draw for each of all parties.
+    /// The parties that have rows, and a random number for each of them.
     working: Vec<usize>,
     lots: Vec<(f64, usize)>,
     iteration: usize,
-    /// The iteration whose V̄ the server has, for a method that averages once.
+    /// In a method that averages once: the iteration of the last average.
     averaged_at: Option<usize>,
-    /// With noise, what fits U_j to the V̄ that was released.
+    /// With noise, fits U_j to the released V̄.
     refit: Option<Refit<T>>,
 }
 
-/// Memory for the exact update of U_j, made once.
+/// Scratch memory for the exact update of U_j.
 struct Refit<T: Real> {
     solver: Pivoting,
     /// k × k
