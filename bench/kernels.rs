@@ -11,7 +11,7 @@ use sprs::CsMatI;
 
 use fednmf_linalg::nls::divergence::{DivergenceUpdate as _, Fixed, KlMultiply, column_sums};
 use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
-use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf_linalg::{Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gemm, gram};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::ColumnMajor), || T::from_f64(rng.random::<f64>()))
@@ -99,9 +99,13 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
         let (mut xb, mut xu) = (Order::RowMajor.zeros::<T>(rows, k), Order::RowMajor.zeros::<T>(cols, k));
         let flops = 2 * x.stored() * k;
         for kernel in [ProductKernel::Native, ProductKernel::Mkl] {
-            x.prepare(kernel, k).expect("MKL takes the matrix");
-            measure::<T>(c, "csr mul", format!("k={k} {kernel:?}"), flops, || x.mul(&b.view(), &mut xb.view_mut()));
-            measure::<T>(c, "csr tmul", format!("k={k} {kernel:?}"), flops, || x.tmul(&u.view(), &mut xu.view_mut()));
+            let options = ContextOptions { kernels: kernel.into(), ..ContextOptions::default() };
+            Context::new(options).expect("one thread").install(|| {
+                let case = format!("k={k} {kernel:?}");
+                x.prepare(k).expect("MKL takes the matrix");
+                measure::<T>(c, "csr mul", case.clone(), flops, || x.mul(&b.view(), &mut xb.view_mut()));
+                measure::<T>(c, "csr tmul", case, flops, || x.tmul(&u.view(), &mut xu.view_mut()));
+            });
         }
         measure::<T>(c, "csr rows_tmul", format!("k={k} every 10th"), flops / 10, || {
             x.rows_tmul(&sample, &part.view(), &mut xu.view_mut());

@@ -14,7 +14,7 @@ use rand_pcg::Pcg64;
 use sprs::CsMatI;
 
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
-use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf_linalg::{Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gemm, gram};
 use fednmf_methods::boolean::{Ones, proximal};
 
 /// Minimum duration of a comparison, per call.
@@ -150,8 +150,10 @@ fn sparse<T: Real>(filter: &str, peak: f64) {
     let matrix = random_sparse::<T>(rows, cols, per_row);
     let native = Block::Sparse(Csr::new(matrix.clone()));
     let mut mkl = Block::Sparse(Csr::new(matrix));
+    let options = ContextOptions { kernels: ProductKernel::Mkl.into(), ..ContextOptions::default() };
+    let context = Context::new(options).expect("one thread");
     for k in all {
-        mkl.prepare(ProductKernel::Mkl, k).expect("MKL takes the matrix");
+        context.install(|| mkl.prepare(k)).expect("MKL takes the matrix");
         let (b, u) = (random::<T>(cols, k, Order::RowMajor), random::<T>(rows, k, Order::RowMajor));
         let [mut out, mut other] = [rows; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));
         let [mut tout, mut tother] = [cols; 2].map(|rows| Order::RowMajor.zeros::<T>(rows, k));

@@ -18,8 +18,8 @@ use fednmf_driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
 pub use fednmf_driver::{FactorScale, Limits, Observer};
 use fednmf_linalg::nls;
 pub use fednmf_linalg::nls::Penalty;
-pub use fednmf_linalg::with_threads;
-use fednmf_linalg::{ProductKernel, Real};
+use fednmf_linalg::Real;
+pub use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::description::Partition;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::parameters::Missing;
@@ -150,7 +150,6 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
         data: loaded,
         k,
         seed,
-        kernel: ProductKernel::Native.into(),
         parties,
         max_iters: limits.max_iters,
         initial: initial.as_ref().map(|given| given as &dyn ReadRows<T>),

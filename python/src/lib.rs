@@ -3,14 +3,13 @@
 
 mod borrowed;
 
-use borrowed::with_matrices;
 use ndarray::Array2;
 use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use fednmf::library::{FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task, with_threads};
+use fednmf::library::{FactorScale, Factorization, Limits, Observer, Penalty, Point, Search, SearchResult, SweepMethod, Task};
 use fednmf::library;
 use fednmf_base::error::{Error, ErrorKind};
 use fednmf_methods::description::Partition;
@@ -74,13 +73,13 @@ fn factorize_in<T: Element + Precision>(
     let scale = scale(&settings.scale)?;
     let Settings { k, seed, max_iters, tol, target_error, time_limit, eval_every, threads, callback, .. } = settings;
     let mut raised: Option<PyErr> = None;
-    let run = |parts| {
+    let task = || {
         let observer: Observer<'_> = Box::new(|iteration, measures| {
             let told = Python::attach(|py| observe(py, callback.as_ref(), iteration, measures));
             raised = told.err();
             raised.is_none()
         });
-        let task = Task {
+        Task {
             method,
             k,
             seed,
@@ -88,14 +87,13 @@ fn factorize_in<T: Element + Precision>(
             initial: start.as_ref().map(|(u, v)| (u.view(), v.view())),
             scale,
             observer: Some(observer),
-        };
-        with_threads(threads, || library::factorize(parts, task))
+        }
     };
-    let found = with_matrices::<T, _>(parts, |parts| py.detach(|| run(parts)))?;
+    let found = borrowed::factorize::<T>(py, parts, threads, task)?;
     if let Some(raised) = raised {
         return Err(raised);
     }
-    let found = found.and_then(|found| found).map_err(|e| raise(&e))?;
+    let found = found.map_err(|e| raise(&e))?;
     let Factorization { factors, iterations, seconds, stopped_by, measures, ledger, edges } = found;
     let about = PyDict::new(py);
     about.set_item("iterations", iterations)?;
@@ -163,10 +161,7 @@ fn project_in<T: Element + Precision>(
 ) -> PyResult<Py<PyAny>> {
     let penalty = Penalty { l1, l2 };
     let v = array::<T>(v)?;
-    let run = |given| with_threads(threads, || library::project(given, &v.view(), penalty));
-    let found =
-        with_matrices::<T, _>(std::slice::from_ref(given), |mut given| py.detach(|| run(given.swap_remove(0))))?;
-    let u = found.and_then(|found| found).map_err(|e| raise(&e))?;
+    let u = borrowed::project::<T>(py, given, threads, &v.view(), penalty)?.map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
 
@@ -222,13 +217,11 @@ fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) 
         raised = told.err();
         raised.is_none()
     };
-    let mut run = |matrix| with_threads(threads, || library::choose_k(matrix, &search, &mut observer));
-    let given = std::slice::from_ref(given);
-    let found = with_matrices::<f64, _>(given, |mut given| py.detach(|| run(given.swap_remove(0))))?;
+    let found = borrowed::choose_k(py, given, threads, &search, &mut observer)?;
     if let Some(raised) = raised {
         return Err(raised);
     }
-    let found = found.and_then(|found| found).map_err(|e| raise(&e))?;
+    let found = found.map_err(|e| raise(&e))?;
     search_result(py, found)
 }
 

@@ -16,7 +16,7 @@ use fednmf_comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, ev
 use fednmf_data::{GridTraffic, Layout, Loaded, PartySplit, SideTraffic, Statistics};
 use fednmf_files as data;
 use fednmf_files::{InputSpec, Threshold};
-use fednmf_linalg::{Block, ProductKernel};
+use fednmf_linalg::{Block, Context, ContextOptions};
 use fednmf_methods::Problem;
 use fednmf_methods::description::{Partition, Unit};
 use fednmf_methods::method::{ConfiguredMethod, Entry};
@@ -379,6 +379,7 @@ fn configure(entry: &dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod>
 }
 
 fn allocations(comm: &Communicator) {
+    let context = Context::new(ContextOptions::default()).expect("one thread");
     for entry in registry::ALL {
         let method = entry.description();
         let (dense, sparse) = ("synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1");
@@ -411,7 +412,6 @@ fn allocations(comm: &Communicator) {
                 data,
                 k: 8,
                 seed: 1,
-                kernel: ProductKernel::Native.into(),
                 max_iters: 8,
                 parties,
                 continue_on_loss: false,
@@ -423,9 +423,9 @@ fn allocations(comm: &Communicator) {
             let mut algorithm = f64::build(&*configured, problem).expect("builds");
             // The first iterations allocate. In asynchronous methods an iteration is one party's turn.
             let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 3 };
-            algorithm.advance(turns).expect("runs");
+            context.install(|| algorithm.advance(turns)).expect("runs");
             let before = ALLOCATIONS.load(Ordering::Relaxed);
-            algorithm.advance(5).expect("runs");
+            context.install(|| algorithm.advance(5)).expect("runs");
             let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
             assert_eq!(made, 0, "{} allocates on {text}, {missing}", method.name);
         }
@@ -445,12 +445,10 @@ fn sketched_work(comm: &Communicator) {
         let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
         let configured = configure(entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
-        let kernel = ProductKernel::Native.into();
         let problem = Problem {
             data,
             k,
             seed: 1,
-            kernel,
             max_iters: 3,
             parties,
             continue_on_loss: false,
@@ -460,11 +458,11 @@ fn sketched_work(comm: &Communicator) {
             comm: comm.clone(),
         };
         let mut algorithm = f64::build(&*configured, problem).expect("builds");
-        let before = fednmf_linalg::flops::total();
-        algorithm.advance(3).expect("runs");
+        let context = Context::new(ContextOptions::default()).expect("one thread");
+        context.install(|| algorithm.advance(3)).expect("runs");
         let own = |total: usize| even_part(total, comm.size(), comm.rank()).len();
         let update = |rows: usize, d: usize| 2 * rows * d * k + 2 * rows * k * k + 2 * d * k * k;
         let expected = 3 * (update(own(m), d_u) + update(own(n), d_v));
-        assert_eq!(fednmf_linalg::flops::total() - before, expected as u64, "{m} x {n}");
+        assert_eq!(context.flops(), expected as u64, "{m} x {n}");
     }
 }

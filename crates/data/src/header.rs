@@ -2,7 +2,24 @@
 
 use std::ops::Range;
 
+use fednmf_base::error::{Error, Result};
+
 use crate::values::Values;
+
+/// Largest number of rows and of columns, since BLAS and the column indices of sparse matrices have 32 bits.
+pub const MAX_DIMENSION: usize = i32::MAX as usize;
+
+/// Refuses a matrix with too many rows or columns.
+///
+/// # Errors
+/// Naming the shape and the maximum.
+pub fn check_dimensions((rows, cols): (usize, usize), sparse: bool) -> Result<()> {
+    if rows.max(cols) <= MAX_DIMENSION {
+        return Ok(());
+    }
+    let kind = if sparse { "sparse" } else { "dense" };
+    Err(Error::input(format!("{rows} × {cols}: a {kind} matrix may have up to {MAX_DIMENSION} rows and columns")))
+}
 
 /// Shape and format of the input, after `--transpose`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

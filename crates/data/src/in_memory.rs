@@ -8,7 +8,7 @@ use fednmf_linalg::{Block, CsrMatrix, Dense, Real, owned_rows};
 
 use crate::Loaded;
 use crate::assemble::LocalBlock;
-use crate::header::Header;
+use crate::header::{Header, check_dimensions};
 use crate::layout::Layout;
 use crate::loaded::check_nonzero;
 use crate::policy::{EntryPolicy, position};
@@ -40,8 +40,9 @@ impl<T: Real> Matrix<T> {
     /// As a block, if its entries are accepted.
     ///
     /// # Errors
-    /// Naming an entry that is negative or not finite.
+    /// Naming an entry that is negative or not finite, or if there are too many rows or columns.
     pub fn checked_block(self) -> Result<Block<T>> {
+        check_dimensions(self.shape(), self.is_sparse())?;
         self.check(EntryPolicy::default())?;
         Ok(self.into_block().finish())
     }
@@ -89,8 +90,8 @@ impl<T: Real> Loaded<T> {
     /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
     ///
     /// # Errors
-    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, or the blocks do not
-    /// fit together.
+    /// If there is no entry, one is negative where that is not accepted or is not finite, all are zero, the blocks do not
+    /// fit together, or there are too many rows or columns.
     pub fn in_memory(
         parts: Vec<Matrix<T>>,
         layout: &Layout,
@@ -98,6 +99,7 @@ impl<T: Real> Loaded<T> {
         comm: &Communicator,
     ) -> Result<Self> {
         let policy = EntryPolicy { allow_negative, ..EntryPolicy::default() };
+        parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
         let shapes = || parts.iter().map(Matrix::shape);
@@ -116,6 +118,7 @@ impl<T: Real> Loaded<T> {
             return Err(Error::input(format!("the matrix is {rows} x {cols}: there is nothing to factorise")));
         }
         let sparse = parts.iter().any(Matrix::is_sparse);
+        check_dimensions((rows, cols), sparse)?;
         let stored = parts.iter().map(|part| if let Matrix::Sparse(x) = part { x.nnz() as u64 } else { 0 }).sum();
         let layout = match layout.clone() {
             Layout::PartyRows { parties, .. } => Layout::PartyRows { parties, split: PartySplit::Counts(lengths) },
@@ -182,4 +185,25 @@ fn by_rows<T: Real>(x: Dense<T>) -> Dense<T> {
 /// Parties that are all in this process.
 pub fn parties_in_memory(count: usize) -> Parties {
     Parties { count, ranks: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array0, CowArray};
+
+    use super::*;
+    use crate::header::MAX_DIMENSION;
+
+    #[test]
+    fn a_dimension_of_more_than_31_bits_is_refused() {
+        let one: &'static Array0<f64> = Box::leak(Box::new(ndarray::arr0(1.0)));
+        let large = || Matrix::Dense(CowArray::from(one.broadcast((MAX_DIMENSION + 1, 1)).unwrap()));
+        assert_eq!(
+            large().checked_block().err().unwrap().message,
+            "2147483648 × 1: a dense matrix may have up to 2147483647 rows and columns"
+        );
+        let layout = Layout::RowsAndColumns { ranks: 1 };
+        let refused = Loaded::in_memory(vec![large()], &layout, false, &Communicator::local());
+        assert!(refused.err().unwrap().message.contains("2147483647 rows"));
+    }
 }

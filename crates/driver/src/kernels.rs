@@ -1,20 +1,31 @@
-//! `--kernel auto`: the kernels for products with the data that suit the processor, the same on all ranks.
+//! The context of a run, and `--kernel auto`: the kernels for products with the data that suit the processor, the same on
+//! all ranks.
 
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::Result;
 use fednmf_base::host;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_files::output::checkpoint::Checkpoint;
-use fednmf_linalg::{ProductKernel, ProductKernels};
+use fednmf_linalg::{Context, ContextOptions, ProductKernel, ProductKernels};
 
 use super::settings::Settings;
 
 /// The key of the chosen kernels in trace and checkpoint.
 pub const USED: &str = "kernels_used";
 
+/// The context of this run. Collective.
+///
+/// # Errors
+/// On all ranks, if the system refuses the threads on one.
+pub fn context(settings: &Settings, resuming: bool, comm: &Communicator) -> Result<Context> {
+    let kernels = choose(settings, resuming, comm);
+    comm.agree_on_error(Context::new(ContextOptions { threads: settings.threads, kernels }))
+}
+
 /// The kernels of this run: the requested ones; on resume those of the checkpoint, because others round differently;
 /// otherwise by the processor of rank 0, never by a clock. Collective.
-pub fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> ProductKernels {
+fn choose(settings: &Settings, resuming: bool, comm: &Communicator) -> ProductKernels {
     if let Some(kernel) = settings.kernel {
         return kernel.into();
     }

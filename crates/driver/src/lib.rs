@@ -39,7 +39,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::watchdog;
 use fednmf_comm::watchdog::Watchdog;
 use fednmf_comm::{Communicator, Signals};
-use fednmf_linalg as linalg;
+use fednmf_linalg::Context;
 use fednmf_methods::precision::Precision;
 
 use self::prepare::Opened;
@@ -65,33 +65,37 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
     watchdog::enter("opening the files");
     let _watchdog = Watchdog::start(comm.rank(), settings.stall_timeout)
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
-    comm.agree_on_error(linalg::start_threads(settings.threads))?;
     // Before a transcript and its key are created.
     let resuming = comm.agree_on_error(checks::before_reading(settings, comm))?;
     // A site has locked its files before it met the others.
     let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(settings) } else { Ok(Vec::new()) };
     let _locks = comm.agree_on_error(locks)?;
     let transcript = transcript::begin(settings, comm)?;
-    let opened = match prepare::open(settings, comm, resuming) {
+    let opened = prepare::open(settings, comm, resuming);
+    let opened = opened.and_then(|opened| Ok((opened, kernels::context(settings, resuming, comm)?)));
+    let (opened, context) = match opened {
         Ok(opened) => opened,
         Err(e) => {
             transcript.discard(comm);
             return Err(e);
         }
     };
-    match opened.precision() {
-        settings::Precision::F64 | settings::Precision::Mixed => run_in::<f64>(opened, comm, signals, transcript),
-        settings::Precision::F32 => run_in::<f32>(opened, comm, signals, transcript),
-    }
+    context.install(|| match opened.precision() {
+        settings::Precision::F64 | settings::Precision::Mixed => {
+            run_in::<f64>(opened, &context, comm, signals, transcript)
+        }
+        settings::Precision::F32 => run_in::<f32>(opened, &context, comm, signals, transcript),
+    })
 }
 
 fn run_in<T: Precision>(
     opened: Opened,
+    context: &Context,
     comm: &Communicator,
     signals: Signals,
     transcript: transcript::Created,
 ) -> Result<i32> {
-    let (run, mut driver) = match prepare::prepare::<T>(opened, comm, signals) {
+    let (run, mut driver) = match prepare::prepare::<T>(opened, context, comm, signals) {
         Ok(prepared) => prepared,
         Err(e) => {
             transcript.discard(comm);

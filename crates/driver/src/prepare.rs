@@ -21,7 +21,7 @@ use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::view::ViewFile;
 use fednmf_files::{Input, Source};
 use fednmf_linalg as linalg;
-use fednmf_linalg::{ProductKernels, Real};
+use fednmf_linalg::{Context, ProductKernels, Real};
 use fednmf_methods::cost::Workload;
 use fednmf_methods::description::Partition;
 use fednmf_methods::federated::graph::ppdnmf::GRAPH;
@@ -172,7 +172,12 @@ fn least_bytes<T: Real>(
 ///
 /// # Errors
 /// On wrong input (on all ranks alike), or if the run cannot start.
-pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signals) -> Result<(Run, Driver<T>)> {
+pub fn prepare<T: Precision>(
+    opened: Opened,
+    context: &Context,
+    comm: &Communicator,
+    signals: Signals,
+) -> Result<(Run, Driver<T>)> {
     let Opened { settings, input, share, resuming, view, lines, mut progress, loading, .. } = opened;
     let header = input.header().clone();
     let mut divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
@@ -188,8 +193,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
         Some(lines) => report::sample_of(&settings, lines, &divided.plan, &mut divided.loaded, comm)?,
         None => None,
     };
-    let kernels = kernels::choose(&settings, resuming, comm);
-    linalg::select_kernels(kernels);
+    let kernels = context.options().kernels;
     let mut identity = identity::of(&settings, &divided.loaded, divided.parties, divided.split.as_deref());
     let mut start = start_event(&settings, comm, &divided, kernels);
     let (threshold, divisor) = (quantile_threshold(&settings, &divided.loaded), divided.loaded.divisor);
@@ -198,7 +202,7 @@ pub fn prepare<T: Precision>(opened: Opened, comm: &Communicator, signals: Signa
     let protects = budget::scope(&settings, comm, &divided.loaded.cuts);
     let view = view.map(|file| view::Viewing::new(file, comm, &settings, divided.parties, &divided.loaded));
     let building = Instant::now();
-    let (mut algorithm, marks) = build(&settings, comm, divided, kernels, resuming)?;
+    let (mut algorithm, marks) = build(&settings, comm, divided, resuming)?;
     let building = building.elapsed().as_secs_f64();
     let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
     let annotations = match public {
@@ -400,7 +404,6 @@ fn build<T: Precision>(
     settings: &Settings,
     comm: &Communicator,
     divided: Divided<T>,
-    kernel: ProductKernels,
     resuming: bool,
 ) -> Result<(Box<dyn Algorithm<T>>, Option<u64>)> {
     let Divided { loaded, parties, .. } = divided;
@@ -424,7 +427,6 @@ fn build<T: Precision>(
         data: loaded,
         k: settings.k,
         seed: settings.seed,
-        kernel,
         max_iters: settings.max_iters,
         parties,
         continue_on_loss: settings.continue_on_loss,

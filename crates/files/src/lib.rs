@@ -8,6 +8,9 @@
 //! `formats` reads parts of files, and `distribute` brings these parts to the blocks; [`output`] writes factors and
 //! checkpoints and reads them back.
 
+// What only files of HDF5 use.
+#![cfg_attr(not(feature = "hdf5"), allow(dead_code))]
+
 pub mod formats;
 pub mod hdf5_probe;
 pub mod names;

@@ -6,7 +6,7 @@ use std::path::Path;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Stack;
-use fednmf_data::header::Header;
+use fednmf_data::header::{Header, check_dimensions};
 use fednmf_data::messages::HEADERS;
 use fednmf_data::synthetic::Synthetic;
 use fednmf_data::values::Values;
@@ -318,11 +318,7 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
         items,
         image: first.content.image,
     };
-    if header.sparse && rows.max(cols) > i32::MAX as usize {
-        return Err(Error::input(format!(
-            "{rows} × {cols}: a sparse matrix may have up to 2147483647 rows and columns"
-        )));
-    }
+    check_dimensions((rows, cols), header.sparse)?;
     Ok((placed, header))
 }
 
@@ -338,5 +334,27 @@ fn notes(spec: &InputSpec, files: &[PlacedFile], of: fn(&MatrixFile) -> Option<&
             .zip(all)
             .filter_map(|(file, note)| Some(format!("{}: {}", file.content.path(), note?)))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_dense_dimension_of_more_than_31_bits_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tall.npy");
+        let shape = "{'descr': '|u1', 'fortran_order': False, 'shape': (2147483648, 1), }";
+        let header = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{shape:117}\n").as_bytes()].concat();
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&header).unwrap();
+        // A hole, which takes no space.
+        file.set_len(header.len() as u64 + (1 << 31)).unwrap();
+        let refused = open(&InputSpec::parse(path.to_str().unwrap()).unwrap(), &Communicator::local()).err().unwrap();
+        assert!(refused.message.contains("2147483648 × 1: a dense matrix may have up to 2147483647"), "{refused:?}");
     }
 }

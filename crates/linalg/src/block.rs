@@ -11,7 +11,6 @@ use super::bits::Bits;
 use super::csr::Csr;
 use super::dense::{self, Dense};
 use super::flops;
-use super::kernel::ProductKernels;
 use super::order::Order;
 use super::real::Real;
 use super::tall_skinny::RowSelection;
@@ -136,14 +135,14 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// Selects the kernels of a sparse block for products with k columns. Those of dense blocks are the same for all
-    /// ([`super::select_kernels`]), and Boolean ones have one kernel.
+    /// Prepares a sparse block for products with k columns by the kernels of the current context
+    /// ([`Context`](crate::Context)). Other blocks need no preparation.
     ///
     /// # Errors
     /// If MKL refuses the block.
-    pub fn prepare(&mut self, kernels: impl Into<ProductKernels>, k: usize) -> Result<()> {
+    pub fn prepare(&mut self, k: usize) -> Result<()> {
         match self {
-            Block::Sparse(x) => x.prepare(kernels, k),
+            Block::Sparse(x) => x.prepare(k),
             _ => Ok(()),
         }
     }

@@ -8,9 +8,10 @@ use sprs::CsMatI;
 
 use fednmf_base::error::Result;
 
+use super::context::options;
 use super::csr_matrix::{CsrMatrix, owned_rows};
 use super::kernel::{ProductKernel, ProductKernels};
-use super::mkl::{Kernels, SparseMatrix};
+use super::mkl::SparseRows;
 use super::real::Real;
 use super::threads::{even_part, over_parts, over_rows, threads};
 use super::{csr_kernels, flops};
@@ -20,19 +21,32 @@ use super::{csr_kernels, flops};
 const BLOCK_ROWS: usize = 4096;
 
 /// A sparse block, rows × cols.
+///
+/// The handles of MKL point to the arrays of the matrix. These can neither change nor end before the handles:
+///
+/// ```compile_fail,E0596
+/// # use fednmf_linalg::{Block, Csr};
+/// let mut x = Csr::new(sprs::CsMatI::<f64, i32, usize>::eye(3));
+/// x.prepare(2)?;
+/// x.matrix().data_mut()[0] = 2.0; // cannot borrow as mutable
+/// # Ok::<(), fednmf_base::error::Error>(())
+/// ```
+///
+/// ```compile_fail,E0505
+/// # use fednmf_linalg::{Block, Csr};
+/// let mut x = Csr::new(sprs::CsMatI::<f64, i32, usize>::eye(3));
+/// let values = x.matrix().data();
+/// x.prepare(2)?;
+/// drop(x); // cannot move out of `x` because it is borrowed
+/// println!("{values:?}");
+/// # Ok::<(), fednmf_base::error::Error>(())
+/// ```
 pub struct Csr<T: Real> {
-    matrix: CsrMatrix<T>,
-    blocks: Vec<RowBlock<T>>,
+    rows: SparseRows<T>,
+    /// Those of the products with all rows; MKL has handles for them.
     kernels: ProductKernels,
     /// The partial transposed products of the threads, if there are several.
     partials: Mutex<Vec<Vec<T>>>,
-}
-
-/// An MKL handle with its row pointers; it reads the indices and values of the matrix in place.
-struct RowBlock<T> {
-    handle: SparseMatrix<T>,
-    rows: Range<usize>,
-    _indptr: Vec<i32>,
 }
 
 impl<T: Real> Csr<T> {
@@ -43,39 +57,36 @@ impl<T: Real> Csr<T> {
 
     /// As [`Csr::new`]; what the matrix borrows is not copied.
     pub fn from_rows(matrix: CsrMatrix<T>) -> Self {
-        assert!(matrix.is_csr(), "a block is stored by rows");
-        Csr { matrix, blocks: Vec::new(), kernels: ProductKernel::Native.into(), partials: Mutex::default() }
+        Csr { rows: SparseRows::new(matrix), kernels: ProductKernels::NATIVE, partials: Mutex::default() }
     }
 
     pub fn shape(&self) -> (usize, usize) {
-        self.matrix.shape()
+        self.matrix().shape()
     }
 
     pub fn matrix(&self) -> &CsrMatrix<T> {
-        &self.matrix
+        self.rows.matrix()
     }
 
     /// Replaces the matrix and returns the previous one. Work arrays are kept, and products use the native kernel until
     /// [`Csr::prepare`].
     pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
-        assert!(matrix.is_csr(), "a block is stored by rows");
-        self.blocks.clear();
-        self.kernels = ProductKernel::Native.into();
-        std::mem::replace(&mut self.matrix, matrix)
+        self.kernels = ProductKernels::NATIVE;
+        self.rows.replace(matrix)
     }
 
     /// Which rows and which columns have stored entries.
     pub fn occupied(&self) -> [Vec<bool>; 2] {
-        let rows = self.matrix.outer_iterator().map(|row| row.nnz() > 0).collect();
-        let mut cols = vec![false; self.matrix.cols()];
-        self.matrix.indices().iter().for_each(|&j| cols[j as usize] = true);
+        let rows = self.matrix().outer_iterator().map(|row| row.nnz() > 0).collect();
+        let mut cols = vec![false; self.matrix().cols()];
+        self.matrix().indices().iter().for_each(|&j| cols[j as usize] = true);
         [rows, cols]
     }
 
     /// The matrix (rows × `cols`) of which column `places[j]` is column j of this one, and all others are empty.
     #[must_use]
     pub fn with_columns_at(&self, places: &[usize], cols: usize) -> Self {
-        let x = &self.matrix;
+        let x = self.matrix();
         let mut starts = vec![0usize];
         let (mut index, mut values) = (Vec::with_capacity(x.nnz()), Vec::with_capacity(x.nnz()));
         for row in x.outer_iterator() {
@@ -93,7 +104,7 @@ impl<T: Real> Csr<T> {
     /// The matrix of the rows (axis 0) or columns (axis 1) with these places, which ascend.
     #[must_use]
     pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
-        let x = &self.matrix;
+        let x = self.matrix();
         let mut starts = vec![0usize];
         let (mut index, mut values) = (Vec::new(), Vec::new());
         if axis == Axis(0) {
@@ -118,10 +129,10 @@ impl<T: Real> Csr<T> {
 
     /// The rows of matrices with as many columns, one after the other; `None` without a matrix or if columns differ.
     pub fn stacked(parts: &[&Self]) -> Option<Self> {
-        let cols = parts.first()?.matrix.cols();
+        let cols = parts.first()?.matrix().cols();
         let mut starts = vec![0usize];
         let (mut index, mut values) = (Vec::new(), Vec::new());
-        for x in parts.iter().map(|part| &part.matrix) {
+        for x in parts.iter().map(|part| part.matrix()) {
             let (from, end) = (x.indptr(), index.len());
             if x.cols() != cols {
                 return None;
@@ -133,62 +144,42 @@ impl<T: Real> Csr<T> {
         Some(Csr::new(CsMatI::new((starts.len() - 1, cols), starts, index, values)))
     }
 
-    /// Selects the kernels for products with k columns. For MKL this creates and optimises the handles, which may keep a
-    /// copy of the matrix in a format of MKL; the native kernel needs no memory beside the matrix.
+    /// Prepares products with k columns by the kernels of the current context. For MKL this creates and optimises handles,
+    /// which may keep a copy of the matrix in a format of MKL; the native kernels need no further memory.
     ///
     /// # Errors
     /// If MKL refuses the matrix.
-    pub fn prepare(&mut self, kernels: impl Into<ProductKernels>, k: usize) -> Result<()> {
-        let (rows, cols) = self.shape();
-        self.blocks.clear();
+    pub fn prepare(&mut self, k: usize) -> Result<()> {
         // MKL refuses matrices without columns.
-        self.kernels = if cols == 0 { ProductKernel::Native.into() } else { kernels.into() };
-        if self.kernels == ProductKernel::Native.into() {
-            return Ok(());
-        }
-        let indptr = self.matrix.indptr();
-        let starts = indptr.raw_storage();
-        let mut first = 0;
-        while first < rows {
-            let last = (first + BLOCK_ROWS).min(rows);
-            let (a, b) = (starts[first], starts[last]);
-            let local: Vec<i32> = starts[first..=last].iter().map(|&p| (p - a) as i32).collect();
-            let mut handle = <T as Kernels>::sparse_create(
-                last - first,
-                cols,
-                &local,
-                &self.matrix.indices()[a..b],
-                &self.matrix.data()[a..b],
-            )?;
-            for (transposed, kernel) in [(false, self.kernels.mul), (true, self.kernels.tmul)] {
-                if kernel == ProductKernel::Mkl {
-                    handle.optimize(transposed, k, 1000);
-                }
+        self.kernels = if self.shape().1 == 0 { ProductKernels::NATIVE } else { options().kernels };
+        let products = [self.kernels.mul, self.kernels.tmul].map(|kernel| kernel == ProductKernel::Mkl);
+        match products.contains(&true) {
+            true => self.rows.create_handles(BLOCK_ROWS, products, k),
+            false => {
+                self.rows.destroy_handles();
+                Ok(())
             }
-            self.blocks.push(RowBlock { handle, rows: first..last, _indptr: local });
-            first = last;
         }
-        Ok(())
     }
 
     /// out = X·B for B cols × k and out rows × k, both in row order.
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
-        flops::count(2 * self.matrix.nnz() * k);
+        flops::count(2 * self.matrix().nnz() * k);
         match self.kernels.mul {
             ProductKernel::Mkl => {
                 let x = contiguous(b);
-                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).zip(&self.blocks));
+                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).enumerate());
                 over_parts(threads(), &|_| {
                     // A free thread takes the next block.
                     let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    while let Some((mut part, block)) = next() {
-                        T::sparse_mm(&block.handle, false, x, k, T::zero(), contiguous_mut(&mut part));
+                    while let Some((block, mut part)) = next() {
+                        self.rows.mul(block, x, k, contiguous_mut(&mut part));
                     }
                 });
             }
             ProductKernel::Native => over_rows(out, &|first, mut out| {
-                csr_kernels::mul(&self.matrix, first, contiguous(b), k, contiguous_mut(&mut out));
+                csr_kernels::mul(self.matrix(), first, contiguous(b), k, contiguous_mut(&mut out));
             }),
         }
     }
@@ -201,17 +192,14 @@ impl<T: Real> Csr<T> {
 
     /// out += XᵀU; otherwise as [`Csr::tmul`].
     pub fn tmul_add(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-        flops::count(2 * self.matrix.nnz() * u.ncols());
+        flops::count(2 * self.matrix().nnz() * u.ncols());
         match self.kernels.tmul {
-            ProductKernel::Mkl => self.partial_sums(self.blocks.len(), out, |blocks, y| {
-                for block in &self.blocks[blocks] {
-                    let part = u.slice(s![block.rows.clone(), ..]);
-                    T::sparse_mm(&block.handle, true, contiguous(&part), u.ncols(), T::one(), y);
-                }
+            ProductKernel::Mkl => self.partial_sums(self.rows.blocks(), out, |blocks, y| {
+                blocks.for_each(|block| self.rows.tmul_add(block, contiguous(u), u.ncols(), y));
             }),
             ProductKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
                 let part = u.slice(s![rows.clone(), ..]);
-                csr_kernels::rows_tmul(&self.matrix, rows, contiguous(&part), u.ncols(), y);
+                csr_kernels::rows_tmul(self.matrix(), rows, contiguous(&part), u.ncols(), y);
             }),
         }
     }
@@ -222,7 +210,7 @@ impl<T: Real> Csr<T> {
         out.fill(T::zero());
         self.partial_sums(rows.len(), out, |places, y| {
             let part = b.slice(s![places.clone(), ..]);
-            csr_kernels::rows_tmul(&self.matrix, rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
+            csr_kernels::rows_tmul(self.matrix(), rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
         });
     }
 
@@ -255,7 +243,7 @@ impl<T: Real> Csr<T> {
 
     /// Number of stored entries in some rows.
     fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
-        let indptr = self.matrix.indptr();
+        let indptr = self.matrix().indptr();
         let starts = indptr.raw_storage();
         rows.map(|i| starts[i + 1] - starts[i]).sum()
     }
@@ -268,7 +256,7 @@ impl<T: Real> Csr<T> {
         out: &mut ArrayViewMut2<T>,
     ) {
         flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
-        csr_kernels::rows_tmul(&self.matrix, rows, contiguous(b), b.ncols(), contiguous_mut(out));
+        csr_kernels::rows_tmul(self.matrix(), rows, contiguous(b), b.ncols(), contiguous_mut(out));
     }
 }
 

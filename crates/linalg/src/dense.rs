@@ -1,10 +1,9 @@
 //! Products of dense blocks with tall-skinny factors, in parallel over rows of the result, and Gram matrices.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 
-use super::kernel::{ProductKernel, ProductKernels};
+use super::context::options;
+use super::kernel::ProductKernel;
 use super::mkl::gemm;
 use super::real::Real;
 use super::simd::Lanes;
@@ -34,25 +33,9 @@ pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     });
 }
 
-/// Whether X·B and XᵀU are MKL's in this process: an array has no place for it, unlike a sparse block.
-static BY_MKL: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
-
-/// Selects the kernels of the products with all rows of a dense block, for this process. Products with selected rows
-/// are always our own: MKL would need a copy of the rows.
-pub fn select_kernels(kernels: ProductKernels) {
-    for (by_mkl, kernel) in BY_MKL.iter().zip([kernels.mul, kernels.tmul]) {
-        by_mkl.store(kernel == ProductKernel::Mkl, Ordering::Relaxed);
-    }
-}
-
-/// The kernel of X·B (0) or of XᵀU (1).
-fn selected(product: usize) -> ProductKernel {
-    if BY_MKL[product].load(Ordering::Relaxed) { ProductKernel::Mkl } else { ProductKernel::Native }
-}
-
 /// out = X·B for X rows × cols in row order, B cols × k and out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-    mul_by(selected(0), x, b, out);
+    mul_by(options().kernels.mul, x, b, out);
 }
 
 fn mul_by<T: Real>(kernel: ProductKernel, x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
@@ -93,7 +76,7 @@ pub(super) fn rows_tmul<T: Real>(
     add: bool,
     out: &mut ArrayViewMut2<T>,
 ) {
-    tmul_by(selected(1), x, rows, u, add, out);
+    tmul_by(options().kernels.tmul, x, rows, u, add, out);
 }
 
 fn tmul_by<T: Real>(

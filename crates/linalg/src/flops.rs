@@ -1,18 +1,18 @@
-//! A counter of the floating-point operations of the kernels, for profiles and for tests of the cost of an iteration.
+//! The counter of floating-point operations of the current [`Context`](crate::Context), for profiles and for tests of the
+//! cost of an iteration.
 //!
 //! It counts products (a multiplication and an addition per entry and component) and row-wise updates. It does not count
 //! work proportional to the entries of the factors, nor block principal pivoting, whose work depends on the data.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-static FLOPS: AtomicU64 = AtomicU64::new(0);
+use super::context::{State, with_current};
 
 /// Adds `flops` to the counter.
+#[inline]
 pub fn count(flops: usize) {
-    FLOPS.fetch_add(flops as u64, Ordering::Relaxed);
+    with_current(|current| current.iter().for_each(|state| state.count(flops)));
 }
 
-/// Operations of this process so far.
+/// Operations in the current context so far; 0 without one.
 pub fn total() -> u64 {
-    FLOPS.load(Ordering::Relaxed)
+    with_current(|current| current.map_or(0, State::total))
 }

@@ -18,6 +18,11 @@ pub struct ProductKernels {
     pub tmul: ProductKernel,
 }
 
+impl ProductKernels {
+    /// Our own loops for both products.
+    pub const NATIVE: ProductKernels = ProductKernels { mul: ProductKernel::Native, tmul: ProductKernel::Native };
+}
+
 impl From<ProductKernel> for ProductKernels {
     fn from(kernel: ProductKernel) -> Self {
         ProductKernels { mul: kernel, tmul: kernel }

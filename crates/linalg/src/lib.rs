@@ -5,7 +5,7 @@
 //! row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need contiguous rows
 //! ([`Order::RowMajor`]). Only kernels depend on the order.
 //!
-//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), threads, the kernels (`tall_skinny`, `csr_kernels`),
+//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), the context of a run and its threads, the kernels (`tall_skinny`, `csr_kernels`),
 //! the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.
 
 pub mod nls;
@@ -15,6 +15,7 @@ pub mod sketch;
 mod bits;
 mod block;
 mod cholesky;
+mod context;
 mod csr;
 mod csr_kernels;
 mod csr_matrix;
@@ -34,9 +35,10 @@ mod threads;
 pub use bits::Bits;
 pub use block::Block;
 pub use cholesky::Cholesky;
+pub use context::{Context, ContextOptions};
 pub use csr::Csr;
 pub use csr_matrix::{CowSlice, CsrMatrix, owned_rows};
-pub use dense::{Dense, gram, select_kernels};
+pub use dense::{Dense, gram};
 pub use element::{Element, ElementType};
 pub use kernel::{ProductKernel, ProductKernels};
 pub use mkl::prefetch;
@@ -44,8 +46,7 @@ pub use mkl::{gemm, large_pages, version as mkl_version};
 pub use order::Order;
 pub use real::Real;
 pub use residual::{residual2_of_products, squares};
-pub use threads::{PerThread, over_rows};
-pub use threads::{even_part, start_threads, with_threads};
+pub use threads::{PerThread, even_part, over_rows};
 
 #[cfg(test)]
 mod tests;

@@ -4,14 +4,18 @@
 //! Functions take slices or views, check their lengths against the shapes, and pass on pointers.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Range;
 
 // Without a use of the crate the library is not linked.
 use intel_mkl_src as _;
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
 use fednmf_base::error::{Error, Result};
 
+use super::csr_matrix::CsrMatrix;
 use super::flops;
+use super::real::Real;
 
 const ROW_MAJOR: c_int = 101;
 const NO_TRANS: c_int = 111;
@@ -21,7 +25,8 @@ const SPARSE_TRANS: c_int = 11;
 const SPARSE_ROW_MAJOR: c_int = 101;
 const SPARSE_INDEX_BASE_ZERO: c_int = 0;
 
-type SparseHandle = *mut c_void;
+/// `sparse_matrix_t` of `mkl_spblas.h`.
+pub type SparseHandle = *mut c_void;
 
 /// `struct matrix_descr` of `mkl_spblas.h`.
 #[repr(C)]
@@ -136,22 +141,21 @@ pub fn version() -> String {
     String::from_utf8_lossy(&buffer[..end]).trim().to_string()
 }
 
-/// The leading dimension of a view, and whether it is the transpose of a row-major matrix.
-fn leading(dim: (usize, usize), strides: &[isize]) -> (c_int, bool) {
-    let (rows, cols) = dim;
+/// The leading dimension of a view, and whether it is the transpose of a row-major matrix; `None` if BLAS has no form for
+/// it, because no stride is 1 or the dimension needs more than 31 bits.
+fn leading((rows, cols): (usize, usize), strides: &[isize]) -> Option<(c_int, bool)> {
     // A single row or column fits both layouts; its other stride is meaningless.
-    if strides[1] == 1 || cols <= 1 {
-        let ld = if rows <= 1 { cols as isize } else { strides[0] };
-        assert!(ld >= cols as isize && (cols <= 1 || strides[1] == 1), "a BLAS operand without a unit stride");
-        (int(ld.max(1).unsigned_abs()), false)
-    } else {
-        let ld = if cols <= 1 { rows as isize } else { strides[1] };
-        assert!(ld >= rows as isize && (rows <= 1 || strides[0] == 1), "a BLAS operand without a unit stride");
-        (int(ld.max(1).unsigned_abs()), true)
+    let transposed = strides[1] != 1 && cols > 1;
+    let (count, length, stride) = if transposed { (cols, rows, strides[1]) } else { (rows, cols, strides[0]) };
+    let unit = length <= 1 || strides[usize::from(!transposed)] == 1;
+    let dimension = if count <= 1 { length } else { usize::try_from(stride).ok()? };
+    if !unit || dimension < length {
+        return None;
     }
+    Some((c_int::try_from(dimension.max(1)).ok()?, transposed))
 }
 
-/// C = alpha·A·B + beta·C, for A m × k, B k × n and C m × n in any memory order with a unit stride.
+/// C = alpha·A·B + beta·C, for A m × k, B k × n and C m × n, fastest with a unit stride and dimensions below 2³¹.
 pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T, c: &mut ArrayViewMut2<T>) {
     let (m, n) = c.dim();
     let k = a.ncols();
@@ -160,37 +164,36 @@ pub fn gemm<T: Kernels>(alpha: T, a: &ArrayView2<T>, b: &ArrayView2<T>, beta: T,
         return;
     }
     flops::count(2 * m * n * k);
-    let (lda, ta) = leading(a.dim(), a.strides());
-    let (ldb, tb) = leading(b.dim(), b.strides());
-    let (ldc, tc) = leading(c.dim(), c.strides());
+    if blas_gemm(alpha, a, b, beta, c).is_none() {
+        general_mat_mul(alpha, a, b, beta, c);
+    }
+}
+
+/// [`gemm`] by BLAS; `None` if it has no form for the operands.
+fn blas_gemm<T: Kernels>(
+    alpha: T,
+    a: &ArrayView2<T>,
+    b: &ArrayView2<T>,
+    beta: T,
+    c: &mut ArrayViewMut2<T>,
+) -> Option<()> {
+    let int = |n: usize| c_int::try_from(n).ok();
+    let [m, n, k] = [int(c.nrows())?, int(c.ncols())?, int(a.ncols())?];
+    let (lda, ta) = leading(a.dim(), a.strides())?;
+    let (ldb, tb) = leading(b.dim(), b.strides())?;
+    let (ldc, tc) = leading(c.dim(), c.strides())?;
     let flag = |t: bool| if t { TRANS } else { NO_TRANS };
+    let (a, b, c) = ((a.as_ptr(), lda), (b.as_ptr(), ldb), (c.as_mut_ptr(), ldc));
     // SAFETY: the views are valid for the shapes and strides that are passed.
     unsafe {
         if tc {
             // C is column-major: compute Cᵀ = Bᵀ·Aᵀ in row-major order.
-            T::gemm(
-                flag(!tb),
-                flag(!ta),
-                [n, m, k],
-                alpha,
-                (b.as_ptr(), ldb),
-                (a.as_ptr(), lda),
-                beta,
-                (c.as_mut_ptr(), ldc),
-            );
+            T::gemm(flag(!tb), flag(!ta), [n, m, k], alpha, b, a, beta, c);
         } else {
-            T::gemm(
-                flag(ta),
-                flag(tb),
-                [m, n, k],
-                alpha,
-                (a.as_ptr(), lda),
-                (b.as_ptr(), ldb),
-                beta,
-                (c.as_mut_ptr(), ldc),
-            );
+            T::gemm(flag(ta), flag(tb), [m, n, k], alpha, a, b, beta, c);
         }
     }
+    Some(())
 }
 
 /// Prefetches every cache line of a slice into the second-level cache.
@@ -225,12 +228,8 @@ pub fn large_pages<T>(slice: &[T]) {
     let _ = slice;
 }
 
-fn int(n: usize) -> c_int {
-    c_int::try_from(n).expect("the partition keeps block dimensions below 2^31")
-}
-
-/// The MKL kernels of one precision.
-pub trait Kernels: Sized {
+/// The MKL kernels of one precision, as MKL has them.
+pub trait Kernels: LinalgScalar {
     /// Row-major `cblas_?gemm`; `shape` is [m, n, k].
     ///
     /// # Safety
@@ -239,7 +238,7 @@ pub trait Kernels: Sized {
     unsafe fn gemm(
         ta: c_int,
         tb: c_int,
-        shape: [usize; 3],
+        shape: [c_int; 3],
         alpha: Self,
         a: (*const Self, c_int),
         b: (*const Self, c_int),
@@ -247,57 +246,163 @@ pub trait Kernels: Sized {
         c: (*mut Self, c_int),
     );
 
-    /// An MKL handle on three CSR arrays, which the caller must keep alive and in place.
+    /// `mkl_sparse_?_create_csr`: writes a handle of a rows × cols matrix, which points to the arrays, and returns a status.
     ///
-    /// # Errors
-    /// If MKL refuses the matrix.
-    fn sparse_create(
-        rows: usize,
-        cols: usize,
-        indptr: &[i32],
+    /// # Safety
+    /// The arrays must have the lengths of the CSR format, and must stay in place and unchanged for as long as the handle
+    /// exists.
+    unsafe fn sparse_create(
+        handle: &mut SparseHandle,
+        shape: [c_int; 2],
+        starts: &[i32],
         indices: &[i32],
         values: &[Self],
-    ) -> Result<SparseMatrix<Self>>;
+    ) -> c_int;
 
-    /// Y = A·X + beta·Y, or with `transposed` Y = Aᵀ·X + beta·Y, for row-major X and Y with k columns.
-    fn sparse_mm(a: &SparseMatrix<Self>, transposed: bool, x: &[Self], k: usize, beta: Self, y: &mut [Self]);
+    /// `mkl_sparse_?_mm` with alpha = 1, for row-major X and Y with `columns` columns; returns a status.
+    ///
+    /// # Safety
+    /// The handle must be valid, and the pointers must be valid for the shapes.
+    unsafe fn sparse_mm(
+        op: c_int,
+        handle: SparseHandle,
+        x: *const Self,
+        columns: c_int,
+        beta: Self,
+        y: *mut Self,
+    ) -> c_int;
 }
 
-/// An MKL handle of a CSR matrix; the owner of this value owns the arrays.
-pub struct SparseMatrix<T> {
+/// A CSR matrix with MKL handles of blocks of its rows.
+///
+/// A handle points to the arrays of the matrix. The matrix is owned here and shared only for reading, so the arrays stay
+/// in place and unchanged until the handles are gone.
+pub struct SparseRows<T: Real> {
+    /// Dropped before the matrix.
+    blocks: Vec<RowBlock>,
+    matrix: CsrMatrix<T>,
+}
+
+/// The handle of some rows, with their row pointers.
+struct RowBlock {
     handle: SparseHandle,
-    rows: usize,
-    cols: usize,
-    element: std::marker::PhantomData<T>,
+    rows: Range<usize>,
+    _starts: Vec<i32>,
 }
 
 // SAFETY: after `mkl_sparse_optimize` a handle is only read, and mkl_sparse_mm is thread-safe.
-unsafe impl<T: Send> Send for SparseMatrix<T> {}
+unsafe impl Send for RowBlock {}
 // SAFETY: as above.
-unsafe impl<T: Sync> Sync for SparseMatrix<T> {}
+unsafe impl Sync for RowBlock {}
 
-impl<T> SparseMatrix<T> {
-    /// Lets MKL optimise the matrix for this product.
-    pub fn optimize(&mut self, transposed: bool, k: usize, calls: usize) {
-        let op = if transposed { SPARSE_TRANS } else { SPARSE_NO_TRANS };
-        // SAFETY: the handle is valid until drop. Both calls are hints: "not supported" (6) is not a failure.
-        unsafe {
-            mkl_sparse_set_mm_hint(self.handle, op, GENERAL, SPARSE_ROW_MAJOR, int(k), int(calls));
-            mkl_sparse_optimize(self.handle);
-        }
-    }
-
-    fn check(&self, transposed: bool, x: usize, k: usize, y: usize) {
-        let (inner, outer) = if transposed { (self.rows, self.cols) } else { (self.cols, self.rows) };
-        assert!(x >= inner * k && y >= outer * k, "operands of a sparse product are too short");
-    }
-}
-
-impl<T> Drop for SparseMatrix<T> {
+impl Drop for RowBlock {
     fn drop(&mut self) {
         // SAFETY: the handle is from create_csr and destroyed once.
         unsafe { mkl_sparse_destroy(self.handle) };
     }
+}
+
+impl<T: Real> SparseRows<T> {
+    /// Without handles.
+    pub fn new(matrix: CsrMatrix<T>) -> Self {
+        assert!(matrix.is_csr(), "a block is stored by rows");
+        SparseRows { blocks: Vec::new(), matrix }
+    }
+
+    pub fn matrix(&self) -> &CsrMatrix<T> {
+        &self.matrix
+    }
+
+    /// Replaces the matrix, destroys the handles, and returns the previous matrix.
+    pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
+        std::mem::replace(self, SparseRows::new(matrix)).into_matrix()
+    }
+
+    fn into_matrix(self) -> CsrMatrix<T> {
+        drop(self.blocks);
+        self.matrix
+    }
+
+    pub fn destroy_handles(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Number of row blocks that have a handle.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Creates a handle of each `block_rows` rows, optimised for products with k columns: X·B, XᵀU or both, as `products`
+    /// says.
+    ///
+    /// # Errors
+    /// If MKL refuses the matrix.
+    pub fn create_handles(&mut self, block_rows: usize, products: [bool; 2], k: usize) -> Result<()> {
+        self.blocks.clear();
+        let rows = self.matrix.rows();
+        for first in (0..rows).step_by(block_rows) {
+            self.blocks.push(self.row_block(first..rows.min(first + block_rows), products, k)?);
+        }
+        Ok(())
+    }
+
+    fn row_block(&self, rows: Range<usize>, [mul, tmul]: [bool; 2], k: usize) -> Result<RowBlock> {
+        const CALLS: c_int = 1000;
+        let shape @ (count, cols) = (rows.len(), self.matrix.cols());
+        let refused = |why: &str| Error::failed(format!("MKL refuses a sparse block of {}x{} ({why})", shape.0, shape.1));
+        let int = |n: usize| c_int::try_from(n).map_err(|_| refused("it has 2147483648 rows or columns, or more"));
+        let (dimensions, columns) = ([int(count)?, int(cols)?], int(k)?);
+        let indptr = self.matrix.indptr();
+        let starts = &indptr.raw_storage()[rows.start..=rows.end];
+        let entries = starts[0]..starts[count];
+        int(entries.len())?;
+        let local: Vec<i32> = starts.iter().map(|&start| (start - entries.start) as i32).collect();
+        let (indices, values) = (&self.matrix.indices()[entries.clone()], &self.matrix.data()[entries]);
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the arrays are parts of a CSR matrix; `self` keeps them, and the block keeps its row pointers.
+        let status = unsafe { T::sparse_create(&mut handle, dimensions, &local, indices, values) };
+        if status != 0 {
+            return Err(refused(&format!("status {status}")));
+        }
+        let block = RowBlock { handle, rows, _starts: local };
+        for (_, op) in [(mul, SPARSE_NO_TRANS), (tmul, SPARSE_TRANS)].into_iter().filter(|(needed, _)| *needed) {
+            // SAFETY: the handle is valid. Both calls are hints: "not supported" (6) is not a failure.
+            unsafe {
+                mkl_sparse_set_mm_hint(handle, op, GENERAL, SPARSE_ROW_MAJOR, columns, CALLS);
+                mkl_sparse_optimize(handle);
+            }
+        }
+        Ok(block)
+    }
+
+    /// out = X_I·B for the rows I of a block; B is cols × k, out |I| × k, both in row order.
+    pub fn mul(&self, block: usize, b: &[T], k: usize, out: &mut [T]) {
+        let block = &self.blocks[block];
+        let (rows, cols) = (block.rows.len(), self.matrix.cols());
+        assert!(b.len() >= cols * k && out.len() >= rows * k, "operands of a sparse product are too short");
+        // SAFETY: the operands cover the shapes.
+        unsafe { product(SPARSE_NO_TRANS, block, b, k, T::zero(), out) };
+    }
+
+    /// out += (X_I)ᵀU_I for the rows I of a block; U is rows × k, out cols × k, both in row order.
+    pub fn tmul_add(&self, block: usize, u: &[T], k: usize, out: &mut [T]) {
+        let block = &self.blocks[block];
+        let u = &u[block.rows.start * k..block.rows.end * k];
+        assert!(out.len() >= self.matrix.cols() * k, "operands of a sparse product are too short");
+        // SAFETY: the operands cover the shapes.
+        unsafe { product(SPARSE_TRANS, block, u, k, T::one(), out) };
+    }
+}
+
+/// Y = op(X)·B + beta·Y for the rows X of a block, B and Y in row order with k columns.
+///
+/// # Safety
+/// B and Y must cover the shapes.
+unsafe fn product<T: Real>(op: c_int, block: &RowBlock, b: &[T], k: usize, beta: T, y: &mut [T]) {
+    let columns = c_int::try_from(k).expect("factors have at most as many columns as the matrix, fewer than 2^31");
+    // SAFETY: the handle is valid for as long as the block; the rest is guaranteed by the caller.
+    let status = unsafe { T::sparse_mm(op, block.handle, b.as_ptr(), columns, beta, y.as_mut_ptr()) };
+    assert_eq!(status, 0, "mkl_sparse_mm");
 }
 
 macro_rules! kernels {
@@ -306,7 +411,7 @@ macro_rules! kernels {
             unsafe fn gemm(
                 ta: c_int,
                 tb: c_int,
-                [m, n, k]: [usize; 3],
+                [m, n, k]: [c_int; 3],
                 alpha: $t,
                 a: (*const $t, c_int),
                 b: (*const $t, c_int),
@@ -314,60 +419,32 @@ macro_rules! kernels {
                 c: (*mut $t, c_int),
             ) {
                 // SAFETY: guaranteed by the caller.
-                unsafe { $gemm(ROW_MAJOR, ta, tb, int(m), int(n), int(k), alpha, a.0, a.1, b.0, b.1, beta, c.0, c.1) };
+                unsafe { $gemm(ROW_MAJOR, ta, tb, m, n, k, alpha, a.0, a.1, b.0, b.1, beta, c.0, c.1) };
             }
 
-            fn sparse_create(
-                rows: usize,
-                cols: usize,
-                indptr: &[i32],
+            unsafe fn sparse_create(
+                handle: &mut SparseHandle,
+                [rows, cols]: [c_int; 2],
+                starts: &[i32],
                 indices: &[i32],
                 values: &[$t],
-            ) -> Result<SparseMatrix<$t>> {
-                assert!(indptr.len() == rows + 1 && indices.len() == values.len());
-                let mut handle = std::ptr::null_mut();
-                // SAFETY: the arrays have the lengths of the CSR format; MKL takes them as mutable but does not write.
-                let status = unsafe {
-                    let start = indptr.as_ptr().cast_mut();
-                    $create(
-                        &mut handle,
-                        SPARSE_INDEX_BASE_ZERO,
-                        int(rows),
-                        int(cols),
-                        start,
-                        start.add(1),
-                        indices.as_ptr().cast_mut(),
-                        values.as_ptr().cast_mut(),
-                    )
-                };
-                if status != 0 {
-                    return Err(Error::failed(format!(
-                        "MKL refuses a sparse block of {rows}x{cols} (status {status})"
-                    )));
-                }
-                Ok(SparseMatrix { handle, rows, cols, element: std::marker::PhantomData })
+            ) -> c_int {
+                let start = starts.as_ptr().cast_mut();
+                let (indices, values) = (indices.as_ptr().cast_mut(), values.as_ptr().cast_mut());
+                // SAFETY: guaranteed by the caller; MKL takes the arrays as mutable but does not write.
+                unsafe { $create(handle, SPARSE_INDEX_BASE_ZERO, rows, cols, start, start.add(1), indices, values) }
             }
 
-            fn sparse_mm(a: &SparseMatrix<$t>, transposed: bool, x: &[$t], k: usize, beta: $t, y: &mut [$t]) {
-                a.check(transposed, x.len(), k, y.len());
-                let op = if transposed { SPARSE_TRANS } else { SPARSE_NO_TRANS };
-                // SAFETY: x and y cover the shapes, as checked above; the owner of the handle keeps the arrays alive.
-                let status = unsafe {
-                    $mm(
-                        op,
-                        1.0,
-                        a.handle,
-                        GENERAL,
-                        SPARSE_ROW_MAJOR,
-                        x.as_ptr(),
-                        int(k),
-                        int(k),
-                        beta,
-                        y.as_mut_ptr(),
-                        int(k),
-                    )
-                };
-                assert_eq!(status, 0, "mkl_sparse_mm");
+            unsafe fn sparse_mm(
+                op: c_int,
+                handle: SparseHandle,
+                x: *const $t,
+                columns: c_int,
+                beta: $t,
+                y: *mut $t,
+            ) -> c_int {
+                // SAFETY: guaranteed by the caller.
+                unsafe { $mm(op, 1.0, handle, GENERAL, SPARSE_ROW_MAJOR, x, columns, columns, beta, y, columns) }
             }
         }
     };
@@ -375,3 +452,41 @@ macro_rules! kernels {
 
 kernels!(f64, cblas_dgemm, mkl_sparse_d_create_csr, mkl_sparse_d_mm);
 kernels!(f32, cblas_sgemm, mkl_sparse_s_create_csr, mkl_sparse_s_mm);
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, s};
+
+    use super::*;
+
+    /// Also the forms that BLAS does not have.
+    #[test]
+    fn products_are_computed_whatever_the_strides() {
+        let x = Array2::from_shape_fn((6, 8), |(i, j)| ((7 * i + 3 * j) % 11) as f64);
+        let views = [x.slice(s![.., ..]), x.slice(s![..;2, ..;2]), x.slice(s![..;-1, ..]), x.slice(s![.., 2..3]).reversed_axes()];
+        for a in &views {
+            for (a, b) in [(a.view(), a.t()), (a.t(), a.view())] {
+                let mut found = Array2::ones((a.nrows(), b.ncols()));
+                gemm(2.0, &a, &b, 1.0, &mut found.view_mut());
+                assert_eq!(found, 2.0 * a.dot(&b) + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_dimension_that_needs_more_than_31_bits_is_not_for_blas() {
+        let large = 1usize << 31;
+        for (shape, strides, expected) in [
+            ((2, 3), [3, 1], Some((3, false))),
+            ((2, 3), [1, 2], Some((2, true))),
+            ((large, 1), [1, 1], Some((1, false))),
+            ((2, large), [large as isize, 1], None),
+            ((large, 2), [1, large as isize], None),
+            ((2, 3), [6, 2], None),
+            ((2, 3), [-3, 1], None),
+            ((2, 1), [0, 0], None),
+        ] {
+            assert_eq!(leading(shape, &strides), expected, "{shape:?} {strides:?}");
+        }
+    }
+}

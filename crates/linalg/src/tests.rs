@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView2, s};
 use proptest::prelude::*;
 use sprs::CsMatI;
 
-use super::{Bits, Block, Csr, Order, ProductKernel, Real, gram, squares};
+use super::{Bits, Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gram, squares};
 use crate::random::{Purpose, Stream, uniform_factor};
 use crate::simd::with_each_arch;
 
@@ -52,7 +52,9 @@ fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize
                 indptr.push(indices.len());
             }
             let mut csr = Csr::new(CsMatI::new((rows, cols), indptr, indices, data));
-            csr.prepare(if kind == BlockKind::Mkl { ProductKernel::Mkl } else { ProductKernel::Native }, k).unwrap();
+            let kernel = if kind == BlockKind::Mkl { ProductKernel::Mkl } else { ProductKernel::Native };
+            let options = ContextOptions { kernels: kernel.into(), ..ContextOptions::default() };
+            Context::new(options).and_then(|context| context.install(|| csr.prepare(k))).unwrap();
             Block::Sparse(csr)
         }
     };

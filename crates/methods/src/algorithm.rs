@@ -4,7 +4,7 @@ use fednmf_base::error::Result;
 use fednmf_comm::{Communicator, Interrupt, Parties, PartyCommunicator};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Piece, ReadRows, SavedState, State};
-use fednmf_linalg::{ProductKernels, Real};
+use fednmf_linalg::Real;
 use fednmf_privacy::Releases;
 
 /// Everything an algorithm is built from.
@@ -14,7 +14,6 @@ pub struct Problem<'a, T: Real> {
     pub k: usize,
     /// The public seed.
     pub seed: u64,
-    pub kernel: ProductKernels,
     /// Iterations that the run may have in all.
     pub max_iters: usize,
     /// Which party owns which block; only for algorithms whose blocks belong to parties.

@@ -29,7 +29,6 @@ pub fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result
         data: problem.data.converted(),
         k: problem.k,
         seed: problem.seed,
-        kernel: problem.kernel,
         max_iters: problem.max_iters,
         parties: problem.parties,
         continue_on_loss: problem.continue_on_loss,

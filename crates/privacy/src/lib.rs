@@ -4,13 +4,14 @@
 //! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
 //!   out.
 //! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
-//! - [`paillier`]: additively homomorphic encryption.
+//! - `paillier`: additively homomorphic encryption (feature `paillier`).
 
 pub mod dp;
 pub mod dropout;
 pub mod fixed_point;
 pub mod key_agreement;
 pub mod masking;
+#[cfg(feature = "paillier")]
 pub mod paillier;
 pub mod released;
 pub mod transcript;

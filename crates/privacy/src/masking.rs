@@ -9,19 +9,22 @@
 //! two parties nothing is hidden, and all parties but one together can compute the remaining term. A party that drops out
 //! leaves its streams in the sum; the run then ends (`dropout` has the protocol that goes on).
 
-use std::collections::BTreeMap;
+#[cfg(feature = "paillier")]
+mod answers;
+
 use std::ops::Range;
 
 use chacha20::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
-use rug::integer::Order;
-use rug::{Assign, Integer};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use fednmf_base::error::Result;
 
 use super::key_agreement::{KEY, shared_key};
 use super::released::{MaskedWords, PublicKeys};
+
+#[cfg(feature = "paillier")]
+pub use answers::SumMasks;
 
 /// A party's secret key with its public key.
 pub struct KeyPair {
@@ -98,57 +101,6 @@ impl Masks {
     }
 }
 
-/// Masks of what the neighbours of a party send it, of which it needs the sum: integers modulo its Paillier modulus, that
-/// cancel in the sum over all of its neighbours. Any of them alone is uniformly random.
-pub struct SumMasks {
-    party: usize,
-    /// The key stream shared with each other party, by party.
-    streams: BTreeMap<usize, ChaCha20Rng>,
-}
-
-/// Bits beyond a modulus, so that a number reduced by it is uniform but for a difference of 2⁻¹²⁸.
-const BEYOND: u32 = 128;
-
-impl SumMasks {
-    /// The masks of `party`, whose key pair is `own`, with each of `others`; `public` are the public keys of all parties.
-    ///
-    /// # Errors
-    /// If a public key is invalid.
-    pub fn new(party: usize, own: &KeyPair, others: impl Iterator<Item = usize>, public: &[[u8; KEY]]) -> Result<Self> {
-        let stream = |other: usize| {
-            let key = &public[other];
-            let ends = if party < other { [own.public(), key] } else { [key, own.public()] };
-            let key = shared_key(b"fednmf mask of answers v1", &own.secret, key, ends)
-                .map_err(|e| e.at(format!("party {other}")))?;
-            Ok((other, ChaCha20Rng::from_seed(key)))
-        };
-        Ok(SumMasks { party, streams: others.map(stream).collect::<Result<_>>()? })
-    }
-
-    /// Writes the masks of a message to a party with that `modulus`, which all of `peers` send to as well, into `out`. `number`
-    /// identifies receiver and message: never used twice, equal for all peers.
-    pub fn fill(&mut self, peers: impl Iterator<Item = usize>, number: u64, modulus: &Integer, out: &mut [Integer]) {
-        out.iter_mut().for_each(|mask| mask.assign(0));
-        let mut bytes = vec![0u8; (modulus.significant_bits() + BEYOND).div_ceil(8) as usize];
-        for peer in peers {
-            let Some(stream) = self.streams.get_mut(&peer) else { unreachable!("a peer without a key") };
-            stream.set_stream(number);
-            stream.set_word_pos(0);
-            for mask in &mut *out {
-                stream.fill_bytes(&mut bytes);
-                let random = Integer::from_digits(&bytes, Order::Lsf);
-                if self.party < peer {
-                    *mask += random;
-                } else {
-                    *mask -= random;
-                }
-            }
-        }
-        // The remainder that is not negative.
-        out.iter_mut().for_each(|mask| *mask = mask.clone().modulo(modulus));
-    }
-}
-
 /// The public keys of the hosted parties, for the others.
 pub fn public_keys(own: &[KeyPair]) -> PublicKeys<u8> {
     PublicKeys::new(own.iter().flat_map(|pair| *pair.public()).collect())
@@ -168,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    fn pairs(parties: usize) -> (Vec<KeyPair>, Vec<[u8; KEY]>) {
+    pub fn pairs(parties: usize) -> (Vec<KeyPair>, Vec<[u8; KEY]>) {
         let own: Vec<KeyPair> =
             (0..parties).map(|p| KeyPair::new(&mut secret_rng(Some(5), p as u64).unwrap())).collect();
         let public = own.iter().map(|k| *k.public()).collect();
@@ -238,33 +190,6 @@ mod tests {
         }
         for parties in [3, 6] {
             assert_eq!(recovered_by(parties - 2, parties, 1000), [0, 0], "{parties} parties");
-        }
-    }
-
-    /// Four neighbours of a party mask what they send it.
-    #[test]
-    fn masks_of_answers_cancel_in_the_sum_over_all_neighbours_alone() {
-        let (own, public) = pairs(5);
-        let modulus = Integer::from(Integer::u_pow_u(3, 81));
-        let mut masks: Vec<SumMasks> =
-            (0..5).map(|p| SumMasks::new(p, &own[p], (0..5).filter(|other| *other != p), &public).unwrap()).collect();
-        let neighbours = [0, 1, 3, 4];
-        let mut seen = Vec::new();
-        for number in [2, 7] {
-            let mut total = vec![Integer::new(); 400];
-            for party in neighbours {
-                let mut out = vec![Integer::new(); 400];
-                let peers = neighbours.into_iter().filter(|other| *other != party);
-                masks[party].fill(peers, number, &modulus, &mut out);
-                assert!(out.iter().all(|mask| *mask >= 0 && *mask < modulus));
-                // Each mask is in the lower half of the range half the time: six standard deviations.
-                let low = out.iter().filter(|mask| Integer::from(*mask << 1) < modulus).count();
-                assert!((140..=260).contains(&low), "{low}");
-                assert!(!seen.contains(&out[0]), "a mask is used twice");
-                seen.push(out[0].clone());
-                total.iter_mut().zip(&out).for_each(|(total, mask)| *total += mask);
-            }
-            assert!(total.iter().all(|total| total.is_divisible(&modulus)));
         }
     }
 

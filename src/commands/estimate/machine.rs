@@ -14,7 +14,7 @@ use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::sketch;
-use fednmf_linalg::{Block, Csr, Order, ProductKernel, Real, flops, gemm, gram};
+use fednmf_linalg::{Block, Csr, Order, Real, flops, gemm, gram};
 use fednmf_methods::cost::{Cost, Kernel, Message, Pattern};
 
 const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
@@ -130,13 +130,12 @@ impl Rates {
     }
 }
 
-/// How a matrix is stored, and how it is multiplied.
+/// How a matrix is stored, and the number of columns that it is multiplied with.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored {
     /// Share of the entries that are stored; `None` for dense blocks.
     pub density: Option<f64>,
     pub k: usize,
-    pub kernel: ProductKernel,
 }
 
 impl Stored {
@@ -162,7 +161,7 @@ impl Stored {
             None => Block::Dense(random(rows, cols, Order::RowMajor, 1).into()),
             Some(_) => random_sparse(rows, cols, per_row),
         };
-        block.prepare(self.kernel, self.k)?;
+        block.prepare(self.k)?;
         Ok(block)
     }
 
@@ -175,7 +174,7 @@ impl Stored {
         };
         match given.filter(fits) {
             Some(mut block) => {
-                block.prepare(self.kernel, self.k)?;
+                block.prepare(self.k)?;
                 Ok(block)
             }
             None => self.block(shape),
@@ -394,7 +393,7 @@ mod tests {
         let sizes = [1, 1000, 1 << 20, 1 << 31, 1 << 40, usize::MAX];
         for density in [None, Some(1.0), Some(1e-3), Some(1e-12)] {
             for k in [1, 50, MOST_COMPONENTS] {
-                let stored = Stored { density, k, kernel: ProductKernel::Native };
+                let stored = Stored { density, k };
                 for shape in sizes.iter().flat_map(|&m| sizes.map(|n| (m, n))) {
                     let (rows, cols, per_row) = stored.measured(shape);
                     assert!(
@@ -410,10 +409,10 @@ mod tests {
             }
         }
         // What is small enough is measured as it is.
-        let dense = Stored { density: None, k: 10, kernel: ProductKernel::Native };
+        let dense = Stored { density: None, k: 10 };
         assert_eq!(dense.measured((3000, 2000)), (3000, 2000, 2000.0));
         // Fewer columns hold as many entries in a row.
-        let sparse = Stored { density: Some(1e-6), k: 100, kernel: ProductKernel::Native };
+        let sparse = Stored { density: Some(1e-6), k: 100 };
         let (rows, cols, per_row) = sparse.measured((100_000_000, 100_000_000));
         assert_eq!((rows, cols), (FACTOR / 100, FACTOR / 100));
         assert!((per_row - 100.0).abs() < 1e-9);

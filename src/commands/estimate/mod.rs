@@ -26,7 +26,7 @@ use fednmf_driver::settings::Precision;
 use fednmf_files as data;
 use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
-use fednmf_linalg::{Block, ProductKernel, Real};
+use fednmf_linalg::{Block, Context, ContextOptions, ProductKernel, Real};
 use fednmf_methods::cost::{Cost, Workload};
 use fednmf_methods::method::{ConfiguredMethod, Entry, MatrixShape};
 use fednmf_methods::registry;
@@ -126,8 +126,8 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 /// # Errors
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
-    comm.agree_on_error(linalg::start_threads(request.threads))?;
-    linalg::select_kernels(request.kernel.into());
+    let options = ContextOptions { threads: request.threads, kernels: request.kernel.into() };
+    let context = comm.agree_on_error(Context::new(options))?;
     let base = resident();
     let matrix = match &request.matrix {
         Matrix::Input(spec) => Opened::Input(Box::new(data::open(spec, comm)?)),
@@ -138,10 +138,11 @@ pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
         Opened::Input(input) if !private && !input.spec().by_party() => precision::suited(input.header().values),
         _ => Precision::F64,
     };
-    match request.precision.unwrap_or_else(of_data) {
+    let precision = request.precision.unwrap_or_else(of_data);
+    context.install(|| match precision {
         Precision::F32 => answer::<f32>(request, matrix, base, comm),
         Precision::F64 | Precision::Mixed => answer::<f64>(request, matrix, base, comm),
-    }
+    })
 }
 
 /// The matrix that is asked about, its header read.
@@ -160,7 +161,7 @@ fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &
         None => {
             let Workload { m, n, stored, sparse, k, .. } = job.workload;
             let density = sparse.then(|| stored / (m as f64 * n as f64));
-            let stored = Stored { density, k, kernel: request.kernel };
+            let stored = Stored { density, k };
             comm.agree_on_error(machine::measure::<T>(comm, &here, stored, blocks))?
         }
     };

@@ -7,7 +7,7 @@ use fednmf_base::error::Result;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
 use fednmf_linalg::nls::Pivoting;
-use fednmf_linalg::{Block, ProductKernel, gram};
+use fednmf_linalg::{Block, gram};
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::Grid;
 
@@ -142,7 +142,7 @@ fn gram_of(v: &Array2<f64>) -> Array2<f64> {
 fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].copy();
-    block.prepare(ProductKernel::Native, k)?;
+    block.prepare(k)?;
     let [_, of_v] = grid::own_rows(group, &loaded.cuts);
     let mut grid = Grid::new(group, block, &loaded.cuts, k);
     grid.v.own.assign(&v.slice(s![of_v, ..]));
@@ -164,7 +164,7 @@ fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group:
         let (squared, count) = fit_observed(&block, missing, v, &g, &mut u);
         return Ok(Fit { first: rows.start, u, squared, count });
     }
-    block.prepare(ProductKernel::Native, k)?;
+    block.prepare(k)?;
     let order = block.order();
     let (mut operand, mut rhs) = (order.zeros(v.nrows(), k), order.zeros(rows.len(), k));
     operand.assign(v);

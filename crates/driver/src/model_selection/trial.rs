@@ -6,7 +6,6 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::state::OwnedPiece;
 use fednmf_data::{Layout, Loaded, PartySplit};
-use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
@@ -102,7 +101,6 @@ impl Trial<'_> {
             data: loaded.copy(),
             k: self.k,
             seed: self.seed,
-            kernel: ProductKernel::Native.into(),
             parties: Parties { count: comm.size(), ranks: comm.size() },
             max_iters: self.max_iters,
             initial: None,

@@ -17,7 +17,6 @@ pub mod fields;
 pub mod file;
 pub mod fimi;
 pub mod hdf5;
-pub mod hdf5_real;
 pub mod idx;
 pub mod io;
 pub mod labels;

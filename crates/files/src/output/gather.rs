@@ -19,7 +19,7 @@ use fednmf_linalg::Real;
 use fednmf_linalg::random::secret_rng;
 
 use super::plan;
-use crate::output::h5::Part;
+use crate::output::part::Part;
 use crate::output::party_files;
 use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};

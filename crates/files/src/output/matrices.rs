@@ -19,10 +19,11 @@ use crate::output::gather::Job;
 use crate::output::sink::Encoding;
 use crate::output::stored::{COLUMN_NAMES, ROW_NAMES};
 
-pub use crate::output::anndata::{Annotations, PartyNames, appendable_shape};
+pub use crate::output::anndata::{Annotations, PartyNames};
 pub use crate::output::factor::Factor;
-pub use crate::output::h5::check_writable;
+pub use crate::output::hdf5::appendable_shape;
 pub use crate::output::own_parts::OwnParts;
+pub use crate::output::part::check_writable;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
 

@@ -8,11 +8,16 @@ pub mod checkpoint;
 mod checksum;
 mod factor;
 mod gather;
-pub mod h5;
+#[cfg(feature = "hdf5")]
+mod hdf5;
+#[cfg(not(feature = "hdf5"))]
+#[path = "hdf5_absent.rs"]
+mod hdf5;
 pub mod matrices;
 pub mod npz;
 mod own_parts;
 pub mod own_text;
+mod part;
 pub mod party_files;
 mod plan;
 mod sink;

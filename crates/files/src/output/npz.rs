@@ -19,7 +19,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::npy;
 use crate::formats::npy::Header;
-use crate::output::h5::{Part, unwritten};
+use crate::output::part::{Part, unwritten};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
 

@@ -8,10 +8,11 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished::Access;
 use fednmf_linalg::Real;
 
-use super::anndata;
 use super::npz;
+use crate::formats::hdf5;
 use crate::output::anndata::Annotations;
-use crate::output::h5::{Part, Rows, Writer};
+use crate::output::hdf5::{Rows, Sheet, Writer};
+use crate::output::part::Part;
 use crate::output::plan::Matrix;
 
 /// The formats, by file extension.
@@ -33,13 +34,15 @@ impl Format {
     pub fn of(path: &Path) -> Result<Format> {
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         match ending.as_str() {
-            "h5ad" => Ok(Format::AnnData),
             "npz" => Ok(Format::Npz),
             other if OTHERS.contains(&other) => Err(Error::input(format!(
                 "{}: factors are written as HDF5 (.h5), AnnData (.h5ad) or for NumPy (.npz); end the name in one of these",
                 path.display()
             ))),
-            _ => Ok(Format::Hdf5),
+            other => {
+                let format = if other == "h5ad" { Format::AnnData } else { Format::Hdf5 };
+                hdf5::refusal(path).map_or(Ok(format), Err)
+            }
         }
     }
 
@@ -65,7 +68,7 @@ pub enum Encoding<'a> {
 pub enum Sink<'a> {
     // The dataset must be dropped before its file.
     Hdf5(Option<Rows>, Writer),
-    AnnData(anndata::Sheet<'a>),
+    AnnData(Sheet<'a>),
     Npz(Box<npz::Archive>),
 }
 
@@ -81,7 +84,7 @@ impl<'a> Sink<'a> {
                 writer.attributes(&attributes)?;
                 Sink::Hdf5(None, writer)
             }
-            Encoding::AnnData(annotations) => Sink::AnnData(anndata::Sheet::create(path, &attributes, annotations)?),
+            Encoding::AnnData(annotations) => Sink::AnnData(Sheet::create(path, &attributes, annotations)?),
             Encoding::Npz => Sink::Npz(Box::new(npz::Archive::create(path, attributes, access)?)),
         })
     }

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hdf5::types::TypeDescriptor;
-use ndarray::{Array2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayViewMut2};
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
@@ -15,16 +14,14 @@ use super::anndata;
 use super::checksum;
 use crate::formats::detect;
 use crate::formats::detect::FileKind;
-use crate::formats::hdf5_real;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::names;
 use crate::names::Names;
-use crate::output::checksum::{Checksum, Integrity};
+use crate::output::checksum::Integrity;
+use crate::output::hdf5::Container;
 use crate::output::npz::Matrices;
-use crate::output::plan::blocks;
 use crate::output::sink::Format;
-use crate::output::values::read_all;
 
 /// The root attribute with the pattern of the parties' file names: a file name with `{party}` in it.
 pub const PARTY_FILES: &str = "party_files";
@@ -57,9 +54,7 @@ pub struct Stored {
 /// The open file.
 #[derive(Debug)]
 enum Source {
-    Hdf5(hdf5::File),
-    /// With factors where AnnData has them.
-    AnnData(hdf5::File),
+    Hdf5(Container),
     Npz(Matrices),
 }
 
@@ -131,16 +126,8 @@ impl Stored {
             Integrity::Unsealed => hdf5_probe::run(Content::Factors, &path.to_string_lossy(), None)?,
             Integrity::Good => {}
         }
-        let file = hdf5::File::open(path)
-            .map_err(|e| damaged(path, format!("it is no HDF5 file, or one that was cut short: {e}")))?;
-        let scalars = read_all(&file).map_err(|e| damaged(path, e))?;
-        let mut attributes = scalars.into_iter().map(|(name, value)| (name, value.to_json())).collect();
-        let source = if anndata::is_one(&attributes) {
-            attributes = anndata::about(&file).map_err(|e| damaged(path, e))?;
-            Source::AnnData(file)
-        } else {
-            Source::Hdf5(file)
-        };
+        let (container, attributes) = Container::open(path)?;
+        let source = Source::Hdf5(container);
         Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good, party: None })
     }
 
@@ -163,7 +150,7 @@ impl Stored {
     /// count beside it, party 0 first.
     pub fn names(&self) -> Names {
         match &self.source {
-            Source::AnnData(_) => {
+            Source::Hdf5(container) if container.is_anndata() => {
                 let Names { rows, columns, turned } = names::of_file(&self.path.to_string_lossy(), None);
                 let turned_over = anndata::find(&self.attributes, "U") == anndata::find(&Map::new(), "V");
                 let (rows, columns, turned) =
@@ -203,7 +190,7 @@ impl Stored {
     /// Whether the file is as it was written, without anything that was added or changed.
     pub(super) fn is_unchanged(&self) -> bool {
         match &self.source {
-            Source::AnnData(file) => anndata::holds_only_factors(file),
+            Source::Hdf5(container) if container.is_anndata() => container.holds_only_factors(),
             // Any change invalidates the checksum.
             Source::Hdf5(_) => self.sealed,
             Source::Npz(matrices) => matrices.is_own(),
@@ -217,7 +204,7 @@ impl Stored {
     pub fn matrix(&self, name: &str) -> Result<(usize, usize)> {
         match &self.source {
             Source::Npz(matrices) => matrices.matrix(name).map(|(shape, _)| shape).ok_or_else(|| self.lacks(name)),
-            _ => self.dataset(name).map(|(_, shape)| shape),
+            Source::Hdf5(container) => container.shape(name, self.place(container, name)?),
         }
     }
 
@@ -226,23 +213,20 @@ impl Stored {
     /// # Errors
     /// If there is no such matrix.
     pub fn precision(&self, name: &str) -> Result<String> {
-        if let Source::Npz(matrices) = &self.source {
-            return matrices.matrix(name).map(|(_, kind)| kind.into()).ok_or_else(|| self.lacks(name));
+        match &self.source {
+            Source::Npz(matrices) => matrices.matrix(name).map(|(_, kind)| kind.into()).ok_or_else(|| self.lacks(name)),
+            Source::Hdf5(container) => {
+                let place = self.place(container, name)?;
+                container.shape(name, place)?;
+                container.element_type(place)
+            }
         }
-        let (dataset, _) = self.dataset(name)?;
-        element_type(&dataset).map(|t| type_name(&t)).map_err(|e| damaged(&self.path, e))
     }
 
     /// Whether the shared file has such a matrix.
     pub fn has(&self, name: &str) -> bool {
         match &self.source {
-            Source::Hdf5(file) => file.link_exists(name),
-            Source::AnnData(file) => {
-                // HDF5 prints an error of its own for a link in a missing group.
-                let place = anndata::find(&self.attributes, name);
-                let group = place.split('/').next().unwrap_or(place);
-                file.link_exists(group) && file.link_exists(place)
-            }
+            Source::Hdf5(container) => container.has(self.place_in(container, name)),
             Source::Npz(matrices) => matrices.matrix(name).is_some(),
         }
     }
@@ -283,24 +267,15 @@ impl Stored {
         Ok(())
     }
 
-    fn dataset(&self, name: &str) -> Result<(hdf5::Dataset, (usize, usize))> {
-        // HDF5 prints an error of its own for a missing name.
-        let (true, Source::Hdf5(file) | Source::AnnData(file)) = (self.has(name), &self.source) else {
-            return Err(self.lacks(name));
-        };
-        let place = match &self.source {
-            Source::AnnData(_) => anndata::find(&self.attributes, name),
-            _ => name,
-        };
-        let dataset = file.dataset(place).map_err(|e| damaged(&self.path, e))?;
-        match dataset.shape()[..] {
-            [rows, cols] => Ok((dataset, (rows, cols))),
-            ref other => Err(Error::input(format!(
-                "{}: {name} has {} dimensions where a matrix has 2",
-                self.path.display(),
-                other.len()
-            ))),
-        }
+    /// Where a matrix of that name would be.
+    fn place_in<'a>(&'a self, container: &Container, name: &'a str) -> &'a str {
+        if container.is_anndata() { anndata::find(&self.attributes, name) } else { name }
+    }
+
+    /// Where the matrix is.
+    fn place<'a>(&'a self, container: &Container, name: &'a str) -> Result<&'a str> {
+        let place = self.place_in(container, name);
+        if container.has(place) { Ok(place) } else { Err(self.lacks(name)) }
     }
 
     /// The parties that count, whose files are beside this shared one, if there are any.
@@ -360,8 +335,8 @@ impl Stored {
     }
 
     /// Fills `out` with rows `first_row ..` of a matrix of this file.
-    fn read<T: Real>(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
-        let (path, shown) = (&self.path, self.path.display());
+    fn read<T: Real>(&self, name: &str, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let shown = self.path.display();
         let (found, (rows, cols)) = (self.precision(name)?, self.matrix(name)?);
         if found != T::NAME {
             return Err(Error::input(format!(
@@ -378,37 +353,10 @@ impl Stored {
                 out.ncols()
             )));
         }
-        if let Source::Npz(matrices) = &self.source {
-            return matrices.read(name, first_row, out).map_err(|e| e.at(shown));
+        match &self.source {
+            Source::Npz(matrices) => matrices.read(name, first_row, out).map_err(|e| e.at(shown)),
+            Source::Hdf5(container) => container.read((name, self.place(container, name)?), wanted, out),
         }
-        let (dataset, _) = self.dataset(name)?;
-        let seals = Sums::read(&dataset).map_err(|e| damaged(path, e))?;
-        let block = match &seals {
-            Some(seals) if seals.block == 0 || seals.sums.len() != rows.div_ceil(seals.block) => {
-                return Err(damaged(path, format!("the checksums of {name} are not as they should be")));
-            }
-            Some(seals) => seals.block,
-            None => crate::output::plan::block_rows(rows, cols),
-        };
-        for part in blocks(wanted.clone(), block) {
-            // A checksum covers a whole block.
-            let whole = part.start / block * block..(part.start / block * block).saturating_add(block).min(rows);
-            let read = if seals.is_some() { whole } else { part.clone() };
-            let values = hdf5_real::read::<T, _, _>(&dataset, s![read.clone(), ..]).map_err(|e| damaged(path, e))?;
-            if let (Some(seals), Some(flat)) = (&seals, values.as_slice()) {
-                let mut seal = Checksum::new(block * cols);
-                seal.add(flat);
-                if seal.sums().first() != seals.sums.get(part.start / block) {
-                    return Err(damaged(
-                        path,
-                        format!("rows {}..{} of {name} fail their checksum", read.start, read.end),
-                    ));
-                }
-            }
-            out.slice_mut(s![part.start - wanted.start..part.end - wanted.start, ..])
-                .assign(&values.slice(s![part.start - read.start..part.end - read.start, ..]));
-        }
-        Ok(())
     }
 }
 
@@ -440,24 +388,6 @@ fn recognise(path: &Path) -> Result<()> {
             path.display()
         ))),
         _ => Ok(()),
-    }
-}
-
-/// The checksums of a matrix.
-struct Sums {
-    block: usize,
-    sums: Vec<u32>,
-}
-
-impl Sums {
-    /// `None` if there are none.
-    fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
-        if !dataset.attr_names()?.iter().any(|name| name == checksum::SUMS) {
-            return Ok(None);
-        }
-        let block: u64 = dataset.attr(checksum::BLOCK)?.read_scalar()?;
-        let sums = dataset.attr(checksum::SUMS)?.read_raw()?;
-        Ok(Some(Sums { block: usize::try_from(block).unwrap_or(0), sums }))
     }
 }
 
@@ -516,17 +446,6 @@ fn shared_beside(own: &Path, party: usize) -> Option<String> {
     (number.parse() == Ok(party)).then(|| shared_file(&format!("{before}.party-{{party}}{rest}")))
 }
 
-fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
+pub(super) fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::input(format!("{}: is damaged: {what}; use a backup copy, or start again without it", path.display()))
-}
-
-fn element_type(dataset: &hdf5::Dataset) -> std::result::Result<TypeDescriptor, hdf5::Error> {
-    dataset.dtype()?.to_descriptor()
-}
-
-fn type_name(t: &TypeDescriptor) -> String {
-    match t {
-        TypeDescriptor::Float(size) => format!("f{}", 8 * *size as usize),
-        other => other.to_string(),
-    }
 }

@@ -9,9 +9,10 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished::directory;
 
 use crate as data;
+use crate::formats::hdf5;
 use crate::output::checkpoint;
-use crate::output::h5::check_writable;
 use crate::output::own_text;
+use crate::output::part::check_writable;
 use crate::output::party_files;
 use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
@@ -57,6 +58,9 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
         let Target { option, path, content } = target;
         check_name(option, path)?;
         check_writable(path).map_err(|e| e.at(option))?;
+        if let Some(refusal) = hdf5::refusal(path).filter(|_| *content == Content::Checkpoint) {
+            return Err(refusal.at(option));
+        }
         if *content != Content::Trace && !target.may_be_written() {
             return Err(Error::input(format!(
                 "{option} {}: is a device or a pipe, not a file; give the name of a file",

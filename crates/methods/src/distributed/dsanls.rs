@@ -279,7 +279,7 @@ struct MissingInfo<T> {
 }
 
 fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { mut data, k, seed, kernel, comm, initial, missing, .. } = problem;
+    let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
@@ -302,7 +302,7 @@ fn build<T: Real>(args: &DsanlsArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     let mut blocks = data.blocks.into_iter();
     let mut block = || -> Result<Block<T>> {
         let mut block = blocks.next().expect("the plan gives a row block and a column block");
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         Ok(block)
     };
     let (of_u, of_v) = (block()?, block()?);

@@ -254,12 +254,12 @@ struct SymNmf<T: Real> {
 }
 
 fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>> {
-    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let Problem { data, k, seed, comm, initial, .. } = problem;
     let n = data.header.cols;
     Partition::Symmetric.check_shape(data.header.rows, n).map_err(Error::on_all_ranks)?;
     let cuts = data.cuts.cols;
     let mut block = data.blocks.into_iter().next().expect("the plan gives one block");
-    block.prepare(kernel, k)?;
+    block.prepare(k)?;
     let leverage = args.sketch == SymmetricSketch::Leverage;
     let (d_u, d_v) = if leverage { args.draws(n, k)? } else { (0, 0) };
     let order = block.order();

@@ -284,7 +284,7 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> S,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
+    let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let gradient = args.measure.measure == Evaluated::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
     let dense = !data.header.sparse;
@@ -294,13 +294,13 @@ pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
-    let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, kernel, seed };
+    let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, seed };
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
     let taken = if resuming { Start::Random } else { start };
     let (mut rank_data, [u, v]) =
         init::on_grid(taken, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
-    rank_data.block.prepare(kernel, k)?;
+    rank_data.block.prepare(k)?;
     rank_data.prepare(shape.1, k);
     let RankData { block, stream } = rank_data;
     let mut grid = Grid::new(&comm, block, &data.cuts, k);

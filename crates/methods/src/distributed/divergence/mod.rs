@@ -211,7 +211,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     loss: Loss,
     update: R,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, comm, initial, resuming, .. } = problem;
+    let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let sparse = data.header.sparse;
     let entries = if sparse { data.statistics.nonzeros as f64 } else { m as f64 * n as f64 };
@@ -241,7 +241,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         None => {
             let cuts = Cuts { rows: data.cuts.rows.clone(), cols: std::iter::once(0..n).collect() };
             let Statistics { sum, norm2, .. } = data.statistics;
-            let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, kernel, seed };
+            let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed };
             from_data(start, &task, &mut u, &mut v)?;
         }
     }

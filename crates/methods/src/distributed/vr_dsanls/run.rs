@@ -87,7 +87,7 @@ pub struct VrDsanls<T: Real> {
 /// # Errors
 /// If parameters do not fit the matrix, or the given start is not valid.
 pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
-    let Problem { data, k, seed, kernel, comm, initial, .. } = problem;
+    let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
     let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
@@ -96,7 +96,7 @@ pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrD
     let mut blocks = data.blocks.into_iter();
     let mut block = || -> Result<Block<T>> {
         let mut block = blocks.next().expect("the plan gives a row block and a column block");
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         Ok(block)
     };
     let (of_u, of_v) = (block()?, block()?);
@@ -396,7 +396,6 @@ mod tests {
     use fednmf_data::Layout;
     use fednmf_files as data;
     use fednmf_files::InputSpec;
-    use fednmf_linalg::ProductKernel;
     use fednmf_linalg::sketch::{SketchKind, make, stream};
 
     use super::*;
@@ -417,7 +416,6 @@ mod tests {
             data,
             k: 3,
             seed: 1,
-            kernel: ProductKernel::Native.into(),
             max_iters: 9,
             parties: Parties { count: 1, ranks: 1 },
             continue_on_loss: false,

@@ -353,7 +353,7 @@ fn sizes(
 }
 
 fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let (d_u, d_v, limit) = sizes(args, &public, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
@@ -363,7 +363,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
         _ => 0..0,
     };
     let u_rows = rows_by_rank(parties, rows_of);
-    let mine = hosted_parties(data, &public, PartyMissing::None, kernel, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     let member = |party: Party<T>| {
         let rows = even_part(m, parties.count, party.index);
         let mut u = order.zeros(rows.len(), k);

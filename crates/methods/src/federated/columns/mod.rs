@@ -32,7 +32,7 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting};
-use fednmf_linalg::{Block, Order, ProductKernels, Real, gram};
+use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::Measures;
@@ -116,14 +116,13 @@ fn hosted_parties<T: Real>(
     data: Loaded<T>,
     public: &PublicInfo,
     missing: PartyMissing,
-    kernel: ProductKernels,
     seed: u64,
     hosted: Range<usize>,
 ) -> Result<Vec<Party<T>>> {
     let cuts = data.cuts.cols;
     let each = hosted.zip(data.blocks).map(|(index, block)| {
         let (mut block, missing) = missing.separate(block, public.k);
-        block.prepare(kernel, public.k)?;
+        block.prepare(public.k)?;
         let cols = cuts[index].clone();
         let mut v = public.order.zeros(cols.len(), public.k);
         init::v(seed, &cols, public.scale, v.view_mut());

@@ -107,7 +107,7 @@ pub fn build<T: Real>(
     update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, None);
     let mut u = public.order.zeros(public.m, k);
@@ -132,7 +132,7 @@ pub fn build<T: Real>(
         boolean: false,
     };
     let releases = dp::releases(args, secure_sum.secure_sum, messages, parties, &comm)?;
-    let hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, parties.hosted(comm.rank()))?;
+    let hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {

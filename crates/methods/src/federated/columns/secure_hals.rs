@@ -320,7 +320,7 @@ impl<T: Real> Extrapolated<T> {
 }
 
 fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let u = start_u(&public, seed);
@@ -337,7 +337,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         }
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
-    let mut hosted = hosted_parties(data, &public, PartyMissing::None, kernel, seed, parties.hosted(comm.rank()))?;
+    let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     if args.start() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;

@@ -369,7 +369,7 @@ fn build<T: Real>(
     dp: Option<&DpArgs>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
@@ -380,7 +380,7 @@ fn build<T: Real>(
         PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, parties.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();

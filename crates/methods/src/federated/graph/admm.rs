@@ -78,7 +78,7 @@ struct Central<T: Real> {
 }
 
 fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let penalties = penalties(&data, k, parties, args, Some(0.0));
@@ -88,7 +88,7 @@ fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<d
     let first_rows = hosted.clone().map(|party| data.cuts.cols[party].start).collect();
     let mut agents = Vec::new();
     for (party, mut block) in hosted.zip(data.blocks) {
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         agents.push(Agent::new(party, block, k, penalties, 0));
     }
     let order = agents.first().map_or(fednmf_linalg::Order::RowMajor, |agent| agent.block.order());

@@ -191,14 +191,14 @@ struct Inmf<T: Real> {
 }
 
 fn build<T: Real>(args: &InmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n, norm2) = (data.header.rows, data.header.cols, data.statistics.norm2);
     let scale = init::scale(data.statistics.sum, (m, n), k);
     let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
     let mut members = Vec::new();
     for (mut block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         let rows: Range<usize> = data.cuts.rows[index].clone();
         let mut u = order.zeros(rows.len(), k);
         init::u(seed, &rows, scale, u.view_mut());

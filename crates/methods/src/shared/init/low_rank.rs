@@ -16,7 +16,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Cuts;
 use fednmf_linalg::random::{Purpose, Stream};
-use fednmf_linalg::{Order, ProductKernels, Real, gemm, gram};
+use fednmf_linalg::{Order, Real, gemm, gram};
 
 use crate::shared::grid::Grid;
 use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
@@ -54,7 +54,6 @@ pub struct Task<'a> {
     /// The sum of M's entries, and ‖M‖_F².
     pub sum: f64,
     pub norm2: f64,
-    pub kernel: ProductKernels,
     pub seed: u64,
 }
 
@@ -75,9 +74,9 @@ pub fn approximate<T: Real>(
     mut data: RankData<T>,
     effort: LowRankParams,
 ) -> Result<(RankData<T>, LowRank<T>)> {
-    let Task { comm, cuts, shape, k, norm2, kernel, seed, .. } = *task;
+    let Task { comm, cuts, shape, k, norm2, seed, .. } = *task;
     let l = effort.columns(k, shape);
-    data.block.prepare(kernel, l)?;
+    data.block.prepare(l)?;
     data.prepare(shape.1, l);
     let RankData { block, mut stream } = data;
     let mut grid = Grid::new(comm, block, cuts, l);

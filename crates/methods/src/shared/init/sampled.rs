@@ -68,7 +68,7 @@ pub fn factors<T: Real>(
     sample: Sample,
     fill: f64,
 ) -> Result<(RankData<T>, [Array2<T>; 2])> {
-    let Task { comm, cuts, shape: (m, n), k, kernel, entries, .. } = *task;
+    let Task { comm, cuts, shape: (m, n), k, entries, .. } = *task;
     let tall = m >= n;
     let drawn = draw(task.seed, m.max(n), sample.lines);
     let inside = |block: &Range<usize>| {
@@ -81,7 +81,7 @@ pub fn factors<T: Real>(
     lists.iter_mut().for_each(|block| *block = inside(block));
     let places: Vec<usize> = drawn[inside(own)].iter().map(|at| at - own.start).collect();
     let mut block = data.select(comm, Axis(usize::from(!tall)), &places)?;
-    block.prepare(kernel, k)?;
+    block.prepare(k)?;
     let mut small = Grid::new(comm, block, &sampled, k);
     let scale = uniform::scale(task.sum, task.shape, k);
     uniform::u(task.seed, &small.u.own_rows, scale, small.u.own.view_mut());
@@ -89,7 +89,7 @@ pub fn factors<T: Real>(
     let sample = Sample { lines: drawn.len(), ..sample };
     iterate(comm, &mut small, sample.sizes(&Sizes { m, n, entries, k }).sweeps(), sample.iterations);
 
-    data.block.prepare(kernel, k)?;
+    data.block.prepare(k)?;
     data.prepare(n, k);
     let RankData { block, mut stream } = data;
     let mut grid = Grid::new(comm, block, cuts, k);

@@ -69,7 +69,7 @@ pub fn build<T: Real>(
     regularization: &RegularizationArgs,
     kind: UpdateKind,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { mut data, k, seed, kernel, comm, initial, missing, .. } = problem;
+    let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
     let separated = Separated::take(&mut data, missing, args, seed, &comm)?;
@@ -80,7 +80,7 @@ pub fn build<T: Real>(
     let longest = of_u.longest().max(of_v.longest());
     let build = |mut block: Block<T>, lists: Lists<T>, first: usize, total: usize, cuts: &[std::ops::Range<usize>]| {
         if products {
-            block.prepare(kernel, k)?;
+            block.prepare(k)?;
         }
         let own = block.shape().0;
         let used = if products { own } else { 0 };

@@ -237,7 +237,7 @@ fn build<T: Real>(
     sketch: Option<&SketchArgs>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, continue_on_loss, .. } = problem;
+    let Problem { data, k, seed, parties, comm, continue_on_loss, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
@@ -262,7 +262,7 @@ fn build<T: Real>(
     };
     let kept = real || replay.is_some() || record_order.as_ref().is_some();
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
-    let mine = hosted_parties(data, &public, args.local.missing.missing, kernel, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, parties.hosted(comm.rank()))?;
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
     let member = |party| LocalParty::new(party, &u, &public, own);
     Ok(Box::new(Asyn {

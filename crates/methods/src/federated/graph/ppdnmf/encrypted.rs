@@ -11,20 +11,25 @@
 //! and the masks cancel in the sum: slots are wide enough for the sum, which is less than n. The answers are multiplied, and the
 //! product is decrypted.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
+use rug::Assign;
+pub use rug::Integer;
 use rug::integer::Order;
-use rug::{Assign, Integer};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_comm::party_sum::KEYS;
+use fednmf_comm::{Parties, Parts, PartyCommunicator};
 use fednmf_linalg::random::{mix, secret_rng};
+use fednmf_privacy::key_agreement::KEY;
+use fednmf_privacy::masking::{KeyPair, SumMasks, public_keys};
 use fednmf_privacy::paillier::{PrivateKey, PublicKey, Worker};
 use fednmf_privacy::{Ciphertexts, PublicKeys};
 
+use crate::federated::graph::ppdnmf::exchange::PUBLIC_KEY;
 use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
-
-pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
+use crate::federated::graph::ppdnmf::topology::Graph;
 
 /// Keys of the hosted parties and of their neighbours, and scratch memory.
 pub struct KeyStore {
@@ -286,6 +291,64 @@ impl KeyStore {
             }
         }
         Ok(())
+    }
+}
+
+/// An end of an edge: a hosted party, its index among them, and its neighbour.
+#[derive(Debug, Clone, Copy)]
+pub struct EdgeEnd {
+    pub local: usize,
+    pub party: usize,
+    pub neighbour: usize,
+}
+
+/// The masks of the hosted parties' answers.
+pub struct Masking {
+    /// Of each hosted party.
+    masks: Vec<SumMasks>,
+    /// For each end of an edge of this rank, the other neighbours of the party that it sends to.
+    peers: Vec<Vec<usize>>,
+    parties: usize,
+    /// The number of this exchange.
+    exchange: u64,
+}
+
+impl Masking {
+    /// Keys of the hosted parties with all that have a neighbour in common with them. Collective.
+    pub fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[EdgeEnd]) -> Result<Masking> {
+        let hosted = parties.hosted(comm.rank());
+        // Masks do not affect the result, so tests need not fix them.
+        let own = hosted.clone().map(|party| Ok(KeyPair::new(&mut secret_rng(None, party as u64)?)));
+        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
+        let ranges: Vec<_> = (0..parties.ranks).map(|rank| parties.hosted(rank)).collect();
+        let mut public = vec![0u8; KEY * parties.count];
+        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut public);
+        let peers_of = |end: &EdgeEnd| -> Vec<usize> {
+            graph.neighbours[end.neighbour].iter().copied().filter(|&other| other != end.party).collect()
+        };
+        let peers: Vec<Vec<usize>> = ends.iter().map(peers_of).collect();
+        let masks = hosted.zip(&own).enumerate().map(|(local, (party, pair))| {
+            let others = ends.iter().zip(&peers).filter(|(end, _)| end.local == local).flat_map(|(_, peers)| peers);
+            let others: BTreeSet<usize> = others.copied().collect();
+            SumMasks::new(party, pair, others.into_iter(), public.as_chunks::<KEY>().0)
+        });
+        let masks = comm.agree_on_error(masks.collect::<Result<Vec<SumMasks>>>())?;
+        Ok(Masking { masks, peers, parties: parties.count, exchange: 0 })
+    }
+
+    /// Begins the next exchange, which has masks of its own.
+    pub fn next(&mut self) {
+        self.exchange += 1;
+    }
+
+    /// The masks of the answer of the hosted party `local` to the party `to`, of `packs` ciphertexts; none where that has one
+    /// neighbour.
+    pub fn of(&mut self, place: usize, (local, to): (usize, usize), modulus: &Integer, packs: usize) -> Vec<Integer> {
+        let peers = &self.peers[place];
+        let mut out = vec![Integer::new(); if peers.is_empty() { 0 } else { packs }];
+        let number = self.exchange * self.parties as u64 + to as u64;
+        self.masks[local].fill(peers.iter().copied(), number, modulus, &mut out);
+        out
     }
 }
 

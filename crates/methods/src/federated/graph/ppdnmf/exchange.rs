@@ -17,24 +17,19 @@
 //! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more
 //! to hide from each other, but this is a mitigation, not a proof.
 
-use std::collections::BTreeSet;
-
 use rand::Rng;
 use rand::rngs::StdRng;
-use rug::Integer;
 
 use fednmf_base::error::Result;
-use fednmf_comm::party_sum::KEYS;
-use fednmf_comm::{Interrupt, MessageTag, Parties, Parts, PartyCommunicator, Payload};
+use fednmf_comm::{Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_linalg::random::{mix, secret_rng};
-use fednmf_privacy::key_agreement::KEY;
-use fednmf_privacy::masking::{KeyPair, SumMasks, public_keys};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
 
-use crate::federated::graph::ppdnmf::encrypted::KeyStore;
+use crate::federated::graph::ppdnmf::encrypted::{EdgeEnd, KeyStore, Masking};
 use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
+pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
 pub const FORWARD: MessageTag = MessageTag::new("encrypted U to neighbours", Payload::Ciphertext);
 pub const ANSWER: MessageTag = MessageTag::new("encrypted answers of neighbours", Payload::Ciphertext);
 pub const PLAIN_FORWARD: MessageTag =
@@ -132,17 +127,6 @@ struct PartyWeights {
     weights: Vec<u64>,
 }
 
-/// The masks of the hosted parties' answers.
-struct Masking {
-    /// Of each hosted party.
-    masks: Vec<SumMasks>,
-    /// For each end of an edge of this rank, the other neighbours of the party that it sends to.
-    peers: Vec<Vec<usize>>,
-    parties: usize,
-    /// The number of this exchange.
-    exchange: u64,
-}
-
 /// A directed edge.
 #[derive(Clone, Copy)]
 struct DirectedEdge {
@@ -214,7 +198,10 @@ impl Network {
             vault.exchange_keys(comm, &pairs)?;
         }
         let masking = match &vault {
-            Some(_) => Some(Masking::new(comm, parties, graph, &ends)?),
+            Some(_) => {
+                let edge = |end: &End| EdgeEnd { local: end.local, party: end.party, neighbour: end.neighbour };
+                Some(Masking::new(comm, parties, graph, &ends.iter().map(edge).collect::<Vec<_>>())?)
+            }
             None => None,
         };
         let (message, answer) = match &vault {
@@ -359,7 +346,7 @@ impl Network {
         let Network { comm, ends, terms, vault, quantised, own, masking, interrupt, .. } = self;
         own.iter_mut().for_each(|own| own.draw(terms.weights, terms.fixed.g_max));
         if let Some(masking) = masking {
-            masking.exchange += 1;
+            masking.next();
         }
         for (place, end) in ends.iter_mut().enumerate() {
             if vault.is_some() && interrupt.is_raised() {
@@ -507,40 +494,6 @@ impl PartyWeights {
     }
 }
 
-impl Masking {
-    /// Keys of the hosted parties with all that have a neighbour in common with them. Collective.
-    fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[End]) -> Result<Masking> {
-        let hosted = parties.hosted(comm.rank());
-        // Masks do not affect the result, so tests need not fix them.
-        let own = hosted.clone().map(|party| Ok(KeyPair::new(&mut secret_rng(None, party as u64)?)));
-        let own = comm.agree_on_error(own.collect::<Result<Vec<KeyPair>>>())?;
-        let ranges: Vec<_> = (0..parties.ranks).map(|rank| parties.hosted(rank)).collect();
-        let mut public = vec![0u8; KEY * parties.count];
-        comm.gather_keys(KEYS, &public_keys(&own), &Parts::new(&ranges, KEY), &mut public);
-        let peers_of = |end: &End| -> Vec<usize> {
-            graph.neighbours[end.neighbour].iter().copied().filter(|&other| other != end.party).collect()
-        };
-        let peers: Vec<Vec<usize>> = ends.iter().map(peers_of).collect();
-        let masks = hosted.zip(&own).enumerate().map(|(local, (party, pair))| {
-            let others = ends.iter().zip(&peers).filter(|(end, _)| end.local == local).flat_map(|(_, peers)| peers);
-            let others: BTreeSet<usize> = others.copied().collect();
-            SumMasks::new(party, pair, others.into_iter(), public.as_chunks::<KEY>().0)
-        });
-        let masks = comm.agree_on_error(masks.collect::<Result<Vec<SumMasks>>>())?;
-        Ok(Masking { masks, peers, parties: parties.count, exchange: 0 })
-    }
-
-    /// The masks of the answer of the hosted party `local` to the party `to`, of `packs` ciphertexts; none where that has one
-    /// neighbour.
-    fn of(&mut self, place: usize, (local, to): (usize, usize), modulus: &Integer, packs: usize) -> Vec<Integer> {
-        let peers = &self.peers[place];
-        let mut out = vec![Integer::new(); if peers.is_empty() { 0 } else { packs }];
-        let number = self.exchange * self.parties as u64 + to as u64;
-        self.masks[local].fill(peers.iter().copied(), number, modulus, &mut out);
-        out
-    }
-}
-
 /// The owner of a secret, for [`secret_rng`].
 fn owner(party: usize, neighbour: usize, iteration: u64) -> u64 {
     mix(mix(mix(party as u64) ^ neighbour as u64) ^ iteration)
@@ -579,7 +532,7 @@ fn below(rng: &mut StdRng, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "paillier"))]
 mod tests {
     use super::*;
     use crate::federated::graph::ppdnmf::Topology;

@@ -14,6 +14,10 @@
 //! neighbour to neighbour, and the smallest wins. `diameter` iterations after the first flag all agents know it, and
 //! all stop: at the same iteration, without a collective call.
 
+#[cfg(feature = "paillier")]
+mod encrypted;
+#[cfg(not(feature = "paillier"))]
+#[path = "encrypted_absent.rs"]
 mod encrypted;
 pub mod exchange;
 mod fixed_point;
@@ -160,7 +164,7 @@ impl Method for PpdnmfArgs {
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
-            MessageSpec::new(encrypted::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
+            MessageSpec::new(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
             MessageSpec::new(
                 masked(measure::SUM_X),
                 "m x k",
@@ -181,6 +185,11 @@ impl Method for PpdnmfArgs {
     }
 
     fn check(&self) -> Result<()> {
+        if !cfg!(feature = "paillier") && !self.plain {
+            return Err(Error::input(
+                "ppdnmf: built without encryption (feature paillier); --plain computes the same numbers without it",
+            ));
+        }
         if self.key_bits == KeyBits::Bits128 && !self.insecure_key && !self.plain {
             return Err(Error::input(
                 "--key-bits 128: such a key is broken in seconds; add --insecure-key to repeat the paper's experiments",
@@ -275,7 +284,7 @@ fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: 
 }
 
 fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, parties, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
@@ -315,7 +324,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     common_start(&data, k, seed, first.view_mut());
     let mut agents = Vec::new();
     for (party, mut block) in parties.hosted(comm.rank()).zip(data.blocks) {
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         let mut agent = Agent::new(party, block, k, penalties, graph.neighbours[party].len());
         agent.x.x.assign(&first);
         agent.x.u.assign(&first);

@@ -94,7 +94,7 @@ pub fn build<T: Real>(
     method: FederatedSettings,
     args: &FederatedArgs,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, kernel, max_iters, parties, comm, .. } = problem;
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     check_masked(&method, args.sum.secure_sum)?;
@@ -115,7 +115,7 @@ pub fn build<T: Real>(
     for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
         let missing;
         (block, missing) = method.missing.separate(block, k);
-        block.prepare(kernel, k)?;
+        block.prepare(k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
         // The parties' shares of the penalty on V add up to the whole.
         let share = if m > 0 { client.rows.len() as f64 / m as f64 } else { 0.0 };

@@ -1,14 +1,12 @@
-//! HDF5: dense datasets, and CSR or CSC groups as AnnData and 10x write them.
+//! Reads matrices with the HDF5 library.
 
 use std::ops::Range;
-use std::path::Path;
 
 use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
 use hdf5::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, LocationType};
 use ndarray::{Array, Dimension, s};
-use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::policy::{EntryPolicy, position};
@@ -16,7 +14,7 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::compressed::{Compressed, CompressedArrays};
-use crate::formats::hdf5_real;
+use crate::formats::hdf5::{CHUNK_CACHE, Chunks, Hdf5Matrix, Numbers, Storage, real};
 use crate::formats::io;
 use crate::formats::limits::{check_shape, unpacked_bytes};
 use crate::formats::raw::{NumberType, RawArray};
@@ -24,44 +22,8 @@ use crate::formats::reader::DenseReader;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 
-/// File name extensions of HDF5 files.
-pub const EXTENSIONS: [&str; 6] = ["h5", "hdf5", "h5ad", "hdf", "he5", "loom"];
-
-/// Whether the name of the file says that it is HDF5.
-pub fn is_hdf5_name(path: &str) -> bool {
-    let extension = Path::new(path).extension();
-    extension.is_some_and(|e| EXTENSIONS.iter().any(|name| e.eq_ignore_ascii_case(name)))
-}
-
-/// Largest memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several
-/// times.
-pub const CHUNK_CACHE: usize = 64 << 20;
-
 /// The name of the type that HDF5 does not convert to numbers.
 const BOOLEAN: &str = "bool";
-
-/// A matrix in an HDF5 file.
-pub enum Hdf5Matrix {
-    /// A dataset: rows, columns, its name and number type, and where the numbers are.
-    Dense(usize, usize, String, Numbers, Storage),
-    /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
-    Sparse(Compressed, String, &'static str, Numbers),
-}
-
-/// Where the numbers of a dataset are.
-pub enum Storage {
-    /// In one piece of the file, where they can be read.
-    InPlace(RawArray),
-    /// Where the library finds them; perhaps in chunks.
-    ByLibrary(Option<Chunks>),
-}
-
-/// The number type of a dataset.
-pub struct Numbers {
-    /// For messages: u8, f64, …
-    pub name: String,
-    pub values: Values,
-}
 
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
     Error::input(format!("{path}: {what}"))
@@ -275,7 +237,7 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     check_shape(rows, cols, None).map_err(|what| wrong(path, format!("{name}: {what}")))?;
     let end = |raw: &RawArray| raw.start.checked_add(rows as u64 * cols as u64 * raw.number.size() as u64);
     let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
-    let storage = raw.map_or_else(|| Storage::ByLibrary(Chunks::of(&data)), Storage::InPlace);
+    let storage = raw.map_or_else(|| Storage::ByLibrary(chunks_of(&data)), Storage::InPlace);
     Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
 }
 
@@ -363,27 +325,15 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
-/// How a dataset is chunked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chunks {
-    pub rows: usize,
-    /// Those of a chunk when it is unpacked.
-    pub bytes: usize,
-    /// Whether each row stands in one piece of the file, so that a few can be read without the rest of their chunk.
-    pub rows_apart: bool,
-}
-
-impl Chunks {
-    /// Those of a dataset; `None` if its numbers stand in one piece.
-    fn of(data: &Dataset) -> Option<Self> {
-        let chunk = data.chunk()?;
-        let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
-        Some(Chunks {
-            rows: chunk[0].max(1),
-            bytes: chunk.iter().product::<usize>() * size,
-            rows_apart: data.filters().is_empty() && chunk[1..] == data.shape()[1..],
-        })
-    }
+/// The chunks of a dataset; `None` if its numbers stand in one piece.
+fn chunks_of(data: &Dataset) -> Option<Chunks> {
+    let chunk = data.chunk()?;
+    let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
+    Some(Chunks {
+        rows: chunk[0].max(1),
+        bytes: chunk.iter().product::<usize>() * size,
+        rows_apart: data.filters().is_empty() && chunk[1..] == data.shape()[1..],
+    })
 }
 
 /// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are in one piece.
@@ -395,7 +345,7 @@ pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
     let file = open(path)?;
     for name in ["indices", "data"].map(|array| format!("{name}/{array}")) {
         let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-        largest = largest.max(Chunks::of(&data).map_or(0, |chunks| chunks.bytes));
+        largest = largest.max(chunks_of(&data).map_or(0, |chunks| chunks.bytes));
     }
     Ok(largest)
 }
@@ -460,7 +410,7 @@ impl<'a> DatasetReader<'a> {
         let file = open_with(path, cache)?;
         let data = file.dataset(name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
         let boolean = number_type(path, name, &data)?.name == BOOLEAN;
-        let together = Chunks::of(&data).filter(|chunks| !chunks.rows_apart).map_or(1, |chunks| chunks.rows);
+        let together = chunks_of(&data).filter(|chunks| !chunks.rows_apart).map_or(1, |chunks| chunks.rows);
         Ok(DatasetReader { path, data, boolean, together, policy })
     }
 
@@ -475,9 +425,9 @@ impl<'a> DatasetReader<'a> {
                 copy(&self.data.read_slice_1d::<bool, _>(s![lines.clone()])?.map(number), out)
             }
         } else if two {
-            copy(&hdf5_real::read(&self.data, s![lines.clone(), within.clone()])?, out)
+            copy(&real::read(&self.data, s![lines.clone(), within.clone()])?, out)
         } else {
-            copy(&hdf5_real::read(&self.data, s![lines.clone()])?, out)
+            copy(&real::read(&self.data, s![lines.clone()])?, out)
         }
     }
 }

@@ -1,0 +1,262 @@
+//! The lists of names in HDF5 files, as AnnData, 10x and loom have them.
+
+use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
+use hdf5::{Dataset, H5Type, LocationType};
+
+use super::{MOST_BYTES, Names};
+use crate::formats::hdf5::tenx_group;
+
+/// The names as they are stored in an HDF5 file, for one of its matrices (X if none is named).
+pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
+    let Ok(file) = hdf5::File::open(path) else { return Names::default() };
+    let index = |group: &str| {
+        let place = group.split('/').next().unwrap_or(group);
+        if !file.link_exists(place) || !file.link_exists(group) {
+            return None;
+        }
+        // Before version 0.7 AnnData wrote a table of records.
+        if file.loc_type_by_name(group).is_ok_and(|kind| kind == LocationType::Dataset) {
+            return file.dataset(group).ok().and_then(|records| {
+                strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
+            });
+        }
+        let group = file.group(group).ok()?;
+        let named = group.attr("_index").ok();
+        let name = named
+            .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
+            .map_or_else(|| "_index".into(), |s| s.to_string());
+        if !group.link_exists(&name) {
+            return None;
+        }
+        // Text that may be missing is stored as a group of values and a mask.
+        if let Ok(inner) = group.group(&name) {
+            return inner
+                .link_exists("values")
+                .then(|| inner.dataset("values").ok())
+                .flatten()
+                .and_then(|d| list_of(&d));
+        }
+        group.dataset(&name).ok().and_then(|d| list_of(&d))
+    };
+    let tenx_group = tenx_group(&file, dataset);
+    let tenx = |name: &str| {
+        let matrix = tenx_group.as_ref()?;
+        let (first, rest) = name.split_once('/').unwrap_or((name, ""));
+        let there = matrix.link_exists(first)
+            && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
+        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| list_of(&d))
+    };
+    let attribute = |names: [&str; 2]| {
+        let found = names.into_iter().find(|name| {
+            let (group, list) = name.split_once('/').unwrap_or((name, ""));
+            file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
+        })?;
+        list_of(&file.dataset(found).ok()?)
+    };
+    // 10x and loom store genes × cells.
+    let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
+    // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
+    let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
+    let (rows, columns) = match place {
+        "raw" => (Some("obs"), Some("raw/var")),
+        "obsm" => (Some("obs"), None),
+        "varm" => (Some("var"), None),
+        "obsp" => (Some("obs"), Some("obs")),
+        "varp" => (Some("var"), Some("var")),
+        _ => (Some("obs"), Some("var")),
+    };
+    // The second name of each is what scanpy writes.
+    let in_loom = |names| turned.then(|| attribute(names)).flatten();
+    let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
+    let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
+    // Cell Ranger 2 has the names of the genes beside their identifiers.
+    let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
+    let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
+    Names { columns, rows, turned }
+}
+
+/// The names of a record of a data frame, as AnnData wrote it before version 0.7.
+#[derive(H5Type)]
+#[repr(C)]
+struct Record<T: H5Type> {
+    index: T,
+}
+
+impl<T: H5Type + Text> Text for Record<T> {
+    fn text(&self) -> String {
+        self.index.text()
+    }
+}
+
+/// Text as HDF5 has it.
+trait Text {
+    fn text(&self) -> String;
+}
+
+impl Text for VarLenUnicode {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for VarLenAscii {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for FixedAscii<256> {
+    fn text(&self) -> String {
+        self.as_str().trim_end_matches('\0').to_string()
+    }
+}
+
+/// The text of a list.
+fn list_of(data: &Dataset) -> Option<Vec<String>> {
+    strings::<VarLenUnicode, VarLenAscii, FixedAscii<256>>(data)
+}
+
+/// The text of a list, read as the first of three types that HDF5 can convert it to.
+fn strings<A: H5Type + Text, B: H5Type + Text, C: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+    fn read<T: H5Type + Text>(data: &Dataset) -> Option<Vec<String>> {
+        Some(data.read_raw::<T>().ok()?.iter().map(Text::text).collect())
+    }
+    if data.ndim() != 1 || data.storage_size() > MOST_BYTES {
+        return None;
+    }
+    read::<A>(data).or_else(|| read::<B>(data)).or_else(|| read::<C>(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::of_input;
+    use crate::spec::InputSpec;
+
+    fn file(name: &str) -> String {
+        format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    /// Each matrix of an AnnData file has the names of its own place.
+    #[test]
+    fn names_are_those_of_the_matrix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        for (frame, names) in [("obs", ["c1", "c2"]), ("var", ["g1", "g2"]), ("raw/var", ["h1", "h2"])] {
+            if frame == "raw/var" {
+                file.create_group("raw").unwrap();
+            }
+            let names: Vec<VarLenUnicode> = names.iter().map(|name| name.parse().unwrap()).collect();
+            file.create_group(frame).unwrap().new_dataset_builder().with_data(&names).create("_index").unwrap();
+        }
+        drop(file);
+        let first = |names: Option<Vec<String>>| names.map(|names| names[0].clone());
+        for (dataset, rows, columns) in [
+            (None, Some("c1"), Some("g1")),
+            (Some("layers/counts"), Some("c1"), Some("g1")),
+            (Some("raw/X"), Some("c1"), Some("h1")),
+            (Some("/varm/PCs"), Some("g1"), None),
+            (Some("obsp/distances"), Some("c1"), Some("c1")),
+        ] {
+            let found = of_file(&path, dataset);
+            assert_eq!((first(found.rows).as_deref(), first(found.columns).as_deref()), (rows, columns), "{dataset:?}");
+        }
+    }
+
+    /// Loom stores genes × cells; a name that does not tell the format leaves its names readable.
+    #[test]
+    fn loom_has_names_under_any_file_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, [genes, cells]) in
+            [("a.loom", ["Gene", "CellID"]), ("b.loom", ["var_names", "obs_names"]), ("c.old", ["Gene", "CellID"])]
+        {
+            let path = dir.path().join(file).display().to_string();
+            let file = hdf5::File::create(&path).unwrap();
+            for (group, name, list) in [("row_attrs", genes, ["g1", "g2"]), ("col_attrs", cells, ["c1", "c2"])] {
+                let list: Vec<VarLenUnicode> = list.iter().map(|name| name.parse().unwrap()).collect();
+                file.create_group(group).unwrap().new_dataset_builder().with_data(&list).create(name).unwrap();
+            }
+            file.new_dataset_builder().with_data(&ndarray::arr2(&[[1.0, 2.0], [3.0, 4.0]])).create("matrix").unwrap();
+            drop(file);
+            let names = of_input(&InputSpec::parse(&path).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("g2", "c2"));
+            assert!(names.turned, "{path}");
+        }
+    }
+
+    /// Cell Ranger 2 has the lists beside the matrix, in a group with the name of the genome.
+    #[test]
+    fn files_of_cell_ranger_2_have_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v2.h5").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let text = |name: &str| FixedAscii::<16>::from_ascii(name).unwrap();
+        for (genome, cell) in [("GRCh38", "c"), ("mm10", "d")] {
+            let group = file.create_group(genome).unwrap();
+            let new = || group.new_dataset_builder();
+            new().with_data(&["ENS1", "ENS2"].map(text)).create("genes").unwrap();
+            new().with_data(&["G1", "G2"].map(text)).create("gene_names").unwrap();
+            new()
+                .with_data(&[format!("{cell}1"), format!("{cell}2")].map(|name| text(&name)))
+                .create("barcodes")
+                .unwrap();
+            for (array, values) in
+                [("data", &[3, 1][..]), ("indices", &[0, 1]), ("indptr", &[0, 1, 2]), ("shape", &[2, 2])]
+            {
+                new().with_data(values).create(array).unwrap();
+            }
+        }
+        drop(file);
+        for (name, cell) in [("", "c2"), (":GRCh38", "c2"), (":/mm10", "d2")] {
+            let names = of_input(&InputSpec::parse(&format!("{path}{name}")).unwrap());
+            assert_eq!((names.rows.unwrap()[1].as_str(), names.columns.unwrap()[1].as_str()), ("G2", cell), "{name}");
+            assert!(names.turned);
+        }
+    }
+
+    /// Versions before 0.7 of AnnData wrote the frames as tables of records.
+    #[test]
+    fn old_files_of_anndata_have_names() {
+        #[derive(Clone, Copy, H5Type)]
+        #[repr(C)]
+        struct Fixed {
+            index: FixedAscii<30>,
+            batch: i32,
+        }
+        #[derive(H5Type)]
+        #[repr(C)]
+        struct Variable {
+            good: bool,
+            index: VarLenUnicode,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.h5ad").display().to_string();
+        let file = hdf5::File::create(&path).unwrap();
+        let obs = ["c1", "c2"].map(|name| Fixed { index: FixedAscii::from_ascii(name).unwrap(), batch: 7 });
+        file.new_dataset_builder().with_data(&obs).create("obs").unwrap();
+        let var: Vec<Variable> =
+            ["g1", "gène"].iter().map(|name| Variable { good: true, index: name.parse().unwrap() }).collect();
+        file.new_dataset_builder().with_data(&var).create("var").unwrap();
+        drop(file);
+        let names = of_file(&path, None);
+        assert_eq!(names.rows.unwrap(), ["c1", "c2"]);
+        assert_eq!(names.columns.unwrap(), ["g1", "gène"]);
+        assert!(!names.turned);
+    }
+
+    #[test]
+    fn anndata_and_10x_have_names() {
+        let mut spec = InputSpec::parse(&file("counts.h5ad")).unwrap();
+        let names = of_input(&spec);
+        assert_eq!(names.columns.as_ref().map(Vec::len), Some(30));
+        assert_eq!(names.rows.as_ref().map(|n| n[3].as_str()), Some("3"));
+        spec.transpose = true;
+        assert_eq!(of_input(&spec).rows, names.columns);
+        assert!(!names.turned && of_input(&spec).turned);
+        let names = of_input(&InputSpec::parse(&file("counts-10x.h5")).unwrap());
+        assert_eq!(names.columns.map(|n| n[7].clone()), Some("cell-7".into()));
+        assert!(names.turned);
+        assert_eq!(of_input(&InputSpec::parse(&file("counts.mtx")).unwrap()), Names::default());
+    }
+}
