@@ -9,9 +9,11 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use sprs::CsMatI;
 
-use fednmf_linalg::nls::divergence::{DivergenceUpdate as _, Fixed, KlMultiply, column_sums};
+use fednmf_linalg::nls::divergence::{DivergenceUpdate as _, FixedFactor, KlMultiply, column_sums};
 use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
-use fednmf_linalg::{Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf_linalg::{
+    Block, Context, ContextOptions, Contiguous, ContiguousMut, Csr, Order, ProductKernel, Real, gemm, gram,
+};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::ColumnMajor), || T::from_f64(rng.random::<f64>()))
@@ -150,16 +152,16 @@ fn divergence<T: Real>(c: &mut Criterion) {
     let sparse = Block::Sparse(Csr::new(self::sparse(rows, cols, 500, rng)));
     let x = random::<T>(rows, k, Order::RowMajor, rng);
     let y = random::<T>(cols, k, Order::RowMajor, rng);
-    let (y, mut sums) = (y.as_slice().expect("row order"), vec![0.0; k]);
+    let (y, mut sums) = (y.row_major(), vec![0.0; k]);
     column_sums(y, &mut sums);
-    let fixed = Fixed { rows: y, sums: &sums, gram: &[] };
+    let fixed = FixedFactor { rows: y, sums: &sums, gram: &[] };
     for (case, block, entries) in
         [("dense", dense, rows * cols), ("dense transposed", transposed, rows * cols), ("sparse", sparse, rows * 500)]
     {
         let mut update = KlMultiply::new(k);
         measure::<T>(c, "kl multiply", case.into(), 4 * entries * k, || {
             let mut x = x.clone();
-            let x = x.as_slice_mut().expect("row order");
+            let x = x.row_major_mut();
             update.update_rows((&block, 0), fixed, x, Penalty::NONE);
         });
     }

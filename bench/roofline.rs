@@ -14,7 +14,7 @@ use rand_pcg::Pcg64;
 use sprs::CsMatI;
 
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
-use fednmf_linalg::{Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gemm, gram};
+use fednmf_linalg::{Block, Context, ContextOptions, Contiguous, Csr, Order, ProductKernel, Real, gemm, gram};
 use fednmf_methods::boolean::{Ones, proximal};
 
 /// Minimum duration of a comparison, per call.
@@ -222,7 +222,7 @@ fn boolean<T: Real>(filter: &str, peak: f64) {
         x.tmul(&u.view(), &mut v_rhs.view_mut());
         let (r, s) = (u_rhs.clone(), v_rhs.clone());
         let [mut vv, mut uu] = [(); 2].map(|()| vec![T::zero(); k * k]);
-        let flat = |a: &Array2<T>| a.as_slice().expect("in row order").to_vec();
+        let flat = |a: &Array2<T>| a.row_major().to_vec();
         let (flat_u, flat_v, r, s) = (flat(&fixed_u), flat(&fixed_v), flat(&r), flat(&s));
         proximal::gram(&flat_v, k, &mut vv);
         proximal::gram(&flat_u, k, &mut uu);

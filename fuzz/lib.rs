@@ -58,7 +58,7 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     });
 }
 
-fn check<T: fednmf_linalg::Real>(loaded: fednmf_base::error::Result<data::Loaded<T>>, rows: usize, cols: usize) {
+fn check<T: fednmf_linalg::Real>(loaded: fednmf_base::error::SharedResult<data::Loaded<T>>, rows: usize, cols: usize) {
     let Ok(loaded) = loaded else { return };
     assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
     let statistics = loaded.statistics;

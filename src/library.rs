@@ -25,8 +25,10 @@ use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::grid;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem, registry};
+
+use crate::cli::parameters;
 
 /// The factorisation to run on a matrix.
 pub struct Task<'a, T> {
@@ -97,14 +99,14 @@ pub fn method(name: &str, options: &[String]) -> Result<Arc<dyn ConfiguredMethod
         let names: Vec<&str> = registry::descriptions().map(|description| description.name).collect();
         return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
     };
-    let command = Command::new(entry.description().name).no_binary_name(true).args(entry.options());
+    let command = Command::new(entry.description().name).no_binary_name(true).args(parameters::args(entry));
     let matches = command.try_get_matches_from(options).map_err(|e| {
         // Its first paragraph; usage and hints are those of a command line.
         let text = e.render().to_string();
         let text = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         Error::input(format!("{name}: {text}"))
     })?;
-    entry.configure(&matches)
+    parameters::configure(entry, &matches)
 }
 
 /// Factorises a matrix, or the blocks of several parties.
@@ -207,7 +209,7 @@ pub fn factorize<T: Precision>(parts: Vec<Matrix<T>>, task: Task<'_, T>) -> Resu
 fn sent(comm: &Communicator) -> Vec<Sent> {
     let row = |(tag, entry): (&MessageTag, &Entry)| Sent {
         kind: tag.kind,
-        payload: format!("{:?}", tag.payload),
+        payload: tag.payload.name().to_string(),
         protection: tag.protection().name(),
         rounds: entry.calls,
         bytes: entry.party_bytes,
@@ -306,7 +308,7 @@ pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'
         return Err(Error::input("there must be at least one number of components and one run"));
     };
     check_sizes(&search.ks, shape)?;
-    let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationArgs::NONE);
+    let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
     let layout = model_selection::layout(&*methods[&first], &left_out, shape, &comm);
     let loaded = Loaded::in_memory(vec![matrix], &layout, false, &comm)?;
     let (mut points, mut all_matched) = (Vec::new(), Vec::new());

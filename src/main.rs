@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use fednmf::cli;
-use fednmf_base::error::{EXIT_DONE, Error};
+use fednmf_base::error::EXIT_DONE;
 use fednmf_base::warning::say;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
@@ -47,20 +47,20 @@ fn main() {
     let comm = match Communicator::start() {
         Ok(comm) => comm,
         Err(e) => {
-            if !e.everywhere || comm::launched_rank() == 0 {
+            if comm::launched_rank() == 0 {
                 say(&format!("fednmf: {e}"));
             }
             std::process::exit(e.exit_code());
         }
     };
-    let done = request.map_err(Error::on_all_ranks).and_then(|(_, request)| cli::perform(request, &comm));
+    let done = request.map_err(|e| e.on_all_ranks().into()).and_then(|(_, request)| cli::perform(request, &comm));
     let code = match done {
         Ok(code) => code,
         Err(e) => {
-            if !e.everywhere || comm.is_root() {
+            if !e.is_shared() || comm.is_root() {
                 say(&format!("fednmf: {e}"));
             }
-            if !e.everywhere {
+            if !e.is_shared() {
                 comm::end_job(e.exit_code());
             }
             e.exit_code()

@@ -4,6 +4,7 @@
     columns [BINARY [DATA]]       methods for private columns: error, bytes, and what attacks recover, as a table
     epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
+    tsan                          thread pool, link and reader of panels under the thread sanitizer
     miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
     slurm [BINARY [CHECK ...]]    the batch scripts in jobs/ on a Slurm of four nodes, started here; needs Slurm and munge
     soak [SECONDS [BINARY]]       long runs that watch memory, open files and MPI requests [600 s]
@@ -17,7 +18,7 @@ import subprocess
 
 from lib.program import ROOT
 
-CHECKS = ("attacks", "columns", "epsilon", "fuzz", "miri", "slurm", "soak", "valgrind")
+CHECKS = ("attacks", "columns", "epsilon", "fuzz", "miri", "slurm", "soak", "tsan", "valgrind")
 
 
 def main(argv):

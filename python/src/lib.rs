@@ -73,11 +73,11 @@ fn factorize_in<T: Element + Precision>(
     let scale = scale(&settings.scale)?;
     let Settings { k, seed, max_iters, tol, target_error, time_limit, eval_every, threads, callback, .. } = settings;
     let mut raised: Option<PyErr> = None;
+    let (error, callback) = (&mut raised, callback.as_ref());
     let task = || {
-        let observer: Observer<'_> = Box::new(|iteration, measures| {
-            let told = Python::attach(|py| observe(py, callback.as_ref(), iteration, measures));
-            raised = told.err();
-            raised.is_none()
+        let observer: Observer<'_> = Box::new(move |iteration, measures| {
+            *error = Python::attach(|py| observe(py, callback, iteration, measures)).err();
+            error.is_none()
         });
         Task {
             method,

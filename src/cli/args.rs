@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use super::parameters::Group;
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
 use crate::commands::clusters::ClustersArgs;
@@ -82,7 +83,7 @@ pub enum Command {
         #[arg(long)]
         transpose: bool,
         #[command(flatten)]
-        table: TableOptions,
+        table: Group<TableOptions>,
         /// Print JSON
         #[arg(long)]
         json: bool,

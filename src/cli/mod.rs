@@ -3,6 +3,7 @@
 
 mod args;
 mod options;
+pub mod parameters;
 mod reference;
 mod revealed;
 
@@ -50,10 +51,11 @@ pub enum Request {
 }
 
 /// The parser for a run, or an estimate, of one method.
-pub fn command_of(entry: &dyn Entry) -> clap::Command {
-    let command = Cli::command().args(entry.options());
-    let command = command.mut_subcommand("estimate", |estimate| estimate.args(entry.options()));
-    if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(entry.options())) } else { command }
+pub fn command_of(entry: &'static dyn Entry) -> clap::Command {
+    let args = parameters::args(entry);
+    let command = Cli::command().args(args.clone());
+    let command = command.mut_subcommand("estimate", |estimate| estimate.args(args.clone()));
+    if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
 }
 
 /// The parser with the options of all methods, for the man page and completions.
@@ -94,8 +96,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
-        None => Some(entry.configure(&matches)?),
-        Some(("estimate" | "join", matches)) => Some(entry.configure(matches)?),
+        None => Some(parameters::configure(entry, &matches)?),
+        Some(("estimate" | "join", matches)) => Some(parameters::configure(entry, matches)?),
         Some(_) => None,
     };
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
@@ -291,7 +293,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
         Request::Other(command) => match command {
             Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
             Command::Inspect { input, transpose, table, json } => {
-                let spec = tools::matrix(&input, transpose, table).map_err(Error::on_all_ranks)?;
+                let spec = tools::matrix(&input, transpose, table.0).map_err(Error::on_all_ranks)?;
                 tools::inspect(&spec, json, comm)
             }
             Command::Prepare(args) => prepare::prepare(&args, comm),

@@ -4,13 +4,14 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction};
 
+use fednmf_base::parameters::Parameter;
 use fednmf_methods::registry;
 
 /// An option of one or more methods.
 pub struct MethodOption {
     pub name: String,
     /// As the first of the methods declares it.
-    first: Arg,
+    first: Parameter,
     /// The methods that take it, with their defaults.
     pub defaults: Vec<(&'static str, String)>,
 }
@@ -21,25 +22,21 @@ impl MethodOption {
         self.defaults.iter().map(|(method, _)| *method)
     }
 
-    pub fn value_name(&self) -> Option<&str> {
-        let takes = self.first.get_action().takes_values();
-        self.first.get_value_names().filter(|_| takes).and_then(|names| names.first()).map(|name| name.as_str())
+    pub fn value_name(&self) -> Option<&'static str> {
+        self.first.value_name
     }
 
     pub fn help(&self) -> String {
-        self.first.get_help().map(ToString::to_string).unwrap_or_default()
+        self.first.help()
     }
 
     /// The values that some method takes, where they are words.
-    pub fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<&'static str> {
         let mut words = Vec::new();
-        for entry in registry::ALL.iter().filter(|entry| entry.takes(&self.name)) {
-            for arg in entry.options().iter().filter(|arg| arg.get_long() == Some(&self.name)) {
-                for value in arg.get_possible_values() {
-                    if !words.iter().any(|word| word == value.get_name()) && arg.get_action().takes_values() {
-                        words.push(value.get_name().to_string());
-                    }
-                }
+        for parameter in registry::ALL.iter().flat_map(|entry| entry.parameters()) {
+            if parameter.name == self.first.name {
+                let new = (parameter.words)().into_iter().map(|word| word.name);
+                new.for_each(|word| if !words.contains(&word) { words.push(word) });
             }
         }
         words
@@ -54,7 +51,7 @@ impl MethodOption {
         match self.value_name() {
             Some(value) => {
                 let words = self.words();
-                let arg = arg.value_name(value.to_string());
+                let arg = arg.value_name(value);
                 if words.is_empty() { arg } else { arg.value_parser(PossibleValuesParser::new(words)) }
             }
             None => arg.action(ArgAction::SetTrue),
@@ -67,15 +64,12 @@ pub fn all() -> Vec<MethodOption> {
     let mut all: Vec<MethodOption> = Vec::new();
     for entry in registry::ALL {
         let method = entry.description().name;
-        for arg in entry.options() {
-            let name = arg.get_long().expect("options are long").to_string();
-            let default = match arg.get_action().takes_values() {
-                true => arg.get_default_values().iter().map(|v| v.to_string_lossy()).collect::<Vec<_>>().join(","),
-                false => "false".to_string(),
-            };
+        for parameter in entry.parameters() {
+            let name = parameter.option();
+            let default = parameter.text.clone().unwrap_or_default();
             match all.iter_mut().find(|option| option.name == name) {
                 Some(option) => option.defaults.push((method, default)),
-                None => all.push(MethodOption { name, first: arg, defaults: vec![(method, default)] }),
+                None => all.push(MethodOption { name, first: parameter, defaults: vec![(method, default)] }),
             }
         }
     }

@@ -86,7 +86,7 @@ fn message_table(out: &mut String, method: Option<&Description>, rows: &[Message
     out.push_str("| message | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
         let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));
-        let _ = writeln!(out, "| {} | {:?} | {} | {} | {protection} |", w.kind, w.payload, w.shape, w.when);
+        let _ = writeln!(out, "| {} | {} | {} | {} | {protection} |", w.kind, w.payload, w.shape, w.when);
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use fednmf_base::error::{Error, Result};
 use fednmf_files::{PARTY, highest_party};
 use fednmf_methods::parameters;
-use fednmf_privacy::dp::{at_least, at_most, delta_text};
+use fednmf_privacy::dp::{delta_text, round_down_text, round_up_text};
 use fednmf_privacy::{BudgetFile, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -179,7 +179,7 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let width = budget.runs.iter().map(|run| run.method.len()).max().unwrap_or(0).max("method".len());
     let _ = writeln!(out, "{:16}  {:width$}  {:>12}  {:>10}  state", "run", "method", "epsilon", "delta");
     for run in &budget.runs {
-        let (epsilon, delta, state) = (at_least(run.epsilon), delta_text(run.delta), run.state());
+        let (epsilon, delta, state) = (round_up_text(run.epsilon), delta_text(run.delta), run.state());
         let _ = writeln!(out, "{:16}  {:width$}  {epsilon:>12}  {delta:>10}  {state}", run.run, run.method);
     }
     let (epsilon, delta) = budget.spent();
@@ -187,16 +187,16 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
         out,
         "\n{} run(s) have spent or reserved epsilon {} together, delta {} (sums of epsilons and of deltas: {}, {}).",
         budget.runs.len(),
-        at_least(epsilon),
+        round_up_text(epsilon),
         delta_text(delta),
-        at_least(budget.simple().0),
+        round_up_text(budget.simple().0),
         delta_text(budget.simple().1)
     );
     let _ = writeln!(
         out,
         "The limit is epsilon {}, of which {} is left; runs with Gaussian noise compose to less than their sum.",
         budget.limit,
-        at_most(budget.left())
+        round_down_text(budget.left())
     );
     out
 }

@@ -47,7 +47,7 @@ pub struct ClustersArgs {
 /// If factors or labels cannot be read, or the output cannot be written.
 pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("clusters: works on one rank; start it without mpirun").on_all_ranks());
+        return Err(Error::input("clusters: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     if let Some(path) = &args.output {
         check_writable(path).map_err(|e| e.at("--output"))?;

@@ -28,6 +28,8 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::missing::{Counted, HELD_OUT, Holdout, Observed, held_out_positions};
 use fednmf_methods::shared::regularization::Penalties;
 
+use crate::cli::parameters::Group;
+
 use super::provenance::{Provenance, order};
 
 /// `fednmf evaluate`.
@@ -46,7 +48,7 @@ pub struct EvaluateArgs {
     #[arg(long)]
     pub transpose: bool,
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
     /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
     /// from the file a panel at a time, unless entries are missing or the factors are Boolean
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -66,7 +68,7 @@ const FIT: MessageTag = MessageTag::new("evaluation: fit", Payload::Scalar);
 pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
-    spec.table = args.table;
+    spec.table = args.table.0;
     spec.memory = args.memory;
     let stored = comm.agree_on_error(Stored::open_factors(&args.factors))?;
     let mut provenance = comm.agree_on_error(Provenance::of(&stored, &args.factors))?;
@@ -76,7 +78,8 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
              of all parties beside it",
             args.factors.display()
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     comm.agree_on_error(provenance.name_missing(args.missing.as_ref(), &args.factors))?;
     provenance.apply(&mut spec);
@@ -235,9 +238,9 @@ fn measures(
         comm.sum(FIT, &mut sums);
         let [residual2, norm2, count, held2, held] = sums;
         if count == 0.0 {
-            return Err(
-                Error::input("--missing: nothing of the matrix is observed; name the marks of the run").on_all_ranks()
-            );
+            return Err(Error::input("--missing: nothing of the matrix is observed; name the marks of the run")
+                .on_all_ranks()
+                .into());
         }
         let mut measures =
             vec![("rel_error", metrics::relative(residual2, norm2)), ("rmse", (residual2 / count.max(1.0)).sqrt())];

@@ -22,6 +22,7 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::count;
 
+use crate::cli::parameters::{Group, words};
 use super::report::DisplayArgs;
 
 /// Maximum number of parties of a run; the state of each must fit in memory.
@@ -48,10 +49,10 @@ pub struct RunArgs {
     pub transpose: bool,
 
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
 
     /// Divide the data by its largest entry
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None, help_heading = "What to factorise, and how")]
+    #[arg(long, value_name = "HOW", value_parser = words::<Scale>(), default_value_t = Scale::None, help_heading = "What to factorise, and how")]
     pub scale: Scale,
 
     /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries, or fewer where equal ones
@@ -104,7 +105,7 @@ pub struct RunArgs {
 
     /// Arithmetic of the factorisation. mixed: f32 for as long as it lowers the error, then f64. auto: f32 for whole
     /// numbers and data in f32, f64 for all other data, the data of parties, and tolerances that f32 does not resolve
-    #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64, help_heading = "Running")]
+    #[arg(long, value_name = "P", value_parser = words::<PrecisionChoice>(), default_value_t = PrecisionChoice::F64, help_heading = "Running")]
     pub precision: PrecisionChoice,
 
     /// Threads per rank (provide cores: mpirun --bind-to none, or srun --cpus-per-task)
@@ -114,7 +115,7 @@ pub struct RunArgs {
 
     /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by
     /// Intel and fednmf's on others
-    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native, help_heading = "Running")]
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_parser = words::<Kernel>(), default_value_t = Kernel::Native, help_heading = "Running")]
     pub kernel: Kernel,
 
     /// Write factors and provenance to this file: .h5 (HDF5), .h5ad (AnnData: obsm/X_nmf, varm/NMF) or .npz (NumPy)
@@ -124,7 +125,7 @@ pub struct RunArgs {
     /// Scale of the written components: columns of V (or of U) of norm 1, both of equal norm, or as the iterations left them
     /// (sorted, as-found). All but as-found sort them by weight, too [default: unit-v; sorted with --alpha-u or --alpha-v; as-found
     /// for methods with parties]
-    #[arg(long, value_name = "HOW", value_enum, help_heading = "Output")]
+    #[arg(long, value_name = "HOW", value_parser = words::<FactorScale>(), help_heading = "Output")]
     pub factor_scale: Option<FactorScale>,
 
     /// Add the factors to this AnnData file, which keeps everything else: obsm/X_nmf, varm/NMF and uns/nmf; may be the input
@@ -175,7 +176,7 @@ pub struct RunArgs {
     pub stall_timeout: f64,
 
     /// With --clock real (asyn-*): abort the job when a rank hangs, or continue without it (and without checkpoints)
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLostParty::Abort, help_heading = "Running")]
+    #[arg(long, value_name = "WHAT", value_parser = words::<OnLostParty>(), default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
     /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If the data, and the
@@ -299,7 +300,7 @@ impl RunArgs {
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
-        input.table = args.table;
+        input.table = args.table.0;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         apply_method_requirements(&mut input, &*method);

@@ -35,12 +35,13 @@ pub struct KeygenArgs {
 /// If a name is wrong, or a file cannot be written.
 pub fn keygen(args: &KeygenArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("keygen: start it without mpirun").on_all_ranks());
+        return Err(Error::input("keygen: start it without mpirun").on_all_ranks().into());
     }
     check_names(&args.sites)?;
     if args.sites.iter().any(|site| ["hub", "ca"].contains(&site.as_str())) {
         return Err(Error::input("--sites: no site may be called hub or ca, whose files are in the same directory")
-            .on_all_ranks());
+            .on_all_ranks()
+            .into());
     }
     let now = SystemTime::now();
     // Clocks of other machines may be slow.

@@ -7,6 +7,8 @@ use fednmf_methods::description::Description;
 use fednmf_methods::method::Entry;
 use fednmf_methods::registry;
 
+use crate::cli::parameters;
+
 /// One method, or with `wire` its message table alone.
 ///
 /// # Errors
@@ -43,7 +45,7 @@ pub fn owner(m: &Description) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
 
-fn describe(entry: &dyn Entry) -> String {
+fn describe(entry: &'static dyn Entry) -> String {
     let m = entry.description();
     let mut out = format!("{}: {}\n", m.name, m.summary);
     if !m.aliases.is_empty() {
@@ -56,7 +58,7 @@ fn describe(entry: &dyn Entry) -> String {
     if let Some(unit) = m.protects() {
         let _ = writeln!(out, "--dp hides: {}", unit.describe());
     }
-    let options = entry.options();
+    let options = parameters::args(entry);
     if !options.is_empty() {
         let command = clap::Command::new("fednmf").disable_help_flag(true).args(options);
         let help = command.clone().help_template("{options}").render_long_help().to_string();
@@ -65,7 +67,7 @@ fn describe(entry: &dyn Entry) -> String {
     }
     let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
     for w in m.all_messages() {
-        let _ = writeln!(out, "  {} ({:?}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
+        let _ = writeln!(out, "  {} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
     }
     if let Some([first, second]) = m.limits {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
@@ -77,8 +79,8 @@ fn describe(entry: &dyn Entry) -> String {
 pub(super) fn message_table(m: &Description) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
     rows.extend(m.all_messages().map(|w| {
-        let payload = format!("{:?}", w.payload);
-        [w.kind.into(), payload, w.shape.into(), w.when.into(), m.protection(w)]
+        let payload = w.payload.name();
+        [w.kind.into(), payload.into(), w.shape.into(), w.when.into(), m.protection(w)]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [0, 1, 2, 3].map(width);

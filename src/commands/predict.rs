@@ -87,7 +87,7 @@ impl Lookup {
 /// If factors or pairs cannot be read, a pair is not one of the matrix, or the output cannot be written.
 pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("predict: works on one rank; start it without mpirun").on_all_ranks());
+        return Err(Error::input("predict: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     if let Some(output) = &args.output {
         check_output(output)?;

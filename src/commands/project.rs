@@ -31,8 +31,10 @@ use fednmf_linalg::nls;
 use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
-use fednmf_methods::parameters::Missing;
+use fednmf_methods::parameters::{Missing, ParamType as _};
 use fednmf_methods::shared::missing::Observed;
+
+use crate::cli::parameters::Group;
 
 use super::provenance::{METHOD_OF_V, Provenance, order};
 
@@ -58,7 +60,7 @@ pub struct ProjectArgs {
     #[arg(long)]
     pub transpose: bool,
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
     /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
     /// from the file a panel at a time, unless entries are missing
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -81,7 +83,7 @@ pub struct ProjectArgs {
 pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let mut spec = InputSpec::parse(&args.input).map_err(Error::on_all_ranks)?;
     spec.transpose = args.transpose;
-    spec.table = args.table;
+    spec.table = args.table.0;
     spec.memory = args.memory;
     let checked = if comm.is_root() { check_files(args, &spec) } else { Ok(()) };
     let stored = comm.agree_on_error(checked.and_then(|()| Stored::open_factors(&args.factors)))?;
@@ -318,7 +320,7 @@ fn matched(
     rows: usize,
 ) -> Result<Columns> {
     let factors = stored.names();
-    if let (TableFormat::Triples, Some(items), Some(known)) = (args.table.format, &matrix.columns, &factors.columns)
+    if let (TableFormat::Triples, Some(items), Some(known)) = (args.table.0.format, &matrix.columns, &factors.columns)
         && items.len() != known.len()
     {
         let places: HashMap<&str, usize> = known.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
@@ -369,7 +371,7 @@ fn attributes_of(
     error: f64,
 ) -> Map<String, Value> {
     let mut params = stored.attributes().get("params").cloned().unwrap_or_else(|| json!({}));
-    params["missing"] = json!(provenance.missing);
+    params["missing"] = provenance.missing.value().into();
     params["transpose"] = args.transpose.into();
     params["holdout"] = 0.into();
     params["stack"] = provenance.stack().into();

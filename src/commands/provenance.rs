@@ -16,7 +16,7 @@ use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::regularization::RegularizationParams;
 
 /// The attribute of projected factors that names the method of the run that V is from.
 pub const METHOD_OF_V: &str = "method_of_v";
@@ -31,7 +31,7 @@ pub struct Provenance {
     binarize: Option<Threshold>,
     pub missing: Missing,
     /// The penalties on the factors.
-    pub regularization: RegularizationArgs,
+    pub regularization: RegularizationParams,
     /// The weight of the penalty on the parties' own parts of V, where they have them.
     pub own_penalty: Option<f64>,
     /// Whether parties have components in the place of shared ones.
@@ -93,7 +93,7 @@ impl Provenance {
             Some(Measure::BetaDivergence) => parameter("beta").and_then(Value::as_f64),
             _ => None,
         };
-        let regularization = RegularizationArgs::from_parameters(parameter);
+        let regularization = RegularizationParams::from_parameters(parameter);
         let text = |name: &str| parameter(name).and_then(Value::as_str).map(str::to_string);
         Ok(Provenance {
             method,

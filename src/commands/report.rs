@@ -122,7 +122,9 @@ struct Task {
 pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     let display = args.display.check().map_err(Error::on_all_ranks)?;
     if args.traces.len() > 1 && (args.factors.is_some() || args.input.is_some()) {
-        return Err(Error::input("--factors and --input are one run's, but there are several traces").on_all_ranks());
+        return Err(Error::input("--factors and --input are one run's, but there are several traces")
+            .on_all_ranks()
+            .into());
     }
     let read = || -> Result<Vec<Run>> {
         let mut sources: Vec<targets::Source> = args.traces.iter().map(|path| ("TRACES", path.clone())).collect();
@@ -284,7 +286,8 @@ fn lines_in<T: Real>(
             "the matrix is {m} x {n}, but the trace is of one of {} x {}; name the right one with --input",
             task.start["m"], task.start["n"]
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     let now = checksum_text(loaded.statistics.checksum);
     if let Some(then) = task.start["checksum"].as_str().filter(|then| *then != now) {

@@ -45,7 +45,7 @@ pub struct ServeArgs {
 /// If an option, a file or the address is wrong.
 pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("serve: the hub is one process; start it without mpirun").on_all_ranks());
+        return Err(Error::input("serve: the hub is one process; start it without mpirun").on_all_ranks().into());
     }
     check_names(&args.sites)?;
     Hub::serve(HubConfig {
@@ -55,11 +55,11 @@ pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
         ca: args.ca.clone(),
         sites: args.sites.clone(),
         journal: args.journal.clone(),
-        patience: Duration::from_secs(args.patience),
+        reconnect_timeout: Duration::from_secs(args.patience),
         keep: args.keep,
         version: attributes::VERSION.into(),
     })
-    .map_err(Error::on_all_ranks)
+    .map_err(|e| e.on_all_ranks().into())
 }
 
 /// Checks names of sites.
@@ -71,13 +71,16 @@ pub(super) fn check_names(sites: &[String]) -> Result<()> {
         return Err(Error::input(format!(
             "--sites: '{name}' is no name of a site; use lower-case letters, digits, dots and hyphens"
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     if let Some((at, name)) = sites.iter().enumerate().find(|(at, name)| sites[..*at].contains(name)) {
-        return Err(Error::input(format!("--sites: {name} is there twice, also in place {}", at + 1)).on_all_ranks());
+        return Err(Error::input(format!("--sites: {name} is there twice, also in place {}", at + 1))
+            .on_all_ranks()
+            .into());
     }
     if sites.len() < 2 {
-        return Err(Error::input("--sites: there must be at least two").on_all_ranks());
+        return Err(Error::input("--sites: there must be at least two").on_all_ranks().into());
     }
     Ok(())
 }

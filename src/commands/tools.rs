@@ -19,7 +19,7 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     let text = if spec.starts_with("synthetic:") { spec.to_string() } else { format!("synthetic:{spec}") };
     let parsed = InputSpec::parse(&text).map_err(Error::on_all_ranks)?;
     let Source::Synthetic(made) = &parsed.source else {
-        return Err(Error::input(format!("{spec}: no kind of synthetic matrix")).on_all_ranks());
+        return Err(Error::input(format!("{spec}: no kind of synthetic matrix")).on_all_ranks().into());
     };
     let mut progress = Progress::new(comm.is_root(), None);
     let generate = |progress: &mut Progress| {

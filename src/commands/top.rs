@@ -65,7 +65,7 @@ struct Top {
 /// If the factors cannot be read, or the output cannot be written.
 pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("top: works on one rank; start it without mpirun").on_all_ranks());
+        return Err(Error::input("top: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     if args.count == 0 {
         return Err(Error::input("--count 0: must be at least 1"));

@@ -56,8 +56,8 @@ enum Kind {
 }
 
 /// The parameters that a method takes.
-fn parameters(entry: &dyn Entry) -> Vec<Parameter> {
-    entry.options().iter().map(Parameter::new).collect()
+fn parameters(entry: &'static dyn Entry) -> Vec<Parameter> {
+    fednmf::cli::parameters::args(entry).iter().map(Parameter::new).collect()
 }
 
 /// The parameters of a run that do not belong to a method.

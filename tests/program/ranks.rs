@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ndarray::Array2;
 
+use fednmf::cli::parameters;
 use fednmf_base::error::Error;
 use fednmf_comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf_data::{GridTraffic, Layout, Loaded, PartySplit, SideTraffic, Statistics};
@@ -191,7 +192,7 @@ fn agreement(comm: &Communicator) {
     assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
     let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
     let error = comm.agree_on_error(mine).unwrap_err();
-    assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7 is wrong");
+    assert!(error.is_shared() && error.exit_code() == 2 && error.message == "line 7 is wrong");
 }
 
 fn splits(comm: &Communicator) {
@@ -372,10 +373,10 @@ fn the_traffic_of_the_grids_of_more_ranks_is_what_their_blocks_touch() {
 }
 
 /// A method with the parameters that these arguments set, and its defaults for the rest.
-fn configure(entry: &dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
-    let command = clap::Command::new("fednmf").args(entry.options());
+fn configure(entry: &'static dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
+    let command = clap::Command::new("fednmf").args(parameters::args(entry));
     let matches = command.get_matches_from(["fednmf"].iter().chain(arguments));
-    entry.configure(&matches).expect("the arguments pass their check")
+    parameters::configure(entry, &matches).expect("the arguments pass their check")
 }
 
 fn allocations(comm: &Communicator) {

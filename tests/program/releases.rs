@@ -23,8 +23,8 @@ fn messages(summary: &Value) -> BTreeSet<Message> {
 
 /// The runs of a method that use every option which changes what leaves a party.
 fn runs(method: &Description) -> Vec<String> {
-    let options = registry::find(method.name).expect("a method").options();
-    let has = |name: &str| options.iter().any(|option| option.get_long() == Some(name));
+    let entry = registry::find(method.name).expect("a method");
+    let has = |name: &str| entry.takes(name);
     let mut all = vec![String::new()];
     if has("secure-sum") {
         let shared = if method.name == "fnmf" { "--start shared --barycenter mean" } else { "" };
@@ -109,7 +109,7 @@ fn what_leaves_a_party_is_the_message_table() {
     let entries: String = (0..24).map(|i| format!("{} {} {}\n", i + 1, i % 5 + 1, i % 7 + 1)).collect();
     let mtx = format!("%%MatrixMarket matrix coordinate integer general\n24 5 24\n{entries}");
     std::fs::write(dir.path().join("all.mtx"), mtx).unwrap();
-    let same = |w: &MessageSpec, kind: &str, payload: &str| w.kind == kind && format!("{:?}", w.payload) == payload;
+    let same = |w: &MessageSpec, kind: &str, payload: &str| w.kind == kind && w.payload.name() == payload;
     let mut all: BTreeSet<Message> = BTreeSet::new();
     for method in registry::descriptions().filter(|m| m.partition.is_private()) {
         let mut seen: BTreeSet<Message> = BTreeSet::new();

@@ -168,8 +168,8 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         site: None,
         version: version.into(),
         wait: Duration::from_secs(1),
-        patience: Duration::from_secs(1),
-        tells: false,
+        reconnect_timeout: Duration::from_secs(1),
+        verbose: false,
         progress: || {},
     };
     let refusal = Sites::join(config("0.0.1")).err().unwrap();

@@ -85,14 +85,14 @@ fn only_bounded_factors_are_within_the_bound() {
 /// Theorem 3: reconstructs M from `releases` sketches with what every party has, the sketches and the public seed.
 /// Returns the largest error of an entry relative to the largest entry.
 fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, releases: usize) -> f64 {
-    use clap::ValueEnum as _;
     use ndarray::s;
     use ndarray_linalg::LeastSquaresSvd;
 
+    use fednmf_base::words::Words as _;
     use fednmf_linalg::Order;
     use fednmf_linalg::sketch;
 
-    let kind = sketch::SketchKind::from_str(sketch, false).expect("a kind of sketch");
+    let kind = sketch::SketchKind::parse(sketch).expect("a kind of sketch");
     let (rows, n) = m.dim();
     let (seen, kept) = (dir.join("seen.h5"), dir.join("kept.npz"));
     let line = format!(

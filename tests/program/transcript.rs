@@ -8,6 +8,27 @@ use tempfile::tempdir;
 
 use crate::common::{data, fednmf};
 
+/// The names that signed transcripts have had since the first of them.
+#[test]
+fn payloads_have_the_names_of_old_transcripts() {
+    use fednmf_comm::Payload;
+    let names = [
+        (Payload::Data, "Data"),
+        (Payload::Sketch, "Sketch"),
+        (Payload::SharedFactor, "SharedFactor"),
+        (Payload::SketchedFactor, "SketchedFactor"),
+        (Payload::Gram, "Gram"),
+        (Payload::Product, "Product"),
+        (Payload::Scalar, "Scalar"),
+        (Payload::Ciphertext, "Ciphertext"),
+        (Payload::Masked, "Masked"),
+        (Payload::Control, "Control"),
+    ];
+    for (payload, name) in names {
+        assert_eq!(payload.name(), name);
+    }
+}
+
 fn verified(transcript: &Path, more: &[&Path]) -> Vec<Value> {
     let mut verify = fednmf(0, "audit verify --json").arg(transcript);
     for path in more {

@@ -144,6 +144,7 @@ fn project_out(
 
 #[cfg(test)]
 mod tests {
+    use fednmf_base::words::Words as _;
     use fednmf_linalg::Order;
     use fednmf_linalg::random::{Purpose, Stream};
     use fednmf_linalg::sketch;

@@ -1,6 +1,8 @@
-//! The error type of the crate: a message for the user and the exit code of the process.
+//! The error types: a message for the user and the exit code of the process. [`Error`] may be that of one rank,
+//! [`SharedError`] is the same on all ranks.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde_json::error::Category;
 
@@ -13,16 +15,58 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// An error whose message says what is wrong, where, and what to do.
+/// An error whose message says what is wrong, where, and what to do. Perhaps only this rank has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
     pub message: String,
-    /// Whether every rank has this error, so that all ranks can exit normally. Otherwise the job must be aborted.
-    pub everywhere: bool,
+    /// Whether it was a [`SharedError`].
+    shared: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error that every rank has: all return it at the same place, so the next collective is the same on all ranks.
+///
+/// Collective functions return it. An error of one rank does not convert into it, so `?` cannot leave such a function on
+/// one rank while the others wait in a collective. The communicator's `agree_on_error` makes the error of one rank that of
+/// all; [`Error::on_all_ranks`] marks an error that follows from what all ranks know.
+///
+/// ```compile_fail,E0277
+/// use fednmf_base::error::{Error, SharedResult};
+///
+/// fn read() -> Result<f64, Error> {
+///     Err(Error::input("this rank's file is damaged"))
+/// }
+///
+/// fn sum_over_ranks() -> SharedResult<f64> {
+///     let own = read()?; // The other ranks would wait in the sum for ever.
+///     Ok(own)
+/// }
+/// ```
+///
+/// The other way round, `?` keeps the knowledge that all ranks have the error:
+///
+/// ```
+/// use fednmf_base::error::{Error, Result, SharedResult};
+///
+/// fn check() -> SharedResult<()> {
+///     Err(Error::input("--k 0: must be at least 1").on_all_ranks())
+/// }
+///
+/// fn run() -> Result<()> {
+///     check()?;
+///     Ok(())
+/// }
+///
+/// assert!(run().unwrap_err().is_shared());
+/// assert!(!Error::input("this rank's file is damaged").is_shared());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedError(Error);
+
+/// Of collective functions: if one rank has an error, all have it.
+pub type SharedResult<T> = std::result::Result<T, SharedError>;
 
 /// Exit code of a completed run.
 pub const EXIT_DONE: i32 = 0;
@@ -36,12 +80,12 @@ pub const EXIT_REQUEUE: i32 = 75;
 impl Error {
     /// Wrong command line or wrong input file.
     pub fn input(message: impl Into<String>) -> Self {
-        Error { kind: ErrorKind::Input, message: without_codes(message.into()), everywhere: false }
+        Error { kind: ErrorKind::Input, message: without_codes(message.into()), shared: false }
     }
 
     /// A failure that the input did not cause.
     pub fn failed(message: impl Into<String>) -> Self {
-        Error { kind: ErrorKind::Failed, message: without_codes(message.into()), everywhere: false }
+        Error { kind: ErrorKind::Failed, message: without_codes(message.into()), shared: false }
     }
 
     /// The same error with a location in front of it, as in `t.mtx: line 3: …`.
@@ -50,10 +94,22 @@ impl Error {
         Error { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// The same error, marked as known to every rank.
+    /// The same error with another message.
     #[must_use]
-    pub fn on_all_ranks(self) -> Self {
-        Error { everywhere: true, ..self }
+    pub fn with_message(self, message: String) -> Self {
+        Error { message, ..self }
+    }
+
+    /// The same error as one of all ranks. Only for what all ranks find alike, because it follows from the command line or
+    /// from values that were agreed on.
+    #[must_use]
+    pub fn on_all_ranks(self) -> SharedError {
+        SharedError(Error { shared: true, ..self })
+    }
+
+    /// Whether every rank has this error, so that all ranks can exit normally. Otherwise the job must be aborted.
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// The exit code of the process for this error.
@@ -64,6 +120,36 @@ impl Error {
         }
     }
 }
+
+impl SharedError {
+    /// As [`Error::at`]; the place is the same on all ranks.
+    #[must_use]
+    pub fn at(self, place: impl fmt::Display) -> Self {
+        SharedError(self.0.at(place))
+    }
+}
+
+impl Deref for SharedError {
+    type Target = Error;
+
+    fn deref(&self) -> &Error {
+        &self.0
+    }
+}
+
+impl From<SharedError> for Error {
+    fn from(error: SharedError) -> Error {
+        error.0
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for SharedError {}
 
 /// The message without the codes in the texts of I/O errors, as in "Permission denied (os error 13)".
 fn without_codes(mut message: String) -> String {

@@ -41,13 +41,13 @@ impl FileLock {
     ///
     /// # Errors
     /// As [`FileLock::acquire`].
-    pub fn acquire_within(path: &Path, patience: Duration) -> Result<Option<Self>> {
+    pub fn acquire_within(path: &Path, timeout: Duration) -> Result<Option<Self>> {
         let start = Instant::now();
         loop {
             let file = FileLock::open(path)?;
             match file.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
+                Err(TryLockError::WouldBlock) if start.elapsed() < timeout => {
                     std::thread::sleep(POLL);
                     continue;
                 }

@@ -4,7 +4,9 @@
 pub mod error;
 pub mod file_lock;
 pub mod host;
+pub mod parameters;
 pub mod stdout;
 pub mod unfinished;
 pub mod units;
 pub mod warning;
+pub mod words;

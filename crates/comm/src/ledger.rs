@@ -6,7 +6,7 @@ use fednmf_privacy::Protection;
 use fednmf_privacy::transcript::Transcript;
 
 /// What a message carries. Every method's message table assigns one to each message kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
     /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
     Data,
@@ -28,6 +28,30 @@ pub enum Payload {
     Masked,
     /// Flags, seeds and shapes; nothing that depends on entries of the data.
     Control,
+}
+
+impl Payload {
+    /// Its name in traces, in views and in transcripts, which are signed: it must never change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Payload::Data => "Data",
+            Payload::Sketch => "Sketch",
+            Payload::SharedFactor => "SharedFactor",
+            Payload::SketchedFactor => "SketchedFactor",
+            Payload::Gram => "Gram",
+            Payload::Product => "Product",
+            Payload::Scalar => "Scalar",
+            Payload::Ciphertext => "Ciphertext",
+            Payload::Masked => "Masked",
+            Payload::Control => "Control",
+        }
+    }
+}
+
+impl std::fmt::Display for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The kind of a message as shown in profile and audit, its payload and its protection.
@@ -99,7 +123,7 @@ pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 #[derive(Default)]
 pub struct Ledger {
     /// The messages that a policy allows, if there is a policy.
-    pub(super) consent: Option<SendFilter>,
+    pub(super) send_filter: Option<SendFilter>,
     /// The hash chain of sent messages, with `--transcript`.
     pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,
@@ -117,13 +141,13 @@ impl Ledger {
     }
 
     /// Records local work, with its wall time and the processor time of all threads.
-    pub fn worked(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
+    pub fn record_work(&mut self, phase: &'static str, [seconds, cpu]: [f64; 2], flops: u64) {
         self.cpu_seconds += cpu;
         self.work.entry(phase).or_default().add(&Entry { calls: 1, seconds, flops, ..Entry::default() });
     }
 
     /// Records a span of work and communication, whose parts are recorded separately too.
-    pub fn spanned(&mut self, phase: &'static str, seconds: f64) {
+    pub fn record_span(&mut self, phase: &'static str, seconds: f64) {
         self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
     }
 
@@ -139,7 +163,7 @@ impl Ledger {
 
     /// Records a message between two parties also under its edge: with its bytes on the sender's rank, and with only
     /// the seconds on the receiver's rank if that is another one.
-    pub fn passed(&mut self, edge: (usize, usize), entry: &Entry) {
+    pub fn record_edge(&mut self, edge: (usize, usize), entry: &Entry) {
         self.edges.entry(edge).or_default().add(entry);
     }
 

@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use fednmf_base::error::{EXIT_INPUT, Error, ErrorKind, Result};
+use fednmf_base::error::{EXIT_INPUT, Error, ErrorKind, Result, SharedResult};
 use fednmf_base::warning::say;
 use fednmf_linalg::{Element, flops};
 use fednmf_privacy::transcript::{SiteSignature, Transcript};
@@ -43,7 +43,7 @@ pub use fednmf_linalg::even_part;
 pub use ledger::{Entry, Ledger, MessageTag, Payload, SendFilter};
 pub use neighbours::Route;
 pub use parties::Parties;
-pub use party_communicator::PartyCommunicator;
+pub use party_communicator::{PartyCommunicator, ServerCommunicator};
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
 use view::SharedRecorder;
@@ -102,7 +102,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`transport::start`].
-    pub fn start() -> Result<Self> {
+    pub fn start() -> SharedResult<Self> {
         let chunk = std::env::var(CHUNK_VARIABLE).ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
         Ok(Communicator::new(transport::start()?, chunk.unwrap_or(CHUNK), Rc::default()))
     }
@@ -226,7 +226,7 @@ impl Communicator {
         let (start, cpu, before) = (Instant::now(), cpu_seconds(), flops::total());
         let result = watchdog::working(phase, f);
         let seconds = [start.elapsed().as_secs_f64(), cpu_seconds() - cpu];
-        self.ledger.borrow_mut().worked(phase, seconds, flops::total() - before);
+        self.ledger.borrow_mut().record_work(phase, seconds, flops::total() - before);
         result
     }
 
@@ -234,7 +234,7 @@ impl Communicator {
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::working(phase, f);
-        self.ledger.borrow_mut().spanned(phase, start.elapsed().as_secs_f64());
+        self.ledger.borrow_mut().record_span(phase, start.elapsed().as_secs_f64());
         result
     }
 
@@ -248,22 +248,21 @@ impl Communicator {
         self.ledger.borrow_mut().transcript.take()
     }
 
-    /// From now on, ends the job before a message leaves that `consent` refuses.
-    pub fn ask_consent(&self, consent: SendFilter) {
-        self.ledger.borrow_mut().consent = Some(consent);
+    /// From now on, ends the job before a message that `send_filter` refuses is sent.
+    pub fn set_send_filter(&self, send_filter: SendFilter) {
+        self.ledger.borrow_mut().send_filter = Some(send_filter);
     }
 
     /// Notes in the transcript what is sent, if it may be.
     fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
-        if let Some(consent) = &self.ledger.borrow().consent
-            && let Err(why) = consent(tag)
+        if let Some(send_filter) = &self.ledger.borrow().send_filter
+            && let Err(why) = send_filter(tag)
         {
             say(&format!("fednmf: {why}"));
             end_job(EXIT_INPUT);
         }
         if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
-            let payload = format!("{:?}", tag.payload);
-            transcript.sent(tag.kind, &payload, tag.protection().name(), bytemuck::cast_slice(content));
+            transcript.sent(tag.kind, tag.payload.name(), tag.protection().name(), bytemuck::cast_slice(content));
         }
     }
 
@@ -304,13 +303,14 @@ impl Communicator {
     ///
     /// # Errors
     /// On all ranks, if any rank has an error.
-    pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
+    pub fn agree_on_error<R>(&self, result: Result<R>) -> SharedResult<R> {
         let mine: Option<(bool, String)> =
             result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
         let mut any = [u32::from(mine.is_some())];
         self.max(AGREEMENT, &mut any);
         if any[0] == 0 {
-            return result;
+            // No rank has an error, so this one has none either.
+            return result.map_err(Error::on_all_ranks);
         }
         let errors = self.gather_present(AGREEMENT, &mine);
         let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error.flatten()?)));

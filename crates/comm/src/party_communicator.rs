@@ -1,28 +1,111 @@
 //! The communicator of the methods whose blocks belong to parties. It has no raw messages: what leaves a party is a release
 //! ([`fednmf_privacy::released`]), and the ledger books it under the protection that made it.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::{Element, Real};
 use fednmf_privacy::{
     Declared, DeclaredMut, MaskedWords, Protection, PublicKeys, Release, SealedShares, Transfer, UnmaskShares,
+    WireAccess,
 };
 
 use super::{Communicator, Interrupt, MessageTag, Parts};
 
-/// A [`Communicator`] that takes releases only.
+const WIRE: WireAccess = WireAccess::of_communicator();
+
+/// A [`Communicator`] that takes releases only: numbers that are neither protected nor declared do not compile.
+///
+/// ```compile_fail,E0308
+/// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
+/// const TAG: MessageTag = MessageTag::new("row sums", Payload::Scalar);
+/// let comm = PartyCommunicator::new(Communicator::local());
+/// comm.sum(TAG, &mut [1.0]);
+/// ```
+///
+/// Declared under the name of a message, they do:
+///
+/// ```
+/// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
+/// # use fednmf_privacy::DeclaredMut;
+/// # const TAG: MessageTag = MessageTag::new("row sums", Payload::Scalar);
+/// # let comm = PartyCommunicator::new(Communicator::local());
+/// comm.sum(TAG, DeclaredMut(&mut [1.0]));
+/// ```
+///
+/// It does not give away the communicator that it was made from; only who has one of those gets there, by
+/// [`Communicator::ranks_of`]:
+///
+/// ```compile_fail,E0616
+/// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
+/// # const TAG: MessageTag = MessageTag::new("row sums", Payload::Scalar);
+/// # let comm = PartyCommunicator::new(Communicator::local());
+/// comm.ranks.sum(TAG, &mut [1.0]);
+/// ```
 #[derive(Clone)]
 pub struct PartyCommunicator {
     ranks: Communicator,
 }
 
+/// The communicator of the ranks that together implement a server. They exchange what they have received from parties, which
+/// counts as no party's message, and as for parties it must be declared:
+///
+/// ```compile_fail,E0308
+/// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
+/// # const TAG: MessageTag = MessageTag::new("inside the server", Payload::SharedFactor);
+/// # let comm = PartyCommunicator::new(Communicator::local());
+/// comm.server().send(TAG, 1, &[1.0]);
+/// ```
+#[derive(Clone)]
+pub struct ServerCommunicator {
+    ranks: Communicator,
+}
+
+impl Communicator {
+    /// The ranks of a communicator of parties. For the driver, which has a communicator without restrictions anyway, and
+    /// checkpoints and ends a run on the ranks that are left.
+    pub fn ranks_of<'a>(&self, parties: &'a PartyCommunicator) -> &'a Communicator {
+        &parties.ranks
+    }
+}
+
+impl ServerCommunicator {
+    /// This process's number in the group, from 0.
+    pub fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    /// As [`Communicator::work`].
+    pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
+        self.ranks.work(phase, f)
+    }
+
+    /// As [`Communicator::sum_parties`].
+    ///
+    /// # Errors
+    /// As [`Communicator::sum_parties`].
+    pub fn sum_parties<T: Real, R: Release<T>>(
+        &self,
+        tag: MessageTag,
+        parties: usize,
+        terms: impl Iterator<Item = R> + Clone,
+        out: &mut [T],
+    ) -> SharedResult<()> {
+        self.ranks.sum_parties(tag.under(R::PROTECTION), parties, terms, out)
+    }
+
+    /// As [`Communicator::send`].
+    pub fn send<T: Element>(&self, tag: MessageTag, rank: usize, elements: Declared<'_, T>) {
+        self.ranks.send(tag, rank, elements.0);
+    }
+
+    /// As [`Communicator::receive`].
+    pub fn receive<T: Element>(&self, tag: MessageTag, rank: usize, elements: DeclaredMut<'_, T>) {
+        self.ranks.receive(tag, rank, elements.0);
+    }
+}
+
 impl PartyCommunicator {
     pub fn new(ranks: Communicator) -> Self {
         PartyCommunicator { ranks }
-    }
-
-    /// The communicator of the ranks. For the driver, which checkpoints and ends a run on the remaining ones.
-    pub fn ranks(&self) -> &Communicator {
-        &self.ranks
     }
 
     /// This process's number in the group, from 0.
@@ -54,7 +137,7 @@ impl PartyCommunicator {
     ///
     /// # Errors
     /// On all ranks, if any rank has an error.
-    pub fn agree_on_error<R>(&self, result: Result<R>) -> Result<R> {
+    pub fn agree_on_error<R>(&self, result: Result<R>) -> SharedResult<R> {
         self.ranks.agree_on_error(result)
     }
 
@@ -78,10 +161,9 @@ impl PartyCommunicator {
         interrupt.is_raised_anywhere(&self.ranks)
     }
 
-    /// The communicator of the ranks that together implement a server. They exchange only what they have received from
-    /// the parties.
-    pub fn server(&self) -> Communicator {
-        self.ranks.server()
+    /// The communicator of the ranks that together implement a server.
+    pub fn server(&self) -> ServerCommunicator {
+        ServerCommunicator { ranks: self.ranks.server() }
     }
 
     /// The ranks that have not been lost; see [`Communicator::subgroup`].
@@ -100,14 +182,14 @@ impl PartyCommunicator {
         parties: usize,
         terms: impl Iterator<Item = R> + Clone,
         out: &mut [T],
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         self.ranks.sum_parties(tag.under(R::PROTECTION), parties, terms, out)
     }
 
     /// Sums masked words over the ranks, in place and modulo 2⁶⁴. `total` holds the sum over the `hosted` parties; each of
     /// them sends and receives as many words.
     pub fn sum_masked(&self, (tag, protection): (MessageTag, Protection), hosted: usize, total: &mut MaskedWords) {
-        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut());
+        self.ranks.sum_masked(tag.under(protection), hosted, total.words_mut(WIRE));
     }
 
     /// Gathers the public keys of all parties.
@@ -158,7 +240,7 @@ impl PartyCommunicator {
 
     /// As [`Communicator::transfer`].
     pub fn transfer<T: Element, R: Transfer<T>>(&self, tag: MessageTag, from: usize, to: usize, release: &mut R) {
-        self.ranks.transfer(tag.under(R::PROTECTION), from, to, release.elements());
+        self.ranks.transfer(tag.under(R::PROTECTION), from, to, release.elements(WIRE));
     }
 
     /// As [`Communicator::transfer_on_edge`].
@@ -169,7 +251,7 @@ impl PartyCommunicator {
         to: (usize, usize),
         release: &mut R,
     ) {
-        self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements());
+        self.ranks.transfer_on_edge(tag.under(R::PROTECTION), from, to, release.elements(WIRE));
     }
 
     /// Records uploads of hosted parties to a server on their own rank, which need no message. Returns their

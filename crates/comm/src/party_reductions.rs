@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 use fednmf_privacy::Release;
 
@@ -25,7 +25,7 @@ impl Communicator {
         parties: usize,
         terms: impl Iterator<Item = R> + Clone,
         out: &mut [T],
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         let hosted = terms.clone().count();
         let party = |elements: usize, size: usize| 2 * hosted * elements * size;
         let mut largest = [0.0f64];

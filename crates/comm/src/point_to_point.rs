@@ -125,7 +125,7 @@ impl Communicator {
         let sent = u64::from(self.rank() == from_rank);
         let party_bytes = sent * size_of_val(elements) as u64;
         let entry = Entry { calls: sent, seconds, party_bytes, ..Entry::default() };
-        self.ledger.borrow_mut().passed((from, to), &entry);
+        self.ledger.borrow_mut().record_edge((from, to), &entry);
     }
 
     /// Records `elements` of type T that parties hosted here send or receive without leaving the rank.

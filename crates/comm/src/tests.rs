@@ -85,7 +85,7 @@ fn sums_over_parties_are_exact_and_refuse_infinity() {
     assert_eq!(entry(&comm, TEST).party_bytes, 2 * 3 * 2 * 8);
     assert_eq!(entry(&comm, LARGEST).party_bytes, 2 * 3 * 8);
     let error = comm.sum_parties(TEST, 1, [Declared([f64::NAN].as_slice())].into_iter(), &mut out[..1]).unwrap_err();
-    assert!(error.everywhere && error.message.starts_with("test: "), "{error}");
+    assert!(error.is_shared() && error.message.starts_with("test: "), "{error}");
     let mut words = [u64::MAX, 1];
     comm.sum_masked(TEST, 2, &mut words);
     assert_eq!(words, [u64::MAX, 1]);
@@ -96,7 +96,7 @@ fn errors_become_known_to_all() {
     let comm = Communicator::local();
     assert_eq!(comm.agree_on_error(Ok(3)), Ok(3));
     let error = comm.agree_on_error::<()>(Err(Error::input("line 7"))).unwrap_err();
-    assert!(error.everywhere && error.exit_code() == 2 && error.message == "line 7");
+    assert!(error.is_shared() && error.exit_code() == 2 && error.message == "line 7");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
 
 /// Stores what a rank learns. Errors are stored too and reported at the end.
 pub trait Recorder {
-    fn saw(&mut self, sighting: &ViewRecord<'_>);
+    fn saw(&mut self, record: &ViewRecord<'_>);
 }
 
 impl Communicator {
@@ -64,15 +64,15 @@ impl Communicator {
         self.view.borrow().is_some()
     }
 
-    fn saw<T: Element>(&self, values: &[T], sighting: impl FnOnce() -> ViewRecord<'static>) {
+    fn saw<T: Element>(&self, values: &[T], record: impl FnOnce() -> ViewRecord<'static>) {
         let view = self.view.borrow().clone();
         if let Some(recorder) = view
             && !values.is_empty()
         {
-            let sighting = sighting();
-            let shape = if sighting.shape == (0, 0) { (1, values.len()) } else { sighting.shape };
+            let record = record();
+            let shape = if record.shape == (0, 0) { (1, values.len()) } else { record.shape };
             let (element, bytes) = (T::TYPE, bytemuck::cast_slice(values));
-            recorder.borrow_mut().saw(&ViewRecord { element, shape, bytes, ..sighting });
+            recorder.borrow_mut().saw(&ViewRecord { element, shape, bytes, ..record });
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedError, SharedResult};
 use fednmf_base::host;
 use fednmf_base::units::bytes;
 use fednmf_comm::Communicator;
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// The error of work that does not fit.
-    pub fn refusal(&self) -> Error {
+    pub fn refusal(&self) -> SharedError {
         let raise = if self.limited { "or raise --memory" } else { "or set --memory if more can be used" };
         Error::input(format!(
             "{}; use more nodes, a smaller part of the matrix or --precision f32, {raise}",
@@ -60,7 +60,7 @@ impl Node {
 ///
 /// # Errors
 /// On all ranks, naming the node.
-pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> Result<()> {
+pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedResult<()> {
     match nodes(need, limit, comm).iter().find(|node| node.lacks()) {
         None => Ok(()),
         Some(node) => Err(node.refusal()),

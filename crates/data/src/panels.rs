@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use ndarray::Array2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, watchdog};
 use fednmf_linalg::{Block, Csr, CsrMatrix, Real};
 
@@ -142,7 +142,7 @@ impl<T: Real> Panels<T> {
         block: Option<&Block<T>>,
         comm: &Communicator,
         mut f: impl FnMut(Range<usize>, &Block<T>),
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         let read = match (panels, block) {
             (Some(panels), _) => panels
                 .pass(comm, |rows, block| {

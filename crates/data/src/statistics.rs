@@ -2,7 +2,7 @@
 //! the largest entry, so their order does not matter. Of private data each party computes its own, and only their sums leave
 //! it, masked where sums are.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{Communicator, Parties, PartyCommunicator};
 use fednmf_linalg::Real;
@@ -58,8 +58,8 @@ fn magnitude(ends: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
 }
 
 /// The magnitude by which sums over a public matrix are scaled.
-fn largest_of_all(ends: Ends) -> Result<f64> {
-    magnitude(ends, |largest| format!("the largest entry is {largest:e}"))
+fn largest_of_all(ends: Ends) -> SharedResult<f64> {
+    magnitude(ends, |largest| format!("the largest entry is {largest:e}")).map_err(Error::on_all_ranks)
 }
 
 /// Completes the tallies of blocks, and returns the extremes of all their values.
@@ -81,7 +81,7 @@ impl Statistics {
         blocks: &[LocalBlock<T>],
         mut tallies: Vec<Tally>,
         shape: (usize, usize),
-    ) -> Result<(Statistics, Vec<u64>)> {
+    ) -> SharedResult<(Statistics, Vec<u64>)> {
         let mut ends = completed(blocks, &mut tallies);
         comm.max(STATISTICS, &mut ends);
         let largest = largest_of_all(ends)?;
@@ -103,8 +103,8 @@ impl Statistics {
     pub fn of_passes<T: Real>(
         comm: &Communicator,
         shape: (usize, usize),
-        mut pass: impl FnMut(&mut dyn FnMut(Entries<'_, T>, &Tile)) -> Result<()>,
-    ) -> Result<Statistics> {
+        mut pass: impl FnMut(&mut dyn FnMut(Entries<'_, T>, &Tile)) -> SharedResult<()>,
+    ) -> SharedResult<Statistics> {
         let mut ends = NO_ENDS;
         pass(&mut |entries, _| ends = widened(ends, entries.values()))?;
         comm.max(STATISTICS, &mut ends);
@@ -116,7 +116,12 @@ impl Statistics {
     }
 
     /// The statistics from the totals of all ranks, whose values have these ends. Collective.
-    fn total<T: Real>(comm: &Communicator, totals: &Totals, ends: Ends, shape: (usize, usize)) -> Result<Statistics> {
+    fn total<T: Real>(
+        comm: &Communicator,
+        totals: &Totals,
+        ends: Ends,
+        shape: (usize, usize),
+    ) -> SharedResult<Statistics> {
         let mut limbs = [totals.sum.limbs(), totals.norm2.limbs()].concat();
         // Two's complement: a sum modulo 2⁶⁴ is that of the signed numbers.
         comm.sum(STATISTICS, bytemuck::cast_slice_mut::<i64, u64>(&mut limbs));
@@ -140,7 +145,7 @@ impl Statistics {
         blocks: &[LocalBlock<T>],
         mut tallies: Vec<Tally>,
         shape: (usize, usize),
-    ) -> Result<(Statistics, Vec<u64>)> {
+    ) -> SharedResult<(Statistics, Vec<u64>)> {
         let ends = completed(blocks, &mut tallies);
         let hosted = parties.hosted(comm.rank());
         let own = hosted.zip(blocks).zip(tallies).map(|((party, block), tally)| {
@@ -162,7 +167,9 @@ impl Statistics {
             wide::encode(sum.value(&sum.limbs()), first);
             wide::encode(norm2.value(&norm2.limbs()), &mut rest[..wide::WORDS]);
             rest[wide::WORDS] = *nonzeros;
-        })?;
+        });
+        // Only a sum that tolerates drop-outs can fail on one rank.
+        let total = total.map_err(Error::on_all_ranks)?;
         let [sum, norm2] = [0, wide::WORDS].map(|at| wide::decode(&total[at..at + wide::WORDS]));
         let nonzeros = total[2 * wide::WORDS];
         let figures = Statistics { nonzeros, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
@@ -182,7 +189,7 @@ impl Statistics {
     }
 
     /// Products of factors and data are about as large as the sum of the squared entries.
-    fn checked<T: Real>(self) -> Result<Self> {
+    fn checked<T: Real>(self) -> SharedResult<Self> {
         if T::from_f64(self.norm2) < T::infinity() {
             return Ok(self);
         }
@@ -190,7 +197,8 @@ impl Statistics {
         Err(Error::input(format!(
             "the sum of the squared entries exceeds the range of {}; divide the data first (--scale max){precision}",
             T::NAME
-        )))
+        ))
+        .on_all_ranks())
     }
 }
 

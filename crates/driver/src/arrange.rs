@@ -11,28 +11,18 @@ use fednmf_data::messages::NORMS;
 use fednmf_data::state::{OwnedPiece, Owner, Piece};
 use fednmf_linalg::Real;
 
-/// `--factor-scale`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum FactorScale {
-    UnitV,
-    UnitU,
-    Balanced,
-    Sorted,
-    AsFound,
+fednmf_base::words! {
+    /// `--factor-scale`.
+    pub enum FactorScale {
+        UnitV = "unit-v",
+        UnitU = "unit-u",
+        Balanced = "balanced",
+        Sorted = "sorted",
+        AsFound = "as-found",
+    }
 }
 
 impl FactorScale {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            FactorScale::UnitV => "unit-v",
-            FactorScale::UnitU => "unit-u",
-            FactorScale::Balanced => "balanced",
-            FactorScale::Sorted => "sorted",
-            FactorScale::AsFound => "as-found",
-        }
-    }
-
     /// By what a component with columns of these norms is multiplied: in U and in V.
     fn factors(self, u: f64, v: f64) -> [f64; 2] {
         if !(u > 0.0 && v > 0.0) {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::file_lock::{FileLock, lock_of};
 use fednmf_base::unfinished::{Access, replace};
 use fednmf_comm::{Communicator, Parties};
@@ -48,7 +48,7 @@ pub fn reserve(
     parties: Parties,
     protects: Option<&BudgetScope>,
     releases: Option<&Releases>,
-) -> Result<()> {
+) -> SharedResult<()> {
     let Some(((budget, protects), releases)) = budget_of(settings).zip(protects).zip(releases) else { return Ok(()) };
     let mut limit = budget.limit;
     let (epsilon, delta) = releases.budget();
@@ -94,7 +94,12 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
 ///
 /// # Errors
 /// On all ranks, if a file cannot be written.
-pub fn settle(settings: &Settings, comm: &Communicator, parties: Parties, releases: Option<&Releases>) -> Result<()> {
+pub fn settle(
+    settings: &Settings,
+    comm: &Communicator,
+    parties: Parties,
+    releases: Option<&Releases>,
+) -> SharedResult<()> {
     let Some((budget, releases)) = budget_of(settings).zip(releases) else { return Ok(()) };
     let settled = files(budget.path, comm, parties).try_for_each(|(place, path)| {
         change(&path, &mut None, |file| {

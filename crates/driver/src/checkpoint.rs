@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 use fednmf_data::state::{OwnedPiece, Owner, Piece};
@@ -73,7 +73,7 @@ pub struct Checkpointer<T: Real> {
     identity: Map<String, Value>,
     schedule: Schedule,
     /// Why the last checkpoint could not be written, if so.
-    pub checkpoint_error: Option<Error>,
+    pub checkpoint_error: Option<SharedError>,
     /// Whether there is an output for the last good factors.
     remembers: bool,
     last_good: Option<LastGood<T>>,
@@ -169,7 +169,7 @@ impl<T: Real> Checkpointer<T> {
     ///
     /// # Errors
     /// On all ranks, if the factors are not finite: such a state must not replace a good one.
-    pub fn save(&mut self, algorithm: &dyn Algorithm<T>, trajectory: Map<String, Value>) -> Result<()> {
+    pub fn save(&mut self, algorithm: &dyn Algorithm<T>, trajectory: Map<String, Value>) -> SharedResult<()> {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
         all_finite(&self.comm, algorithm)?;
         let mut attributes = self.identity.clone();
@@ -186,7 +186,6 @@ impl<T: Real> Checkpointer<T> {
         });
         self.schedule.took(start.elapsed().as_secs_f64());
         self.checkpoint_error = match saved {
-            Err(e) if !e.everywhere => return Err(e),
             Err(e) => {
                 if self.comm.reports() {
                     warn(&format!("no checkpoint: {e}; the last good one is unchanged, the run continues"));

@@ -1,6 +1,6 @@
 //! Checks of the settings by themselves and against the data.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::{Header, PartySplit, Statistics};
 use fednmf_files::Threshold;
@@ -197,7 +197,7 @@ const SQUARES_IN_F32: std::ops::RangeInclusive<f64> = 1e-34..=1e34;
 ///
 /// # Errors
 /// On all ranks, if any rank has such an entry.
-pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> Result<()> {
+pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> SharedResult<()> {
     let finite = algorithm.factors().iter().all(|piece| piece.values.iter().all(|x| x.is_finite()));
     let mut wrong = [u32::from(!finite)];
     comm.max(CONTROL, &mut wrong);
@@ -205,7 +205,7 @@ pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm
 }
 
 /// The error of factors that are no longer finite; `more` follows the iteration.
-pub(super) fn diverged(iteration: usize, more: &str) -> Error {
+pub(super) fn diverged(iteration: usize, more: &str) -> SharedError {
     Error::failed(format!(
         "the factors are no longer finite numbers after iteration {iteration}{more}; try --scale max, or --precision f64"
     ))

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fednmf_base::error::Error;
+use fednmf_base::error::{Error, SharedError};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
@@ -12,7 +12,7 @@ use super::metadata;
 use super::prepare::Run;
 
 /// Gives the factors and the report other names if theirs are taken; returns what the user must know. Collective.
-pub(super) fn recheck(run: &mut Run, comm: &Communicator) -> Option<Error> {
+pub(super) fn recheck(run: &mut Run, comm: &Communicator) -> Option<SharedError> {
     let mut messages = Vec::new();
     if let Some(path) = run.settings.output.clone() {
         let taken = if run.settings.add {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_linalg::Real;
 
@@ -39,7 +39,7 @@ impl<T: Real> Driver<T> {
         let trajectory = &mut self.trajectory;
         let error = trajectory.error().unwrap_or(f64::NAN);
         if !error.is_finite() {
-            return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")));
+            return Err(diverged(trajectory.iteration, &format!(" (relative error {error})")).into());
         }
         let first = *trajectory.first_error.get_or_insert(error);
         // If the leading measure is undefined here, such as an infinite divergence, the relative error is monitored.
@@ -58,7 +58,7 @@ impl<T: Real> Driver<T> {
     }
 
     /// Writes the evaluation to trace and progress.
-    fn record(&mut self, comm: &Communicator) -> Result<()> {
+    fn record(&mut self, comm: &Communicator) -> SharedResult<()> {
         let trajectory = &mut self.trajectory;
         let mut event = json!({"event": "iter", "iter": trajectory.iteration, "seconds": trajectory.seconds});
         for (name, value) in &trajectory.measures {

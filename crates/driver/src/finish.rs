@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result, SharedResult};
 use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
@@ -70,17 +70,20 @@ pub fn finish<T: Real>(mut run: Run, mut driver: Driver<T>, iterated: Result<Sto
     }
     comm.agree_on_error(driver.trace.write(&end))?;
     report::of_run(&run.settings, &comm, &driver.trace, &factors, run.sample.take())?;
-    if comm.reports() {
+    let printed = if comm.reports() {
         warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
-        print_summary(&run, &end, &profile, driver.leading)?;
-    }
+        print_summary(&run, &end, &profile, driver.leading)
+    } else {
+        Ok(())
+    };
+    comm.agree_on_error(printed)?;
     if let Some(e) = driver.checkpointer.checkpoint_error {
         let done = if run.settings.output.is_some() { "the factors are written" } else { "the run came to its end" };
-        return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks());
+        return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks().into());
     }
     comm.agree_on_error(transcript::end(&run.settings, &comm, driver.algorithm.private_releases()))?;
     if let Some(moved) = moved {
-        return Err(moved);
+        return Err(moved.into());
     }
     let code = exit_code(stop, run.settings.checkpoint.is_some());
     match survivors {
@@ -106,7 +109,7 @@ fn write_results<T: Real>(
     factors: &[Piece<'_, T>],
     stop: Stop,
     privacy: Option<&Value>,
-) -> Result<()> {
+) -> SharedResult<()> {
     let (settings, algorithm) = (&run.settings, &driver.algorithm);
     let about = || {
         let mut all = provenance(run, comm, &driver.trajectory, stop.name());
@@ -276,7 +279,7 @@ fn text_summary(run: &Run, end: &Value, profile: &Profile, leading: Measure) -> 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
 /// Collective if the error is known everywhere.
 fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &Communicator) -> Error {
-    let (true, Some(path), Some(good)) = (error.everywhere, &run.settings.output, driver.checkpointer.last_good())
+    let (true, Some(path), Some(good)) = (error.is_shared(), &run.settings.output, driver.checkpointer.last_good())
     else {
         return error;
     };
@@ -290,7 +293,8 @@ fn write_last_good<T: Real>(error: Error, run: &Run, driver: &Driver<T>, comm: &
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
         Err(e) => format!("nor can the last good factors be kept: {e}"),
     };
-    Error { message: format!("{}; {message}", error.message), ..error }
+    let message = format!("{}; {message}", error.message);
+    error.with_message(message)
 }
 
 /// The attributes of the output file.

@@ -14,7 +14,7 @@ use fednmf_files::output::checkpoint::Resumed;
 use fednmf_files::output::matrices::Annotations;
 use fednmf_linalg::Real;
 use fednmf_methods::Algorithm;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 
 use super::checkpoint::{FINGERPRINT, replaced};
 use super::iterate::Trajectory;
@@ -56,7 +56,7 @@ pub fn left_out(settings: &Settings, sparse: bool, marks: Option<u64>) -> Map<St
 pub fn order_of_names(settings: &Settings, annotations: &Annotations) -> Map<String, Value> {
     // Private names could be guessed from a digest.
     let private = settings.description().partition.is_private();
-    if private || !settings.method.groups().missing.is_some_and(MissingArgs::any) {
+    if private || !settings.method.groups().missing.is_some_and(MissingParams::any) {
         return Map::new();
     }
     let lists = [(missing::ROW_ORDER, &annotations.rows), (missing::COLUMN_ORDER, &annotations.columns)];

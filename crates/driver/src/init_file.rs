@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use ndarray::ArrayViewMut2;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 use fednmf_data::NAMES;
@@ -14,7 +14,8 @@ use fednmf_files::names::{Match, Names};
 use fednmf_files::output::matrices::{Factor, Stored};
 use fednmf_files::{InputSpec, Scale, names};
 use fednmf_linalg::Real;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::parameters::ParamType as _;
+use fednmf_methods::shared::missing::MissingParams;
 
 /// Stored factors of the right shape, in either precision.
 pub struct Initial {
@@ -34,15 +35,18 @@ impl Initial {
         path: &Path,
         (m, n): (usize, usize),
         (k, input): (usize, &InputSpec),
-        left_out: Option<(&MissingArgs, u64)>,
+        left_out: Option<(&MissingParams, u64)>,
         matrix: &Names,
         comm: &Communicator,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         // A mistyped keyword looks like a file that does not exist.
         let no_such_word = path.extension().is_none() && !path.exists();
         let hint =
             if no_such_word { ", or give auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed" } else { "" };
-        let at = |e: Error| Error { message: format!("--init: {}{hint}", e.message), ..e };
+        let at = |e: Error| {
+            let message = format!("--init: {}{hint}", e.message);
+            e.with_message(message)
+        };
         let open = || {
             let stored = Stored::open(path)?;
             let [u, v] = [Factor::open(&stored, "U")?.shape(), Factor::open(&stored, "V")?.shape()];
@@ -91,14 +95,14 @@ fn was_transposed(stored: &Stored) -> Option<bool> {
 }
 
 /// Whether the run that made the factors held out all entries that this run holds out.
-fn has_left_out(stored: &Stored, args: &MissingArgs, seed: u64, reordered: bool) -> bool {
+fn has_left_out(stored: &Stored, args: &MissingParams, seed: u64, reordered: bool) -> bool {
     let missing = args.missing.marks();
     if args.holdout == 0.0 && missing.is_none() {
         return true;
     }
     let share = parameter(stored, "holdout").and_then(Value::as_f64).unwrap_or(0.0);
     let seeded = stored.attributes().get("seed").and_then(Value::as_u64) == Some(seed);
-    let same = parameter(stored, "missing").is_some_and(|was| *was == json!(args.missing));
+    let same = parameter(stored, "missing").is_some_and(|was| *was == Value::from(args.missing.value()));
     // Places follow the order of the matrix; marks have names.
     same && (args.holdout == 0.0 || share == args.holdout && seeded && !reordered)
 }

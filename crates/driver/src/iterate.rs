@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{CONTROL, Communicator, Interrupt, Loss, PartyCommunicator, Signals, watchdog};
+use fednmf_comm::{CONTROL, Communicator, Interrupt, Loss, Signals, watchdog};
 use fednmf_files::output::checkpoint::LOST;
 use fednmf_linalg::Real;
 use fednmf_methods::metrics::Measure;
@@ -270,7 +270,8 @@ impl<T: Real> Driver<T> {
 
     /// The communicator of the surviving ranks, if some were lost.
     pub fn survivors(&self) -> Option<&Communicator> {
-        self.algorithm.asynchronous().and_then(Asynchronous::survivors).map(PartyCommunicator::ranks)
+        let survivors = self.algorithm.asynchronous().and_then(Asynchronous::survivors);
+        survivors.map(|survivors| self.comm.ranks_of(survivors))
     }
 
     /// Runs at most `block` iterations, none beyond the next point at which something is due; returns seconds per

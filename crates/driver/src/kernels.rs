@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_base::host;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_files::output::checkpoint::Checkpoint;
@@ -18,7 +18,7 @@ pub const USED: &str = "kernels_used";
 ///
 /// # Errors
 /// On all ranks, if the system refuses the threads on one.
-pub fn context(settings: &Settings, resuming: bool, comm: &Communicator) -> Result<Context> {
+pub fn context(settings: &Settings, resuming: bool, comm: &Communicator) -> SharedResult<Context> {
     let kernels = choose(settings, resuming, comm);
     comm.agree_on_error(Context::new(ContextOptions { threads: settings.threads, kernels }))
 }

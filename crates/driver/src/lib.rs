@@ -77,7 +77,7 @@ fn start(settings: &Settings, comm: &Communicator) -> Result<i32> {
         Ok(opened) => opened,
         Err(e) => {
             transcript.discard(comm);
-            return Err(e);
+            return Err(e.into());
         }
     };
     context.install(|| match opened.precision() {
@@ -99,7 +99,7 @@ fn run_in<T: Precision>(
         Ok(prepared) => prepared,
         Err(e) => {
             transcript.discard(comm);
-            return Err(e);
+            return Err(e.into());
         }
     };
     let threshold = run.settings.method.groups().threshold.and_then(|group| group.secure_threshold.as_ref().copied());

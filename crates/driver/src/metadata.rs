@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::{CONTROL, Communicator, Parties};
 use fednmf_data::{NAMES, Stack};
@@ -39,7 +39,7 @@ pub fn annotations(
     input: &InputSpec,
     shape: (usize, usize),
     comm: &Communicator,
-) -> Result<Annotations> {
+) -> SharedResult<Annotations> {
     let Some(Destination { path, add, private }) = to else { return Ok(Annotations::default()) };
     let names = names_of(input, private.is_some(), comm);
     let transposed = names.turned;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Cuts, Layout, NAMES, NanRemedy, STATISTICS};
@@ -60,12 +60,13 @@ impl Marks {
 ///
 /// # Errors
 /// The same on all ranks, if the file cannot be read, or has another shape or other names.
-pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm: &Communicator) -> Result<Marks> {
+pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm: &Communicator) -> SharedResult<Marks> {
     let at = |e: Error| e.at("--missing").on_all_ranks();
+    let shared_at = |e: SharedError| e.at("--missing");
     let mut spec = InputSpec::parse(path).map_err(at)?;
     spec.allow_negative = true;
     spec.nan_remedy = NanRemedy::Mark;
-    let input = data::open(&spec, comm).map_err(at)?;
+    let input = data::open(&spec, comm).map_err(shared_at)?;
     spec.complete(input.header());
     let (rows, cols) = (input.header().rows, input.header().cols);
     if (rows, cols) != (m, n) {
@@ -76,10 +77,11 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         ))));
     }
     let places = if comm.is_root() { places(path, data, &names::of_input(&spec)) } else { Ok(Default::default()) };
-    let ([of_rows, of_cols], by_position) = comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(at)?);
+    let ([of_rows, of_cols], by_position) =
+        comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(shared_at)?);
     let placed = |places: &Option<Vec<usize>>, i: usize| places.as_ref().map_or(i, |places| places[i]);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
-    let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(at)?;
+    let loaded = input.load::<f32>(&plan, comm, &mut |_| ()).map_err(shared_at)?;
     let first = loaded.cuts.rows[comm.rank()].start;
     // For each rank, pairs of row and column.
     let mut outgoing = [vec![Vec::<u64>::new(); comm.size()], vec![Vec::new(); comm.size()]];

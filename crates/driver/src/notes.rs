@@ -9,7 +9,7 @@ use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 use fednmf_methods::shared::missing::{HELD_OUT, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
-use fednmf_methods::shared::sketched_step::StepArgs;
+use fednmf_methods::shared::sketched_step::StepParams;
 use fednmf_methods::{Algorithm, Forecast};
 
 use super::precision;
@@ -55,7 +55,7 @@ pub fn of_settings(settings: &Settings, progress: &mut Progress) {
     let parameters = settings.method.parameters();
     // A sketch of all rows and columns is exact, and the step is that of hals.
     let sketched = parameters.get("sketch_size").is_some_and(|size| size.as_str() != Some("100%,100%"));
-    if sketched && settings.method.groups().step.is_some_and(StepArgs::lets_scales_drift) {
+    if sketched && settings.method.groups().step.is_some_and(StepParams::lets_scales_drift) {
         progress.warn(
             "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
              in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::watchdog;
 use fednmf_comm::{CONTROL, Communicator, Parties, Signals};
 use fednmf_data::state::{Owner, ReadRows};
@@ -28,7 +28,7 @@ use fednmf_methods::federated::graph::ppdnmf::GRAPH;
 use fednmf_methods::method::MatrixShape;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::grid::plan as layout_of;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::{Algorithm, Problem};
 use fednmf_report::{Lines, Sample};
 
@@ -100,7 +100,7 @@ impl Opened {
 ///
 /// # Errors
 /// On wrong input, on all ranks alike.
-pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> Result<Opened> {
+pub fn open(settings: &Settings, comm: &Communicator, resuming: bool) -> SharedResult<Opened> {
     check_grid(settings, comm.size()).map_err(Error::on_all_ranks)?;
     if let Some(path) = settings.checkpoint.as_ref().filter(|_| resuming) {
         checkpoint::roll_back_to_common(path, comm)?;
@@ -177,7 +177,7 @@ pub fn prepare<T: Precision>(
     context: &Context,
     comm: &Communicator,
     signals: Signals,
-) -> Result<(Run, Driver<T>)> {
+) -> SharedResult<(Run, Driver<T>)> {
     let Opened { settings, input, share, resuming, view, lines, mut progress, loading, .. } = opened;
     let header = input.header().clone();
     let mut divided = load::<T>(&settings, comm, input, (share, resuming), loading, &mut progress)?;
@@ -290,7 +290,7 @@ fn load<T: Real>(
     (share, resuming): (PartySplit, bool),
     loading: Instant,
     progress: &mut Progress,
-) -> Result<Divided<T>> {
+) -> SharedResult<Divided<T>> {
     let shape @ (m, n) = (input.header().rows, input.header().cols);
     let counted = if let PartySplit::Counts(counts) = &share { Some(counts.len()) } else { None };
     let count = settings.parties.or(counted).or(input.header().files).unwrap_or(comm.size());
@@ -312,7 +312,7 @@ fn load<T: Real>(
     share.check(items, count, what).map_err(|e| e.at(split_name(settings)).on_all_ranks())?;
     let split = share.counts();
     let groups = settings.method.groups();
-    let plan = if groups.missing.is_some_and(MissingArgs::any) {
+    let plan = if groups.missing.is_some_and(MissingParams::any) {
         Layout::RowsAndColumns { ranks: comm.size() }
     } else {
         layout_of(partition, shape, comm.size(), parties, share, groups.grid.and_then(|group| group.grid.given()))
@@ -381,7 +381,7 @@ fn workspace_bytes<T: Real>(
     let least = 2.0 * (m as f64 + n as f64) * (settings.k * word) as f64 / ranks as f64;
     let private = settings.description().partition.is_private();
     // The formulas assume complete data, and a rank that hosts as many parties as any other.
-    let missing = settings.method.groups().missing.is_some_and(MissingArgs::any);
+    let missing = settings.method.groups().missing.is_some_and(MissingParams::any);
     if missing || private && parties.hosted(rank).is_empty() {
         return least;
     }
@@ -405,7 +405,7 @@ fn build<T: Precision>(
     comm: &Communicator,
     divided: Divided<T>,
     resuming: bool,
-) -> Result<(Box<dyn Algorithm<T>>, Option<u64>)> {
+) -> SharedResult<(Box<dyn Algorithm<T>>, Option<u64>)> {
     let Divided { loaded, parties, .. } = divided;
     let shape = (loaded.header.rows, loaded.header.cols);
     let groups = settings.method.groups();
@@ -472,7 +472,12 @@ fn parameters<T: Real>(
 }
 
 /// Opens the trace on rank 0, or at each owner of a rank, and writes its start event. Collective.
-fn open_trace(settings: &Settings, comm: &Communicator, resumed_from: Option<usize>, start: &Value) -> Result<Trace> {
+fn open_trace(
+    settings: &Settings,
+    comm: &Communicator,
+    resumed_from: Option<usize>,
+    start: &Value,
+) -> SharedResult<Trace> {
     watchdog::enter("opening the trace");
     let trace = Trace::open(settings.trace.as_deref().filter(|_| comm.reports()), resumed_from);
     let mut trace = comm.agree_on_error(trace)?;

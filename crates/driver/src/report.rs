@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde_json::Map;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::messages::SAMPLE;
 use fednmf_data::state::{Owner, Piece};
@@ -13,7 +13,7 @@ use fednmf_data::{Header, Layout, Loaded, Tile};
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
-use fednmf_linalg::{Block, Real};
+use fednmf_linalg::{Block, ContiguousMut, Real};
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample};
 
@@ -42,7 +42,7 @@ pub fn sample_of<T: Real>(
     plan: &Layout,
     loaded: &mut Loaded<T>,
     comm: &Communicator,
-) -> Result<Option<Sample>> {
+) -> SharedResult<Option<Sample>> {
     let Some((_, display)) = settings.report.as_ref().filter(|_| !settings.description().partition.is_private()) else {
         return Ok(None);
     };
@@ -107,7 +107,7 @@ impl OwnLines {
 
     /// The sample, from what all ranks have. Collective.
     fn sum(mut self, comm: &Communicator) -> Sample {
-        comm.sum(SAMPLE, self.values.as_slice_mut().expect("made contiguous"));
+        comm.sum(SAMPLE, self.values.row_major_mut());
         Sample { lines: self.lines, at: self.at, values: self.values }
     }
 }
@@ -134,7 +134,7 @@ pub fn of_run<T: Real>(
     trace: &Trace,
     factors: &[Piece<'_, T>],
     sample: Option<Sample>,
-) -> Result<()> {
+) -> SharedResult<()> {
     let Some((path, display)) = &settings.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
     let mut missing = [u32::from(comm.reports() && settings.output.as_ref().is_none_or(|p| Stored::open(p).is_err()))];

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use fednmf_files as data;
@@ -13,6 +12,7 @@ use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::Description;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters::Parameter;
 use fednmf_methods::registry;
 use fednmf_report::Display;
 
@@ -20,10 +20,6 @@ use super::arrange::FactorScale;
 
 /// The input if the user names no matrix.
 pub const SAMPLE_INPUT: &str = "synthetic:planted";
-
-/// Parameters that do not affect the result, by name: a resumed run may have others.
-const WITHOUT_EFFECT: [&str; 7] =
-    ["budget_limit", "exchange", "grid", "measure", "record_order", "replay", "party_timeout"];
 
 /// The arithmetic of a factorisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +41,14 @@ impl Precision {
     }
 }
 
-/// What `--precision` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PrecisionChoice {
-    F64,
-    F32,
-    Mixed,
-    Auto,
+fednmf_base::words! {
+    /// What `--precision` takes.
+    pub enum PrecisionChoice {
+        F64 = "f64",
+        F32 = "f32",
+        Mixed = "mixed",
+        Auto = "auto",
+    }
 }
 
 impl PrecisionChoice {
@@ -66,23 +63,26 @@ impl PrecisionChoice {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Scale {
-    None,
-    Max,
+fednmf_base::words! {
+    pub enum Scale {
+        None = "none",
+        Max = "max",
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kernel {
-    Mkl,
-    Native,
-    Auto,
+fednmf_base::words! {
+    pub enum Kernel {
+        Mkl = "mkl",
+        Native = "native",
+        Auto = "auto",
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnLostParty {
-    Abort,
-    Continue,
+fednmf_base::words! {
+    pub enum OnLostParty {
+        Abort = "abort",
+        Continue = "continue",
+    }
 }
 
 /// How often something happens.
@@ -204,13 +204,15 @@ impl Settings {
         all.insert("transpose".into(), self.input.transpose.into());
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
-        all.extend(self.method.parameters());
+        let mut add = |parameter: Parameter| {
+            if parameter.affects_result {
+                all.insert(parameter.name.into(), parameter.value.into());
+            }
+        };
+        self.method.visit(&mut add);
         // The split of a budget depends on the number of releases.
         let releases = self.method.groups().dp.and_then(|dp| dp.planned(self.max_iters, self.description()));
         all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
-        for name in WITHOUT_EFFECT {
-            all.remove(name);
-        }
         all
     }
 

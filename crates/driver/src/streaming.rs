@@ -1,7 +1,7 @@
 //! Data that do not fit into memory: decides whether a run can read its rows from the file in each pass instead, and
 //! with how much memory.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::memory;
 use fednmf_data::{GridChooser, Header, Layout, Loaded, Panels};
@@ -9,7 +9,7 @@ use fednmf_files::Input;
 use fednmf_linalg::Real;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::registry;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::row_exchange::Exchange;
 
 use super::settings::{Precision, Settings};
@@ -25,7 +25,7 @@ pub fn load<T: Real>(
     (need, streamed): (f64, std::result::Result<f64, String>),
     comm: &Communicator,
     progress: &mut dyn FnMut(f64),
-) -> Result<(Loaded<T>, Option<String>)> {
+) -> SharedResult<(Loaded<T>, Option<String>)> {
     let limit = input.spec().memory;
     let nodes = memory::nodes(need, limit, comm);
     let Some(node) = nodes.iter().find(|node| node.lacks()) else {
@@ -42,10 +42,9 @@ pub fn load<T: Real>(
     let rows = input.rows::<T>(comm)?;
     let nodes = memory::nodes(beside + rows.beside + rows.least(), limit, comm);
     if let Some(node) = nodes.iter().find(|node| node.lacks()) {
-        return Err(Error {
-            message: format!("even if the rows are read from the file in each iteration, {}", node.refusal().message),
-            ..node.refusal()
-        });
+        let refusal = node.refusal();
+        let message = format!("even if the rows are read from the file in each iteration, {}", refusal.message);
+        return Err(Error::input(message).on_all_ranks());
     }
     let spare = nodes.iter().map(|node| (node.free - node.need) / node.ranks as f64).fold(f64::INFINITY, f64::min);
     let room = rows.least() + spare;
@@ -66,7 +65,7 @@ pub fn bytes_besides_panels<T: Real>(
     resuming: bool,
 ) -> std::result::Result<f64, String> {
     let groups = settings.method.groups();
-    if groups.missing.is_some_and(MissingArgs::any) {
+    if groups.missing.is_some_and(MissingParams::any) {
         return Err("--missing and --holdout need the whole matrix in memory".into());
     }
     if settings.precision == Some(Precision::Mixed) {

@@ -44,7 +44,7 @@ impl Share {
         }
         for (tag, entry) in ledger.messages() {
             let row = [entry.mpi_bytes, entry.party_bytes, entry.messages];
-            let key = [tag.kind.into(), format!("{:?}", tag.payload), tag.protection().name().into()];
+            let key = [tag.kind.into(), tag.payload.name().into(), tag.protection().name().into()];
             share.messages.push((key, row));
             share.add(tag.kind, entry);
             let own = matches!(tag.payload, Payload::Data | Payload::Control);
@@ -331,8 +331,8 @@ mod tests {
             .into_iter()
             .map(|seconds| {
                 let mut ledger = Ledger::default();
-                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
-                ledger.worked("sweep", [seconds, 0.5 * seconds], 50);
+                ledger.record_work("sweep", [seconds, 0.5 * seconds], 50);
+                ledger.record_work("sweep", [seconds, 0.5 * seconds], 50);
                 let entry = Entry { calls: 2, seconds: 0.5, party_bytes: 70, mpi_bytes: 40, messages: 3, flops: 0 };
                 ledger.sent(MessageTag::new("Gram", Payload::Gram), &entry);
                 ledger.sent(MessageTag::new("load", Payload::Data), &entry);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ed25519_dalek::SigningKey;
 use rand::Rng as _;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::Releases;
@@ -25,7 +25,7 @@ pub struct Created(Vec<PathBuf>);
 /// # Errors
 /// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
 /// then.
-pub fn begin(settings: &Settings, comm: &Communicator) -> Result<Created> {
+pub fn begin(settings: &Settings, comm: &Communicator) -> SharedResult<Created> {
     let mut created = Created::default();
     let Some(path) = &settings.transcript else {
         // Each owner decides independently.

@@ -13,7 +13,7 @@ use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Loaded;
 use fednmf_data::state::Owner;
 use fednmf_files::output::view::ViewFile;
-use fednmf_linalg::{Order, Real};
+use fednmf_linalg::{Contiguous, Order, Real};
 use fednmf_methods::Algorithm;
 use fednmf_methods::description::Partition;
 
@@ -90,5 +90,5 @@ impl Viewing {
 
 fn know<T: Real>(comm: &Communicator, kind: &'static str, party: Option<usize>, values: &Array2<T>) {
     let by_rows = values.as_standard_layout();
-    comm.knows(kind, party, values.dim(), by_rows.as_slice().expect("row order"));
+    comm.knows(kind, party, values.dim(), by_rows.row_major());
 }

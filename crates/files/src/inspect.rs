@@ -1,6 +1,6 @@
 //! Describes an input, for `fednmf inspect`.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::Communicator;
 use fednmf_data::Labels;
 use fednmf_data::Stack;
@@ -50,7 +50,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// As [`open`], by rows.
-fn open_either_way(spec: InputSpec, comm: &Communicator) -> Result<(Input, Option<String>)> {
+fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input, Option<String>)> {
     let by_rows = open(&spec, comm);
     if !spec.by_party() {
         return by_rows.map(|input| (input, None));
@@ -73,7 +73,7 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> Result<(Input, Optio
 ///
 /// # Errors
 /// As [`crate::Input::load`].
-pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> Result<Summary> {
+pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> SharedResult<Summary> {
     let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let (input, stacked) = open_either_way(spec, comm)?;

@@ -1,6 +1,6 @@
 //! Loads an opened input: entries, `--scale`, `--binarize` and statistics.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::LocalBlock;
 use fednmf_data::header::Header;
@@ -34,7 +34,7 @@ impl Input {
         layout: &Layout,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Loaded<T>> {
+    ) -> SharedResult<Loaded<T>> {
         self.load_on_grid(layout, None, comm, progress)
     }
 
@@ -49,8 +49,8 @@ impl Input {
         choose: Option<GridChooser>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Loaded<T>> {
-        let loaded = self.try_load(layout, choose, comm, progress).map_err(Error::on_all_ranks)?;
+    ) -> SharedResult<Loaded<T>> {
+        let loaded = self.load_any_on_grid(layout, choose, comm, progress)?;
         check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
@@ -61,17 +61,17 @@ impl Input {
         layout: &Layout,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Loaded<T>> {
-        self.try_load(layout, None, comm, progress).map_err(Error::on_all_ranks)
+    ) -> SharedResult<Loaded<T>> {
+        self.load_any_on_grid(layout, None, comm, progress)
     }
 
-    fn try_load<T: Real>(
+    fn load_any_on_grid<T: Real>(
         self,
         layout: &Layout,
         choose: Option<GridChooser>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Loaded<T>> {
+    ) -> SharedResult<Loaded<T>> {
         memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
         let policy = self.spec.entry_policy();
         let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
@@ -137,25 +137,30 @@ impl Input {
     }
 
     /// Applies `--scale`, and returns what the entries were divided by.
-    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> Result<Option<f64>> {
+    fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> SharedResult<Option<f64>> {
         let divisor = match self.spec.scale {
             Scale::None => return Ok(None),
             Scale::By(divisor) => divisor,
-            Scale::Max => check_largest(largest(comm, blocks))?,
+            Scale::Max => check_largest(largest(comm, blocks)).map_err(Error::on_all_ranks)?,
         };
         blocks.iter_mut().flat_map(LocalBlock::values_mut).for_each(|x| *x = T::from_f64(x.as_f64() / divisor));
         Ok(Some(divisor))
     }
 
     /// Applies `--binarize`, and returns its threshold. The first `once` blocks cover the matrix once.
-    fn binarize<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>], once: usize) -> Result<Option<f64>> {
+    fn binarize<T: Real>(
+        &self,
+        comm: &Communicator,
+        blocks: &mut [LocalBlock<T>],
+        once: usize,
+    ) -> SharedResult<Option<f64>> {
         let Some(threshold) = self.spec.binarize else { return Ok(None) };
         let threshold = match threshold {
             Threshold::At(t) => t,
             Threshold::Quantile(q) => {
                 let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());
                 let shape = (self.header.rows, self.header.cols);
-                upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape)?
+                upper_quantile(values, |counts| comm.sum(STATISTICS, counts), q, shape).map_err(Error::on_all_ranks)?
             }
         };
         let one = |x: T| if x.as_f64() >= threshold { T::one() } else { T::zero() };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Stack;
 use fednmf_data::header::{Header, check_dimensions};
@@ -58,12 +58,8 @@ impl Input {
 ///
 /// # Errors
 /// The same on all ranks: a file is missing, unreadable, damaged or of an unknown format.
-pub fn open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
-    try_open(spec, comm).map_err(Error::on_all_ranks)
-}
-
-fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
-    spec.check()?;
+pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
+    spec.check().map_err(Error::on_all_ranks)?;
     let (path, dataset) = match &spec.source {
         Source::Synthetic(synthetic) => {
             let &Synthetic { m, n, .. } = synthetic;
@@ -94,12 +90,12 @@ fn try_open(spec: &InputSpec, comm: &Communicator) -> Result<Input> {
     } else {
         (vec![(single_file(spec, path, dataset, comm)?, None)], None)
     };
-    let (placed, mut header) = stack(spec, files)?;
+    let (placed, mut header) = stack(spec, files).map_err(Error::on_all_ranks)?;
     header.warnings.extend(warning);
     Ok(Input { spec: spec.clone(), header, origin: Origin::Files(placed) })
 }
 
-fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> Result<MatrixFile> {
+fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
     let found = || {
         let file = read_header(path, dataset, spec.table, spec.private)?;
         names::check(path, dataset, file.rows, file.cols)?;
@@ -107,14 +103,14 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     };
     let found = if comm.is_root() { found() } else { Ok(None) };
     let Some(mut file) = comm.broadcast_value(HEADERS, comm.agree_on_error(found)?) else {
-        return Err(Error::failed("rank 0 did not read the header"));
+        return Err(Error::failed("rank 0 did not read the header").on_all_ranks());
     };
     if file.needs_counts() {
         let parts = if file.divisible() { comm.size() } else { 1 };
         let count =
             if comm.rank() < parts { file.count(comm.rank(), parts, spec.ask_values).map(Some) } else { Ok(None) };
         let counts = comm.all_gather_value(HEADERS, &comm.agree_on_error(count)?).into_iter().flatten().collect();
-        file.set_counts(counts)?;
+        file.set_counts(counts).map_err(Error::on_all_ranks)?;
     }
     Ok(file)
 }
@@ -128,7 +124,7 @@ fn party_files(
     pattern: &str,
     dataset: Option<&str>,
     comm: &Communicator,
-) -> Result<(Vec<OwnedFile>, Option<String>)> {
+) -> SharedResult<(Vec<OwnedFile>, Option<String>)> {
     let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
@@ -173,7 +169,7 @@ fn party_files(
         Ok(files)
     };
     let own = comm.agree_on_error(read_own())?;
-    let mut all = comm.all_gather_value(HEADERS, &shown(&own, comm)?);
+    let mut all = comm.all_gather_value(HEADERS, &shown(&own, comm));
     all[comm.rank()] = own;
     let mut files = Vec::with_capacity(parties.count);
     let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
@@ -192,7 +188,8 @@ fn party_files(
                     "{first} and {}: their {what} have different names, or another order; every party's file must have the \
                      same {what}",
                     file.path()
-                )));
+                ))
+                .on_all_ranks());
             }
         }
         files.push((file, Some(rank)));
@@ -204,7 +201,7 @@ fn party_files(
 }
 
 /// What the other ranks learn of the hosted parties' files: to other owners, the last part of the path alone.
-fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Result<Vec<(MatrixFile, Option<String>)>> {
+fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(MatrixFile, Option<String>)> {
     let mut shown = own.to_vec();
     if comm.has_owners() {
         for (file, _) in &mut shown {
@@ -212,11 +209,11 @@ fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Result<Ve
             file.rename(&format!("{name} of {}", comm.name_of(comm.rank())));
         }
     }
-    Ok(shown)
+    shown
 }
 
 /// The number of `{party}` files: as given, or those that rank 0 sees; where it sees its own alone, one for each rank.
-fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Result<usize> {
+fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> SharedResult<usize> {
     if let Some(given) = spec.parties {
         return Ok(given);
     }
@@ -228,7 +225,8 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Resul
         Some((last, lacking)) => Err(Error::input(format!(
             "{pattern}: there is a file for party {last}, but none for party {lacking}; number the files from 0 \
              without gaps, or give their number (--parties)"
-        ))),
+        ))
+        .on_all_ranks()),
         None => Ok(count),
     }
 }

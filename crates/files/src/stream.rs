@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::assemble::Entries;
@@ -115,7 +115,7 @@ impl Input {
     ///
     /// # Errors
     /// On all ranks, if the file cannot be opened or is damaged.
-    pub fn rows<T: Real>(&self, comm: &Communicator) -> Result<Rows> {
+    pub fn rows<T: Real>(&self, comm: &Communicator) -> SharedResult<Rows> {
         comm.agree_on_error(self.own_rows::<T>(comm))
     }
 
@@ -150,7 +150,7 @@ impl Input {
         bytes: f64,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Loaded<T>> {
+    ) -> SharedResult<Loaded<T>> {
         let cuts = rows.panels::<T>((bytes / PANELS).min(ENOUGH));
         let preparation = Preparation { divisor: None, threshold: self.spec.binarize.and_then(Threshold::given) };
         let start = |preparation: Preparation| {
@@ -159,7 +159,7 @@ impl Input {
         };
         let passes = if self.spec.scale == Scale::Max { 3.0 } else { 2.0 };
         let mut done = 0.0;
-        let mut pass = |panels: &mut Panels<T>, f: &mut dyn FnMut(Range<usize>, &Block<T>)| -> Result<Counts> {
+        let mut pass = |panels: &mut Panels<T>, f: &mut dyn FnMut(Range<usize>, &Block<T>)| -> SharedResult<Counts> {
             let own = rows.own.len().max(1) as f64;
             let read = panels.pass(comm, |at, block| {
                 let end = at.end as f64;
@@ -194,8 +194,7 @@ impl Input {
                 }
             })?;
             Ok(())
-        });
-        let statistics = statistics.map_err(Error::on_all_ranks)?;
+        })?;
         check_nonzero::<T>(&statistics).map_err(Error::on_all_ranks)?;
         let mut sums = [counts.duplicates, counts.stored_zeros];
         comm.sum(COUNTS, &mut sums);

@@ -9,40 +9,42 @@ use super::real::Real;
 pub struct Bits {
     rows: usize,
     cols: usize,
-    words: Array2<u64>,
+    /// Words of a row.
+    width: usize,
+    words: Vec<u64>,
 }
 
 impl Bits {
     /// A block of zeros.
     pub fn zeros(rows: usize, cols: usize) -> Self {
-        Bits { rows, cols, words: Array2::zeros((rows, cols.div_ceil(64))) }
+        let width = cols.div_ceil(64);
+        Bits { rows, cols, width, words: vec![0; rows * width] }
     }
 
     pub fn shape(&self) -> (usize, usize) {
         (self.rows, self.cols)
     }
 
-    /// Sets entry (i, j).
+    /// Sets entry (i, j) to 1.
     pub fn set(&mut self, i: usize, j: usize) {
         assert!(j < self.cols, "column {j} of {}", self.cols);
-        self.words[[i, j / 64]] |= 1 << (j % 64);
+        self.row_mut(i)[j / 64] |= 1 << (j % 64);
     }
 
+    /// Whether entry (i, j) is 1.
     pub fn get(&self, i: usize, j: usize) -> bool {
         assert!(j < self.cols, "column {j} of {}", self.cols);
-        self.words[[i, j / 64]] >> (j % 64) & 1 == 1
+        self.row(i)[j / 64] >> (j % 64) & 1 == 1
     }
 
     /// The words of row i; bits beyond the last column are zero.
     pub fn row(&self, i: usize) -> &[u64] {
-        let width = self.words.ncols();
-        &self.words.as_slice().expect("words are in row order")[i * width..(i + 1) * width]
+        &self.words[i * self.width..(i + 1) * self.width]
     }
 
     /// The words of row i; bits beyond the last column must stay zero.
     pub fn row_mut(&mut self, i: usize) -> &mut [u64] {
-        let width = self.words.ncols();
-        &mut self.words.as_slice_mut().expect("words are in row order")[i * width..(i + 1) * width]
+        &mut self.words[i * self.width..(i + 1) * self.width]
     }
 
     /// The transpose.

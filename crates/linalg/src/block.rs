@@ -17,12 +17,16 @@ use super::tall_skinny::RowSelection;
 
 /// A local block X (rows × cols) of the data matrix.
 pub enum Block<T: Real> {
+    /// All entries, row-major.
     Dense(Dense<T>),
+    /// Compressed sparse rows.
     Sparse(Csr<T>),
+    /// One bit per entry.
     Bits(Bits),
 }
 
 impl<T: Real> Block<T> {
+    /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         match self {
             Block::Dense(x) => x.dim(),
@@ -49,7 +53,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// A copy of X, not prepared for products. What X borrows the copy borrows too.
+    /// A copy of X, not prepared for products. The copy of a block that borrows its entries borrows the same ones.
     pub fn copy(&self) -> Self {
         match self {
             Block::Dense(x) => Block::Dense(x.clone()),
@@ -82,7 +86,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// A copy of the rows (axis 0) or columns (axis 1) with these places, which ascend; not prepared for products.
+    /// A copy of the rows (axis 0) or columns (axis 1) with these ascending indices, not prepared for products.
     #[must_use]
     pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
         match self {
@@ -111,7 +115,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// The rows of blocks of one kind, those of the first one first.
+    /// Blocks of one kind stacked vertically.
     ///
     /// # Errors
     /// If they have different kinds or numbers of columns.

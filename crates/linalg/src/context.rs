@@ -155,10 +155,12 @@ mod tests {
         for count in [3, 2, 1, 0] {
             assert_eq!(context(count, ProductKernel::Native).install(threads), count.max(1));
         }
-        let [outer, inner] = [(4, ProductKernel::Mkl), (2, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
+        let [outer, inner] =
+            [(4, ProductKernel::Mkl), (2, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
         let nested = outer.install(|| (inner.install(options), options()));
         assert_eq!(nested, (inner.options(), outer.options()));
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| outer.install(|| panic!("on purpose"))));
+        let panicked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| outer.install(|| panic!("on purpose"))));
         assert!(panicked.is_err());
         assert_eq!(options(), ContextOptions::default());
     }

@@ -9,6 +9,7 @@ use sprs::CsMatI;
 use fednmf_base::error::Result;
 
 use super::context::options;
+use super::contiguous::{Contiguous, ContiguousMut};
 use super::csr_matrix::{CsrMatrix, owned_rows};
 use super::kernel::{ProductKernel, ProductKernels};
 use super::mkl::SparseRows;
@@ -43,7 +44,7 @@ const BLOCK_ROWS: usize = 4096;
 /// ```
 pub struct Csr<T: Real> {
     rows: SparseRows<T>,
-    /// Those of the products with all rows; MKL has handles for them.
+    /// Kernels of the products with all rows.
     kernels: ProductKernels,
     /// The partial transposed products of the threads, if there are several.
     partials: Mutex<Vec<Vec<T>>>,
@@ -60,10 +61,12 @@ impl<T: Real> Csr<T> {
         Csr { rows: SparseRows::new(matrix), kernels: ProductKernels::NATIVE, partials: Mutex::default() }
     }
 
+    /// Number of rows and of columns.
     pub fn shape(&self) -> (usize, usize) {
         self.matrix().shape()
     }
 
+    /// The matrix, which is only read while MKL has handles of it.
     pub fn matrix(&self) -> &CsrMatrix<T> {
         self.rows.matrix()
     }
@@ -83,7 +86,7 @@ impl<T: Real> Csr<T> {
         [rows, cols]
     }
 
-    /// The matrix (rows × `cols`) of which column `places[j]` is column j of this one, and all others are empty.
+    /// The rows × `cols` matrix whose column `places[j]` is column j of this one; its other columns are empty.
     #[must_use]
     pub fn with_columns_at(&self, places: &[usize], cols: usize) -> Self {
         let x = self.matrix();
@@ -101,7 +104,7 @@ impl<T: Real> Csr<T> {
         Csr::new(CsMatI::new((x.rows(), cols), starts, index, values))
     }
 
-    /// The matrix of the rows (axis 0) or columns (axis 1) with these places, which ascend.
+    /// The submatrix of the rows (axis 0) or columns (axis 1) with these ascending indices.
     #[must_use]
     pub fn select(&self, axis: Axis, places: &[usize]) -> Self {
         let x = self.matrix();
@@ -127,7 +130,7 @@ impl<T: Real> Csr<T> {
         Csr::new(CsMatI::new((x.rows(), places.len()), starts, index, values))
     }
 
-    /// The rows of matrices with as many columns, one after the other; `None` without a matrix or if columns differ.
+    /// The matrices stacked vertically; `None` if there is none or their numbers of columns differ.
     pub fn stacked(parts: &[&Self]) -> Option<Self> {
         let cols = parts.first()?.matrix().cols();
         let mut starts = vec![0usize];
@@ -168,18 +171,18 @@ impl<T: Real> Csr<T> {
         flops::count(2 * self.matrix().nnz() * k);
         match self.kernels.mul {
             ProductKernel::Mkl => {
-                let x = contiguous(b);
+                let x = b.row_major();
                 let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).enumerate());
                 over_parts(threads(), &|_| {
                     // A free thread takes the next block.
                     let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
                     while let Some((block, mut part)) = next() {
-                        self.rows.mul(block, x, k, contiguous_mut(&mut part));
+                        self.rows.mul(block, x, k, part.row_major_mut());
                     }
                 });
             }
             ProductKernel::Native => over_rows(out, &|first, mut out| {
-                csr_kernels::mul(self.matrix(), first, contiguous(b), k, contiguous_mut(&mut out));
+                csr_kernels::mul(self.matrix(), first, b.row_major(), k, out.row_major_mut());
             }),
         }
     }
@@ -195,11 +198,11 @@ impl<T: Real> Csr<T> {
         flops::count(2 * self.matrix().nnz() * u.ncols());
         match self.kernels.tmul {
             ProductKernel::Mkl => self.partial_sums(self.rows.blocks(), out, |blocks, y| {
-                blocks.for_each(|block| self.rows.tmul_add(block, contiguous(u), u.ncols(), y));
+                blocks.for_each(|block| self.rows.tmul_add(block, u.row_major(), u.ncols(), y));
             }),
             ProductKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
                 let part = u.slice(s![rows.clone(), ..]);
-                csr_kernels::rows_tmul(self.matrix(), rows, contiguous(&part), u.ncols(), y);
+                csr_kernels::rows_tmul(self.matrix(), rows, part.row_major(), u.ncols(), y);
             }),
         }
     }
@@ -210,16 +213,16 @@ impl<T: Real> Csr<T> {
         out.fill(T::zero());
         self.partial_sums(rows.len(), out, |places, y| {
             let part = b.slice(s![places.clone(), ..]);
-            csr_kernels::rows_tmul(self.matrix(), rows[places].iter().copied(), contiguous(&part), b.ncols(), y);
+            csr_kernels::rows_tmul(self.matrix(), rows[places].iter().copied(), part.row_major(), b.ncols(), y);
         });
     }
 
-    /// out += Σ over 0..items of what `add` adds for them: each thread adds for a range of items to a buffer of its own, and
-    /// the buffers are summed at the end.
+    /// Adds the terms of 0..items to `out`. `add` adds those of a range: each thread calls it with its range and a buffer of
+    /// its own, and the buffers are summed at the end.
     fn partial_sums(&self, items: usize, out: &mut ArrayViewMut2<T>, add: impl Fn(Range<usize>, &mut [T]) + Sync) {
         let threads = threads();
         if threads == 1 {
-            return add(0..items, contiguous_mut(out));
+            return add(0..items, out.row_major_mut());
         }
         let mut partials = self.partials.lock().unwrap_or_else(PoisonError::into_inner);
         let length = out.len();
@@ -236,12 +239,12 @@ impl<T: Real> Csr<T> {
             let k = out.ncols();
             for partial in partials.iter() {
                 let part = &partial[first * k..first * k + out.len()];
-                contiguous_mut(&mut out).iter_mut().zip(part).for_each(|(sum, &x)| *sum += x);
+                out.row_major_mut().iter_mut().zip(part).for_each(|(sum, &x)| *sum += x);
             }
         });
     }
 
-    /// Number of stored entries in some rows.
+    /// Number of stored entries in these rows.
     fn stored_in(&self, rows: impl Iterator<Item = usize>) -> usize {
         let indptr = self.matrix().indptr();
         let starts = indptr.raw_storage();
@@ -256,14 +259,6 @@ impl<T: Real> Csr<T> {
         out: &mut ArrayViewMut2<T>,
     ) {
         flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
-        csr_kernels::rows_tmul(self.matrix(), rows, contiguous(b), b.ncols(), contiguous_mut(out));
+        csr_kernels::rows_tmul(self.matrix(), rows, b.row_major(), b.ncols(), out.row_major_mut());
     }
-}
-
-fn contiguous<'a, T>(a: &'a ArrayView2<'_, T>) -> &'a [T] {
-    a.as_slice().expect("an operand of a sparse product in row order")
-}
-
-fn contiguous_mut<'a, T>(a: &'a mut ArrayViewMut2<'_, T>) -> &'a mut [T] {
-    a.as_slice_mut().expect("an operand of a sparse product in row order")
 }

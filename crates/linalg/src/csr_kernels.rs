@@ -10,7 +10,7 @@ use super::simd::{dispatch_along, lanes, load, store};
 
 /// Largest number of vectors in a strip: the accumulators, or the row that is scattered, take half of the registers.
 #[inline(always)]
-fn most_vectors<S: Simd>() -> usize {
+fn max_vectors<S: Simd>() -> usize {
     if S::REGISTER_COUNT >= 32 { 16 } else { 8 }
 }
 
@@ -24,11 +24,11 @@ struct ColumnStrip {
     overlap: usize,
 }
 
-/// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `most`.
+/// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `max`.
 #[inline(always)]
-fn strips(k: usize, lanes: usize, most: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
+fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStrip, usize)> {
     let vectors = k.div_ceil(lanes);
-    let count = vectors.div_ceil(most);
+    let count = vectors.div_ceil(max);
     let (size, longer) = (vectors / count, vectors % count);
     (0..count).map(move |c| {
         let (start, n) = (c * size + c.min(longer), size + usize::from(c < longer));
@@ -84,7 +84,7 @@ fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize,
 /// Calls `strip` for every strip, with its number of vectors but the last as a constant.
 macro_rules! each_strip {
     ($kernel:ident, $s:ident, $($head:literal)*) => {
-        for (strip, vectors) in strips($kernel.k, lanes::<T, S>(), most_vectors::<S>()) {
+        for (strip, vectors) in strips($kernel.k, lanes::<T, S>(), max_vectors::<S>()) {
             match vectors - 1 {
                 $($head => $kernel.strip::<S, $head>($s, strip),)*
                 _ => unreachable!("a strip has at most 16 vectors"),

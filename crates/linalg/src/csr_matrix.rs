@@ -9,7 +9,7 @@ use super::real::Real;
 /// A sparse matrix by rows, with i32 column indices sorted in each row.
 pub type CsrMatrix<T> = CsMatBase<T, i32, Vec<usize>, CowSlice<i32>, CowSlice<T>, usize>;
 
-/// A matrix that owns its entries.
+/// A matrix that owns its entries, from one in the CSR format.
 pub fn owned_rows<T: Real>(matrix: CsMatI<T, i32, usize>) -> CsrMatrix<T> {
     assert!(matrix.is_csr(), "the matrix is stored by rows");
     let shape = matrix.shape();
@@ -17,7 +17,7 @@ pub fn owned_rows<T: Real>(matrix: CsMatI<T, i32, usize>) -> CsrMatrix<T> {
     CsMatBase::new(shape, starts, indices.into(), values.into())
 }
 
-/// A slice that is owned or borrowed. A change copies what is borrowed.
+/// A slice that is owned or borrowed; changing a borrowed one copies it.
 #[derive(Debug, Clone)]
 pub enum CowSlice<T: Clone + 'static> {
     Owned(Vec<T>),
@@ -25,7 +25,7 @@ pub enum CowSlice<T: Clone + 'static> {
 }
 
 impl<T: Clone> CowSlice<T> {
-    /// The elements; a copy of those that are borrowed.
+    /// The elements, copied if they are borrowed.
     pub fn into_vec(self) -> Vec<T> {
         match self {
             CowSlice::Owned(all) => all,

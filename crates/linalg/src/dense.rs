@@ -10,7 +10,7 @@ use super::simd::Lanes;
 use super::tall_skinny::{self, RowSelection};
 use super::threads::over_rows;
 
-/// A dense block, rows × cols, row-major: its own, or that of a caller for as long as the block exists.
+/// A dense block, rows × cols, row-major, which owns its entries or borrows those of a caller.
 pub type Dense<T> = CowArray<'static, T, Ix2>;
 
 /// Rows of a factor whose Gram matrix is summed in f32.

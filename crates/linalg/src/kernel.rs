@@ -1,4 +1,4 @@
-//! The implementation of the products of blocks with factors.
+//! The choice of an implementation for the products of blocks with factors.
 
 /// The kernel of a product (`--kernel`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

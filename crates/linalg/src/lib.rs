@@ -1,7 +1,7 @@
 //! The numerical primitives, generic over f32 and f64: blocks of the data and their products with factors, Gram matrices,
 //! residuals, and a Cholesky factorisation.
 //!
-//! Factors are `Array2` of shape rows × k. The block determines their memory order ([`Block::order`]): dense products and
+//! Factors are `Array2` of shape rows × k. The block of the data determines their memory order ([`Block::order`]): dense products and
 //! row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need contiguous rows
 //! ([`Order::RowMajor`]). Only kernels depend on the order.
 //!
@@ -16,6 +16,7 @@ mod bits;
 mod block;
 mod cholesky;
 mod context;
+mod contiguous;
 mod csr;
 mod csr_kernels;
 mod csr_matrix;
@@ -36,6 +37,7 @@ pub use bits::Bits;
 pub use block::Block;
 pub use cholesky::Cholesky;
 pub use context::{Context, ContextOptions};
+pub use contiguous::{Contiguous, ContiguousMut};
 pub use csr::Csr;
 pub use csr_matrix::{CowSlice, CsrMatrix, owned_rows};
 pub use dense::{Dense, gram};

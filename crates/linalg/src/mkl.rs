@@ -1,7 +1,7 @@
-//! Bindings to MKL. This is the only `unsafe` file of the numerical code, so prefetching and the advice on large pages,
-//! which Rust has no safe interface for, are here too.
+//! Bindings to MKL. This is the only `unsafe` file of the numerical code, so it also has prefetching and the advice on large
+//! pages, for which Rust has no safe interface.
 //!
-//! Functions take slices or views, check their lengths against the shapes, and pass on pointers.
+//! Functions take slices or views, check their lengths against the shapes, and pass pointers to MKL.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::Range;
@@ -349,7 +349,8 @@ impl<T: Real> SparseRows<T> {
     fn row_block(&self, rows: Range<usize>, [mul, tmul]: [bool; 2], k: usize) -> Result<RowBlock> {
         const CALLS: c_int = 1000;
         let shape @ (count, cols) = (rows.len(), self.matrix.cols());
-        let refused = |why: &str| Error::failed(format!("MKL refuses a sparse block of {}x{} ({why})", shape.0, shape.1));
+        let refused =
+            |why: &str| Error::failed(format!("MKL refuses a sparse block of {}x{} ({why})", shape.0, shape.1));
         let int = |n: usize| c_int::try_from(n).map_err(|_| refused("it has 2147483648 rows or columns, or more"));
         let (dimensions, columns) = ([int(count)?, int(cols)?], int(k)?);
         let indptr = self.matrix.indptr();
@@ -463,7 +464,12 @@ mod tests {
     #[test]
     fn products_are_computed_whatever_the_strides() {
         let x = Array2::from_shape_fn((6, 8), |(i, j)| ((7 * i + 3 * j) % 11) as f64);
-        let views = [x.slice(s![.., ..]), x.slice(s![..;2, ..;2]), x.slice(s![..;-1, ..]), x.slice(s![.., 2..3]).reversed_axes()];
+        let views = [
+            x.slice(s![.., ..]),
+            x.slice(s![..;2, ..;2]),
+            x.slice(s![..;-1, ..]),
+            x.slice(s![.., 2..3]).reversed_axes(),
+        ];
         for a in &views {
             for (a, b) in [(a.view(), a.t()), (a.t(), a.view())] {
                 let mut found = Array2::ones((a.nrows(), b.ncols()));

@@ -2,6 +2,7 @@
 
 use ndarray::{Array2, ShapeBuilder};
 
+use super::contiguous::Contiguous;
 use super::mkl::large_pages;
 use super::real::Real;
 
@@ -18,7 +19,7 @@ impl Order {
     /// A rows × k matrix of zeros in this order.
     pub fn zeros<T: Real>(self, rows: usize, k: usize) -> Array2<T> {
         let zeros = Array2::zeros((rows, k).set_f(self == Order::ColumnMajor));
-        large_pages(zeros.as_slice_memory_order().unwrap_or_default());
+        large_pages(zeros.entries());
         zeros
     }
 }

@@ -1,6 +1,6 @@
 //! Public and secret random numbers.
 //!
-//! *Public* numbers (starts, sketches, synthetic data) are a function of (seed, purpose, iteration, global index) alone, so
+//! *Public* numbers (starts, sketches, synthetic data) are a function of only (seed, purpose, iteration, global index), so
 //! that they do not depend on the number of ranks. A [`Stream`] is the PCG stream of one (seed, purpose, iteration), and
 //! [`Stream::at`] jumps to an index. Every index takes exactly one 64-bit draw; normal numbers are therefore drawn by
 //! inversion.
@@ -77,6 +77,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// Uniform on all 64-bit words.
     pub fn bits(&mut self) -> u64 {
         self.rng.next_u64()
     }
@@ -134,8 +135,8 @@ pub fn secret_rng(secret_seed: Option<u64>, owner: u64) -> Result<rand::rngs::St
 /// The standard normal quantile of p in (0, 1), with a relative error of about 1e-16 (Wichura, Algorithm AS 241, PPND16,
 /// Appl. Statist. 37, 1988).
 ///
-/// Not that of `statrs`: Gaussian sketches and planted matrices are made with these bits, which differ from those of
-/// `statrs` for two of three arguments, and a quantile takes 9 ns instead of 24.
+/// It replaces that of `statrs`, whose bits differ for two of three arguments and which takes 24 ns instead of 9: Gaussian
+/// sketches and planted matrices keep the bits of this one.
 fn normal_quantile(p: f64) -> f64 {
     let q = p - 0.5;
     if q.abs() <= 0.425 {

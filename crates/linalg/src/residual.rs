@@ -3,6 +3,7 @@
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::block::Block;
+use super::contiguous::Contiguous;
 use super::mkl::gemm;
 use super::order::Order;
 use super::real::Real;
@@ -32,7 +33,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// ‖X_:j‖² of every column. The bits depend on the column alone.
+    /// ‖X_:j‖² of every column. The bits depend only on the column.
     pub fn column_norms2(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.shape().1];
         for i in 0..self.shape().0 {
@@ -43,8 +44,8 @@ impl<T: Real> Block<T> {
 
     /// ‖X − UVᵀ‖_F² for U rows × k and V cols × k in any memory order.
     ///
-    /// For sparse and Boolean blocks this is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, with work proportional to the nonzeros, unless
-    /// the result is so small that cancellation spoils it; then it is the direct residual.
+    /// For sparse and Boolean blocks this is ‖X‖² − 2⟨X, UVᵀ⟩ + ⟨UᵀU, VᵀV⟩, with work proportional to the nonzeros. If the
+    /// result is so small that cancellation spoils it, the direct residual is computed.
     pub fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
         if matches!(self, Block::Dense(_)) {
             return self.direct_residual2(u, v);
@@ -86,7 +87,7 @@ impl<T: Real> Block<T> {
         assert!(u.nrows() == rows && v.nrows() == cols && u.ncols() == v.ncols(), "shapes of a product");
         let k = v.ncols();
         let v = widened(v);
-        let v = v.as_slice().unwrap_or_default();
+        let v = v.row_major();
         let mut sum = vec![0.0; k];
         let mut total = 0.0;
         let mut entry = vec![];
@@ -116,7 +117,7 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Hands column and value of each nonzero entry of a row to `f`.
+    /// Calls `f` with column and value of each nonzero entry of a row.
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
         let mut some = |j: usize, x: T| {
             if x != T::zero() {
@@ -134,7 +135,7 @@ impl<T: Real> Block<T> {
         }
     }
 
-    /// Copies the entries (row, first ..) to `out` as f64, as many as it holds.
+    /// Copies the entries (row, first ..) to `out` as f64, as many as fit.
     pub fn widen_row(&self, row: usize, first: usize, out: &mut [f64]) {
         match self {
             Block::Dense(x) => {

@@ -11,7 +11,7 @@ use ndarray::{ArrayViewMut2, Axis};
 use super::context::{in_pool, options};
 use super::real::Real;
 
-/// The smallest number of rows per thread that pays off.
+/// Smallest number of rows per thread that is worth a thread.
 const MIN_ROWS: usize = 16;
 
 /// Number of threads of the current context.
@@ -59,18 +59,19 @@ pub fn over_parts(parts: usize, f: &(impl Fn(usize) + Sync)) {
     in_pool(|| rayon::scope(|s| (0..parts).for_each(|part| s.spawn(move |_| f(part)))));
 }
 
-/// Working memory of the threads: as many copies as were ever in use at the same time, kept for the next call.
+/// Workspaces of the threads: as many copies as were ever in use at the same time, kept for the next call.
 pub struct PerThread<S> {
     first: S,
     idle: Mutex<Vec<S>>,
 }
 
 impl<S: Clone> PerThread<S> {
+    /// Workspaces that are clones of `first`.
     pub fn new(first: S) -> Self {
         PerThread { first, idle: Mutex::default() }
     }
 
-    /// Calls `f` with a copy that no other thread uses.
+    /// Calls `f` with a workspace that no other thread uses.
     pub fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         let mut own = self.idle.lock().ok().and_then(|mut idle| idle.pop()).unwrap_or_else(|| self.first.clone());
         let result = f(&mut own);

@@ -186,14 +186,14 @@ pub static RANK_MESSAGES: &[MessageSpec] = &[
 const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
 const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
-/// What differential privacy hides: neighbouring inputs differ in one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProtectedUnit {
-    /// The whole data of a party
-    Party,
-    /// A column of the data
-    Column,
+fednmf_base::words! {
+    /// What differential privacy hides: neighbouring inputs differ in one of these.
+    pub enum ProtectedUnit {
+        /// The whole data of a party
+        Party = "party",
+        /// A column of the data
+        Column = "column",
+    }
 }
 
 impl ProtectedUnit {
@@ -240,6 +240,22 @@ pub struct Description {
 }
 
 impl Description {
+    /// What the distributed methods for the squared error of a nonnegative matrix have in common.
+    pub const DISTRIBUTED: Description = Description {
+        name: "",
+        aliases: &[],
+        summary: "",
+        paper: "",
+        partition: Partition::RowsAndColumns,
+        unit: Unit::Update,
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        dp: NO_PARTIES,
+        measure: Measure::RelativeError,
+        limits: None,
+        messages: &[],
+    };
+
     /// The message table, including the messages of every method.
     pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
         let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };

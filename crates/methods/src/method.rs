@@ -6,8 +6,6 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::{ArgMatches, Command};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
@@ -15,30 +13,30 @@ use fednmf_linalg::Real;
 
 use super::cost::{Cost, Workload};
 use super::description::Description;
-use super::effect;
-use super::parameters::Missing;
-use super::shared::dp::DpArgs;
-use super::shared::grid::GridArgs;
-use super::shared::init::InitArgs;
-use super::shared::missing::{MissingArgs, PartyMissing, PartyMissingArgs};
-use super::shared::regularization::RegularizationArgs;
-use super::shared::secure_sum::{SecureSumArgs, ThresholdArgs};
-use super::shared::sketched_step::StepArgs;
+use super::parameters;
+use super::parameters::{Missing, Parameter, Parameters, Parsed};
+use super::shared::dp::DpParams;
+use super::shared::grid::GridParams;
+use super::shared::init::InitParams;
+use super::shared::missing::{MissingParams, PartyMissing, PartyMissingParams};
+use super::shared::regularization::RegularizationParams;
+use super::shared::secure_sum::{SecureSumParams, ThresholdParams};
+use super::shared::sketched_step::StepParams;
 use super::{Algorithm, Problem};
 use crate::metrics::Measure;
 
 /// The parameter groups that other parts of the program handle; `None` if a method does not have the group.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Groups<'a> {
-    pub grid: Option<&'a GridArgs>,
-    pub init: Option<&'a InitArgs>,
-    pub missing: Option<&'a MissingArgs>,
-    pub party_missing: Option<&'a PartyMissingArgs>,
-    pub regularization: Option<&'a RegularizationArgs>,
-    pub secure_sum: Option<&'a SecureSumArgs>,
-    pub threshold: Option<&'a ThresholdArgs>,
-    pub dp: Option<&'a DpArgs>,
-    pub step: Option<&'a StepArgs>,
+    pub grid: Option<&'a GridParams>,
+    pub init: Option<&'a InitParams>,
+    pub missing: Option<&'a MissingParams>,
+    pub party_missing: Option<&'a PartyMissingParams>,
+    pub regularization: Option<&'a RegularizationParams>,
+    pub secure_sum: Option<&'a SecureSumParams>,
+    pub threshold: Option<&'a ThresholdParams>,
+    pub dp: Option<&'a DpParams>,
+    pub step: Option<&'a StepParams>,
     /// Whether parties take their turns in real time.
     pub real_time: bool,
     /// Where the order of merges is to be written.
@@ -50,7 +48,7 @@ pub struct Groups<'a> {
 impl Groups<'_> {
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
-        self.regularization.is_some_and(RegularizationArgs::is_on)
+        self.regularization.is_some_and(RegularizationParams::is_on)
     }
 
     /// Whether the method supports missing entries.
@@ -67,7 +65,7 @@ impl Groups<'_> {
     /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, the objective
     /// with penalties, otherwise that of the method.
     pub fn measure(&self, method: &Description) -> Measure {
-        let held_out = |group: &MissingArgs| group.holdout > 0.0 || group.missing.marks().is_some();
+        let held_out = |group: &MissingParams| group.holdout > 0.0 || group.missing.marks().is_some();
         if self.missing.is_some_and(held_out) {
             Measure::HeldoutRmse
         } else if self.is_regularized() {
@@ -83,14 +81,14 @@ impl Groups<'_> {
     /// Naming the option that is wrong.
     fn check(&self, method: &Description) -> Result<()> {
         if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
-            threshold.check(sum, self.dp.is_some_and(DpArgs::is_on))?;
+            threshold.check(sum, self.dp.is_some_and(DpParams::is_on))?;
         }
         self.dp.zip(method.protects()).map_or(Ok(()), |(dp, unit)| dp.check(unit))
     }
 }
 
-/// A method: the type of its parameters. Doc comments of the fields are the options' help.
-pub trait Method: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+/// A method: the type of its parameters.
+pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     const DESCRIPTION: &'static Description;
 
     /// Checks, before any data is read, what the value parsers cannot check: mutually exclusive parameters, and values
@@ -164,7 +162,7 @@ pub struct Choice {
 }
 
 /// A method with checked parameters.
-pub trait ConfiguredMethod: fmt::Debug + Send + Sync {
+pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     fn description(&self) -> &'static Description;
 
     /// Names and values of all parameters, for trace, output and checkpoint.
@@ -212,10 +210,7 @@ impl<M: Method> ConfiguredMethod for M {
     }
 
     fn parameters(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(map)) => map,
-            other => unreachable!("parameters are a struct of plain values, not {other:?}"),
-        }
+        parameters::to_json(self)
     }
 
     fn check(&self) -> Result<()> {
@@ -256,14 +251,18 @@ impl<M: Method> ConfiguredMethod for M {
 pub trait Entry: Sync {
     fn description(&self) -> &'static Description;
 
-    /// The method's options, for help, reference, man page and completions.
-    fn options(&self) -> Vec<clap::Arg>;
+    /// Its parameters with their defaults.
+    fn parameters(&self) -> Vec<Parameter>;
 
-    /// The method with the parameters that were typed, its defaults for the rest.
+    /// The method with the parameters that are given by name and text, its defaults for the rest.
     ///
     /// # Errors
     /// Naming the option that is wrong.
-    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>>;
+    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>>;
+
+    /// # Errors
+    /// What the value of this parameter must be.
+    fn check(&self, name: &str, text: &str) -> Parsed<()>;
 
     /// The method with all its defaults.
     fn defaults(&self) -> Arc<dyn ConfiguredMethod>;
@@ -273,7 +272,7 @@ pub trait Entry: Sync {
 
     /// Whether the method takes `--name`.
     fn takes(&self, name: &str) -> bool {
-        self.options().iter().any(|arg| arg.get_long() == Some(name))
+        self.parameters().iter().any(|parameter| parameter.option() == name)
     }
 }
 
@@ -286,27 +285,29 @@ impl<M: Method> Entry for PhantomData<M> {
         M::why_not(name)
     }
 
-    fn options(&self) -> Vec<clap::Arg> {
-        let heading = format!("Options of {}", M::DESCRIPTION.name);
-        let command = M::augment_args(Command::new("fednmf"));
-        // Let our own parsers handle negative numbers; they report which values are allowed.
-        let tidy = |arg: &clap::Arg| {
-            let arg = arg.clone().help_heading(heading.clone());
-            if arg.get_action().takes_values() { arg.allow_hyphen_values(true) } else { arg }
-        };
-        command.get_arguments().map(tidy).collect()
+    fn parameters(&self) -> Vec<Parameter> {
+        parameters::all(&M::default())
     }
 
-    fn configure(&self, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
-        effect::check(matches)?;
-        let method = M::from_arg_matches(matches).map_err(|e| Error::input(e.render().to_string()))?;
-        Method::groups(&method).check(M::DESCRIPTION)?;
-        Method::check(&method)?;
+    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
+        let mut method = M::default();
+        for (name, text) in given {
+            let refuse = |must| Error::input(format!("--{} {text}: {must}", name.replace('_', "-")));
+            set(&mut method, name, text).map_err(refuse)?;
+        }
+        if let Some(ignored) = method.ignored(&|name| given.iter().any(|(given, _)| *given == name)) {
+            return Err(Error::input(format!("--{}: {}", ignored.name.replace('_', "-"), ignored.advice)));
+        }
+        ConfiguredMethod::check(&method)?;
         Ok(Arc::new(method))
     }
 
+    fn check(&self, name: &str, text: &str) -> Parsed<()> {
+        set(&mut M::default(), name, text)
+    }
+
     fn defaults(&self) -> Arc<dyn ConfiguredMethod> {
-        Arc::new(defaults::<M>())
+        Arc::new(M::default())
     }
 }
 
@@ -315,8 +316,6 @@ pub const fn entry<M: Method>() -> &'static dyn Entry {
     &PhantomData::<M>
 }
 
-/// A method with all its defaults.
-pub fn defaults<M: Method>() -> M {
-    let matches = M::augment_args(Command::new("fednmf")).get_matches_from(["fednmf"]);
-    M::from_arg_matches(&matches).expect("every parameter has a default")
+fn set(method: &mut impl Parameters, name: &str, text: &str) -> Parsed<()> {
+    method.set(name, text).unwrap_or_else(|| Err("there is no such option".into()))
 }

@@ -4,12 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
-
+pub use fednmf_base::parameters::{
+    Ignored, ParamType, ParamValue, Parameter, Parameters, Parsed, all, group, to_json,
+};
 use fednmf_base::units;
-
-/// The result of parsing the value of one option; the error states what the value must be.
-pub type Parsed<V> = std::result::Result<V, String>;
 
 /// A value, or `auto`: the method chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,18 +27,27 @@ impl<V: Copy> Auto<V> {
     }
 }
 
-impl<V: Serialize> Serialize for Auto<V> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+impl<V> From<V> for Auto<V> {
+    fn from(value: V) -> Self {
+        Auto::Given(value)
+    }
+}
+
+impl<V: ParamType + 'static> ParamType for Auto<V> {
+    fn value(&self) -> ParamValue {
         match self {
-            Auto::Auto => serializer.serialize_str("auto"),
-            Auto::Given(value) => value.serialize(serializer),
+            Auto::Auto => ParamValue::Text("auto".into()),
+            Auto::Given(value) => value.value(),
         }
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        auto(V::parse)(text)
     }
 }
 
 /// A value, or `none`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OrNone<V> {
     #[default]
     None,
@@ -54,6 +61,26 @@ impl<V> OrNone<V> {
             OrNone::None => None,
             OrNone::Given(value) => Some(value),
         }
+    }
+}
+
+impl<V> From<V> for OrNone<V> {
+    fn from(value: V) -> Self {
+        OrNone::Given(value)
+    }
+}
+
+impl<V: ParamType + 'static> ParamType for OrNone<V> {
+    fn value(&self) -> ParamValue {
+        self.as_ref().map_or(ParamValue::None, V::value)
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        or_none(V::parse)(text)
+    }
+
+    fn text(&self) -> Option<String> {
+        self.as_ref().map_or_else(|| Some("none".into()), V::text)
     }
 }
 
@@ -72,12 +99,12 @@ pub fn seed(text: &str) -> Parsed<u64> {
 
 /// A whole number, also as 1_000_000, 1e6 or 2.5e5.
 pub fn whole_number(text: &str) -> Parsed<usize> {
-    units::whole_number(text).ok_or_else(|| "must be a whole number as in 1000000, 1_000_000 or 1e6".into())
+    usize::parse(text)
 }
 
 /// Any number; its range depends on other options.
 pub fn any_number(text: &str) -> Parsed<f64> {
-    text.parse().map_err(|_| "must be a number".into())
+    f64::parse(text)
 }
 
 /// A number from `least` to `most`.
@@ -110,16 +137,6 @@ pub fn or_none<V: 'static>(
     move |text| match text {
         "none" => Ok(OrNone::None),
         _ => parse(text).map(OrNone::Given).map_err(|must| format!("{must}, or none")),
-    }
-}
-
-/// One of the words of an enum.
-pub fn word<V: clap::ValueEnum + 'static>() -> impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static {
-    |text| {
-        V::from_str(text, false).map_err(|_| {
-            let all = V::value_variants().iter().filter_map(|v| Some(v.to_possible_value()?.get_name().to_string()));
-            format!("must be one of {}", all.collect::<Vec<_>>().join(", "))
-        })
     }
 }
 
@@ -161,11 +178,6 @@ fn edits(from: &str, to: &str) -> usize {
         }
     }
     row[to.len()]
-}
-
-/// The name of a file.
-pub fn file(text: &str) -> Parsed<PathBuf> {
-    if text.is_empty() { Err("must be the name of a file".into()) } else { Ok(text.into()) }
 }
 
 /// A size as typed: a count, or a share of what it is a size of.
@@ -228,9 +240,13 @@ pub fn sizes(text: &str) -> Parsed<Sizes> {
     parsed.ok_or_else(|| "must be one or two sizes as in 200, 10%, or 50%,10%".into())
 }
 
-impl Serialize for Sizes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{},{}", self.u, self.v))
+impl ParamType for Sizes {
+    fn value(&self) -> ParamValue {
+        ParamValue::Text(format!("{},{}", self.u, self.v))
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        sizes(text)
     }
 }
 
@@ -248,9 +264,13 @@ pub fn grid_shape(text: &str) -> Parsed<GridShape> {
     pair.map(|(rows, cols)| GridShape { rows, cols }).ok_or_else(|| "must be rows x columns of ranks as in 4x2".into())
 }
 
-impl Serialize for GridShape {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}x{}", self.rows, self.cols))
+impl ParamType for GridShape {
+    fn value(&self) -> ParamValue {
+        ParamValue::Text(format!("{}x{}", self.rows, self.cols))
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        grid_shape(text)
     }
 }
 
@@ -295,7 +315,7 @@ pub fn init(text: &str) -> Parsed<Init> {
         "nndsvdar" => Init::Nndsvdar,
         _ if similar(text, &STARTS).is_some() => return Err(meant(text, &STARTS)),
         _ => Init::File(
-            file(text)
+            PathBuf::parse(text)
                 .map_err(|must| format!("{must}, auto, random, sampled, nndsvd, nndsvda, nndsvdar or compressed"))?,
         ),
     })
@@ -317,12 +337,16 @@ impl Init {
     }
 }
 
-impl Serialize for Init {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+impl ParamType for Init {
+    fn value(&self) -> ParamValue {
         match (self, self.name()) {
-            (Init::File(path), _) => path.serialize(serializer),
-            (_, name) => name.serialize(serializer),
+            (Init::File(path), _) => path.value(),
+            (_, name) => ParamValue::Text(name.unwrap_or_default().into()),
         }
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        init(text)
     }
 }
 
@@ -362,14 +386,18 @@ pub fn missing(text: &str) -> Parsed<Missing> {
     })
 }
 
-impl Serialize for Missing {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self {
-            Missing::None => serializer.serialize_str("none"),
-            Missing::Nan => serializer.serialize_str("nan"),
-            Missing::ZeroUnobserved => serializer.serialize_str("zero-unobserved"),
-            Missing::Marks(input) => serializer.serialize_str(input),
-        }
+impl ParamType for Missing {
+    fn value(&self) -> ParamValue {
+        ParamValue::Text(match self {
+            Missing::None => "none".into(),
+            Missing::Nan => "nan".into(),
+            Missing::ZeroUnobserved => "zero-unobserved".into(),
+            Missing::Marks(input) => input.clone(),
+        })
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        missing(text)
     }
 }
 
@@ -395,12 +423,16 @@ pub fn secret_source(text: &str) -> Parsed<SecretSource> {
     }
 }
 
-impl Serialize for SecretSource {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+impl ParamType for SecretSource {
+    fn value(&self) -> ParamValue {
         match self {
-            SecretSource::OperatingSystem => serializer.serialize_str("os"),
-            SecretSource::Seed(seed) => serializer.serialize_u64(*seed),
+            SecretSource::OperatingSystem => ParamValue::Text("os".into()),
+            SecretSource::Seed(seed) => ParamValue::Count(*seed),
         }
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        secret_source(text)
     }
 }
 
@@ -419,7 +451,7 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(Size::Share(0.001).of(5), 1);
-        assert_eq!(serde_json::to_value(Sizes { u: Size::Share(0.1), v: Size::Count(20) }).unwrap(), "10%,20");
+        assert_eq!(Sizes { u: Size::Share(0.1), v: Size::Count(20) }.text().as_deref(), Some("10%,20"));
     }
 
     #[test]

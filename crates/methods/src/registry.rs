@@ -13,42 +13,42 @@ use super::method::{ConfiguredMethod, Entry, entry};
 
 /// All methods, in the order of `list` and of messages that name several.
 pub static ALL: &[&dyn Entry] = &[
-    entry::<distributed::dsanls::DsanlsArgs>(),
-    entry::<distributed::vr_dsanls::VrDsanlsArgs>(),
-    entry::<distributed::hals::HalsArgs>(),
-    entry::<distributed::bpp::BppArgs>(),
-    entry::<distributed::mu::MuArgs>(),
-    entry::<distributed::divergence::mu::KlMuArgs>(),
-    entry::<distributed::divergence::cd::KlCdArgs>(),
-    entry::<distributed::divergence::beta::BetaMuArgs>(),
-    entry::<distributed::symnmf::SymNmfArgs>(),
-    entry::<columns::syn::SynSdArgs>(),
-    entry::<columns::syn::SynSsdUArgs>(),
-    entry::<columns::syn::SynSsdVArgs>(),
-    entry::<columns::syn::SynSsdUvArgs>(),
-    entry::<columns::asyn::AsynSdArgs>(),
-    entry::<columns::asyn::AsynSsdVArgs>(),
-    entry::<columns::secure_hals::SecureHalsArgs>(),
-    entry::<columns::dsanls_secure::DsanlsSecureArgs>(),
-    entry::<rows::fnmf::FnmfArgs>(),
-    entry::<rows::baselines::FedAvgArgs>(),
-    entry::<rows::baselines::FedProxArgs>(),
-    entry::<rows::baselines::IpalmArgs>(),
-    entry::<rows::baselines::MurArgs>(),
-    entry::<rows::inmf::InmfArgs>(),
-    entry::<boolean::felb::FelbArgs>(),
-    entry::<boolean::felb::FelbMuArgs>(),
-    entry::<Voted<boolean::elbmf_zhang::ElbmfArgs>>(),
-    entry::<Voted<boolean::elbmf_zhang::ZhangArgs>>(),
-    entry::<Voted<boolean::asso::AssoArgs>>(),
-    entry::<Voted<boolean::grecond::GrecondArgs>>(),
-    entry::<Voted<boolean::mebf::MebfArgs>>(),
-    entry::<graph::ppdnmf::PpdnmfArgs>(),
-    entry::<graph::admm::AdmmArgs>(),
+    entry::<distributed::dsanls::Dsanls>(),
+    entry::<distributed::vr_dsanls::VrDsanls>(),
+    entry::<distributed::hals::Hals>(),
+    entry::<distributed::bpp::Bpp>(),
+    entry::<distributed::mu::Mu>(),
+    entry::<distributed::divergence::mu::KlMu>(),
+    entry::<distributed::divergence::cd::KlCd>(),
+    entry::<distributed::divergence::beta::BetaMu>(),
+    entry::<distributed::symnmf::SymNmf>(),
+    entry::<columns::syn::SynSd>(),
+    entry::<columns::syn::SynSsdU>(),
+    entry::<columns::syn::SynSsdV>(),
+    entry::<columns::syn::SynSsdUv>(),
+    entry::<columns::asyn::AsynSd>(),
+    entry::<columns::asyn::AsynSsdV>(),
+    entry::<columns::secure_hals::SecureHals>(),
+    entry::<columns::dsanls_secure::DsanlsSecure>(),
+    entry::<rows::fnmf::Fnmf>(),
+    entry::<rows::baselines::FedAvg>(),
+    entry::<rows::baselines::FedProx>(),
+    entry::<rows::baselines::Ipalm>(),
+    entry::<rows::baselines::Mur>(),
+    entry::<rows::inmf::Inmf>(),
+    entry::<boolean::felb::Felb>(),
+    entry::<boolean::felb::FelbMu>(),
+    entry::<Voted<boolean::elbmf_zhang::Elbmf>>(),
+    entry::<Voted<boolean::elbmf_zhang::Zhang>>(),
+    entry::<Voted<boolean::asso::Asso>>(),
+    entry::<Voted<boolean::grecond::Grecond>>(),
+    entry::<Voted<boolean::mebf::Mebf>>(),
+    entry::<graph::ppdnmf::Ppdnmf>(),
+    entry::<graph::admm::Admm>(),
 ];
 
 /// `--algo auto`, the default: it runs one of the others.
-pub static AUTO: &dyn Entry = entry::<distributed::auto::AutoArgs>();
+pub static AUTO: &dyn Entry = entry::<distributed::auto::Automatic>();
 
 /// What each of them declares.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
@@ -93,8 +93,6 @@ pub fn find(name: &str) -> Option<&'static dyn Entry> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Command;
-
     use super::*;
 
     fn all() -> impl Iterator<Item = &'static dyn Entry> {
@@ -112,8 +110,7 @@ mod tests {
     #[test]
     fn defaults_pass_their_own_check() {
         for entry in all() {
-            let matches = Command::new("fednmf").args(entry.options()).get_matches_from(["fednmf"]);
-            entry.configure(&matches).unwrap_or_else(|e| panic!("{}: {e}", entry.description().name));
+            entry.configure(&[]).unwrap_or_else(|e| panic!("{}: {e}", entry.description().name));
         }
     }
 
@@ -121,11 +118,9 @@ mod tests {
     fn an_option_means_the_same_everywhere() {
         let mut values = std::collections::BTreeMap::new();
         for entry in all() {
-            for arg in entry.options() {
-                let value = arg.get_value_names().map(<[_]>::to_vec);
-                let known =
-                    values.entry(arg.get_long().expect("options are long").to_string()).or_insert(value.clone());
-                assert_eq!(*known, value, "--{} of {}", arg.get_id(), entry.description().name);
+            for parameter in entry.parameters() {
+                let known = values.entry(parameter.name).or_insert(parameter.value_name);
+                assert_eq!(*known, parameter.value_name, "{} of {}", parameter.name, entry.description().name);
             }
         }
     }

@@ -97,7 +97,7 @@ impl Table {
 
 /// The defect of a modulus of `bits` bits that anybody can detect without its factors; `None` if there is none. Whether
 /// it has exactly two factors and is coprime to φ(n) cannot be detected.
-fn fault(n: &Integer, bits: u32) -> Option<&'static str> {
+fn modulus_defect(n: &Integer, bits: u32) -> Option<&'static str> {
     let close = || {
         // Fermat: n = a² − b² with a near √n.
         let mut a = n.sqrt_ref().complete();
@@ -137,7 +137,7 @@ impl PublicKey {
     /// If the words are no key of `bits` bits.
     pub fn from_words(words: &[u64], bits: u32) -> Result<Self> {
         let n = Integer::from_digits(words, Order::Lsf);
-        match fault(&n, bits) {
+        match modulus_defect(&n, bits) {
             None => Ok(PublicKey::new(n, bits)),
             Some(why) => {
                 Err(Error::failed(format!("a neighbour sent an invalid public key of {bits} bits: its modulus {why}")))
@@ -182,7 +182,7 @@ impl PublicKey {
 
     /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
     /// a fresh encryption of its plaintext, independent of how `w.a` was computed.
-    pub fn add_and_refresh(&self, w: &mut Worker) -> Fresh {
+    pub fn add_and_refresh(&self, w: &mut Worker) -> FreshCiphertext {
         w.draw(self.bits);
         let Worker { exponent, a, b, c, .. } = w;
         let r = Integer::from_digits(exponent, Order::Lsf) % &self.n;
@@ -197,20 +197,25 @@ impl PublicKey {
         }
         c.assign(&*a * &*b);
         a.assign(&*c % &self.nn);
-        Fresh(())
+        FreshCiphertext(())
     }
 }
 
 /// Proof that a worker's `a` is a fresh ciphertext, which may leave the party.
-pub struct Fresh(());
+pub struct FreshCiphertext(());
 
 impl Ciphertexts {
     /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` makes part i in the worker's
     /// `a`.
-    pub fn fill(&mut self, workers: &mut [Worker], width: usize, encrypt: impl Fn(&mut Worker, usize) -> Fresh + Sync) {
+    pub fn fill(
+        &mut self,
+        workers: &mut [Worker],
+        width: usize,
+        encrypt: impl Fn(&mut Worker, usize) -> FreshCiphertext + Sync,
+    ) {
         let run = |worker: &mut Worker, first: usize, out: &mut [u64]| {
             for (i, part) in out.chunks_exact_mut(width).enumerate() {
-                let Fresh(()) = encrypt(worker, first + i);
+                let FreshCiphertext(()) = encrypt(worker, first + i);
                 worker.a.write_digits(part, Order::Lsf);
             }
         };
@@ -263,11 +268,11 @@ fn prime(rng: &mut StdRng, bits: u32) -> Integer {
 
 /// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a group
 /// without small factors.
-fn fits(p: &Integer, q: &Integer, bits: u32) -> bool {
+fn is_valid_prime_pair(p: &Integer, q: &Integer, bits: u32) -> bool {
     let n = Integer::from(p * q);
     let (less_p, less_q) = (Integer::from(p - 1), Integer::from(q - 1));
     let phi = Integer::from(&less_p * &less_q);
-    less_p.gcd(&less_q) == 2 && n.gcd_ref(&phi).complete() == 1 && fault(&n, bits).is_none()
+    less_p.gcd(&less_q) == 2 && n.gcd_ref(&phi).complete() == 1 && modulus_defect(&n, bits).is_none()
 }
 
 impl PrivateKey {
@@ -279,7 +284,7 @@ impl PrivateKey {
         let p = prime(rng, bits / 2);
         let q = loop {
             let q = prime(rng, bits / 2);
-            if fits(&p, &q, bits) {
+            if is_valid_prime_pair(&p, &q, bits) {
                 break q;
             }
         };
@@ -313,7 +318,7 @@ impl PrivateKey {
     }
 
     /// Encrypts the plaintext `w.x` modulo n, into `w.a`.
-    pub fn encrypt(&self, w: &mut Worker) -> Fresh {
+    pub fn encrypt(&self, w: &mut Worker) -> FreshCiphertext {
         w.draw(self.public.bits / 2);
         let Worker { exponent, a, b, c, x, .. } = w;
         self.modulo_pp.power(exponent, a, c);
@@ -332,7 +337,7 @@ impl PrivateKey {
         if *a >= self.public.nn {
             *a -= &self.public.nn;
         }
-        Fresh(())
+        FreshCiphertext(())
     }
 
     /// Decrypts a ciphertext to a plaintext in (−n/2, n/2).
@@ -480,14 +485,14 @@ mod tests {
     #[test]
     fn own_keys_are_coprime_to_their_totient() {
         // 23 = 2 · 11 + 1: n = 11 · 23 has the factor 11 in common with φ(n) = 10 · 22.
-        assert!(!fits(&Integer::from(11), &Integer::from(23), 8));
+        assert!(!is_valid_prime_pair(&Integer::from(11), &Integer::from(23), 8));
         for bits in [128, 256, 512] {
             for seed in 0..5 {
                 let key = PrivateKey::generate(&mut secret_rng(Some(seed), 0).unwrap(), bits).unwrap();
                 let phi = Integer::from(&key.p - 1) * Integer::from(&key.q - 1);
                 assert_eq!(key.public.n.gcd_ref(&phi).complete(), 1);
                 assert!(PublicKey::from_words(key.public.words().as_slice(), bits).is_ok());
-                assert!(fits(&key.p, &key.q, bits) && !fits(&key.p, &key.p, bits));
+                assert!(is_valid_prime_pair(&key.p, &key.q, bits) && !is_valid_prime_pair(&key.p, &key.p, bits));
             }
         }
     }

@@ -22,9 +22,42 @@ pub enum Protection {
     Declared,
 }
 
-/// Values that belong to a party: its block, its factor. Computing with them is unrestricted; printing or serialising
-/// them does not compile, and the communicator of parties accepts releases only.
+/// Values that belong to a party: its block, its factor. Computing with them is unrestricted, so their contents can be
+/// reached; the value itself can be neither printed nor serialised, and the communicator of parties accepts releases only.
+///
+/// ```compile_fail,E0277
+/// # use fednmf_privacy::Private;
+/// println!("{:?}", Private::new(1.0));
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use fednmf_privacy::Private;
+/// serde_json::to_string(&Private::new(1.0)).unwrap();
+/// ```
 pub struct Private<T>(T);
+
+/// The right to write numbers into a release from outside: to receive into it, or to sum it over the ranks. The communicator
+/// has it; methods have no use for it, and a test checks that they do not name it.
+///
+/// ```compile_fail,E0061
+/// # use fednmf_privacy::{PublicKeys, Transfer};
+/// // Numbers of the data that pretend to be a public key.
+/// PublicKeys::<u64>::room(1).elements()[0] = 7;
+/// ```
+///
+/// ```compile_fail,E0061
+/// # use fednmf_privacy::MaskedWords;
+/// MaskedWords::default().words_mut().fill(7);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct WireAccess(());
+
+impl WireAccess {
+    /// For a communicator.
+    pub const fn of_communicator() -> Self {
+        WireAccess(())
+    }
+}
 
 impl Protection {
     /// In a word or two, as the trace has it.
@@ -119,7 +152,7 @@ pub trait Transfer<T>: sealed::Sealed {
     const PROTECTION: Protection;
 
     /// For the communicator, which sends these or receives into them.
-    fn elements(&mut self) -> &mut [T];
+    fn elements(&mut self, access: WireAccess) -> &mut [T];
 }
 
 /// Numbers that are sent in the clear.
@@ -130,7 +163,7 @@ impl<T> sealed::Sealed for DeclaredMut<'_, T> {}
 impl<T> Transfer<T> for DeclaredMut<'_, T> {
     const PROTECTION: Protection = Protection::Declared;
 
-    fn elements(&mut self) -> &mut [T] {
+    fn elements(&mut self, _: WireAccess) -> &mut [T] {
         self.0
     }
 }
@@ -171,7 +204,7 @@ impl MaskedWords {
     }
 
     /// Flags and words, for the communicator, which adds those of the other ranks.
-    pub fn words_mut(&mut self) -> &mut [u64] {
+    pub fn words_mut(&mut self, _: WireAccess) -> &mut [u64] {
         &mut self.words
     }
 
@@ -208,7 +241,7 @@ impl<T> sealed::Sealed for PublicKeys<T> {}
 impl<T> Transfer<T> for PublicKeys<T> {
     const PROTECTION: Protection = Protection::Public;
 
-    fn elements(&mut self) -> &mut [T] {
+    fn elements(&mut self, _: WireAccess) -> &mut [T] {
         &mut self.0
     }
 }
@@ -242,7 +275,7 @@ impl sealed::Sealed for Ciphertexts {}
 impl Transfer<u64> for Ciphertexts {
     const PROTECTION: Protection = Protection::Encrypted;
 
-    fn elements(&mut self) -> &mut [u64] {
+    fn elements(&mut self, _: WireAccess) -> &mut [u64] {
         &mut self.0
     }
 }

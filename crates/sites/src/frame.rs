@@ -59,7 +59,7 @@ pub struct SiteKey {
     pub signature: String,
 }
 
-/// Frames that the hub itself reads and writes.
+/// Frames that the hub itself reads and writes. Their names on the wire are those of the protocol's version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     Hello(Hello),
@@ -72,7 +72,8 @@ pub enum Control {
     /// The hub closes the connection, for this reason.
     Refused(String),
     /// The same, but another process of the site may join later.
-    NotNow(String),
+    #[serde(rename = "NotNow")]
+    RetryLater(String),
     Key(Box<SiteKey>),
     /// The sites that have not joined yet.
     WaitingFor(Vec<String>),
@@ -81,13 +82,17 @@ pub enum Control {
     /// A site is connected: whatever it has not acknowledged must be sent again.
     Present(usize),
     /// A site is disconnected, and may be for this number of seconds.
-    Away(usize, u64),
+    #[serde(rename = "Away")]
+    Disconnected(usize, u64),
     /// A site was disconnected for too long, or ended with an error: the run ends.
-    Lost(usize, String),
+    #[serde(rename = "Lost")]
+    RunLost(usize, String),
     /// The run of this site continues without lost sites, as long as this number remains.
-    GoesOn(usize),
+    #[serde(rename = "GoesOn")]
+    ContinueWithout(usize),
     /// A site is lost, and the others continue without it, for this reason.
-    Gone(usize, String),
+    #[serde(rename = "Gone")]
+    SiteLost(usize, String),
     /// The site has finished with this exit code.
     Leave(i32),
     /// A site has finished regularly.
@@ -192,7 +197,18 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The only frame in these bytes.
+    fn decoded(bytes: &[u8]) -> Option<Frame> {
+        let mut decoder = Decoder::default();
+        decoder.buffer().extend(bytes);
+        let frame = decoder.next().ok()?;
+        frame.filter(|_| decoder.next() == Ok(None))
+    }
 
     #[test]
     fn names_of_sites_are_names_of_certificates() {
@@ -203,7 +219,7 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let frames = [
-            Frame::Control(Control::Away(3, 60)),
+            Frame::Control(Control::Disconnected(3, 60)),
             Frame::Data { peer: 2, number: 7, sealed: vec![1, 2, 3] },
             Frame::Ack { peer: 1, below: 9 },
             Frame::Data { peer: 0, number: u64::MAX, sealed: Vec::new() },
@@ -218,6 +234,57 @@ mod tests {
                 }
             }
             assert_eq!(found, frames);
+        }
+    }
+
+    proptest! {
+        /// Whatever a connection delivers: no panic, no memory beyond the bytes that arrived, and what is taken as a frame
+        /// is one that comes back from its own bytes.
+        #[test]
+        fn any_bytes_are_frames_or_refused(
+            bytes in vec(any::<u8>(), 0..200),
+            kind in 0u8..4,
+            body in vec(any::<u8>(), 0..60),
+            step in 1usize..70,
+        ) {
+            let framed = [&(body.len() as u32).to_le_bytes()[..], &[kind], &body, &bytes].concat();
+            let mut decoder = Decoder::default();
+            'connection: for part in framed.chunks(step) {
+                decoder.buffer().extend(part);
+                loop {
+                    match decoder.next() {
+                        Ok(Some(frame)) => prop_assert_eq!(decoded(&frame.encode()), Some(frame)),
+                        Ok(None) => break,
+                        Err(_) => break 'connection,
+                    }
+                }
+                prop_assert!(decoder.buffer().len() <= framed.len());
+            }
+        }
+
+        #[test]
+        fn frames_come_back_from_their_bytes(peer: u16, number: u64, sealed in vec(any::<u8>(), 0..300), text: String) {
+            for frame in [
+                Frame::Data { peer, number, sealed },
+                Frame::Ack { peer, below: number },
+                Frame::Control(Control::RunLost(peer.into(), text.clone())),
+                Frame::Control(Control::WaitingFor(vec![text])),
+            ] {
+                prop_assert_eq!(decoded(&frame.encode()), Some(frame));
+            }
+        }
+    }
+
+    #[test]
+    fn control_frames_keep_their_names_on_the_wire() {
+        for (control, text) in [
+            (Control::RetryLater("why".into()), r#"{"NotNow":"why"}"#),
+            (Control::Disconnected(3, 60), r#"{"Away":[3,60]}"#),
+            (Control::RunLost(1, "why".into()), r#"{"Lost":[1,"why"]}"#),
+            (Control::ContinueWithout(2), r#"{"GoesOn":2}"#),
+            (Control::SiteLost(1, "why".into()), r#"{"Gone":[1,"why"]}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&control).unwrap(), text);
         }
     }
 

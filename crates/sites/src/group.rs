@@ -27,7 +27,7 @@ pub struct Sites {
     /// This site's place among the members.
     rank: usize,
     /// How often each subgroup was created, so that each has messages of its own.
-    made: RefCell<HashMap<Vec<usize>, u64>>,
+    subgroup_counts: RefCell<HashMap<Vec<usize>, u64>>,
     /// Rounds of all sites, once the run continues without lost ones.
     rounds: RefCell<Option<Rounds>>,
     /// Which ranks were in the last round.
@@ -47,7 +47,15 @@ impl Sites {
 
     fn new(link: Arc<Link>, group: u64, members: Vec<usize>, rank: usize) -> Sites {
         let participated = RefCell::new(vec![true; members.len()]);
-        Sites { link, group, members, rank, made: RefCell::default(), rounds: RefCell::default(), participated }
+        Sites {
+            link,
+            group,
+            members,
+            rank,
+            subgroup_counts: RefCell::default(),
+            rounds: RefCell::default(),
+            participated,
+        }
     }
 
     /// The names of all sites, by rank.
@@ -70,17 +78,17 @@ impl Sites {
         Some(contributions)
     }
 
-    fn tell(&self, rank: usize, kind: Kind, text: &[u8]) {
+    fn send_to(&self, rank: usize, kind: Kind, text: &[u8]) {
         self.link.send(self.members[rank], self.group, kind, text);
     }
 
-    fn hear(&self, rank: usize, kind: Kind) -> Vec<u8> {
+    fn receive_from(&self, rank: usize, kind: Kind) -> Vec<u8> {
         self.link.receive(self.members[rank], self.group, kind, None).expect("without a limit it waits")
     }
 
     /// The next message of a rank, which must have this length.
     fn receive_exact(&self, rank: usize, kind: Kind, length: usize) -> Vec<u8> {
-        self.fitting(rank, self.hear(rank, kind), length)
+        self.fitting(rank, self.receive_from(rank, kind), length)
     }
 
     fn fitting(&self, rank: usize, message: Vec<u8>, length: usize) -> Vec<u8> {
@@ -124,9 +132,9 @@ impl Sites {
         (0..self.members.len()).filter(|&rank| rank != self.rank)
     }
 
-    fn tell_others(&self, kind: Kind, text: &[u8]) {
+    fn send_to_others(&self, kind: Kind, text: &[u8]) {
         self.others().for_each(|rank| {
-            self.tell(rank, kind, text);
+            self.send_to(rank, kind, text);
         });
     }
 
@@ -147,8 +155,8 @@ impl Sites {
     /// A group of some members, by rank in this one.
     fn part(&self, ranks: &[usize]) -> Sites {
         let count = {
-            let mut made = self.made.borrow_mut();
-            let count = made.entry(ranks.to_vec()).or_insert(0);
+            let mut subgroup_counts = self.subgroup_counts.borrow_mut();
+            let count = subgroup_counts.entry(ranks.to_vec()).or_insert(0);
             *count += 1;
             *count
         };
@@ -166,23 +174,23 @@ impl Sites {
 
 /// sum ← sum ∘ term, element by element.
 fn reduce(op: Op, element: ElementType, sum: &mut [u8], term: &[u8]) {
-    fn each<T: Element>(sum: &mut [u8], term: &[u8], f: impl Fn(T, T) -> T) {
+    fn zip_with<T: Element>(sum: &mut [u8], term: &[u8], f: impl Fn(T, T) -> T) {
         let sums: &mut [T] = bytemuck::cast_slice_mut(sum);
         for (x, bytes) in sums.iter_mut().zip(term.chunks_exact(size_of::<T>())) {
             *x = f(*x, bytemuck::pod_read_unaligned(bytes));
         }
     }
     match (op, element) {
-        (Op::Sum, ElementType::U8) => each(sum, term, u8::wrapping_add),
-        (Op::Sum, ElementType::U32) => each(sum, term, u32::wrapping_add),
-        (Op::Sum, ElementType::U64) => each(sum, term, u64::wrapping_add),
-        (Op::Sum, ElementType::F32) => each(sum, term, |a: f32, b| a + b),
-        (Op::Sum, ElementType::F64) => each(sum, term, |a: f64, b| a + b),
-        (Op::Max, ElementType::U8) => each(sum, term, u8::max),
-        (Op::Max, ElementType::U32) => each(sum, term, u32::max),
-        (Op::Max, ElementType::U64) => each(sum, term, u64::max),
-        (Op::Max, ElementType::F32) => each(sum, term, |a: f32, b| if b > a { b } else { a }),
-        (Op::Max, ElementType::F64) => each(sum, term, |a: f64, b| if b > a { b } else { a }),
+        (Op::Sum, ElementType::U8) => zip_with(sum, term, u8::wrapping_add),
+        (Op::Sum, ElementType::U32) => zip_with(sum, term, u32::wrapping_add),
+        (Op::Sum, ElementType::U64) => zip_with(sum, term, u64::wrapping_add),
+        (Op::Sum, ElementType::F32) => zip_with(sum, term, |a: f32, b| a + b),
+        (Op::Sum, ElementType::F64) => zip_with(sum, term, |a: f64, b| a + b),
+        (Op::Max, ElementType::U8) => zip_with(sum, term, u8::max),
+        (Op::Max, ElementType::U32) => zip_with(sum, term, u32::max),
+        (Op::Max, ElementType::U64) => zip_with(sum, term, u64::max),
+        (Op::Max, ElementType::F32) => zip_with(sum, term, |a: f32, b| if b > a { b } else { a }),
+        (Op::Max, ElementType::F64) => zip_with(sum, term, |a: f64, b| if b > a { b } else { a }),
     }
 }
 
@@ -214,10 +222,10 @@ impl Transport for Sites {
         self.link.sign_transcript_key(key).map(Some)
     }
 
-    fn continue_without_lost(&self, least: usize) {
+    fn continue_without_lost(&self, min_sites: usize) {
         // Other groups are subsets of the sites, which must not continue without their members.
         if self.group == 0 {
-            *self.rounds.borrow_mut() = Some(Rounds::new(self.link.clone(), least));
+            *self.rounds.borrow_mut() = Some(Rounds::new(self.link.clone(), min_sites));
         }
     }
 
@@ -239,7 +247,7 @@ impl Transport for Sites {
         if self.in_round(|rounds| rounds.share(&[])).is_some() {
             return;
         }
-        self.tell_others(Kind::Collective, &[]);
+        self.send_to_others(Kind::Collective, &[]);
         self.others().for_each(|rank| drop(self.receive_exact(rank, Kind::Collective, 0)));
     }
 
@@ -247,7 +255,7 @@ impl Transport for Sites {
         if let Some(contributions) = self.in_round(|rounds| rounds.share(buffer.bytes)) {
             return self.reduce_contributed(op, buffer, &contributions);
         }
-        self.tell_others(Kind::Collective, buffer.bytes);
+        self.send_to_others(Kind::Collective, buffer.bytes);
         self.reduce_received(op, buffer);
     }
 
@@ -261,7 +269,7 @@ impl Transport for Sites {
         }
         // A group of its own: the work may communicate in this one before the terms are taken in.
         let own = self.part(&(0..self.members.len()).collect::<Vec<_>>());
-        own.tell_others(Kind::Collective, buffer.bytes);
+        own.send_to_others(Kind::Collective, buffer.bytes);
         work();
         own.reduce_received(op, buffer);
     }
@@ -273,7 +281,7 @@ impl Transport for Sites {
             return self.reduce_contributed(Op::Sum, receive, &contributions);
         }
         self.others().for_each(|rank| {
-            self.tell(rank, Kind::Collective, &send.bytes[parts[rank].clone()]);
+            self.send_to(rank, Kind::Collective, &send.bytes[parts[rank].clone()]);
         });
         receive.bytes.copy_from_slice(&send.bytes[parts[self.rank].clone()]);
         self.reduce_received(Op::Sum, receive);
@@ -288,7 +296,7 @@ impl Transport for Sites {
             }
             return;
         }
-        self.tell_others(Kind::Collective, local.bytes);
+        self.send_to_others(Kind::Collective, local.bytes);
         for rank in 0..self.members.len() {
             let (start, length) = (offsets[rank] as usize * size, counts[rank] as usize * size);
             let into = &mut receive.bytes[start..start + length];
@@ -308,7 +316,7 @@ impl Transport for Sites {
             return;
         }
         self.others().for_each(|rank| {
-            self.tell(rank, Kind::Collective, &send.bytes[from[rank].clone()]);
+            self.send_to(rank, Kind::Collective, &send.bytes[from[rank].clone()]);
         });
         for (rank, part) in to.into_iter().enumerate() {
             let length = part.len();
@@ -323,8 +331,8 @@ impl Transport for Sites {
         // If the root is lost, some sites know it before others, and the next root may already have taken over.
         let own = if self.rank == root { buffer.bytes.to_vec() } else { Vec::new() };
         if let Some(contributions) = self.in_round(|rounds| rounds.share(&own)) {
-            let said = contributions.iter().flatten().find(|text| !text.is_empty());
-            return match said {
+            let sent = contributions.iter().flatten().find(|text| !text.is_empty());
+            return match sent {
                 Some(text) => self.put(root, Some(text), buffer.bytes),
                 None if buffer.bytes.is_empty() => {}
                 None => fail(&format!(
@@ -334,13 +342,13 @@ impl Transport for Sites {
             };
         }
         match self.rank == root {
-            true => self.tell_others(Kind::Collective, buffer.bytes),
+            true => self.send_to_others(Kind::Collective, buffer.bytes),
             false => buffer.bytes.copy_from_slice(&self.receive_exact(root, Kind::Collective, buffer.bytes.len())),
         }
     }
 
     fn send(&self, rank: usize, elements: Buffer<'_>) {
-        self.tell(rank, Kind::Plain, elements.bytes);
+        self.send_to(rank, Kind::Plain, elements.bytes);
     }
 
     fn receive(&self, rank: usize, elements: BufferMut<'_>) {
@@ -349,7 +357,7 @@ impl Transport for Sites {
 
     /// The link keeps the message until it is delivered, so nothing is waited for; a site that stays away ends the run.
     fn send_within(&self, rank: usize, elements: &mut dyn OwnedBuffer, _: usize, _: Duration) -> bool {
-        self.tell(rank, Kind::Within, elements.buffer().bytes);
+        self.send_to(rank, Kind::Within, elements.buffer().bytes);
         true
     }
 
@@ -368,7 +376,7 @@ impl Transport for Sites {
     }
 
     fn send_control(&self, rank: usize, message: ControlMessage) {
-        self.tell(rank, Kind::Control, bytemuck::cast_slice(&message));
+        self.send_to(rank, Kind::Control, bytemuck::cast_slice(&message));
     }
 
     fn try_receive_control(&self, rank: Option<usize>) -> Option<(usize, ControlMessage)> {
@@ -387,7 +395,7 @@ impl Transport for Sites {
 
     fn split(&self, color: usize) -> Rc<dyn Transport> {
         let own = (color as u64).to_le_bytes();
-        self.tell_others(Kind::Collective, &own);
+        self.send_to_others(Kind::Collective, &own);
         let same = |&rank: &usize| rank == self.rank || self.receive_exact(rank, Kind::Collective, 8) == own;
         Rc::new(self.part(&(0..self.members.len()).filter(same).collect::<Vec<_>>()))
     }

@@ -21,8 +21,9 @@ use super::journal::Journal;
 use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for};
 
-/// Bytes that may be queued for one site; senders wait beyond that.
-const MOST_QUEUED: usize = 64 << 20;
+/// Bytes that may be queued for one site; senders wait beyond that. Nobody waits for acknowledgements and the hub's own
+/// frames: a site that leaves twice as many bytes unread is disconnected.
+const MAX_QUEUED: usize = 64 << 20;
 /// Maximum number of connections that have not identified themselves.
 const MAX_UNIDENTIFIED: usize = 64;
 /// Maximum time for a connection to identify itself.
@@ -44,7 +45,7 @@ pub struct HubConfig {
     pub sites: Vec<String>,
     pub journal: Option<PathBuf>,
     /// How long a site may be disconnected.
-    pub patience: Duration,
+    pub reconnect_timeout: Duration,
     /// Whether to serve one run after the other.
     pub keep: bool,
     pub version: String,
@@ -75,8 +76,12 @@ impl Outbox {
     fn push(&self, frame: &Frame, waits: bool) {
         let bytes = frame.encode();
         let mut queue = self.lock();
-        while waits && queue.bytes > MOST_QUEUED && !queue.closed {
+        while waits && queue.bytes > MAX_QUEUED && !queue.closed {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if queue.bytes > 2 * MAX_QUEUED {
+            drop(queue);
+            return self.close();
         }
         if !queue.closed && !queue.ends {
             queue.bytes += bytes.len();
@@ -139,15 +144,15 @@ struct Site {
     away_since: Instant,
     has_left: bool,
     /// The reason, if the others continue without this site.
-    gone: Option<String>,
+    lost: Option<String>,
     /// The minimum number of sites with which it continues after losses; `None` if it does not.
-    goes_on: Option<usize>,
+    min_sites: Option<usize>,
 }
 
 impl Site {
     /// Whether it is in the run or may rejoin it.
     fn participates(&self) -> bool {
-        !self.has_left && self.gone.is_none()
+        !self.has_left && self.lost.is_none()
     }
 }
 
@@ -191,16 +196,16 @@ impl Hub {
         let state = first_state(&config)?;
         let begun = state.begun;
         let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), unidentified: AtomicUsize::new(0) });
-        hub.remember(&hub.lock())?;
+        hub.write_journal(&hub.lock())?;
         let address = listener.local_addr().map_or_else(|_| hub.config.listen.clone(), |address| address.to_string());
         say(&format!("listens on {address} for {}", list(&hub.config.sites)));
         if begun {
             say("goes on with the run of its journal");
         }
-        let door = hub.clone();
+        let acceptor = hub.clone();
         std::thread::Builder::new()
             .name("door".into())
-            .spawn(move || door.accept(&listener))
+            .spawn(move || acceptor.accept(&listener))
             .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
         loop {
             std::thread::sleep(Duration::from_millis(50));
@@ -215,21 +220,21 @@ impl Hub {
     }
 
     /// Writes the journal.
-    fn remember(&self, state: &State) -> Result<()> {
+    fn write_journal(&self, state: &State) -> Result<()> {
         let Some(path) = &self.config.journal else { return Ok(()) };
         let mut journal = Journal::new(&self.config.version, state.run.clone(), &self.config.sites);
         if state.begun {
             journal.roster = state.sites.iter().filter_map(|site| site.key.clone()).collect();
         }
         journal.left = state.sites.iter().map(|site| site.has_left).collect();
-        journal.gone = state.sites.iter().map(|site| site.gone.clone()).collect();
-        journal.goes_on = state.sites.iter().map(|site| site.goes_on).collect();
+        journal.lost = state.sites.iter().map(|site| site.lost.clone()).collect();
+        journal.min_sites = state.sites.iter().map(|site| site.min_sites).collect();
         journal.worst_end = state.worst_end;
         journal.write(path)
     }
 
-    fn remember_or_warn(&self, state: &State) {
-        if let Err(e) = self.remember(state) {
+    fn write_journal_or_warn(&self, state: &State) {
+        if let Err(e) = self.write_journal(state) {
             say(&format!("warning: {e}; the run would not survive an end of the hub"));
         }
     }
@@ -237,11 +242,12 @@ impl Hub {
     /// Checks for lost sites and for the end of the run. Returns the exit code if the hub ends with it.
     fn watch(&self) -> Result<Option<i32>> {
         let mut state = self.lock();
-        let patience = self.config.patience;
-        let lost = |site: &Site| site.participates() && site.outbox.is_none() && site.away_since.elapsed() > patience;
+        let reconnect_timeout = self.config.reconnect_timeout;
+        let lost =
+            |site: &Site| site.participates() && site.outbox.is_none() && site.away_since.elapsed() > reconnect_timeout;
         while state.begun && state.failed.is_none() {
             let Some(rank) = state.sites.iter().position(lost) else { break };
-            let why = format!("was lost: it had no connection to the hub for {} s", patience.as_secs());
+            let why = format!("was lost: it had no connection to the hub for {} s", reconnect_timeout.as_secs());
             self.lose(&mut state, rank, &why);
         }
         let all_left = !state.sites.iter().any(Site::participates);
@@ -250,7 +256,7 @@ impl Hub {
         if !(all_left || failed) {
             return Ok(None);
         }
-        let code = run_code(&state);
+        let code = exit_code(&state);
         say(match code {
             EXIT_DONE => "the run has ended",
             EXIT_REQUEUE => {
@@ -269,7 +275,7 @@ impl Hub {
             return Ok(Some(code));
         }
         *state = new_state(&self.config)?;
-        self.remember(&state)?;
+        self.write_journal(&state)?;
         say(&format!("waits for {}", list(&self.config.sites)));
         Ok(None)
     }
@@ -278,21 +284,21 @@ impl Hub {
     /// remain; otherwise it fails.
     fn lose(&self, state: &mut State, rank: usize, why: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
-        let left = others().filter(|site| site.gone.is_none()).count();
-        let goes_on = |site: &Site| site.has_left || site.goes_on.is_some_and(|least| least <= left);
-        if !others().filter(|site| site.gone.is_none()).all(goes_on) {
+        let left = others().filter(|site| site.lost.is_none()).count();
+        let continues = |site: &Site| site.has_left || site.min_sites.is_some_and(|min| min <= left);
+        if !others().filter(|site| site.lost.is_none()).all(continues) {
             return self.end_run(state, rank, why);
         }
         say(&format!("site {} {why}; the run goes on with {left} of {}", self.config.sites[rank], state.sites.len()));
         let site = &mut state.sites[rank];
-        site.gone = Some(why.into());
+        site.lost = Some(why.into());
         if let Some(outbox) = site.outbox.take() {
             outbox.end();
         }
         // Write the journal before any site can act on it.
-        self.remember_or_warn(state);
+        self.write_journal_or_warn(state);
         for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
-            outbox.tell(Control::Gone(rank, why.into()));
+            outbox.tell(Control::SiteLost(rank, why.into()));
         }
     }
 
@@ -301,7 +307,7 @@ impl Hub {
         say(&format!("site {} {why}; the run ends", self.config.sites[rank]));
         state.failed = Some(Instant::now());
         for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
-            outbox.tell(Control::Lost(rank, why.into()));
+            outbox.tell(Control::RunLost(rank, why.into()));
         }
     }
 
@@ -315,7 +321,7 @@ impl Hub {
                     }
                     let hub = self.clone();
                     let thread = std::thread::Builder::new().name("site".into());
-                    if thread.spawn(move || hub.welcome(socket, from)).is_err() {
+                    if thread.spawn(move || hub.handle_connection(socket, from)).is_err() {
                         self.unidentified.fetch_sub(1, Ordering::SeqCst);
                     }
                 }
@@ -326,10 +332,10 @@ impl Hub {
     }
 
     /// Serves a connection from its first byte.
-    fn welcome(&self, socket: TcpStream, from: SocketAddr) {
+    fn handle_connection(&self, socket: TcpStream, from: SocketAddr) {
         let stream = Stream::accept(self.tls.clone(), socket);
         let met = match stream {
-            Ok(stream) => self.introduce(Arc::new(stream), from),
+            Ok(stream) => self.identify_site(Arc::new(stream), from),
             // A port scanner that sends nothing is not worth a log line.
             Err(refusal) => {
                 if refusal.is_final {
@@ -345,9 +351,9 @@ impl Hub {
     }
 
     /// Identifies the site and admits it.
-    fn introduce(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
+    fn identify_site(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
         let turn_away = |said: Control| {
-            if let Control::Refused(why) | Control::NotNow(why) = &said {
+            if let Control::Refused(why) | Control::RetryLater(why) = &said {
                 say(&format!("refused a connection from {from}: {why}"));
             }
             let _ = stream.send(&Frame::Control(said).encode());
@@ -384,7 +390,7 @@ impl Hub {
         let rank = sites.iter().position(|site| site == *name)?;
         let run = {
             let state = self.lock();
-            if let Err(why) = admissible(&state, rank, name, &hello) {
+            if let Err(why) = check_admission(&state, rank, name, &hello) {
                 drop(state);
                 turn_away(why);
                 return None;
@@ -395,19 +401,20 @@ impl Hub {
         stream.send(&Frame::Control(welcome).encode()).ok()?;
         let Control::Key(key) = next_control(&stream, &mut decoder)? else { return None };
         let outbox = Arc::new(Outbox { stream: stream.clone(), queue: Mutex::default(), changed: Condvar::new() });
-        let silence = self.config.patience.clamp(PING * 2, PING * 6);
+        let silence = self.config.reconnect_timeout.clamp(PING * 2, PING * 6);
         stream.set_limits(silence, silence * 2).ok()?;
         let writer = outbox.clone();
         std::thread::Builder::new().name("site writer".into()).spawn(move || writer.write()).ok()?;
         let mut state = self.lock();
-        let same_run = if state.run == run { Ok(()) } else { Err(Control::NotNow("the run has just ended".into())) };
-        if let Err(why) = same_run.and_then(|()| admissible(&state, rank, name, &hello)) {
+        let same_run =
+            if state.run == run { Ok(()) } else { Err(Control::RetryLater("the run has just ended".into())) };
+        if let Err(why) = same_run.and_then(|()| check_admission(&state, rank, name, &hello)) {
             drop(state);
             outbox.tell(why);
             outbox.end();
             return None;
         }
-        self.enter(&mut state, rank, &outbox, *key, from);
+        self.admit(&mut state, rank, &outbox, *key, from);
         Some((rank, outbox, decoder))
     }
 
@@ -423,7 +430,7 @@ impl Hub {
     }
 
     /// A site is connected.
-    fn enter(&self, state: &mut State, rank: usize, outbox: &Arc<Outbox>, key: SiteKey, from: SocketAddr) {
+    fn admit(&self, state: &mut State, rank: usize, outbox: &Arc<Outbox>, key: SiteKey, from: SocketAddr) {
         let again = state.begun;
         if let Some(old) = state.sites[rank].outbox.replace(outbox.clone()) {
             old.close();
@@ -432,8 +439,8 @@ impl Hub {
         let present: Vec<usize> = (0..state.sites.len()).filter(|&r| state.sites[r].outbox.is_some()).collect();
         if again {
             outbox.tell(Control::Roster(roster(state)));
-            for (other, why) in state.sites.iter().enumerate().filter_map(|(r, site)| Some((r, site.gone.clone()?))) {
-                outbox.tell(Control::Gone(other, why));
+            for (other, why) in state.sites.iter().enumerate().filter_map(|(r, site)| Some((r, site.lost.clone()?))) {
+                outbox.tell(Control::SiteLost(other, why));
             }
             for &other in present.iter().filter(|&&other| other != rank) {
                 outbox.tell(Control::Present(other));
@@ -454,7 +461,7 @@ impl Hub {
         }
         state.begun = true;
         // Before any site may act on it.
-        self.remember_or_warn(state);
+        self.write_journal_or_warn(state);
         say("all sites are here; the run begins");
         let roster = roster(state);
         for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
@@ -488,10 +495,10 @@ impl Hub {
                 state.sites[rank].key = None;
                 say(&format!("site {} has gone ({why})", self.config.sites[rank]));
             } else if state.sites[rank].participates() && state.failed.is_none() {
-                let seconds = self.config.patience.as_secs();
+                let seconds = self.config.reconnect_timeout.as_secs();
                 say(&format!("site {} has no connection ({why}); waiting for {seconds} s", self.config.sites[rank]));
                 for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
-                    outbox.tell(Control::Away(rank, seconds));
+                    outbox.tell(Control::Disconnected(rank, seconds));
                 }
             }
         }
@@ -522,26 +529,26 @@ impl Hub {
             Frame::Control(Control::Leave(code)) => {
                 let mut state = self.lock();
                 state.sites[rank].has_left = true;
-                state.worst_end = worse(state.worst_end, code);
+                state.worst_end = more_severe(state.worst_end, code);
                 say(&format!("site {} has ended with exit code {code}", self.config.sites[rank]));
                 for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
                     outbox.tell(Control::Left(rank));
                 }
-                self.remember_or_warn(&state);
+                self.write_journal_or_warn(&state);
                 return true;
             }
             Frame::Control(Control::Abort(code)) => {
                 let mut state = self.lock();
-                if state.failed.is_none() && state.begun && state.sites[rank].gone.is_none() {
+                if state.failed.is_none() && state.begun && state.sites[rank].lost.is_none() {
                     let why = format!("has ended with an error (exit code {code}), which it tells itself");
                     self.lose(&mut state, rank, &why);
                 }
                 return true;
             }
-            Frame::Control(Control::GoesOn(least)) => {
+            Frame::Control(Control::ContinueWithout(min)) => {
                 let mut state = self.lock();
-                state.sites[rank].goes_on = Some(least);
-                self.remember_or_warn(&state);
+                state.sites[rank].min_sites = Some(min);
+                self.write_journal_or_warn(&state);
             }
             Frame::Control(_) => {}
         }
@@ -562,20 +569,20 @@ fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
 }
 
 /// Whether this process of a site may take part.
-fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::result::Result<(), Control> {
+fn check_admission(state: &State, rank: usize, name: &str, hello: &Hello) -> std::result::Result<(), Control> {
     let site = &state.sites[rank];
     let same = site.key.as_ref().is_some_and(|key| key.instance == hello.instance);
     if state.failed.is_some() {
-        return Err(Control::NotNow("the run is ending with an error".into()));
+        return Err(Control::RetryLater("the run is ending with an error".into()));
     }
-    if let Some(why) = site.gone.as_ref().filter(|_| state.begun) {
-        return Err(Control::NotNow(format!(
+    if let Some(why) = site.lost.as_ref().filter(|_| state.begun) {
+        return Err(Control::RetryLater(format!(
             "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which \
              write a checkpoint, and start all again with --resume"
         )));
     }
     if state.begun && !same {
-        return Err(Control::NotNow(format!(
+        return Err(Control::RetryLater(format!(
             "the run has begun with another process of site {name}, which cannot be replaced; this one waits for the next run"
         )));
     }
@@ -588,13 +595,13 @@ fn admissible(state: &State, rank: usize, name: &str, hello: &Hello) -> std::res
 }
 
 /// The exit code of a hub whose run has come to its end.
-fn run_code(state: &State) -> i32 {
+fn exit_code(state: &State) -> i32 {
     let somebody_left = state.sites.iter().any(|site| site.has_left);
     if state.failed.is_some() || !somebody_left { EXIT_FAILED } else { state.worst_end }
 }
 
 /// The more severe of the hub's exit code so far and that of a site: an error outranks a run that stopped early.
-fn worse(so_far: i32, code: i32) -> i32 {
+fn more_severe(so_far: i32, code: i32) -> i32 {
     match (so_far, code) {
         (so_far, EXIT_DONE) => so_far,
         (EXIT_DONE | EXIT_REQUEUE, EXIT_REQUEUE) => EXIT_REQUEUE,
@@ -611,7 +618,7 @@ fn new_state(config: &HubConfig) -> Result<State> {
     let mut run = [0; 16];
     secret_rng(None, 0)?.fill_bytes(&mut run);
     let site =
-        || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false, gone: None, goes_on: None };
+        || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false, lost: None, min_sites: None };
     let sites = config.sites.iter().map(|_| site()).collect();
     Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })
 }
@@ -625,8 +632,8 @@ fn first_state(config: &HubConfig) -> Result<State> {
     state.begun = journal.roster.len() == config.sites.len();
     for (rank, (site, key)) in state.sites.iter_mut().zip(journal.roster).enumerate() {
         site.key = Some(key);
-        (site.has_left, site.goes_on) = (journal.left[rank], journal.goes_on[rank]);
-        site.gone.clone_from(&journal.gone[rank]);
+        (site.has_left, site.min_sites) = (journal.left[rank], journal.min_sites[rank]);
+        site.lost.clone_from(&journal.lost[rank]);
     }
     state.worst_end = journal.worst_end;
     Ok(state)
@@ -645,7 +652,7 @@ mod tests {
             ca: PathBuf::new(),
             sites: vec!["a".into()],
             journal: None,
-            patience: PING,
+            reconnect_timeout: PING,
             keep: false,
             version: "1".into(),
         };
@@ -657,7 +664,7 @@ mod tests {
             instance: instance.into(),
             run: None,
         };
-        assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
+        assert!(check_admission(&state, 0, "a", &hello("x")).is_ok());
         let key = SiteKey {
             site: "a".into(),
             instance: "x".into(),
@@ -667,10 +674,10 @@ mod tests {
             signature: String::new(),
         };
         (state.begun, state.sites[0].key) = (true, Some(key));
-        assert!(admissible(&state, 0, "a", &hello("x")).is_ok());
-        let refused = admissible(&state, 0, "a", &hello("y"));
-        assert!(matches!(refused, Err(Control::NotNow(why)) if why.contains("next run")));
+        assert!(check_admission(&state, 0, "a", &hello("x")).is_ok());
+        let refused = check_admission(&state, 0, "a", &hello("y"));
+        assert!(matches!(refused, Err(Control::RetryLater(why)) if why.contains("next run")));
         state.failed = Some(Instant::now());
-        assert!(matches!(admissible(&state, 0, "a", &hello("x")), Err(Control::NotNow(_))));
+        assert!(matches!(check_admission(&state, 0, "a", &hello("x")), Err(Control::RetryLater(_))));
     }
 }

@@ -27,11 +27,11 @@ pub struct Journal {
     /// Sites that have left in good order, by rank.
     pub left: Vec<bool>,
     /// Sites that are lost and without which the others continue, by rank, with the reason.
-    #[serde(default)]
-    pub gone: Vec<Option<String>>,
+    #[serde(default, rename = "gone")]
+    pub lost: Vec<Option<String>>,
     /// With how many sites at least each site goes on, by rank.
-    #[serde(default)]
-    pub goes_on: Vec<Option<usize>>,
+    #[serde(default, rename = "goes_on")]
+    pub min_sites: Vec<Option<usize>>,
     /// The worst exit code of those that have left.
     #[serde(default)]
     pub worst_end: i32,
@@ -47,8 +47,8 @@ impl Journal {
             sites: sites.to_vec(),
             roster: Vec::new(),
             left: vec![false; sites.len()],
-            gone: vec![None; sites.len()],
-            goes_on: vec![None; sites.len()],
+            lost: vec![None; sites.len()],
+            min_sites: vec![None; sites.len()],
             worst_end: 0,
         }
     }
@@ -74,7 +74,7 @@ impl Journal {
                 journal.version
             ));
         }
-        let lengths = [journal.left.len(), journal.gone.len(), journal.goes_on.len()];
+        let lengths = [journal.left.len(), journal.lost.len(), journal.min_sites.len()];
         if journal.sites != sites || lengths.iter().any(|length| *length != sites.len()) {
             return wrong(format!(
                 "is of a run of sites {}, not {}; give the same --sites, or remove the file",

@@ -2,12 +2,12 @@
 //! relays; no site accepts connections.
 //!
 //! From the bottom up: [`frame`] is what passes on a connection; [`tls`] and [`proxy`] make one; [`seal`] hides
-//! messages from the hub; [`link`] delivers them whatever happens to the connection; [`rounds`] go on when a site is
-//! gone; [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
+//! messages from the hub; [`link`] delivers them whatever happens to the connection; [`rounds`] continue when a site is
+//! lost; [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
 //! other end, with its [`journal`].
 
 pub mod certificates;
-mod frame;
+pub mod frame;
 mod group;
 mod hub;
 mod journal;

@@ -20,7 +20,7 @@ use fednmf_privacy::transcript::{SiteSignature, hex, statement_of_key};
 
 use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
 use super::proxy::{Address, connect};
-use super::seal::{Channel, Own, channels};
+use super::seal::{Channel, SiteSecret, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
 
 /// Configuration of a site.
@@ -37,9 +37,9 @@ pub struct Config {
     /// How long to wait for the hub and the other sites at the start.
     pub wait: Duration,
     /// How long a lost connection may take to be restored.
-    pub patience: Duration,
+    pub reconnect_timeout: Duration,
     /// Whether to print which sites are being waited for.
-    pub tells: bool,
+    pub verbose: bool,
     /// Is called whenever a piece of a message arrives, or is acknowledged: a long message over a slow line is no stall.
     pub progress: fn(),
 }
@@ -72,11 +72,15 @@ type Place = (usize, u64, Kind);
 const HEAD: usize = 10;
 
 /// Time without an answer of the hub after which the connection counts as broken.
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same, without progress in sending.
-const STUCK: Duration = Duration::from_secs(90);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Bytes of a message that arrive before they are acknowledged though it goes on.
 const ACKNOWLEDGE: usize = 4 << 20;
+
+/// Bytes that may be on their way to a site, sealed and not acknowledged; the sender waits beyond that. A receiver takes in
+/// what arrives, whatever it does, so this waits for the line only, and never for what the receiver has yet to send.
+const MAX_UNACKNOWLEDGED: usize = 256 << 20;
 
 /// This site's state of another site.
 struct Peer {
@@ -86,6 +90,8 @@ struct Peer {
     sent: u64,
     /// Pieces that the peer has not acknowledged, ready to be sent again.
     unacknowledged: VecDeque<(u64, Arc<Vec<u8>>)>,
+    /// Bytes of these pieces.
+    unacknowledged_bytes: usize,
     /// The number of the next piece to arrive.
     next: u64,
     /// The message that is arriving.
@@ -94,7 +100,23 @@ struct Peer {
     waiting: usize,
     has_left: bool,
     /// The reason, if the hub has reported the peer as lost.
-    gone: Option<String>,
+    lost: Option<String>,
+}
+
+impl Peer {
+    fn new(channel: Option<Channel>) -> Peer {
+        Peer {
+            channel,
+            sent: 0,
+            unacknowledged: VecDeque::new(),
+            unacknowledged_bytes: 0,
+            next: 0,
+            partial: Vec::new(),
+            waiting: 0,
+            has_left: false,
+            lost: None,
+        }
+    }
 }
 
 struct State {
@@ -104,28 +126,28 @@ struct State {
     queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
     connection: Option<Arc<Stream>>,
     /// The minimum number of sites with which the run continues after losses; `None` if it does not.
-    goes_on: Option<usize>,
+    min_sites: Option<usize>,
     /// The site has finished.
     over: bool,
 }
 
-/// Received messages and events, for [`Link::until`].
-pub struct Arrived<'a> {
+/// Received messages and events, see [`Link::until`].
+pub struct Inbox<'a> {
     state: &'a mut State,
 }
 
-impl Arrived<'_> {
+impl Inbox<'_> {
     /// The next message of this kind from a site.
     pub fn next(&mut self, from: usize, group: u64, kind: Kind) -> Option<Vec<u8>> {
         self.state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front)
     }
 
-    /// Whether the hub says that a site is gone, and why.
-    pub fn gone(&self, site: usize) -> Option<&str> {
-        self.state.peers[site].gone.as_deref()
+    /// The reason, if the hub has reported a site as lost.
+    pub fn lost(&self, site: usize) -> Option<&str> {
+        self.state.peers[site].lost.as_deref()
     }
 
-    /// Whether the hub says that a site has come to its end in good order.
+    /// Whether the hub has reported that a site finished regularly.
     pub fn has_left(&self, site: usize) -> bool {
         self.state.peers[site].has_left
     }
@@ -135,7 +157,7 @@ impl Arrived<'_> {
 pub struct Link {
     config: Config,
     identity: Identity,
-    own: Own,
+    own: SiteSecret,
     run: String,
     sites: Vec<String>,
     me: usize,
@@ -167,7 +189,7 @@ impl From<Refusal> for JoinError {
 }
 
 /// Information that a site receives when it joins.
-struct Entered {
+struct JoinedRun {
     stream: Arc<Stream>,
     decoder: Decoder,
     run: String,
@@ -176,26 +198,26 @@ struct Entered {
     roster: Vec<SiteKey>,
 }
 
-/// What is known of the run before connecting: nothing, or the run that continues.
-struct Known<'a> {
+/// The run to which a site reconnects.
+struct PreviousRun<'a> {
     run: &'a str,
     roster: &'a [SiteKey],
 }
 
 /// Connects, identifies this site, and waits for the other sites.
-fn enter(
+fn join_run(
     config: &Config,
     identity: &Identity,
-    own: &Own,
-    known: Option<&Known<'_>>,
+    own: &SiteSecret,
+    known: Option<&PreviousRun<'_>>,
     until: Instant,
-) -> std::result::Result<Entered, JoinError> {
+) -> std::result::Result<JoinedRun, JoinError> {
     let broken = |e: std::io::Error| JoinError::from(explain(&e, "hub"));
     let socket = connect(&config.hub).map_err(JoinError::Disconnected)?;
     let stream = Stream::connect(identity, &config.hub.host, socket)?;
-    stream.set_limits(SILENCE, STUCK).map_err(broken)?;
-    let tell = |control: Control| stream.send(&Frame::Control(control).encode()).map_err(broken);
-    tell(Control::Hello(Hello {
+    stream.set_limits(READ_TIMEOUT, WRITE_TIMEOUT).map_err(broken)?;
+    let send = |control: Control| stream.send(&Frame::Control(control).encode()).map_err(broken);
+    send(Control::Hello(Hello {
         protocol: PROTOCOL,
         version: config.version.clone(),
         site: config.site.clone(),
@@ -218,7 +240,7 @@ fn enter(
                     }
                     let site = sites.get(rank).filter(|_| sites.iter().all(|site| valid_name(site)));
                     let site = site.ok_or_else(|| JoinError::Disconnected("the hub answers nonsense".into()))?;
-                    tell(Control::Key(Box::new(own.signed(identity, &run, site).map_err(JoinError::Fatal)?)))?;
+                    send(Control::Key(Box::new(own.signed(identity, &run, site).map_err(JoinError::Fatal)?)))?;
                     welcome = Some((run, sites, rank));
                 }
                 Control::Roster(roster) => {
@@ -229,18 +251,18 @@ fn enter(
                             "the hub has replaced keys of sites; do not trust it",
                         )));
                     }
-                    return Ok(Entered { stream: Arc::new(stream), decoder, run, sites, me, roster });
+                    return Ok(JoinedRun { stream: Arc::new(stream), decoder, run, sites, me, roster });
                 }
                 Control::Refused(why) => {
                     return Err(JoinError::Fatal(Error::input(format!("the hub refuses: {}", printable(&why)))));
                 }
-                Control::NotNow(why) if known.is_none() => return Err(JoinError::Disconnected(printable(&why))),
-                Control::NotNow(why) | Control::Lost(_, why) => {
+                Control::RetryLater(why) if known.is_none() => return Err(JoinError::Disconnected(printable(&why))),
+                Control::RetryLater(why) | Control::RunLost(_, why) => {
                     return Err(JoinError::Fatal(Error::failed(printable(&why))));
                 }
-                Control::Ping => tell(Control::Pong)?,
+                Control::Ping => send(Control::Pong)?,
                 Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
-                    if config.tells && sites != missing {
+                    if config.verbose && sites != missing {
                         say(&format!("waiting for {}", list(&sites)));
                     }
                     missing = sites;
@@ -271,12 +293,12 @@ impl Link {
     /// If a file or a certificate is wrong, the hub refuses, or hub and sites are not there in time.
     pub fn join(config: Config) -> Result<Arc<Link>> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
-        let own = Own::new()?;
+        let own = SiteSecret::new()?;
         let until = Instant::now() + config.wait;
-        let mut told = String::new();
-        let entered = loop {
-            match enter(&config, &identity, &own, None, until) {
-                Ok(entered) => break entered,
+        let mut last_reported = String::new();
+        let joined = loop {
+            match join_run(&config, &identity, &own, None, until) {
+                Ok(joined) => break joined,
                 Err(JoinError::Fatal(e)) => return Err(e.at(format!("--hub {}", config.hub))),
                 Err(JoinError::Disconnected(why)) => {
                     if Instant::now() >= until {
@@ -286,39 +308,29 @@ impl Link {
                             config.wait.as_secs()
                         )));
                     }
-                    if config.tells && told != why {
+                    if config.verbose && last_reported != why {
                         say(&format!("--hub {}: {why}; trying again", config.hub));
                     }
-                    told = why;
+                    last_reported = why;
                     std::thread::sleep(Duration::from_millis(300));
                 }
             }
         };
-        let Entered { stream, decoder, run, sites, me, roster } = entered;
+        let JoinedRun { stream, decoder, run, sites, me, roster } = joined;
         let channels = channels(&own, &identity, &run, &sites, me, &roster)?;
-        let peer = |channel| Peer {
-            channel,
-            sent: 0,
-            unacknowledged: VecDeque::new(),
-            next: 0,
-            partial: Vec::new(),
-            waiting: 0,
-            has_left: false,
-            gone: None,
-        };
         let state = State {
-            peers: channels.into_iter().map(peer).collect(),
+            peers: channels.into_iter().map(Peer::new).collect(),
             inbox: HashMap::new(),
             queue: VecDeque::new(),
             connection: Some(stream.clone()),
-            goes_on: None,
+            min_sites: None,
             over: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let link = Arc::new(Link { config, identity, own, run, sites, me, roster, state, changed });
         let thread = |name: &str, f: Box<dyn FnOnce() + Send>| {
-            let made = std::thread::Builder::new().name(name.into()).spawn(f);
-            made.map(drop).map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))
+            let spawned = std::thread::Builder::new().name(name.into()).spawn(f);
+            spawned.map(drop).map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))
         };
         let (reader, writer) = (link.clone(), link.clone());
         thread("hub reader", Box::new(move || reader.serve(stream, decoder)))?;
@@ -358,17 +370,25 @@ impl Link {
         self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sends a message to another site, or to this one, without waiting for it.
+    /// Sends a message to another site, or to this one. Returns before it has arrived, but waits while more than
+    /// [`MAX_UNACKNOWLEDGED`] bytes are on their way. A site that is lost or has left gets no more than that.
     pub fn send(&self, to: usize, group: u64, kind: Kind, text: &[u8]) {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let peer = &mut state.peers[to];
-        let Some(channel) = &peer.channel else {
-            state.inbox.entry((to, group, kind)).or_default().push_back(text.to_vec());
+        let mut guard = self.lock();
+        if guard.peers[to].channel.is_none() {
+            guard.inbox.entry((to, group, kind)).or_default().push_back(text.to_vec());
             return;
-        };
+        }
         let pieces = text.len().div_ceil(PIECE).max(1);
         for piece in 0..pieces {
+            while guard.peers[to].unacknowledged_bytes > MAX_UNACKNOWLEDGED {
+                if guard.peers[to].has_left || guard.peers[to].lost.is_some() {
+                    return;
+                }
+                guard = self.wait(guard, Duration::from_secs(1));
+            }
+            let state = &mut *guard;
+            let peer = &mut state.peers[to];
+            let Some(channel) = &peer.channel else { return };
             let part = &text[piece * PIECE..text.len().min((piece + 1) * PIECE)];
             let mut plain = Vec::with_capacity(HEAD + part.len() + 16);
             plain.extend(group.to_le_bytes());
@@ -376,13 +396,15 @@ impl Link {
             plain.extend(part);
             let sealed = channel.seal(peer.sent, plain);
             let frame = Arc::new(Frame::Data { peer: to as u16, number: peer.sent, sealed }.encode());
+            peer.unacknowledged_bytes += frame.len();
             peer.unacknowledged.push_back((peer.sent, frame.clone()));
             peer.sent += 1;
             if state.connection.is_some() {
                 state.queue.push_back((Some(to), frame));
             }
+            // The writer works while this thread waits for room.
+            self.changed.notify_all();
         }
-        self.changed.notify_all();
     }
 
     /// The next message of this kind from a site; `None` if none arrives within the limit.
@@ -397,7 +419,7 @@ impl Link {
             if left.is_zero() {
                 return None;
             }
-            if let (Some(why), None) = (&state.peers[from].gone, limit) {
+            if let (Some(why), None) = (&state.peers[from].lost, limit) {
                 let text =
                     format!("{} {why}, in the middle of what the run cannot do without it{RESUME}", self.name(from));
                 drop(state);
@@ -407,30 +429,30 @@ impl Link {
         }
     }
 
-    /// Waits until `look` finds what it looks for in what has arrived.
-    pub fn until<R>(&self, mut look: impl FnMut(&mut Arrived<'_>) -> Option<R>) -> R {
+    /// Waits until `look` finds what it looks for in the inbox.
+    pub fn until<R>(&self, mut look: impl FnMut(&mut Inbox<'_>) -> Option<R>) -> R {
         let mut state = self.lock();
         loop {
-            if let Some(found) = look(&mut Arrived { state: &mut state }) {
+            if let Some(found) = look(&mut Inbox { state: &mut state }) {
                 return found;
             }
             state = self.wait(state, Duration::from_secs(1));
         }
     }
 
-    /// Informs the hub that this site continues without lost sites, as long as `least` remain.
-    pub fn goes_on(&self, least: usize) {
+    /// Informs the hub that this site continues without lost sites, as long as `min_sites` remain.
+    pub fn continue_without_lost(&self, min_sites: usize) {
         let mut state = self.lock();
-        state.goes_on = Some(least);
-        state.queue.push_back((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+        state.min_sites = Some(min_sites);
+        state.queue.push_back((None, Arc::new(Frame::Control(Control::ContinueWithout(min_sites)).encode())));
         self.changed.notify_all();
     }
 
     /// Leaves the run regularly, after all others have received what was sent to them.
     pub fn leave(&self, code: i32) {
-        let until = Instant::now() + self.config.patience;
+        let until = Instant::now() + self.config.reconnect_timeout;
         let mut state = self.lock();
-        let open = |peer: &Peer| !peer.has_left && peer.gone.is_none() && !peer.unacknowledged.is_empty();
+        let open = |peer: &Peer| !peer.has_left && peer.lost.is_none() && !peer.unacknowledged.is_empty();
         while (state.peers.iter().any(open) || state.connection.is_none()) && Instant::now() < until {
             state = self.wait(state, Duration::from_millis(100));
         }
@@ -480,26 +502,26 @@ impl Link {
                 return stream.finish();
             }
             state.connection = Some(stream.clone());
-            if let Some(least) = state.goes_on {
+            if let Some(min_sites) = state.min_sites {
                 // The connection may have broken before the hub knew.
-                state.queue.push_front((None, Arc::new(Frame::Control(Control::GoesOn(least)).encode())));
+                state.queue.push_front((None, Arc::new(Frame::Control(Control::ContinueWithout(min_sites)).encode())));
             }
             self.changed.notify_all();
         }
     }
 
     fn reconnect(&self, why: &str) -> (Arc<Stream>, Decoder) {
-        let patience = self.config.patience;
-        let until = Instant::now() + patience;
+        let reconnect_timeout = self.config.reconnect_timeout;
+        let until = Instant::now() + reconnect_timeout;
         warn(&format!(
             "lost the connection to the hub {} ({why}); trying again for {} s",
             self.config.hub,
-            patience.as_secs()
+            reconnect_timeout.as_secs()
         ));
-        let known = Known { run: &self.run, roster: &self.roster };
+        let known = PreviousRun { run: &self.run, roster: &self.roster };
         loop {
-            match enter(&self.config, &self.identity, &self.own, Some(&known), until) {
-                Ok(Entered { stream, decoder, .. }) => {
+            match join_run(&self.config, &self.identity, &self.own, Some(&known), until) {
+                Ok(JoinedRun { stream, decoder, .. }) => {
                     say(&format!("fednmf: connected to the hub {} again", self.config.hub));
                     return (stream, decoder);
                 }
@@ -507,7 +529,7 @@ impl Link {
                 Err(JoinError::Disconnected(why)) if Instant::now() >= until => fail(&format!(
                     "--hub {}: {why}; there was no connection for {} s (--patience){RESUME}",
                     self.config.hub,
-                    patience.as_secs()
+                    reconnect_timeout.as_secs()
                 )),
                 Err(JoinError::Disconnected(_)) => std::thread::sleep(Duration::from_millis(300)),
             }
@@ -542,7 +564,7 @@ impl Link {
         }
         match frame {
             Frame::Data { peer, number, sealed } => {
-                if let Err(why) = self.arrived(peer.into(), number, sealed) {
+                if let Err(why) = self.receive_piece(peer.into(), number, sealed) {
                     fail(&why);
                 }
             }
@@ -550,7 +572,8 @@ impl Link {
                 let mut state = self.lock();
                 if let Some(peer) = state.peers.get_mut(usize::from(peer)) {
                     while peer.unacknowledged.front().is_some_and(|(number, _)| *number < below) {
-                        peer.unacknowledged.pop_front();
+                        let acknowledged = peer.unacknowledged.pop_front();
+                        peer.unacknowledged_bytes -= acknowledged.map_or(0, |(_, frame)| frame.len());
                     }
                 }
                 self.changed.notify_all();
@@ -558,7 +581,7 @@ impl Link {
             Frame::Control(control) => match control {
                 Control::Present(peer) => self.resend(peer),
                 Control::Ping => self.push(None, Frame::Control(Control::Pong)),
-                Control::Away(site, seconds) if self.config.tells => {
+                Control::Disconnected(site, seconds) if self.config.verbose => {
                     warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
                 }
                 Control::Left(site) => {
@@ -567,14 +590,14 @@ impl Link {
                     }
                     self.changed.notify_all();
                 }
-                Control::Gone(site, why) => {
+                Control::SiteLost(site, why) => {
                     if let Some(peer) = self.lock().peers.get_mut(site) {
-                        peer.gone.get_or_insert(printable(&why));
+                        peer.lost.get_or_insert(printable(&why));
                     }
                     self.changed.notify_all();
                 }
                 // A site that has finished has nothing to lose.
-                Control::Lost(site, why) if !self.lock().over => {
+                Control::RunLost(site, why) if !self.lock().over => {
                     fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
                 }
                 Control::Refused(why) => fail(&format!("the hub refuses: {}", printable(&why))),
@@ -603,7 +626,7 @@ impl Link {
     }
 
     /// Processes a piece from another site.
-    fn arrived(&self, from: usize, number: u64, sealed: Vec<u8>) -> std::result::Result<(), String> {
+    fn receive_piece(&self, from: usize, number: u64, sealed: Vec<u8>) -> std::result::Result<(), String> {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(peer) = state.peers.get_mut(from) else { return Ok(()) };
@@ -680,11 +703,67 @@ pub fn fail(text: &str) -> ! {
     signal_hook::low_level::exit(EXIT_FAILED)
 }
 
-/// Tells the other sites, if there are any, that this one ends with an error.
+/// Informs the other sites, if there are any, that this one ends with an error.
 pub fn abort(code: i32) {
     if let Some(link) = CURRENT.get()
         && !ENDING.swap(true, Ordering::SeqCst)
     {
         link.abort(code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::seal::tests::identities;
+    use super::*;
+
+    /// The link of site a to site b, both of which have joined, without a hub.
+    fn link() -> (tempfile::TempDir, Link) {
+        let (dir, [identity, other]) = identities();
+        let sites = ["a", "b"].map(String::from).to_vec();
+        let own = SiteSecret::new().unwrap();
+        let theirs = SiteSecret::new().unwrap().signed(&other, "run", "b").unwrap();
+        let roster = vec![own.signed(&identity, "run", "a").unwrap(), theirs];
+        let peers = channels(&own, &identity, "run", &sites, 0, &roster).unwrap().into_iter().map(Peer::new).collect();
+        let inbox = HashMap::new();
+        let state = State { peers, inbox, queue: VecDeque::new(), connection: None, min_sites: None, over: false };
+        let config = Config {
+            hub: "localhost:1".parse().unwrap(),
+            cert: PathBuf::new(),
+            key: PathBuf::new(),
+            ca: PathBuf::new(),
+            site: None,
+            version: String::new(),
+            wait: Duration::ZERO,
+            reconnect_timeout: Duration::ZERO,
+            verbose: false,
+            progress: || (),
+        };
+        let (run, state, changed) = ("run".into(), Mutex::new(state), Condvar::new());
+        (dir, Link { config, identity, own, run, sites, me: 0, roster, state, changed })
+    }
+
+    #[test]
+    fn a_site_that_takes_nothing_stops_its_sender_at_a_limit() {
+        let (_dir, link) = link();
+        let message = vec![0; 64 << 20];
+        let held = |link: &Link| link.lock().peers[1].unacknowledged_bytes;
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message)));
+            while held(&link) <= MAX_UNACKNOWLEDGED {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!sender.is_finished() && held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);
+            // When the receiver has taken all of it, the rest fits.
+            let below = link.lock().peers[1].sent;
+            link.take(Frame::Ack { peer: 1, below });
+            sender.join().unwrap();
+            assert!(held(&link) <= MAX_UNACKNOWLEDGED);
+            // For a lost site nothing is kept beyond the limit, and nobody waits.
+            link.take(Frame::Control(Control::SiteLost(1, "was lost".into())));
+            (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message));
+            assert!(held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);
+        });
     }
 }

@@ -1,11 +1,10 @@
 //! Rounds: exchanges between all sites that continue if a site is lost.
 //!
 //! In a round each site sends a message to each other one, and ends the round when it has those of all that are
-//! present. So two sites are at most one round apart. When the hub says that a site is gone, the others agree on that
-//! among themselves: each tells the others who is gone, and what it has of those sites' messages of the rounds that
-//! somebody may still be in; from then on it takes nothing more from them. It goes on when all that are left have told
-//! it the same. What one of them has of a lost site's message is then every one's, so a message counts at all or at
-//! none.
+//! present. So two sites are at most one round apart. When the hub reports a site as lost, the others agree on the loss
+//! among themselves: each sends the others the list of lost sites, with its copies of their messages of the rounds that
+//! a site may still be in; from then on it accepts nothing more from them. It continues when all remaining sites have sent
+//! the same list. All of them then have the same messages of the lost site, so a message counts at all sites or at none.
 //!
 //! The hub is believed when it reports a loss, but it cannot make two groups continue separately: each group needs
 //! sealed messages of all its members, more than half of all sites must remain, and a site that was named as lost
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use fednmf_base::warning::warn;
 use fednmf_comm::transport::Loss;
 
-use super::link::{Arrived, Kind, Link, RESUME, fail};
+use super::link::{Inbox, Kind, Link, RESUME, fail};
 
 /// The group of all sites.
 const ALL: u64 = 0;
@@ -41,7 +40,7 @@ struct RoundMessage {
 /// The lost sites, and the sender's copies of their messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LossReport {
-    gone: Vec<usize>,
+    lost: Vec<usize>,
     /// Site, round and text.
     heard: Vec<(usize, u64, Vec<u8>)>,
 }
@@ -50,8 +49,8 @@ impl LossReport {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut number = |x: u64| bytes.extend(x.to_le_bytes());
-        number(self.gone.len() as u64);
-        self.gone.iter().for_each(|&site| number(site as u64));
+        number(self.lost.len() as u64);
+        self.lost.iter().for_each(|&site| number(site as u64));
         for (site, round, text) in &self.heard {
             for x in [*site as u64, *round, text.len() as u64] {
                 bytes.extend(x.to_le_bytes());
@@ -64,17 +63,17 @@ impl LossReport {
     /// `None` if the bytes are no such message about `sites` sites.
     fn decode(mut bytes: &[u8], sites: usize) -> Option<LossReport> {
         let number = |bytes: &mut &[u8]| bytes.split_off(..8).map(|x| u64::from_le_bytes(x.try_into().expect("eight")));
-        let mut lost = LossReport::default();
+        let mut report = LossReport::default();
         for _ in 0..number(&mut bytes).filter(|count| *count <= sites as u64)? {
-            lost.gone.push(usize::try_from(number(&mut bytes)?).ok().filter(|&site| site < sites)?);
+            report.lost.push(usize::try_from(number(&mut bytes)?).ok().filter(|&site| site < sites)?);
         }
         while !bytes.is_empty() {
-            let site = usize::try_from(number(&mut bytes)?).ok().filter(|site| lost.gone.contains(site))?;
+            let site = usize::try_from(number(&mut bytes)?).ok().filter(|site| report.lost.contains(site))?;
             let round = number(&mut bytes)?;
             let length = usize::try_from(number(&mut bytes)?).ok()?;
-            lost.heard.push((site, round, bytes.split_off(..length)?.to_vec()));
+            report.heard.push((site, round, bytes.split_off(..length)?.to_vec()));
         }
-        Some(lost)
+        Some(report)
     }
 }
 
@@ -85,7 +84,7 @@ pub type Contributions = Vec<Option<Rc<Vec<u8>>>>;
 pub struct Rounds {
     link: Arc<Link>,
     /// Minimum number of sites to continue.
-    least: usize,
+    min_sites: usize,
     round: u64,
     present: Vec<bool>,
     /// Of each site, by round.
@@ -99,12 +98,12 @@ pub struct Rounds {
 
 impl Rounds {
     /// Rounds of all sites of the run.
-    pub fn new(link: Arc<Link>, least: usize) -> Rounds {
+    pub fn new(link: Arc<Link>, min_sites: usize) -> Rounds {
         let sites = link.sites().len();
-        link.goes_on(least);
+        link.continue_without_lost(min_sites);
         Rounds {
             link,
-            least,
+            min_sites,
             round: 0,
             present: vec![true; sites],
             heard: vec![BTreeMap::new(); sites],
@@ -165,54 +164,54 @@ impl Rounds {
         let own = RoundMessage { text: Rc::new(text(me).to_vec()), for_all: kind == Text::ForAll };
         self.heard[me].insert(round, own);
         let link = self.link.clone();
-        while !link.until(|arrived| self.look(arrived).transpose()).unwrap_or_else(|why| fail(&why)) {
+        while !link.until(|inbox| self.look(inbox).transpose()).unwrap_or_else(|why| fail(&why)) {
             self.agree_on_losses().unwrap_or_else(|why| fail(&why));
         }
         self.heard.iter().map(|heard| heard.get(&round).map(|heard| heard.text.clone())).collect()
     }
 
-    /// Takes in what has arrived in a round; whether that is all, or `false` if somebody is gone.
-    fn look(&mut self, arrived: &mut Arrived<'_>) -> Result<Option<bool>, String> {
+    /// Reads the messages of a round; `true` if all have arrived, `false` if a site was lost.
+    fn look(&mut self, inbox: &mut Inbox<'_>) -> Result<Option<bool>, String> {
         for site in 0..self.present.len() {
-            self.record_loss_report(site, arrived)?;
+            self.record_loss_report(site, inbox)?;
             while self.present[site]
-                && let Some(message) = arrived.next(site, ALL, Kind::Round)
+                && let Some(message) = inbox.next(site, ALL, Kind::Round)
             {
                 self.take_round(site, &message)?;
             }
         }
-        if !self.newly_lost(arrived).is_empty() {
+        if !self.newly_lost(inbox).is_empty() {
             return Ok(Some(false));
         }
-        let done = |site: usize| self.heard[site].contains_key(&self.round) || self.last && arrived.has_left(site);
+        let done = |site: usize| self.heard[site].contains_key(&self.round) || self.last && inbox.has_left(site);
         Ok(self.others().all(done).then_some(true))
     }
 
     fn take_round(&mut self, site: usize, message: &[u8]) -> Result<(), String> {
         let head = message.split_first_chunk::<8>().and_then(|(round, rest)| Some((round, rest.split_first()?)));
-        let (round, (kind, text)) = head.ok_or_else(|| self.nonsense(site))?;
+        let (round, (kind, text)) = head.ok_or_else(|| self.protocol_error(site))?;
         let round = u64::from_le_bytes(*round);
         if round < self.round || round > self.round + 1 {
-            return Err(self.nonsense(site));
+            return Err(self.protocol_error(site));
         }
         let heard = RoundMessage { text: Rc::new(text.to_vec()), for_all: *kind == Text::ForAll as u8 };
         self.heard[site].insert(round, heard);
         Ok(())
     }
 
-    fn nonsense(&self, site: usize) -> String {
+    fn protocol_error(&self, site: usize) -> String {
         let site = &self.link.sites()[site];
         format!(
             "site {site} is not at the same point of the run; do all sites run the same command and version?{RESUME}"
         )
     }
 
-    /// Takes in whom a site names as gone, and what it has of them.
-    fn record_loss_report(&mut self, site: usize, arrived: &mut Arrived<'_>) -> Result<(), String> {
-        while let Some(message) = arrived.next(site, ALL, Kind::Lost) {
-            let LossReport { gone, heard } =
-                LossReport::decode(&message, self.present.len()).ok_or_else(|| self.nonsense(site))?;
-            if gone.contains(&self.link.me()) {
+    /// Reads which sites another site reports as lost, with its copies of their messages.
+    fn record_loss_report(&mut self, site: usize, inbox: &mut Inbox<'_>) -> Result<(), String> {
+        while let Some(message) = inbox.next(site, ALL, Kind::Lost) {
+            let LossReport { lost, heard } =
+                LossReport::decode(&message, self.present.len()).ok_or_else(|| self.protocol_error(site))?;
+            if lost.contains(&self.link.me()) {
                 return Err(format!(
                     "site {} says that this site is gone, and that the others go on without it; to bring it back, stop \
                      them (SIGTERM), and start all sites again with --resume",
@@ -224,17 +223,17 @@ impl Rounds {
                 for (of, round, text) in heard {
                     self.heard[of].entry(round).or_insert(RoundMessage { text: Rc::new(text), for_all: true });
                 }
-                self.named[site] = gone;
+                self.named[site] = lost;
             }
         }
         Ok(())
     }
 
     /// Sites that count as present but were reported as lost by the hub or a site, with the reason.
-    fn newly_lost(&self, arrived: &Arrived<'_>) -> Vec<(usize, String)> {
-        let why = |site: usize| match arrived.gone(site) {
+    fn newly_lost(&self, inbox: &Inbox<'_>) -> Vec<(usize, String)> {
+        let why = |site: usize| match inbox.lost(site) {
             // A site that has finished sends nothing more.
-            _ if self.last && arrived.has_left(site) => None,
+            _ if self.last && inbox.has_left(site) => None,
             Some(why) => Some(why.to_string()),
             None => {
                 let by = self.others().find(|&by| by != site && self.named[by].contains(&site))?;
@@ -244,38 +243,38 @@ impl Rounds {
         self.others().filter_map(|site| Some((site, why(site)?))).collect()
     }
 
-    /// Agrees with all that are left on who is gone, and on which of their messages count.
+    /// Agrees with the remaining sites on who is lost, and on which messages of the lost sites count.
     fn agree_on_losses(&mut self) -> Result<(), String> {
         let (link, before, all) = (self.link.clone(), self.losses.len(), self.present.len());
-        let mut told = Vec::new();
+        let mut announced = Vec::new();
         loop {
-            for (rank, why) in link.until(|arrived| Some(self.newly_lost(arrived))) {
+            for (rank, why) in link.until(|inbox| Some(self.newly_lost(inbox))) {
                 self.present[rank] = false;
                 self.losses.push(Loss { rank, why });
             }
-            let gone: Vec<usize> = (0..all).filter(|&site| !self.present[site]).collect();
-            let left = all - gone.len();
-            if left < self.least {
+            let lost: Vec<usize> = (0..all).filter(|&site| !self.present[site]).collect();
+            let left = all - lost.len();
+            if left < self.min_sites {
                 let Loss { rank, why } = self.losses.last().expect("somebody is gone");
                 return Err(format!(
                     "site {} {why}; {left} of {all} sites are left, and --secure-threshold needs {}; the run ends\
                      {RESUME}",
                     link.sites()[*rank],
-                    self.least
+                    self.min_sites
                 ));
             }
-            if told != gone {
-                self.name(&gone, &told);
-                told.clone_from(&gone);
+            if announced != lost {
+                self.name(&lost, &announced);
+                announced.clone_from(&lost);
             }
-            let agreed = link.until(|arrived| {
-                if let Err(why) = (0..all).try_for_each(|site| self.record_loss_report(site, arrived)) {
+            let agreed = link.until(|inbox| {
+                if let Err(why) = (0..all).try_for_each(|site| self.record_loss_report(site, inbox)) {
                     return Some(Err(why));
                 }
-                if !self.newly_lost(arrived).is_empty() {
+                if !self.newly_lost(inbox).is_empty() {
                     return Some(Ok(false));
                 }
-                let same = |site: usize| self.named[site] == gone || self.last && arrived.has_left(site);
+                let same = |site: usize| self.named[site] == lost || self.last && inbox.has_left(site);
                 self.others().all(same).then_some(Ok(true))
             })?;
             if agreed {
@@ -286,7 +285,7 @@ impl Rounds {
             warn(&format!(
                 "site {} {why}; the run goes on without it, with {} of {all} sites",
                 link.sites()[*rank],
-                all - told.len()
+                all - announced.len()
             ));
         }
         Ok(())
@@ -294,15 +293,15 @@ impl Rounds {
 
     /// Sends the list of lost sites to all sites except those announced as lost `before`. The remaining sites also get
     /// this site's copies of the others' messages.
-    fn name(&self, gone: &[usize], before: &[usize]) {
+    fn name(&self, lost: &[usize], before: &[usize]) {
         let of = |&site: &usize| {
             let shared = self.heard[site].iter().filter(|(_, heard)| heard.for_all);
             shared.map(move |(round, heard)| (site, *round, heard.text.to_vec()))
         };
-        let full = LossReport { gone: gone.to_vec(), heard: gone.iter().flat_map(of).collect() }.encode();
-        let names = LossReport { gone: gone.to_vec(), heard: Vec::new() }.encode();
+        let full = LossReport { lost: lost.to_vec(), heard: lost.iter().flat_map(of).collect() }.encode();
+        let names = LossReport { lost: lost.to_vec(), heard: Vec::new() }.encode();
         self.others().for_each(|site| self.link.send(site, ALL, Kind::Lost, &full));
-        for &site in gone.iter().filter(|site| !before.contains(site)) {
+        for &site in lost.iter().filter(|site| !before.contains(site)) {
             self.link.send(site, ALL, Kind::Lost, &names);
         }
     }
@@ -314,14 +313,14 @@ mod tests {
 
     #[test]
     fn whom_a_site_names_survives_its_way_and_nonsense_is_refused() {
-        let lost = LossReport { gone: vec![1, 3], heard: vec![(3, 7, vec![1, 2, 3]), (1, 8, Vec::new())] };
-        let bytes = lost.encode();
-        assert_eq!(LossReport::decode(&bytes, 4), Some(lost));
+        let report = LossReport { lost: vec![1, 3], heard: vec![(3, 7, vec![1, 2, 3]), (1, 8, Vec::new())] };
+        let bytes = report.encode();
+        assert_eq!(LossReport::decode(&bytes, 4), Some(report));
         assert_eq!(LossReport::decode(&bytes, 3), None, "there is no site 3");
         for length in (0..bytes.len()).filter(|length| ![24, 51].contains(length)) {
             assert_eq!(LossReport::decode(&bytes[..length], 4), None, "cut to {length}");
         }
-        let other = LossReport { gone: vec![1], heard: vec![(3, 7, Vec::new())] };
+        let other = LossReport { lost: vec![1], heard: vec![(3, 7, Vec::new())] };
         assert_eq!(LossReport::decode(&other.encode(), 4), None, "a message of a site that is not gone");
         let mut long = bytes;
         long[40..48].copy_from_slice(&u64::MAX.to_le_bytes());

@@ -24,22 +24,22 @@ use super::tls::Identity;
 const TAG: usize = 16;
 
 /// The secret of this process and its identity.
-pub struct Own {
+pub struct SiteSecret {
     secret: StaticSecret,
     pub instance: String,
 }
 
-impl Own {
+impl SiteSecret {
     /// Generates a fresh key pair and instance id for this site.
     ///
     /// # Errors
     /// If the system has no randomness.
-    pub fn new() -> Result<Own> {
+    pub fn new() -> Result<SiteSecret> {
         let mut rng = secret_rng(None, 0)?;
         let (mut secret, mut instance) = ([0; KEY], [0; 16]);
         rng.fill_bytes(&mut secret);
         rng.fill_bytes(&mut instance);
-        Ok(Own { secret: StaticSecret::from(secret), instance: hex(&instance) })
+        Ok(SiteSecret { secret: StaticSecret::from(secret), instance: hex(&instance) })
     }
 
     /// The public key, signed for this run and site.
@@ -77,7 +77,7 @@ pub struct Channel {
 /// # Errors
 /// Naming the site whose key is not trusted.
 pub fn channels(
-    own: &Own,
+    own: &SiteSecret,
     identity: &Identity,
     run: &str,
     sites: &[String],
@@ -147,13 +147,13 @@ impl Channel {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
 
     /// Two sites of a demonstration CA, in a directory that remains.
-    fn identities() -> (tempfile::TempDir, [Identity; 2]) {
+    pub fn identities() -> (tempfile::TempDir, [Identity; 2]) {
         let dir = tempfile::tempdir().unwrap();
         let keys = dir.path().join("keys");
         let (hour, now) = (Duration::from_secs(3600), SystemTime::now());
@@ -171,10 +171,10 @@ mod tests {
     fn the_hub_can_neither_change_nor_repeat_nor_reorder_what_it_relays() {
         let (_dir, identities) = identities();
         let sites = ["a", "b"].map(String::from);
-        let own = [Own::new().unwrap(), Own::new().unwrap()];
+        let own = [SiteSecret::new().unwrap(), SiteSecret::new().unwrap()];
         let keys: Vec<SiteKey> = (0..2).map(|i| own[i].signed(&identities[i], "run", &sites[i]).unwrap()).collect();
-        let made = |i: usize| channels(&own[i], &identities[i], "run", &sites, i, &keys).unwrap();
-        let (a, b) = (made(0).remove(1).unwrap(), made(1).remove(0).unwrap());
+        let channels_of = |i: usize| channels(&own[i], &identities[i], "run", &sites, i, &keys).unwrap();
+        let (a, b) = (channels_of(0).remove(1).unwrap(), channels_of(1).remove(0).unwrap());
         let sealed = a.seal(0, b"a private number".to_vec());
         assert!(!sealed.windows(7).any(|w| w == b"private"));
         assert_eq!(b.open(0, sealed.clone()).unwrap(), b"a private number");
@@ -191,7 +191,7 @@ mod tests {
     fn keys_that_are_not_a_sites_own_are_refused() {
         let (_dir, identities) = identities();
         let sites = ["a", "b"].map(String::from);
-        let own = [Own::new().unwrap(), Own::new().unwrap()];
+        let own = [SiteSecret::new().unwrap(), SiteSecret::new().unwrap()];
         let sign = |by: usize, run: &str, site: &str| own[by].signed(&identities[by], run, site).unwrap();
         let refused =
             |keys: &[SiteKey]| channels(&own[0], &identities[0], "run", &sites, 0, keys).err().unwrap().message;
@@ -204,7 +204,7 @@ mod tests {
         let theirs = SiteKey { key: hex(&[9; KEY]), ..sign(1, "run", "b") };
         assert!(refused(&[a.clone(), theirs]).contains("site b"));
         assert!(refused(&[sign(0, "run", "a")]).contains("other sites"));
-        let again = Own::new().unwrap().signed(&identities[0], "run", "a").unwrap();
+        let again = SiteSecret::new().unwrap().signed(&identities[0], "run", "a").unwrap();
         assert!(refused(&[again, sign(1, "run", "b")]).contains("replaced"));
     }
 }

@@ -15,7 +15,7 @@ use fednmf_comm::Communicator;
 use fednmf_methods::description::Description;
 use fednmf_methods::registry;
 use fednmf_privacy::BudgetFile;
-use fednmf_privacy::dp::{at_least, delta_text};
+use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
 use fednmf_privacy::transcript::Verified;
 use fednmf_sites::Authority;
@@ -87,7 +87,7 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
         let _ = writeln!(
             text,
             "budget: epsilon {} of {}, delta {}, {} run(s)",
-            at_least(epsilon),
+            round_up_text(epsilon),
             budget.limit,
             delta_text(delta),
             budget.runs.len()
@@ -123,9 +123,8 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     let mut sums = Sums::new();
     for sent in &verified.sent {
         let mut table = method.all_messages();
-        let allowed = table.any(|w| {
-            w.kind == sent.kind && format!("{:?}", w.payload) == sent.payload && method.allows(w, &sent.protection)
-        });
+        let allowed = table
+            .any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, &sent.protection));
         if !allowed {
             return Err(Error::failed(format!(
                 "message {}: '{}' ({}, {}) is not in the message table of {}; see fednmf list --wire {}",
@@ -159,7 +158,7 @@ fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result
     };
     Err(Error::failed(format!(
         "its run spent an epsilon of {} that is not in the budget{hint}",
-        at_least(spent.epsilon)
+        round_up_text(spent.epsilon)
     )))
 }
 

@@ -14,6 +14,8 @@ use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters::{GridShape, any_number, whole_number};
 
+use crate::cli::parameters::words;
+
 use super::{EstimateRequest, Matrix};
 
 /// The arguments of `fednmf estimate`.
@@ -47,13 +49,13 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N", value_parser = whole_number)]
     parties: Option<usize>,
     /// As for a run; auto without --input, and mixed: as f64
-    #[arg(long, value_name = "P", value_enum, default_value_t = PrecisionChoice::F64)]
+    #[arg(long, value_name = "P", value_parser = words::<PrecisionChoice>(), default_value_t = PrecisionChoice::F64)]
     precision: PrecisionChoice,
     /// As for a run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     threads: usize,
     /// As for a run
-    #[arg(long, alias = "sparse-kernel", value_name = "K", value_enum, default_value_t = Kernel::Native)]
+    #[arg(long, alias = "sparse-kernel", value_name = "K", value_parser = words::<Kernel>(), default_value_t = Kernel::Native)]
     kernel: Kernel,
     /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]

@@ -222,7 +222,7 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         }
     };
     if *k > m.min(n) {
-        return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks());
+        return Err(Error::input(format!("-k {k}: the matrix is {m} x {n}")).on_all_ranks().into());
     }
     let private = method.description().partition.is_private();
     let parties = parties.or(files).or(request.ranks).filter(|_| private);
@@ -231,7 +231,8 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
             "--algo {}: how many parties own the data? Give --parties, or --ranks for one party on each",
             method.description().name
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     let workload = Workload {
         m,

@@ -66,7 +66,7 @@ const OWN: [&str; 4] = ["input", "threads", "budget", "budget_limit"];
 /// run fails.
 pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communicator) -> Result<i32> {
     if process.size() > 1 {
-        return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks());
+        return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
     let mut settings = args.run.check(method, std::env::args().collect())?;
@@ -95,19 +95,19 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         site: args.site,
         version: attributes::VERSION.into(),
         wait: Duration::from_secs(args.wait),
-        patience: Duration::from_secs(args.patience),
-        tells: !settings.quiet,
+        reconnect_timeout: Duration::from_secs(args.patience),
+        verbose: !settings.quiet,
         progress: watchdog::step,
     })?);
     policy.check_sites(sites.names())?;
     let comm = Communicator::over(sites.clone());
-    if let Some(consent) = policy.consent() {
-        comm.ask_consent(consent);
+    if let Some(send_filter) = policy.send_filter() {
+        comm.set_send_filter(send_filter);
     }
     let done = take_part(&mut settings, &sites, &comm);
     match &done {
         Ok(code) => sites.leave(*code),
-        Err(e) if e.everywhere => sites.leave(e.exit_code()),
+        Err(e) if e.is_shared() => sites.leave(e.exit_code()),
         // The caller ends the run for all sites.
         Err(_) => {}
     }
@@ -125,7 +125,8 @@ fn take_part(settings: &mut Settings, sites: &Sites, comm: &Communicator) -> Res
             "--parties {parties}: each of the {} sites is a party; leave the option out",
             comm.size()
         ))
-        .on_all_ranks());
+        .on_all_ranks()
+        .into());
     }
     settings.input.own_disk = true;
     settings.input.parties = Some(comm.size());
@@ -154,7 +155,8 @@ fn same_options(settings: &Settings, sites: &[String], comm: &Communicator) -> R
                 value(first),
                 value(other)
             ))
-            .on_all_ranks());
+            .on_all_ranks()
+            .into());
         }
     }
     Ok(())

@@ -108,7 +108,7 @@ impl Policy {
     }
 
     /// A function that decides whether a message may be sent; `None` if the policy does not limit messages.
-    pub fn consent(&self) -> Option<SendFilter> {
+    pub fn send_filter(&self) -> Option<SendFilter> {
         let allowed = self.in_the_clear.clone()?;
         Some(Box::new(move |tag: MessageTag| {
             let clear = tag.protection() == Protection::Declared && tag.payload != Payload::Control;
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn messages_in_the_clear_need_consent() {
         let policy: Policy = serde_json::from_str(r#"{"in_the_clear": ["sum V"]}"#).unwrap();
-        let consent = policy.consent().unwrap();
-        assert!(consent(MessageTag::new("sum V", Payload::SharedFactor)).is_ok());
-        assert!(consent(MessageTag::new("decisions", Payload::Control)).is_ok());
-        assert!(consent(MessageTag::new("products", Payload::Product)).is_err());
+        let send_filter = policy.send_filter().unwrap();
+        assert!(send_filter(MessageTag::new("sum V", Payload::SharedFactor)).is_ok());
+        assert!(send_filter(MessageTag::new("decisions", Payload::Control)).is_ok());
+        assert!(send_filter(MessageTag::new("products", Payload::Product)).is_err());
     }
 }

@@ -25,6 +25,8 @@ use fednmf_files::{InputSpec, Source, TableFormat, TableOptions, names};
 use fednmf_linalg::Block;
 use fednmf_methods::parameters;
 
+use crate::cli::parameters::Group;
+
 use self::matrix::Prepared;
 use self::rules::Rules;
 
@@ -56,7 +58,7 @@ pub struct PrepareArgs {
     #[arg(long)]
     pub transpose: bool,
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
 }
 
 /// The kinds of preparation.
@@ -86,7 +88,7 @@ fn bins(text: &str) -> std::result::Result<usize, String> {
 /// With more than one rank or party, where the input or the rules cannot be used, or an output cannot be written.
 pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
-        return Err(Error::input("prepare: works on one rank; start it without mpirun").on_all_ranks());
+        return Err(Error::input("prepare: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     let mut spec = InputSpec::parse(&args.input)?;
     if spec.by_party() {
@@ -101,10 +103,10 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     let given = args.rules.as_deref().map(Rules::read).transpose()?;
     let (prepared, rules) = if args.how == How::OneHot {
         let Source::File { path, .. } = &spec.source else { return Err(one_hot::no_table(&args.input)) };
-        one_hot::prepare(path, args.table, args.bins, given)?
+        one_hot::prepare(path, args.table.0, args.bins, given)?
     } else {
         spec.transpose = args.transpose;
-        spec.table = args.table;
+        spec.table = args.table.0;
         spec.nan_remedy = NanRemedy::FillIn;
         // Quantiles of negative entries are as good, and the result is 0 or 1.
         spec.allow_negative = args.how == How::Quantile;
@@ -156,7 +158,7 @@ fn check_options(args: &PrepareArgs) -> Result<()> {
         (args.bins.is_some() && !one_hot, "--bins: belongs to 'prepare one-hot'"),
         (args.transpose && one_hot, "--transpose: one-hot makes columns of the values of a table"),
         (
-            args.table.format == TableFormat::Triples && one_hot,
+            args.table.0.format == TableFormat::Triples && one_hot,
             "--format triples: one-hot makes columns of the values of a table",
         ),
     ];

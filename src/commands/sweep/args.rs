@@ -9,7 +9,9 @@ use fednmf_driver::model_selection::{SweepMethod, SweepMissing};
 use fednmf_driver::settings::Scale;
 use fednmf_files::{TableOptions, Threshold};
 use fednmf_methods::parameters;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::regularization::RegularizationParams;
+
+use crate::cli::parameters::{Group, words};
 
 /// `fednmf sweep`.
 #[derive(Debug, Args)]
@@ -32,14 +34,14 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
     /// Method. kl-mu and kl-cd hold no entries out
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = SweepMethod::Hals)]
+    #[arg(long, value_name = "NAME", value_parser = words::<SweepMethod>(), default_value_t = SweepMethod::Hals)]
     pub algo: SweepMethod,
     /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
     /// error [default: 0.05; 0 for kl-mu and kl-cd]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = SweepMissing::None)]
+    #[arg(long, value_name = "WHICH", value_parser = words::<SweepMissing>(), default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,
     /// Most iterations of a run
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = parameters::whole_number)]
@@ -57,15 +59,15 @@ pub struct SweepArgs {
     #[arg(long)]
     pub transpose: bool,
     /// Divide the data by its largest entry
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::None)]
+    #[arg(long, value_name = "HOW", value_parser = words::<Scale>(), default_value_t = Scale::None)]
     pub scale: Scale,
     /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries
     #[arg(long, allow_negative_numbers = true, value_name = "T")]
     pub binarize: Option<Threshold>,
     #[command(flatten)]
-    pub regularization: RegularizationArgs,
+    pub regularization: Group<RegularizationParams>,
     #[command(flatten)]
-    pub table: TableOptions,
+    pub table: Group<TableOptions>,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,

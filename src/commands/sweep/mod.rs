@@ -190,7 +190,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     sweep.sparse = sparse;
     check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k"))?;
-    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out, &sweep.args.regularization);
+    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out, &sweep.args.regularization.0);
     let plan = layout(sweep.method(sweep.ks[0]), &sweep.left_out, (m, n), group);
     let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
     if sweep.input.allow_nan

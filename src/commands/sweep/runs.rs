@@ -23,7 +23,7 @@ use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_methods::method::ConfiguredMethod;
-use fednmf_methods::shared::missing::MissingArgs;
+use fednmf_methods::shared::missing::MissingParams;
 
 use super::args::{SweepArgs, numbers};
 
@@ -38,7 +38,7 @@ pub struct Task {
 pub struct Sweep<'a> {
     pub args: &'a SweepArgs,
     /// The entries that do not count.
-    pub left_out: MissingArgs,
+    pub left_out: MissingParams,
     /// The method of each k, as soon as the shape of the matrix is known.
     pub methods: BTreeMap<usize, Arc<dyn ConfiguredMethod>>,
     pub input: InputSpec,
@@ -62,12 +62,12 @@ impl Sweep<'_> {
         if !(args.tol >= 0.0 && args.tol.is_finite()) {
             return Err(Error::input(format!("--tol {}: must be a number of at least 0", args.tol)));
         }
-        if args.regularization.l1_ratio > 0.0 && !args.regularization.is_on() {
+        if args.regularization.0.l1_ratio > 0.0 && !args.regularization.0.is_on() {
             return Err(Error::input("--l1-ratio: divides a penalty, and there is none; add --alpha-u or --alpha-v"));
         }
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
-        input.table = args.table;
+        input.table = args.table.0;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         if args.binarize.is_some() && args.missing == SweepMissing::Nan {
@@ -201,7 +201,7 @@ impl Sweep<'_> {
         let file = self.file(task);
         let target = Target { option: "--output", path: &file, content: Content::Factors };
         group.agree_on_error(if group.is_root() { targets::check_existing(&target) } else { Ok(()) })?;
-        matrices::write_factors(group, &file, &factors, &all, &self.annotations())
+        Ok(matrices::write_factors(group, &file, &factors, &all, &self.annotations())?)
     }
 
     /// V (n × k) of a finished run.

@@ -113,9 +113,9 @@ impl Summary<'_> {
         });
         let mut prepared = if args.scale == Scale::Max { vec!["--scale", "max"] } else { Vec::new() };
         prepared.extend(threshold.iter().flat_map(|threshold| ["--binarize", threshold]));
-        let table = args.table.words();
+        let table = args.table.0.words();
         prepared.extend(table.iter().map(String::as_str));
-        let penalties = args.regularization.words();
+        let penalties = args.regularization.0.words();
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());

@@ -263,7 +263,7 @@ fn process() {
             None => command(&words, &comm),
         };
         if let Err(e) = &result
-            && !e.everywhere
+            && !e.is_shared()
         {
             eprintln!("{}\nfednmf: {e}", words.join(" "));
             comm::end_job(e.exit_code());

@@ -20,7 +20,7 @@ pub fn refused_input(comm: &Communicator, spec: &InputSpec, names: &str) {
     let result = open(spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
     let error = result.err().unwrap_or_else(|| panic!("{path} was read"));
     assert_eq!(error.kind, ErrorKind::Input, "{path}: {error}");
-    assert!(error.everywhere, "{path}: {error}");
+    assert!(error.is_shared(), "{path}: {error}");
     assert!(error.message.contains(names), "{path}: {error}");
     let all = comm.all_gather_value(TEST, &error.message);
     assert!(all.iter().all(|m| *m == error.message), "{all:?}");
@@ -93,7 +93,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
         let spec = InputSpec::parse(path.to_str().unwrap()).unwrap();
         let plan = Layout::RowsAndColumns { ranks: comm.size() };
         let result = open(&spec, comm).and_then(|input| input.load::<f64>(&plan, comm, &mut |_| ()));
-        assert!(result.err().is_none_or(|e| e.everywhere && e.kind == ErrorKind::Input), "{}", path.display());
+        assert!(result.err().is_none_or(|e| e.is_shared() && e.kind == ErrorKind::Input), "{}", path.display());
     }
     refused(comm, &format!("{dir}/missing.mtx"), "no such file");
     refused(comm, dir, "directory");

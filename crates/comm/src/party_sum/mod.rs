@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use libm::ldexp;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
 use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::fixed_point::FixedPoint;
@@ -111,7 +111,7 @@ impl PartySum {
     ///
     /// # Errors
     /// On all ranks, if there are fewer than two parties or no secret randomness.
-    pub fn masked(comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Result<Self> {
+    pub fn masked(comm: &PartyCommunicator, parties: Parties, headroom: usize) -> SharedResult<Self> {
         if parties.count < 2 {
             return Err(Error::input("--secure-sum: one party has nobody to hide its share from; give --parties")
                 .on_all_ranks());
@@ -135,7 +135,7 @@ impl PartySum {
         parties: Parties,
         headroom: usize,
         threshold: usize,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         let protocol = Protocol::Resilient(ResilientSum::new(comm, parties, threshold)?);
         Ok(PartySum::with(protocol, comm, parties, headroom))
     }
@@ -221,7 +221,7 @@ impl PartySum {
         let hosted = self.hosted.len();
         let Some(masked) = &mut self.masked else {
             return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
-                comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| Declared(term(place))), out)
+                Ok(comm.sum_parties(*tag, self.parties, (0..hosted).map(|place| Declared(term(place))), out)?)
             });
         };
         let Some(tag) = sums.first().map(|sum| sum.tag) else { return Ok(()) };
@@ -274,7 +274,7 @@ impl PartySum {
         if self.is_masked() {
             return self.sum(comm, tag, expected, terms.iter().map(Noised::slice), out);
         }
-        comm.sum_parties(tag, self.parties, terms.iter(), out)
+        Ok(comm.sum_parties(tag, self.parties, terms.iter(), out)?)
     }
 
     /// Sums terms of `length` words modulo 2⁶⁴. Collective. `fill` writes the term of a hosted party, given by its place among

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::dropout::{
@@ -84,7 +84,7 @@ impl ResilientSum {
     /// # Errors
     /// On all ranks, if the threshold is above the number of parties, or not above half of it: two disjoint groups of parties
     /// could each reconstruct a secret, of which only one must ever be.
-    pub fn new(comm: &PartyCommunicator, parties: Parties, threshold: usize) -> Result<Self> {
+    pub fn new(comm: &PartyCommunicator, parties: Parties, threshold: usize) -> SharedResult<Self> {
         if 2 * threshold <= parties.count || threshold > parties.count {
             return Err(Error::input(format!(
                 "--secure-threshold {threshold}: of {} parties it must be more than half, from {} to {}",
@@ -214,7 +214,7 @@ impl ResilientSum {
         self.left = vec![false; all];
         answers.iter().for_each(|(party, _)| self.left[*party] = true);
         self.report_losses(comm, &before);
-        server.unmask(&answers).map_err(Error::on_all_ranks)
+        Ok(server.unmask(&answers).map_err(Error::on_all_ranks)?)
     }
 
     /// The parts of the ranks in an array of `width` elements for each party.
@@ -223,7 +223,7 @@ impl ResilientSum {
         Parts::new(&ranges, width)
     }
 
-    fn check(&self, left: usize, did: &str) -> Result<()> {
+    fn check(&self, left: usize, did: &str) -> SharedResult<()> {
         enough(left, self.threshold, did).map_err(Error::on_all_ranks)
     }
 

@@ -20,7 +20,7 @@ use self::launch::Launch;
 pub use self::local::Local;
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 
 /// Overrides the choice of the transport: `mpi` or `local`.
 const OVERRIDE: &str = "FEDNMF_TRANSPORT";
@@ -31,7 +31,7 @@ const OVERRIDE: &str = "FEDNMF_TRANSPORT";
 /// # Errors
 /// Alike on all ranks: if the program is built without MPI but several processes were started, if the variable has another
 /// value, or if MPI was initialised before.
-pub fn start() -> Result<Rc<dyn Transport>> {
+pub fn start() -> SharedResult<Rc<dyn Transport>> {
     let wanted = std::env::var(OVERRIDE).ok();
     let wants_mpi = match (wanted.as_deref(), Launch::detect()) {
         (Some("mpi"), _) => true,
@@ -46,12 +46,12 @@ pub fn start() -> Result<Rc<dyn Transport>> {
 }
 
 #[cfg(feature = "mpi")]
-fn start_mpi() -> Result<Rc<dyn Transport>> {
+fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
     Ok(Rc::new(Mpi::start()?))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn start_mpi() -> Result<Rc<dyn Transport>> {
+fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
     let started = match Launch::detect().map(|launch| launch.size) {
         Some(Some(size)) => format!("the launcher started {size} processes"),
         Some(None) => "it was started by an MPI launcher".into(),

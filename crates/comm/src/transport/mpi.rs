@@ -14,7 +14,7 @@ use mpi::ffi;
 use mpi::topology::{Color, SimpleCommunicator};
 use mpi::traits::{AsRaw, Communicator, Equivalence, Group, Source};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_linalg::ElementType;
 
 use super::interface::{Buffer, BufferMut, ControlMessage, Op, OwnedBuffer, RankPart, Transport};
@@ -39,8 +39,8 @@ impl Mpi {
     ///
     /// # Errors
     /// If MPI was initialised before.
-    pub fn start() -> Result<Self> {
-        let universe = mpi::initialize().ok_or_else(|| Error::failed("MPI is already initialised"))?;
+    pub fn start() -> SharedResult<Self> {
+        let universe = mpi::initialize().ok_or_else(|| Error::failed("MPI is already initialised").on_all_ranks())?;
         let world = Mpi { comm: universe.world(), universe: Rc::new(universe), requests: RefCell::default() };
         world.find_crowded_nodes();
         Ok(world)

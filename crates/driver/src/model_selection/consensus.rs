@@ -8,6 +8,7 @@ use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::{Block, gram};
+use fednmf_methods::shared::factor_side::{FactorTags, GRAM_V};
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::Grid;
 
@@ -143,13 +144,14 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Resu
     let k = v.ncols();
     let mut block = loaded.blocks[0].copy();
     block.prepare(k)?;
-    let [_, of_v] = grid::own_rows(group, &loaded.cuts);
-    let mut grid = Grid::new(group, block, &loaded.cuts, k);
-    grid.v.own.assign(&v.slice(s![of_v, ..]));
-    grid.product_for_u(group, GATHER, PRODUCT);
+    let [_, rows_v] = grid::own_rows(group, &loaded.cuts);
+    let (rows, cols) = block.shape();
+    let tags = FactorTags { name: "consensus", gather: GATHER, rhs: PRODUCT, gram: GRAM_V };
+    let mut grid = Grid::new(group, Box::new(block), &loaded.cuts, k, [tags; 2]);
+    grid.v.own.assign(&v.slice(s![rows_v, ..]));
+    grid.product_for_u(group)?;
     solve(&mut grid.u.own, &grid.u.rhs, &gram_of(v));
-    let squared = grid.block.residual2(&grid.u.gather(GATHER), &grid.v.gather(GATHER));
-    let (rows, cols) = grid.block.shape();
+    let squared = grid.residual2(group)?;
     Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count: rows as f64 * cols as f64 })
 }
 

@@ -3,49 +3,45 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clap::ValueEnum;
-
 use fednmf_base::error::{Error, Result};
-use fednmf_methods::distributed::auto::AutoArgs;
-use fednmf_methods::distributed::bpp::BppArgs;
-use fednmf_methods::distributed::divergence::KlArgs;
-use fednmf_methods::distributed::divergence::cd::KlCdArgs;
-use fednmf_methods::distributed::divergence::mu::KlMuArgs;
-use fednmf_methods::distributed::dsanls::DsanlsArgs;
-use fednmf_methods::distributed::hals::HalsArgs;
-use fednmf_methods::distributed::mu::MuArgs;
-use fednmf_methods::method::{ConfiguredMethod, MatrixShape, defaults};
+use fednmf_base::words::Words;
+use fednmf_methods::distributed::auto::Automatic;
+use fednmf_methods::distributed::bpp::Bpp;
+use fednmf_methods::distributed::divergence::KlParams;
+use fednmf_methods::distributed::divergence::cd::KlCd;
+use fednmf_methods::distributed::divergence::mu::KlMu;
+use fednmf_methods::distributed::dsanls::Dsanls;
+use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::distributed::mu::Mu;
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::parameters::{Auto, Missing};
-use fednmf_methods::shared::alternating::ExactArgs;
-use fednmf_methods::shared::init::InitArgs;
-use fednmf_methods::shared::missing::MissingArgs;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::alternating::ExactParams;
+use fednmf_methods::shared::init::InitParams;
+use fednmf_methods::shared::missing::MissingParams;
+use fednmf_methods::shared::regularization::RegularizationParams;
 
-/// The methods that a sweep can run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SweepMethod {
-    Hals,
-    Mu,
-    Auto,
-    #[value(aliases = ["anls-bpp", "anls"])]
-    Bpp,
-    #[value(alias = "mu-kl")]
-    KlMu,
-    #[value(alias = "cd-kl")]
-    KlCd,
-    #[value(alias = "sanls")]
-    Dsanls,
+fednmf_base::words! {
+    /// The methods that a sweep can run.
+    pub enum SweepMethod {
+        Hals = "hals",
+        Mu = "mu",
+        Auto = "auto",
+        Bpp = "bpp" | "anls-bpp" | "anls",
+        KlMu = "kl-mu" | "mu-kl",
+        KlCd = "kl-cd" | "cd-kl",
+        Dsanls = "dsanls" | "sanls",
+    }
 }
 
-/// The entries that a sweep can leave out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SweepMissing {
-    None,
-    /// NaN
-    Nan,
-    /// Zeros, stored or not: only nonzeros count
-    ZeroUnobserved,
+fednmf_base::words! {
+    /// The entries that a sweep can leave out.
+    pub enum SweepMissing {
+        None = "none",
+        /// NaN
+        Nan = "nan",
+        /// Zeros, stored or not: only nonzeros count
+        ZeroUnobserved = "zero-unobserved",
+    }
 }
 
 impl From<SweepMissing> for Missing {
@@ -67,23 +63,10 @@ impl SweepMethod {
     /// # Errors
     /// If there is none; the message has those that exist.
     pub fn from_name(name: &str) -> Result<Self> {
-        SweepMethod::from_str(name, false).map_err(|_| {
-            let names: Vec<&str> = SweepMethod::value_variants().iter().map(|method| method.name()).collect();
+        SweepMethod::parse(name).ok_or_else(|| {
+            let names: Vec<&str> = SweepMethod::ALL.iter().map(|method| method.name()).collect();
             Error::input(format!("{name:?} is no method of a sweep; they are {}", names.join(", ")))
         })
-    }
-
-    /// As typed.
-    fn name(self) -> &'static str {
-        match self {
-            SweepMethod::Hals => "hals",
-            SweepMethod::Mu => "mu",
-            SweepMethod::Auto => "auto",
-            SweepMethod::Bpp => "bpp",
-            SweepMethod::KlMu => "kl-mu",
-            SweepMethod::KlCd => "kl-cd",
-            SweepMethod::Dsanls => "dsanls",
-        }
     }
 
     /// Whether entries are left out of the fit: not where the divergence is minimised, since the error on held-out entries
@@ -96,9 +79,9 @@ impl SweepMethod {
     ///
     /// # Errors
     /// If a sweep with this method fits all entries and some are to be left out.
-    pub fn left_out(self, missing: Missing, holdout: Option<f64>) -> Result<MissingArgs> {
+    pub fn left_out(self, missing: Missing, holdout: Option<f64>) -> Result<MissingParams> {
         if self.leaves_out() {
-            return Ok(MissingArgs { missing, holdout: holdout.unwrap_or(HELD_OUT) });
+            return Ok(MissingParams { missing, holdout: holdout.unwrap_or(HELD_OUT) });
         }
         if let Some(share) = holdout.filter(|&share| share > 0.0) {
             return Err(Error::input(format!(
@@ -113,7 +96,7 @@ impl SweepMethod {
                 self.name()
             )));
         }
-        Ok(MissingArgs { missing, holdout: 0.0 })
+        Ok(MissingParams { missing, holdout: 0.0 })
     }
 
     /// The method of each k for an m × n matrix. All are of one kind, so that their errors can be compared: `auto` takes for
@@ -122,32 +105,32 @@ impl SweepMethod {
         self,
         ks: &[usize],
         (m, n, sparse): (usize, usize, bool),
-        missing: &MissingArgs,
-        regularization: &RegularizationArgs,
+        missing: &MissingParams,
+        regularization: &RegularizationParams,
     ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
         let (missing, regularization) = (missing.clone(), regularization.clone());
         // With excluded entries, sweeps are cheap: a row and its operands are in cache.
         let inner_sweeps = Auto::Given(2);
         // Runs that all start from the data's singular vectors would agree for any k.
-        let exact = ExactArgs {
-            init: InitArgs::RANDOM,
+        let exact = ExactParams {
+            init: InitParams::RANDOM,
             regularization: regularization.clone(),
-            ..defaults::<HalsArgs>().exact
+            ..Hals::default().exact
         };
         let one: Arc<dyn ConfiguredMethod> = match self {
-            SweepMethod::Hals => Arc::new(HalsArgs { inner_sweeps, missing, exact, ..defaults::<HalsArgs>() }),
-            SweepMethod::Mu => Arc::new(MuArgs { missing, exact }),
+            SweepMethod::Hals => Arc::new(Hals { inner_sweeps, missing, exact, ..Hals::default() }),
+            SweepMethod::Mu => Arc::new(Mu { missing, exact }),
             SweepMethod::Auto if missing.any() => {
-                Arc::new(AutoArgs { inner_sweeps, missing, exact, ..defaults::<AutoArgs>() })
+                Arc::new(Automatic { inner_sweeps, missing, exact, ..Automatic::default() })
             }
-            SweepMethod::Auto => Arc::new(AutoArgs { exact, ..defaults::<AutoArgs>() }),
-            SweepMethod::Bpp => Arc::new(BppArgs { missing, exact, ..defaults::<BppArgs>() }),
-            SweepMethod::KlMu => Arc::new(KlMuArgs { kl: KlArgs { regularization, ..defaults::<KlMuArgs>().kl } }),
+            SweepMethod::Auto => Arc::new(Automatic { exact, ..Automatic::default() }),
+            SweepMethod::Bpp => Arc::new(Bpp { missing, exact, ..Bpp::default() }),
+            SweepMethod::KlMu => Arc::new(KlMu { kl: KlParams { regularization, ..KlMu::default().kl } }),
             SweepMethod::KlCd => {
-                let defaults = defaults::<KlCdArgs>();
-                Arc::new(KlCdArgs { kl: KlArgs { regularization, ..defaults.kl }, ..defaults })
+                let defaults = KlCd::default();
+                Arc::new(KlCd { kl: KlParams { regularization, ..defaults.kl }, ..defaults })
             }
-            SweepMethod::Dsanls => Arc::new(DsanlsArgs { missing, regularization, ..defaults::<DsanlsArgs>() }),
+            SweepMethod::Dsanls => Arc::new(Dsanls { missing, regularization, ..Dsanls::default() }),
         };
         let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
             Some(choice) => choice.method,
@@ -175,16 +158,16 @@ mod tests {
             assert!(refused.message.contains("--holdout 0.2") && refused.message.contains(method.name()), "{refused}");
             assert!(method.left_out(Missing::Nan, None).is_err_and(|e| e.message.contains("--missing")));
         }
-        let named = SweepMethod::value_variants().iter().map(|method| SweepMethod::from_name(method.name()).unwrap());
-        assert_eq!(named.collect::<Vec<_>>(), SweepMethod::value_variants());
+        let named = SweepMethod::ALL.iter().map(|method| SweepMethod::from_name(method.name()).unwrap());
+        assert_eq!(named.collect::<Vec<_>>(), SweepMethod::ALL);
         assert!(SweepMethod::from_name("nmf").unwrap_err().message.contains("kl-mu"));
     }
 
     #[test]
     fn all_k_have_one_method() {
         let names = |ks: &[usize]| -> Vec<&str> {
-            let none = MissingArgs { missing: Missing::None, holdout: 0.0 };
-            let free = RegularizationArgs::NONE;
+            let none = MissingParams { missing: Missing::None, holdout: 0.0 };
+            let free = RegularizationParams::NONE;
             let all = SweepMethod::Auto.configure(ks, (2000, 2000, false), &none, &free);
             all.values().map(|method| method.description().name).collect()
         };

@@ -10,8 +10,8 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::shared::grid;
-use fednmf_methods::shared::missing::MissingArgs;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::missing::MissingParams;
+use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
 use super::choice::Point;
@@ -74,7 +74,7 @@ pub fn check_sizes(ks: &[usize], (m, n): (usize, usize)) -> Result<()> {
 /// The blocks that the factorisations of an m × n matrix need.
 pub fn layout(
     method: &dyn ConfiguredMethod,
-    left_out: &MissingArgs,
+    left_out: &MissingParams,
     shape: (usize, usize),
     comm: &Communicator,
 ) -> Layout {
@@ -93,7 +93,7 @@ impl Trial<'_> {
     pub fn run(
         &self,
         loaded: &Loaded<f64>,
-        left_out: &MissingArgs,
+        left_out: &MissingParams,
         observer: Option<Observer<'_>>,
         comm: &Communicator,
     ) -> Result<Finished> {
@@ -109,7 +109,7 @@ impl Trial<'_> {
             continue_on_loss: false,
             comm: comm.clone(),
         };
-        let is_penalised = self.method.groups().regularization.is_some_and(RegularizationArgs::is_on);
+        let is_penalised = self.method.groups().regularization.is_some_and(RegularizationParams::is_on);
         let mut driver = Driver {
             view: None,
             comm: comm.clone(),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::{Entries, LocalBlock, zeros};
 use fednmf_data::layout::Tile;
@@ -117,7 +117,7 @@ pub fn exchange<'a, T: Real>(
     files: &[DenseFile],
     mut open: impl FnMut(usize, Range<usize>) -> Result<Box<dyn DenseReader<T> + 'a>>,
     progress: &mut dyn FnMut(f64),
-) -> Result<(Vec<LocalBlock<T>>, Vec<Tally>)> {
+) -> SharedResult<(Vec<LocalBlock<T>>, Vec<Tally>)> {
     let (me, ranks) = (comm.rank(), comm.size());
     let limit = if stays_local {
         let together = files.iter().map(|f| f.together).max().unwrap_or(1);
@@ -178,8 +178,8 @@ pub fn exchange<'a, T: Real>(
         if stays_local {
             continue;
         }
-        result = comm.agree_on_error(result);
-        result.clone()?;
+        comm.agree_on_error(result)?;
+        result = Ok(());
         if ranks > 1 {
             let incoming = comm.all_to_all(ENTRIES, &outgoing);
             let mut at = 0;

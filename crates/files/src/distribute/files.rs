@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::LocalBlock;
 use fednmf_data::layout::{Cuts, Layout};
@@ -41,7 +41,11 @@ impl PlacedFile {
 ///
 /// # Errors
 /// On all ranks, if a file does not hold what it should, or the layout does not fit the parties' files.
-pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn FnMut(f64)) -> Result<LocalBlocks<T>> {
+pub fn read<T: Real>(
+    files: &[PlacedFile],
+    request: &Request,
+    progress: &mut dyn FnMut(f64),
+) -> SharedResult<LocalBlocks<T>> {
     let comm = request.comm;
     let party_cuts = party_cuts(files, request)?;
     let of_parties = party_cuts.is_some();
@@ -85,7 +89,7 @@ pub fn read<T: Real>(files: &[PlacedFile], request: &Request, progress: &mut dyn
 }
 
 /// The cuts between the parties, if the layout gives each party its own file.
-fn party_cuts(files: &[PlacedFile], request: &Request) -> Result<Option<Cuts>> {
+fn party_cuts(files: &[PlacedFile], request: &Request) -> SharedResult<Option<Cuts>> {
     let (parties, split, by_rows) = match request.layout {
         Layout::PartyRows { parties, split } => (parties, split, true),
         Layout::PartyColumns { parties, split } => (parties, split, false),
@@ -97,10 +101,12 @@ fn party_cuts(files: &[PlacedFile], request: &Request) -> Result<Option<Cuts>> {
         return Ok(None);
     }
     if files.len() != parties.count {
-        return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)));
+        return Err(Error::input(format!("{} files for {} parties", files.len(), parties.count)).on_all_ranks());
     }
     if *split != PartySplit::Even {
-        return Err(Error::input("--skew, --split: the parties' files determine how much of the data each has"));
+        return Err(
+            Error::input("--skew, --split: the parties' files determine how much of the data each has").on_all_ranks()
+        );
     }
     Ok(Some(if by_rows {
         Cuts { rows: files.iter().map(|f| f.rows.clone()).collect(), cols: whole(n) }
@@ -115,7 +121,7 @@ fn read_dense<T: Real>(
     cuts: &Cuts,
     stays_local: bool,
     progress: &mut dyn FnMut(f64),
-) -> Result<(Vec<LocalBlock<T>>, Vec<Tally>)> {
+) -> SharedResult<(Vec<LocalBlock<T>>, Vec<Tally>)> {
     let comm = request.comm;
     let dense_files: Vec<DenseFile> = files
         .iter()
@@ -145,7 +151,7 @@ fn read_entries<T: Real>(
     files: &[PlacedFile],
     request: &Request,
     progress: &mut dyn FnMut(f64),
-) -> Result<(Triplets<T>, u64)> {
+) -> SharedResult<(Triplets<T>, u64)> {
     let comm = request.comm;
     let mut entries = Triplets::new();
     let mut zeros = 0;
@@ -178,7 +184,7 @@ fn read_entries<T: Real>(
                 let found = content.entries(comm.rank(), parts, &mut sink, progress);
                 let mut total = [comm.agree_on_error(found)?];
                 comm.sum(COUNTS, &mut total);
-                content.check_count(total[0])?;
+                content.check_count(total[0]).map_err(Error::on_all_ranks)?;
             }
         }
     }

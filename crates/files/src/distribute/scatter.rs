@@ -1,7 +1,7 @@
 //! Files that cannot be split by byte range and whose entries carry their positions: rank 0 reads and scatters chunks, all
 //! ranks decode.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::messages::{COUNTS, ENTRIES};
 
@@ -20,7 +20,7 @@ pub fn scatter(
     comm: &Communicator,
     sink: &mut impl EntrySink,
     progress: &mut dyn FnMut(f64),
-) -> Result<()> {
+) -> SharedResult<()> {
     let decoder = comm.agree_on_error(file.chunk_decoder())?;
     let mut reader = comm.agree_on_error(if comm.is_root() { file.chunk_reader().map(Some) } else { Ok(None) })?;
     let mut decoded = Ok(0);
@@ -50,5 +50,5 @@ pub fn scatter(
         progress(reader.as_ref().map_or(0.0, ChunkReader::done));
     }
     comm.sum(COUNTS, &mut found);
-    file.check_count(found[0])
+    file.check_count(found[0]).map_err(Error::on_all_ranks)
 }

@@ -1,6 +1,6 @@
 //! Synthetic matrices: every rank generates its own tiles, and no entry is sent.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::even_part;
 use fednmf_data::assemble::{LocalBlock, TileBuilder, zeros};
 use fednmf_data::layout::Tile;
@@ -23,7 +23,7 @@ pub fn synthesize<T: Real>(
     spec: &Synthetic,
     request: &Request,
     progress: &mut dyn FnMut(f64),
-) -> Result<LocalBlocks<T>> {
+) -> SharedResult<LocalBlocks<T>> {
     let generator = Generator::new(spec);
     let counts = request.balances().then(|| count(spec, &generator, request));
     let (layout, grids, cuts) = request.settle(counts, &|sink| {

@@ -1,49 +1,43 @@
 //! Options for text tables: `--header`, `--index-col` and `--format`.
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Whether a table has a header, or an index column.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Presence {
-    /// As its first lines suggest.
-    #[default]
-    Auto,
-    Yes,
-    No,
+use fednmf_base::parameters::{self, Parameters as _};
+
+fednmf_base::words! {
+    /// Whether a table has a header, or an index column.
+    pub enum Presence {
+        /// As its first lines suggest.
+        Auto = "auto",
+        Yes = "yes",
+        No = "no",
+    }
 }
 
-/// What the lines of a table are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TableFormat {
-    /// Rows of the matrix; refused if they look like triples.
-    #[default]
-    Auto,
-    /// Rows of the matrix
-    Table,
-    /// One entry each: user, item, value
-    Triples,
+fednmf_base::words! {
+    /// What the lines of a table are.
+    pub enum TableFormat {
+        /// Rows of the matrix; refused if they look like triples.
+        Auto = "auto",
+        /// Rows of the matrix
+        Table = "table",
+        /// One entry each: user, item, value
+        Triples = "triples",
+    }
 }
 
-/// How a table in text is to be read. Other files are refused with anything but the defaults.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TableOptions {
-    /// Whether the first line of a table in text names the columns; auto: if it holds names, or counts 0, 1, 2, ...
-    #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Presence::Auto, help_heading = "Tables in text")]
-    pub header: Presence,
-
-    /// Whether the first column of a table in text names the rows; auto: if it holds names, counts, or is called index
-    #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Presence::Auto, help_heading = "Tables in text")]
-    pub index_col: Presence,
-
-    /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table: it is a
-    /// row; auto: a row, unless the lines look like triples, which are refused
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = TableFormat::Auto, help_heading = "Tables in text")]
-    pub format: TableFormat,
+fednmf_base::parameters! {
+    /// How a table in text is to be read. Other files are refused with anything but the defaults.
+    #[derive(Copy, Eq)]
+    pub struct TableOptions {
+        /// Whether the first line of a table in text names the columns; auto: if it holds names, or counts 0, 1, 2, ...
+        pub header: Presence = Presence::Auto, "WHETHER";
+        /// Whether the first column of a table in text names the rows; auto: if it holds names, counts, or is called index
+        pub index_col: Presence = Presence::Auto, "WHETHER";
+        /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table: it is a
+        /// row; auto: a row, unless the lines look like triples, which are refused
+        pub format: TableFormat = TableFormat::Auto, "FORMAT";
+    }
 }
 
 impl TableOptions {
@@ -74,13 +68,19 @@ impl TableOptions {
 
     /// The options by name, for the parameters of a run.
     pub fn to_json(self) -> Map<String, Value> {
-        let all = serde_json::to_value(self).ok();
-        all.and_then(|all| all.as_object().cloned()).unwrap_or_default()
+        parameters::to_json(&self)
     }
 
     /// The options among the parameters of a run; the defaults where it has none.
-    pub fn from_json(parameters: &Value) -> Self {
-        Self::deserialize(parameters).unwrap_or_default()
+    pub fn from_json(of_run: &Value) -> Self {
+        let mut options = Self::default();
+        for parameter in parameters::all(&options) {
+            // What another version wrote and this one does not know counts as not given.
+            if let Some(text) = of_run.get(parameter.name).and_then(Value::as_str) {
+                let _ = options.set(parameter.name, text);
+            }
+        }
+        options
     }
 }
 

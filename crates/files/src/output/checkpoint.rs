@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ndarray::ArrayViewMut2;
 use serde_json::{Map, Value};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, MessageTag, Payload};
@@ -68,7 +68,7 @@ impl Checkpoint {
         comm: &Communicator,
         state: &State<'_, T>,
         attributes: &Map<String, Value>,
-    ) -> Result<()> {
+    ) -> SharedResult<()> {
         if self.generation == 0 {
             // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
             let mut found = [if comm.reports() { generation(&self.path) } else { 0 }];
@@ -197,7 +197,7 @@ fn returned(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// On all ranks, if there is none.
-pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> Result<()> {
+pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> SharedResult<()> {
     if !comm.has_owners() {
         return Ok(());
     }

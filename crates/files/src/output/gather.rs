@@ -11,7 +11,7 @@ use ndarray::s;
 use rand::Rng as _;
 use serde_json::{Map, Value};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Owner, Piece};
@@ -86,7 +86,7 @@ struct PartyFiles {
 }
 
 /// A mark that no other run has. Collective.
-fn draw(comm: &Communicator, tag: MessageTag) -> Result<String> {
+fn draw(comm: &Communicator, tag: MessageTag) -> SharedResult<String> {
     let own = if comm.is_root() { secret_rng(None, 0).map(|mut rng| rng.next_u64()) } else { Ok(0) };
     Ok(format!("{:016x}", comm.broadcast_value(tag, comm.agree_on_error(own)?)))
 }
@@ -102,15 +102,15 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     ///
     /// # Errors
     /// On all ranks, if a file of any rank cannot be written.
-    pub fn write(&self, comm: &Communicator) -> Result<Written> {
+    pub fn write(&self, comm: &Communicator) -> SharedResult<Written> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
         // The other ranks learn only the owner of private pieces.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
         let all = comm.gather_present(notice, &(heads, self.hosted()));
         let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.into_iter().map(Option::unwrap_or_default).unzip();
-        // Equal on all ranks, including errors.
-        let (plan, width) = (plan::matrices(&heads)?, width(&hosted)?);
+        let plan = plan::matrices(&heads).map_err(Error::on_all_ranks)?;
+        let width = width(&hosted).map_err(Error::on_all_ranks)?;
         let files = match width {
             Some(width) => Some(PartyFiles { width, set: draw(comm, notice)? }),
             None => None,
@@ -258,7 +258,7 @@ impl Written {
     ///
     /// # Errors
     /// On all ranks, if a rename of any rank fails.
-    pub fn publish(self, comm: &Communicator) -> Result<()> {
+    pub fn publish(self, comm: &Communicator) -> SharedResult<()> {
         comm.agree_on_error(self.private.into_iter().try_for_each(Part::publish))?;
         comm.agree_on_error(self.shared.map_or(Ok(()), Part::publish))?;
         if let Some((path, written)) = self.complete {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 use fednmf_data::messages::OUTPUT;
@@ -40,7 +40,7 @@ pub fn write<T: Real>(
     path: &Path,
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
-) -> Result<()> {
+) -> SharedResult<()> {
     let (encoding, access) = (Encoding::Hdf5, Access::Default);
     let of_parties = &BTreeMap::new();
     Job { path, pieces, scalars: &[], attributes, of_parties, generation: None, tag: OUTPUT, access, encoding }
@@ -59,8 +59,8 @@ pub fn write_factors<T: Real>(
     pieces: &[Piece<'_, T>],
     attributes: &Map<String, Value>,
     annotations: &Annotations,
-) -> Result<()> {
-    let encoding = Format::of(path)?.encoding(annotations);
+) -> SharedResult<()> {
+    let encoding = Format::of(path).map_err(Error::on_all_ranks)?.encoding(annotations);
     let mut attributes = attributes.clone();
     if !matches!(encoding, Encoding::AnnData(_)) {
         for (name, list) in [(ROW_NAMES, &annotations.rows), (COLUMN_NAMES, &annotations.columns)] {

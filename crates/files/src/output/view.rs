@@ -103,17 +103,17 @@ impl ViewFile {
 }
 
 impl Recorder for ViewFile {
-    fn saw(&mut self, sighting: &ViewRecord<'_>) {
+    fn saw(&mut self, record: &ViewRecord<'_>) {
         let (Some(archive), None) = (&mut self.archive, &self.failed) else { return };
-        let (element, descr) = numpy(sighting.element);
+        let (element, descr) = numpy(record.element);
         // The list is written at the end, so that the place in it is the number.
         let name = format!("{:06}", self.records.len());
-        let ViewRecord { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *sighting;
+        let ViewRecord { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *record;
         match archive.array(&name, descr, &[rows, cols], bytes) {
             Ok(()) => self.records.push(Record {
                 knowledge,
                 kind: kind.into(),
-                payload: tag.map(|tag| format!("{:?}", tag.payload)),
+                payload: tag.map(|tag| tag.payload.name().into()),
                 iteration: self.iteration,
                 from,
                 to,

@@ -1,24 +1,24 @@
 //! Block principal pivoting (Kim and Park, Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and
-//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row. A penalty
-//! makes it that of G + λ₂I and r − λ₁.
+//! Comparisons, SIAM J. Sci. Comput. 33, 2011): the exact minimiser of ½ x G xᵀ − r xᵀ over x ≥ 0 for every row. With a
+//! penalty, G + λ₂I and r − λ₁ take the place of G and r.
 //!
 //! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F has the coordinates
 //! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged: all of them as long as the number of
 //! violations falls, otherwise the last one only (the backup rule, which makes the method finite). Rows with the same
 //! passive set share the Cholesky factor of G_FF. A row starts from the positive coordinates of its last solution.
 //!
-//! The arithmetic is in f64 in either precision, since signs decide. Each row is independent of the others.
+//! The arithmetic is in f64 in both precisions, since the exchanges depend on signs. Each row is independent of the others.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::Penalty;
 use crate::{Cholesky, Real};
 
-/// Full exchanges without fewer violations before the backup rule applies.
+/// Full exchanges that do not reduce the violations, before the backup rule applies.
 const FULL_EXCHANGES: u32 = 3;
-/// Number of exchanges of a row after which it counts as cycling: many times what any matrix without rounding errors
+/// Number of exchanges after which a row counts as cycling: many times the number that any matrix without rounding errors
 /// needed.
-const MOST_EXCHANGES: u32 = 1000;
+const MAX_EXCHANGES: u32 = 1000;
 /// Sweeps of coordinate descent over a row whose exchanges do not end.
 const SWEEPS: usize = 200;
 
@@ -30,7 +30,7 @@ struct ExchangeState {
     exchanges_left: u32,
 }
 
-/// The solver with its memory, which is allocated on first use and then reused.
+/// The solver with its workspace, which is allocated on first use and then reused.
 #[derive(Debug, Clone, Default)]
 pub struct Pivoting {
     k: usize,
@@ -45,7 +45,7 @@ pub struct Pivoting {
     open: Vec<u32>,
     /// x, then y, of one row.
     x: Vec<f64>,
-    /// The passive set that is factorised, its factor, and its coordinates in order.
+    /// The passive set of the current Cholesky factor, that factor, and the coordinates of the set, ascending.
     current: Vec<u64>,
     cholesky: Cholesky,
     members: Vec<usize>,
@@ -121,7 +121,7 @@ impl Pivoting {
         let state = ExchangeState {
             fewest_violations: u32::MAX,
             full_exchanges_left: FULL_EXCHANGES,
-            exchanges_left: MOST_EXCHANGES,
+            exchanges_left: MAX_EXCHANGES,
         };
         self.exchanges.resize(rows, state);
         self.open.clear();
@@ -155,7 +155,7 @@ impl Pivoting {
         let f = self.members.len();
         solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64() - self.l1);
         self.cholesky.solve(&mut solution[..f]);
-        // y = x G − r outside the set, and the signs, up to rounding relative to the size of the terms.
+        // y = x G − r outside the set. Signs are tested up to rounding relative to the size of the terms.
         let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
         let tiny_x = 1e-12 * size;
         let mut violations = 0;

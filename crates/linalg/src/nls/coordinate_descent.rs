@@ -21,21 +21,21 @@ pub struct Sweep<T> {
 /// x_j ← max(0, x_j + (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l) / (G_jj + λ₂ + μ)).
 /// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + λ₂ + μ = 0 are left unchanged, or
 /// become 0 if λ₁ > 0.
-/// The bits of a new row depend on the old row alone, neither on its position nor on the number of rows.
+/// The bits of a new row depend only on the old row, neither on its position nor on the number of rows.
 pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, parameters: Sweep<T>) {
     sweep_below(x, r, g, parameters, T::infinity());
 }
 
-/// As [`sweep`], for entries in [0, most]: each step is the minimiser in that interval.
+/// As [`sweep`], for entries in [0, upper]: each step is the minimiser in that interval.
 pub fn sweep_below<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
     parameters: Sweep<T>,
-    most: T,
+    upper: T,
 ) {
     let step = |own: T| Some((own + parameters.mu).recip()).filter(|s| *s > T::zero() && s.is_finite());
     let step = |own: T| step(own).unwrap_or(T::zero());
     let Sweep { passes, penalty, .. } = parameters;
-    apply::<T, _, true>(x, r, g, RowUpdate { step, passes, most, penalty });
+    apply::<T, _, true>(x, r, g, RowUpdate { step, passes, upper, penalty });
 }

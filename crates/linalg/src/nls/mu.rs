@@ -6,7 +6,7 @@ use super::Penalty;
 use crate::{Real, gemm};
 
 /// X ← X ∘ max(R, 0) ⊘ (X G + λ₁ + λ₂X) for X and R rows × k and G k × k; entries with denominator 0 become 0. The loss with its
-/// penalty does not rise. Computed in blocks of the rows of the scratch matrix `tile` (k columns), so that X G stays in cache.
+/// penalty does not increase. Computed in blocks of the rows of the scratch matrix `tile` (k columns), so that X G stays in cache.
 pub fn multiply<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
@@ -36,7 +36,7 @@ mod tests {
     use crate::random::{Purpose, Stream, uniform_factor};
 
     #[test]
-    fn the_update_follows_its_formula_and_the_loss_does_not_rise() {
+    fn the_update_follows_its_formula_and_the_loss_does_not_increase() {
         let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
         let (m, y, mut x) = (random(1, 37, 20), random(2, 20, 4), random(3, 37, 4));
         let (r, g) = (m.dot(&y), y.t().dot(&y));

@@ -1,10 +1,10 @@
-//! The penalty on a factor, which every solver of this module takes.
+//! The penalty on a factor, a parameter of every solver of this module.
 
 use ndarray::ArrayView2;
 
 use crate::Real;
 
-/// The penalty λ₁‖X‖₁ + ½λ₂‖X‖_F² on a factor X, added to ½‖M − X Yᵀ‖_F²: each row x of X minimises
+/// The elastic-net penalty λ₁‖X‖₁ + ½λ₂‖X‖_F² on a factor X, added to ½‖M − X Yᵀ‖_F²: each row x of X minimises
 /// ½ x (G + λ₂I) xᵀ − (r − λ₁) xᵀ over x ≥ 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Penalty {
@@ -15,13 +15,15 @@ pub struct Penalty {
 }
 
 impl Penalty {
+    /// No penalty.
     pub const NONE: Penalty = Penalty { l1: 0.0, l2: 0.0 };
 
+    /// Whether both weights are 0.
     pub fn is_none(self) -> bool {
         self == Penalty::NONE
     }
 
-    /// The share of the penalty that belongs to a part of the data.
+    /// The penalty with both weights multiplied by `share`, for a part of the data.
     #[must_use]
     pub fn times(self, share: f64) -> Penalty {
         Penalty { l1: self.l1 * share, l2: self.l2 * share }
@@ -43,7 +45,7 @@ impl Penalty {
 
     /// λ₁ and λ₂ in the arithmetic of a solver, in which neither they nor their reciprocals overflow.
     pub fn weights<T: Real>(self) -> (T, T) {
-        let most = T::max_value().as_f64().sqrt();
-        (T::from_f64(self.l1.min(most)), T::from_f64(self.l2.min(most)))
+        let max = T::max_value().as_f64().sqrt();
+        (T::from_f64(self.l1.min(max)), T::from_f64(self.l2.min(max)))
     }
 }

@@ -1,4 +1,4 @@
-//! Projected gradient steps.
+//! Projected gradient steps, and the bound of ‖G‖₂ that their length needs.
 
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
@@ -7,7 +7,7 @@ use super::row_panels::{RowUpdate, apply};
 use crate::Real;
 
 /// X ← max(0, X − η (X (G + λ₂I) − R + λ₁)) for X and R rows × k and symmetric G k × k: equation (14) of Qian et al. (DSANLS)
-/// with η = 2η_t, and a penalty. As in [`crate::nls::coordinate_descent`], the bits of a new row depend on the old row alone.
+/// with η = 2η_t, and a penalty. As in [`crate::nls::coordinate_descent`], the bits of a new row depend only on the old row.
 pub fn gradient_step<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
@@ -18,16 +18,16 @@ pub fn gradient_step<T: Real>(
     gradient_step_below(x, r, g, eta, penalty, T::infinity());
 }
 
-/// As [`gradient_step`], projected onto [0, most].
+/// As [`gradient_step`], projected onto [0, upper].
 pub fn gradient_step_below<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,
     g: &ArrayView2<T>,
     eta: T,
     penalty: Penalty,
-    most: T,
+    upper: T,
 ) {
-    apply::<T, _, false>(x, r, g, RowUpdate { step: |_| eta, passes: 1, most, penalty });
+    apply::<T, _, false>(x, r, g, RowUpdate { step: |_| eta, passes: 1, upper, penalty });
 }
 
 /// An upper bound of ‖G‖₂ for a symmetric k × k matrix G: the Collatz-Wielandt bound max_i (|G| x)_i / x_i over 30 steps of

@@ -1,4 +1,4 @@
-//! The exact factor of given rows for a fixed other factor.
+//! The exact solution for one factor with the other fixed.
 
 use ndarray::{Array2, ArrayView2, s};
 
@@ -6,7 +6,7 @@ use super::Penalty;
 use super::bpp::Pivoting;
 use crate::{Block, Real, gram};
 
-/// Rows that are solved at a time: the solver keeps its state for each.
+/// Rows that are solved at a time, since the solver keeps a state for each.
 const STEP: usize = 4096;
 
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖_F² and the penalty on U, for a block M (rows × columns) and a fixed V

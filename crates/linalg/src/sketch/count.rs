@@ -1,7 +1,7 @@
 //! Count sketch (Clarkson and Woodruff, Low Rank Approximation and Regression in Input Sparsity Time, STOC 2013): row i of
 //! S has a random sign in one random column h(i) and is zero elsewhere.
 //!
-//! For a dense block A = XᵀS is computed by additions alone, in tiles of columns that stay in cache, and multiplied by B
+//! For a dense block A = XᵀS is computed by additions only, in tiles of columns that stay in cache, and multiplied by B
 //! there: N·cols additions and 2·d·k·cols flops. Adding rows does not shrink a sparse block, whose nonzeros remain; there
 //! the product is Xᵀ(S B), whose rows of S B are looked up, at the cost of the exact product.
 
@@ -9,7 +9,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::operator::Sketch;
 use crate::random::Stream;
-use crate::{Block, Order, Real, gemm};
+use crate::{Block, Contiguous, Order, Real, gemm};
 
 /// Bytes of a tile of A: half of a typical second-level cache.
 const TILE_BYTES: usize = 512 << 10;
@@ -50,7 +50,7 @@ impl<T: Real> CountSketch<T> {
             tile.fill(T::zero());
             for (i, row) in x.rows().into_iter().enumerate() {
                 let row = row.slice(s![first..first + w]);
-                let row = row.to_slice().expect("rows of a dense block are contiguous");
+                let row = row.row_major();
                 let h = self.column[i] as usize;
                 let sign = self.sign[i];
                 for (t, &v) in tile[h * w..(h + 1) * w].iter_mut().zip(row) {

@@ -1,5 +1,4 @@
-//! Sketches with independent entries of mean 0 and variance 1/d: Gaussian ones, and the uniform ones of the published
-//! code of DSANLS.
+//! Sketches with independent entries of mean 0 and variance 1/d: Gaussian, or uniform as in the published code of DSANLS.
 //!
 //! The right-hand side (MS)(SᵀV) is computed as M (S B) with B = SᵀV: 2N·d·k + 2N·k·cols flops instead of
 //! 2N·d·cols + 2d·k·cols, cheaper by a factor of about d/k for k < d. S is drawn in blocks of rows and never stored whole.

@@ -19,39 +19,24 @@ use self::subsample::SubsampleSketch;
 use crate::random::{Purpose, Stream};
 use crate::{Order, Real};
 
-/// The kinds of sketches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-#[serde(rename_all = "kebab-case")]
-pub enum SketchKind {
-    /// Picks rows or columns
-    Subsample,
-    /// Adds them up with random signs
-    Count,
-    /// Independent Gaussian entries
-    Gaussian,
-    /// Independent uniform entries
-    Uniform,
-    /// Subsampled randomised Hadamard transform
-    Srht,
+fednmf_base::words! {
+    /// The kinds of sketches.
+    pub enum SketchKind {
+        /// Picks rows or columns
+        Subsample = "subsample",
+        /// Adds them up with random signs
+        Count = "count",
+        /// Independent Gaussian entries
+        Gaussian = "gaussian",
+        /// Independent uniform entries
+        Uniform = "uniform",
+        /// Subsampled randomised Hadamard transform
+        Srht = "srht",
+    }
 }
 
 impl SketchKind {
-    pub const ALL: [SketchKind; 5] =
-        [SketchKind::Subsample, SketchKind::Count, SketchKind::Gaussian, SketchKind::Uniform, SketchKind::Srht];
-
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            SketchKind::Subsample => "subsample",
-            SketchKind::Count => "count",
-            SketchKind::Gaussian => "gaussian",
-            SketchKind::Uniform => "uniform",
-            SketchKind::Srht => "srht",
-        }
-    }
-
-    /// Whether it picks rows and mixes none ([`Sketch::picked`]).
+    /// Whether it selects rows without mixing them ([`Sketch::picked`]).
     pub fn picks(self) -> bool {
         self == SketchKind::Subsample
     }
@@ -83,6 +68,8 @@ pub fn default_size(n: usize, k: usize) -> usize {
 mod tests {
     use ndarray::Array2;
 
+    use fednmf_base::words::Words as _;
+
     use super::*;
     use crate::Block;
 
@@ -96,7 +83,7 @@ mod tests {
     #[test]
     fn the_mean_of_s_s_transposed_is_the_identity() {
         let (n, d, rounds) = (12, 5, 4000);
-        for kind in SketchKind::ALL {
+        for &kind in SketchKind::ALL {
             let mut sketch = make::<f64>(kind, n, d, n, Order::ColumnMajor);
             let mut mean = Array2::<f64>::zeros((n, n));
             for t in 0..rounds {
@@ -124,7 +111,7 @@ mod tests {
         );
         let whole = u.dot(&v.t()).dot(&v) - m.dot(&v);
         let x = Block::Dense(m.t().as_standard_layout().into_owned().into());
-        for kind in SketchKind::ALL {
+        for &kind in SketchKind::ALL {
             let mut sketch = make::<f64>(kind, n, d, k, Order::ColumnMajor);
             let (mut sum, mut squares) = (Array2::<f64>::zeros((rows, k)), Array2::<f64>::zeros((rows, k)));
             let (mut b, mut product) = (Order::ColumnMajor.zeros(d, k), Order::ColumnMajor.zeros(rows, k));
@@ -152,7 +139,7 @@ mod tests {
         let b = Array2::from_shape_fn((d, k), |(i, j)| (i as f64 - 2.0 * j as f64).sin());
         let mut columns = Order::ColumnMajor.zeros(d, k);
         columns.assign(&b);
-        for kind in SketchKind::ALL {
+        for &kind in SketchKind::ALL {
             let mut sketch = make::<f64>(kind, n, d, k, Order::ColumnMajor);
             sketch.draw(&stream(5, false, 3));
             // The rows of the factor in two parts, as two ranks hold them.

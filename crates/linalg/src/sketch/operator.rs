@@ -6,7 +6,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use crate::random::Stream;
 use crate::{Block, Real};
 
-/// A sketch S (N × d), drawn anew in each iteration.
+/// A sketch S (N × d) with E[SSᵀ] = I, drawn anew in each iteration.
 pub trait Sketch<T: Real> {
     /// Number of columns d of S.
     fn size(&self) -> usize;
@@ -14,8 +14,8 @@ pub trait Sketch<T: Real> {
     /// Draws S from a public stream.
     fn draw(&mut self, stream: &Stream);
 
-    /// The rows of the last draw, ascending, where S picks rows and mixes none: column j of S then has a single entry, in
-    /// the row that is number j here.
+    /// The selected rows of the last draw, ascending, if S selects rows without mixing them: column j of S then has a single
+    /// entry, in row `picked()[j]`.
     fn picked(&self) -> Option<&[usize]> {
         None
     }

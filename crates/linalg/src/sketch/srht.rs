@@ -4,14 +4,14 @@
 //!
 //! Both products transform factors with k columns: SᵀF has d rows of the transform of the signed factor, and
 //! Xᵀ S B = Xᵀ (S B), where S B is the transform of B scattered to the d selected rows. The data is never transformed and
-//! H is never formed: k·N·log₂ N additions beside the product.
+//! H is never formed: k·N·log₂ N additions in addition to the product.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use super::operator::Sketch;
 use super::subsample::Sampler;
 use crate::random::Stream;
-use crate::{Block, Order, Real};
+use crate::{Block, ContiguousMut, Order, Real};
 
 /// A subsampled randomised Hadamard transform; see the module.
 pub struct SrhtSketch<T: Real> {
@@ -41,8 +41,7 @@ impl<T: Real> SrhtSketch<T> {
 
     fn transform(&mut self) {
         let padded = self.work.nrows();
-        let all = self.work.as_slice_memory_order_mut().expect("made contiguous");
-        all.chunks_exact_mut(padded).for_each(hadamard);
+        self.work.entries_mut().chunks_exact_mut(padded).for_each(hadamard);
     }
 }
 

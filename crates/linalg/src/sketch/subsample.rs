@@ -8,7 +8,7 @@ use crate::{Block, Order, Real};
 
 /// Draws d of N numbers without replacement, in O(d log d) time and without allocation.
 pub(super) struct Sampler {
-    /// 0..N, restored after each draw, so that a draw depends on its random numbers alone.
+    /// 0..N, restored after each draw, so that a draw depends only on its random numbers.
     order: Vec<usize>,
     swaps: Vec<usize>,
     sample: Vec<usize>,
@@ -107,7 +107,7 @@ mod tests {
     use crate::sketch::stream;
 
     #[test]
-    fn samples_are_sets_that_depend_on_their_stream_alone() {
+    fn samples_are_sets_that_depend_only_on_their_stream() {
         let mut a = Sampler::new(100, 30);
         for t in 0..50 {
             a.draw(&mut stream(1, true, t).at(0));

@@ -1,15 +1,15 @@
-//! Importance sampling: index j is drawn with a probability p_j that grows with its score ‖X_j‖ ‖y_j‖, the norm of row j of
+//! Importance sampling: index j is drawn with a probability p_j that increases with its score ‖X_j‖ ‖y_j‖, the norm of row j of
 //! the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
 //! Mahoney 2006). Half of p_j is uniform, so no weight exceeds twice that of uniform sampling.
 //!
-//! The d draws are stratified, one in each of d equal parts of the cumulated probability. An index may be drawn several
+//! The d draws are stratified, one in each of d equal parts of the cumulative probability. An index may be drawn several
 //! times; it is drawn ⌊d p_j⌋ or ⌈d p_j⌉ times or one more, with mean d p_j, so its weight (draws)/(d p_j) has mean 1. The
 //! variance is at most that of independent draws, and rows with p_j > 1/d are always taken.
 //!
-//! No rank knows all scores: each cumulates those of its own rows, the totals are gathered, and a draw is resolved by the
-//! rank that owns it. That costs four integers from each rank and two words for each draw; all scores would be N words.
-//! Scores are rounded to powers of two and cumulated as integers. So the same scores give the same draws on any number of
-//! ranks, and scores that differ by rounding do, unless one lies at the border between two powers.
+//! No rank knows all scores: each rank accumulates those of its own rows, the totals are gathered, and the rank that owns a
+//! draw resolves it. This costs four integers per rank and two words per draw, compared with N words for all scores. Scores
+//! are rounded to powers of two and accumulated as integers. The draws therefore do not depend on the number of ranks, nor on
+//! rounding errors in the scores, unless a score lies at the border between two powers.
 
 use std::ops::Range;
 
@@ -20,16 +20,16 @@ use crate::random::Stream;
 
 /// Integers that a rank contributes to the gather of totals.
 pub const TOTALS: usize = 4;
-/// Words of a draw in a message beside the row of the factor.
+/// Words per draw in a message, in addition to the row of the factor.
 pub const WORDS: usize = 2;
 
-/// Scores are powers of two between 2⁰ and 2^MOST, where 2^UNIT stands for the unit.
-const MOST: i32 = 60;
+/// Scores are powers of two between 2⁰ and 2^MAX_POWER, where 2^UNIT represents the unit.
+const MAX_POWER: i32 = 60;
 const UNIT: i32 = 40;
 /// Units of a typical squared norm.
 const UNITS: f64 = (1u64 << 40) as f64;
-/// The largest squared norm, in those: 2³² of them add up without overflow.
-const LARGEST: f64 = (1u128 << 90) as f64;
+/// The largest squared norm in these units: 2³² of them add up without overflow.
+const MAX_NORM2: f64 = (1u128 << 90) as f64;
 /// Bits of an index in the second of its words; f32 holds integers of 24 bits.
 const LOW: u32 = 13;
 
@@ -38,14 +38,14 @@ pub struct WeightedSampler {
     n: usize,
     d: usize,
     own: Range<usize>,
-    /// Of the data, by own row.
+    /// Norms of the own rows of the data.
     norms: Vec<f64>,
-    /// The score that 2^UNIT stands for.
+    /// The score that 2^UNIT represents.
     unit: f64,
-    /// The square of the norm of a typical row of the factor.
+    /// The unit of squared norms of the factor.
     square: f64,
     squares: Vec<f64>,
-    /// Sums of the rounded scores of the own rows before each, and of all.
+    /// Prefix sums of the rounded scores of the own rows, with their total at the end.
     before: Vec<u128>,
     /// Draws of own rows: the number of the draw and the row, counted from the first own one.
     drawn: Vec<(usize, usize)>,
@@ -80,8 +80,8 @@ impl WeightedSampler {
         }
     }
 
-    /// As [`WeightedSampler::new`], for scores that are given as they are ([`WeightedSampler::score_each`]); `typical` is
-    /// one of them.
+    /// As [`WeightedSampler::new`], for scores that are given directly ([`WeightedSampler::score_each`]); `typical` is a typical
+    /// score.
     pub fn by_scores(n: usize, d: usize, own: Range<usize>, typical: f64) -> Self {
         let norms = vec![1.0; own.len()];
         WeightedSampler::new(n, d, own, norms, [typical, 1.0])
@@ -92,13 +92,13 @@ impl WeightedSampler {
         self.d
     }
 
-    /// The norms of the data by own row, to be replaced.
+    /// The norms of the own rows of the data, for updates.
     pub fn norms_mut(&mut self) -> &mut [f64] {
         &mut self.norms
     }
 
-    /// Takes the scores of the own rows of the factor y. Returns what this rank contributes to the totals: the sum of the
-    /// scores, and ‖y‖_F² in units that add up exactly.
+    /// Computes the scores of the own rows of the factor y. Returns the contribution of this rank to the totals: the sum of
+    /// the scores, and ‖y‖_F² in units that add up exactly.
     pub fn score<T: Real>(&mut self, y: &ArrayView2<T>) -> [u64; TOTALS] {
         self.squares.fill(0.0);
         // Along the contiguous dimension of the factor; the sum for a row has the same order in both cases.
@@ -111,16 +111,16 @@ impl WeightedSampler {
                 *sum = y.iter().fold(0.0, |sum, &y| sum + y.as_f64() * y.as_f64());
             }
         }
-        let norm2 = self.squares.iter().map(|square| (square / self.square).min(LARGEST) as u128).sum();
+        let norm2 = self.squares.iter().map(|square| (square / self.square).min(MAX_NORM2) as u128).sum();
         let scores = self.squares.iter().zip(&self.norms).map(|(square, norm)| norm * square.sqrt());
-        let sum = cumulate(scores.map(|score| score / self.unit), &mut self.before);
+        let sum = accumulate(scores.map(|score| score / self.unit), &mut self.before);
         totals(sum, norm2)
     }
 
-    /// Takes the score of each own row. Returns what this rank contributes to the totals.
+    /// Sets the score of each own row. Returns the contribution of this rank to the totals.
     pub fn score_each(&mut self, scores: &[f64]) -> [u64; TOTALS] {
         assert_eq!(scores.len(), self.own.len());
-        let sum = cumulate(scores.iter().map(|score| score / self.unit), &mut self.before);
+        let sum = accumulate(scores.iter().map(|score| score / self.unit), &mut self.before);
         totals(sum, 0)
     }
 
@@ -131,7 +131,7 @@ impl WeightedSampler {
         let scores = |totals: &[[u64; TOTALS]]| totals.iter().map(|t| wide(t[0], t[1])).sum::<u128>();
         self.total = scores(totals).max(1);
         let (total, n) = (self.total, self.n as u128);
-        // 2 N total p_j = total + N score_j, summed over what lies before the own row.
+        // 2 N total p_j = total + N score_j, summed over the rows before the own row.
         let start = self.own.start as u128 * total + n * scores(&totals[..rank]);
         let below = |row: usize, before: &[u128]| start + row as u128 * total + n * before[row];
         let end = below(self.own.len(), &self.before);
@@ -166,8 +166,8 @@ impl WeightedSampler {
         self.drawn.iter().map(|&(i, row)| (i, row, self.weight(self.score_of(row))))
     }
 
-    /// Writes the rows of y that were drawn here into a message of d (k + [`WORDS`]) words, zeros elsewhere. Its sum over the
-    /// ranks is what [`WeightedSampler::collect`] takes.
+    /// Writes the drawn own rows of y into a message of d (k + [`WORDS`]) words, with zeros elsewhere. The sum of the messages
+    /// of all ranks is the argument of [`WeightedSampler::collect`].
     pub fn fill<T: Real>(&self, y: &ArrayView2<T>, message: &mut [T]) {
         let k = y.ncols();
         message.fill(T::zero());
@@ -189,7 +189,7 @@ impl WeightedSampler {
         }
     }
 
-    /// Takes the sum of the messages: the sample is known then, on all ranks.
+    /// Reads the sample from the sum of the messages; it is the same on all ranks.
     pub fn collect<T: Real>(&mut self, message: &[T], k: usize) {
         self.sample.clear();
         self.weights.clear();
@@ -198,7 +198,7 @@ impl WeightedSampler {
         for (i, code) in codes[..self.d].iter().enumerate() {
             let [high, low] = code.map(|word| word.as_f64() as u64);
             let index = ((high & ((1 << (31 - LOW)) - 1)) << LOW | low) as usize;
-            let weight = self.weight(1u128 << (high >> (31 - LOW)).min(MOST as u64));
+            let weight = self.weight(1u128 << (high >> (31 - LOW)).min(MAX_POWER as u64));
             if self.sample.last() == Some(&index) {
                 if let Some(sum) = self.weights.last_mut() {
                     *sum += weight;
@@ -216,7 +216,7 @@ impl WeightedSampler {
         &self.sample
     }
 
-    /// The rows of the sample, |sample| × k, each times `scale` of its weight.
+    /// The rows of the sample, |sample| × k, each multiplied by `scale` of its weight.
     pub fn rows<T: Real>(&self, message: &[T], scale: impl Fn(f64) -> f64, out: &mut ArrayViewMut2<T>) {
         let k = out.ncols();
         for ((&i, &weight), mut out) in self.first.iter().zip(&self.weights).zip(out.rows_mut()) {
@@ -226,8 +226,8 @@ impl WeightedSampler {
     }
 }
 
-/// Writes the sums of the rounded scores up to each into `before`, behind its first entry; returns that of all.
-fn cumulate(scores: impl Iterator<Item = f64>, before: &mut [u128]) -> u128 {
+/// Writes the prefix sums of the rounded scores into `before`, after its first entry, and returns the total.
+fn accumulate(scores: impl Iterator<Item = f64>, before: &mut [u128]) -> u128 {
     let mut sum = 0;
     for (score, before) in scores.zip(&mut before[1..]) {
         sum += 1u128 << power(score);
@@ -236,14 +236,14 @@ fn cumulate(scores: impl Iterator<Item = f64>, before: &mut [u128]) -> u128 {
     sum
 }
 
-/// A sum of scores and ‖y‖_F² as a rank's contribution to the totals.
+/// The contribution of a rank to the totals, from its sum of scores and ‖y‖_F².
 fn totals(sum: u128, norm2: u128) -> [u64; TOTALS] {
     let halves = |x: u128| [x as u64, (x >> 64) as u64];
     let ([a, b], [c, d]) = (halves(sum), halves(norm2));
     [a, b, c, d]
 }
 
-/// The largest count in 0..below for which `holds`, which does for 0 and for all counts up to some one.
+/// The largest count in 0..below with `holds(count)`, which is true up to some count, and for 0.
 fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
     // The next draw lies near the last one: doubling steps, then halves.
     let mut high = 1;
@@ -261,7 +261,7 @@ fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
 /// The nearest power of two, on the scale of scores; 2⁰ for zero and what is no number.
 fn power(score: f64) -> u32 {
     let exponent = ((score * std::f64::consts::SQRT_2).to_bits() >> 52) as i32 & 0x7ff;
-    if score.is_finite() { (exponent - 1023 + UNIT).clamp(0, MOST) as u32 } else { 0 }
+    if score.is_finite() { (exponent - 1023 + UNIT).clamp(0, MAX_POWER) as u32 } else { 0 }
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use ndarray::ArrayViewMut1;
 use crate::real::Real;
 use crate::threads::even_part;
 
-/// Splits 0..k into blocks (first, size) of nearly equal size, at most `most`.
+/// Splits 0..k into blocks (first, size) of nearly equal size, at most `max`.
 #[inline(always)]
-pub fn column_blocks(k: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let count = k.div_ceil(most);
+pub fn column_blocks(k: usize, max: usize) -> impl Iterator<Item = (usize, usize)> {
+    let count = k.div_ceil(max);
     (0..count).map(move |i| {
         let part = even_part(k, count, i);
         (part.start, part.len())

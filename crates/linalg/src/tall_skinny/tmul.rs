@@ -16,7 +16,7 @@ const TILE_ROWS: usize = 64;
 /// Bytes of a tile and its sums: most of a typical second-level cache.
 const TILE_BYTES: usize = 768 << 10;
 
-/// The rows of X that take part in a product.
+/// The rows of X in a product.
 #[derive(Clone, Copy)]
 pub(crate) enum RowSelection<'a> {
     All,
@@ -102,7 +102,7 @@ fn outer<T: Real, S: Simd, const V: usize, const C: usize>(
     *sum = total;
 }
 
-/// [`outer`] for a number of columns that is known at run time.
+/// [`outer`] for a number of columns known at run time.
 #[inline(always)]
 fn outer_any<T: Real, S: Simd, const V: usize>(
     s: S,
@@ -129,8 +129,8 @@ impl<T: Real> TmulKernel<'_, '_, '_, T> {
         let (cols, (count, k)) = (self.x.ncols(), self.u.dim());
         let vectors = cols.div_ceil(lanes);
         // A multiple of the register tile.
-        let most = (TILE_BYTES / ((TILE_ROWS + k) * size_of::<T::Vector<S>>())).max(V);
-        let strip = vectors.div_ceil(vectors.div_ceil(most)).next_multiple_of(V);
+        let max = (TILE_BYTES / ((TILE_ROWS + k) * size_of::<T::Vector<S>>())).max(V);
+        let strip = vectors.div_ceil(vectors.div_ceil(max)).next_multiple_of(V);
         let line = 64 / size_of::<T>();
         let sums_size = (strip * k * lanes).next_multiple_of(line);
         let buffer = aligned(self.buffer, sums_size + TILE_ROWS * (k.next_multiple_of(line) + lanes));
@@ -150,7 +150,7 @@ impl<T: Real> TmulKernel<'_, '_, '_, T> {
                 rows[..height].iter_mut().enumerate().for_each(|(i, to)| *to = row(top + i));
                 // The next tile is prefetched a few cache lines at a time.
                 let ahead = TILE_ROWS.min(count - top - height) * (to - from);
-                let mut asked = 0;
+                let mut prefetched = 0;
                 for (first, v) in register_tiles::<V>(to - from, lanes) {
                     let mut now = &rows[..height];
                     let mut at = first * lanes;
@@ -165,11 +165,11 @@ impl<T: Real> TmulKernel<'_, '_, '_, T> {
                     }
                     for (c, size) in column_blocks(k, columns) {
                         let wanted = ahead * (first * k + v * (c + size)) / (width * k);
-                        while asked < wanted {
-                            let (i, j) = (asked / (to - from), asked % (to - from));
-                            let piece = (wanted - asked).min(to - from - j);
+                        while prefetched < wanted {
+                            let (i, j) = (prefetched / (to - from), prefetched % (to - from));
+                            let piece = (wanted - prefetched).min(to - from - j);
                             prefetch(&row(top + height + i)[j..j + piece]);
-                            asked += piece;
+                            prefetched += piece;
                         }
                         let u = &packed[c * height..(c + size) * height];
                         let sum = &mut sums[first * k + c * v..][..size * v];

@@ -10,24 +10,22 @@ use crate::boolean::cover::count;
 use crate::boolean::greedy::{Component, ComponentSearch, Coverage, Greedy, for_each_one};
 use crate::boolean::vote::{self, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::parameters;
+use crate::parameters::number;
 
-/// Parameters of ASSO.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AssoArgs {
-    /// Confidence from which on one column implies another
-    #[arg(long, value_name = "X", default_value = "0.6", value_parser = parameters::number(0.0, 1.0))]
-    pub tau: f64,
-    /// Weight of a one that a component covers: w+ of the paper
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
-    pub gain_weight: f64,
-    /// Weight of a zero that a component covers: w- of the paper. Less than --gain-weight covers more ones, more covers fewer
-    /// zeros
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1e6))]
-    pub loss_weight: f64,
+fednmf_base::parameters! {
+    /// Parameters of ASSO.
+    pub struct Asso {
+        /// Confidence from which on one column implies another
+        pub tau: f64 = 0.6, "X", number(0.0, 1.0);
+        /// Weight of a one that a component covers: w+ of the paper
+        pub gain_weight: f64 = 1.0, "X", number(0.0, 1e6);
+        /// Weight of a zero that a component covers: w- of the paper. Less than --gain-weight covers more ones, more covers fewer
+        /// zeros
+        pub loss_weight: f64 = 1.0, "X", number(0.0, 1e6);
+    }
 }
 
-impl LocalMethod for AssoArgs {
+impl LocalMethod for Asso {
     const DESCRIPTION: &'static Description = &vote::describe(
         "asso",
         "Boolean factorisation from associations of columns at each party, components joined by vote",

@@ -15,48 +15,43 @@ use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
 use crate::boolean::vote::{self, LocalFactorization, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::parameters;
+use crate::parameters::number;
 use crate::shared::init;
 
-/// The weight λ_t.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct WeightArgs {
-    /// Weight of what draws entries to 0 or 1, at the start
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub lambda: f64,
-    /// Factor by which --lambda grows from one iteration to the next
-    #[arg(long, value_name = "X", default_value = "1.02", value_parser = parameters::number(1.0, 2.0))]
-    pub lambda_rate: f64,
+fednmf_base::parameters! {
+    /// The weight λ_t.
+    pub struct WeightParams {
+        /// Weight of what draws entries to 0 or 1, at the start
+        pub lambda: f64 = 0.01, "X", number(0.0, f64::INFINITY);
+        /// Factor by which --lambda grows from one iteration to the next
+        pub lambda_rate: f64 = 1.02, "X", number(1.0, 2.0);
+    }
 }
 
-/// The length of ELBMF's steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepSize {
-    /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
-    Ipalm,
-    /// 1/|G|, entries cut to [0, 1]: the step of felb
-    Lipschitz,
+fednmf_base::words! {
+    /// The length of ELBMF's steps.
+    pub enum StepSize {
+        /// 2(1-b)/(1+2b)/|G|, b being --inertia (1/(1.1|G|) without inertia), entries cut at 0: the authors' code
+        Ipalm = "ipalm",
+        /// 1/|G|, entries cut to [0, 1]: the step of felb
+        Lipschitz = "lipschitz",
+    }
 }
 
-/// Parameters of ELBMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ElbmfArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub weight: WeightArgs,
-    /// Soft threshold around 0 and 1
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub kappa: f64,
-    /// Share of the last change that a proximal step carries on; 0 for none
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
-    #[arg(long, value_name = "STEP", value_enum, default_value_t = StepSize::Ipalm)]
-    pub step_size: StepSize,
+fednmf_base::parameters! {
+    /// Parameters of ELBMF.
+    pub struct Elbmf {
+        group weight: WeightParams;
+        /// Soft threshold around 0 and 1
+        pub kappa: f64 = 0.01, "X", number(0.0, f64::INFINITY);
+        /// Share of the last change that a proximal step carries on; 0 for none
+        pub inertia: f64 = 0.01, "X", number(0.0, 1.0);
+        /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
+        pub step_size: StepSize = StepSize::Ipalm, "STEP";
+    }
 }
 
-impl LocalMethod for ElbmfArgs {
+impl LocalMethod for Elbmf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "elbmf",
         "Boolean factorisation by proximal gradients at each party, components joined by vote",
@@ -80,15 +75,14 @@ impl LocalMethod for ElbmfArgs {
     }
 }
 
-/// Parameters of ZHANG.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ZhangArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub weight: WeightArgs,
+fednmf_base::parameters! {
+    /// Parameters of ZHANG.
+    pub struct Zhang {
+        group weight: WeightParams;
+    }
 }
 
-impl LocalMethod for ZhangArgs {
+impl LocalMethod for Zhang {
     const DESCRIPTION: &'static Description = &vote::describe(
         "zhang",
         "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",

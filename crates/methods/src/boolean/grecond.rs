@@ -11,11 +11,12 @@ use crate::boolean::greedy::{Component, ComponentSearch, Coverage, Greedy, count
 use crate::boolean::vote::{self, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
 
-/// Parameters of GRECOND: it has none of its own.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct GrecondArgs {}
+fednmf_base::parameters! {
+    /// Parameters of GRECOND: it has none of its own.
+    pub struct Grecond {}
+}
 
-impl LocalMethod for GrecondArgs {
+impl LocalMethod for Grecond {
     const DESCRIPTION: &'static Description = &vote::describe(
         "grecond",
         "Boolean factorisation by formal concepts at each party, components joined by vote",

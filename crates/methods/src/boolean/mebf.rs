@@ -11,20 +11,19 @@ use crate::boolean::cover::count;
 use crate::boolean::greedy::{Component, ComponentSearch, Coverage, Greedy, count_common, for_each_one};
 use crate::boolean::vote::{self, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::parameters;
+use crate::parameters::number;
 
-/// Parameters of MEBF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MebfArgs {
-    /// Share of a pattern that a row or column needs to join it
-    #[arg(long, value_name = "X", default_value = "0.5", value_parser = parameters::number(0.0, 1.0))]
-    pub tau: f64,
-    /// Share of the ones from which on no component is added
-    #[arg(long, value_name = "X", default_value = "0.95", value_parser = parameters::number(0.0, 1.0))]
-    pub cover_limit: f64,
+fednmf_base::parameters! {
+    /// Parameters of MEBF.
+    pub struct Mebf {
+        /// Share of a pattern that a row or column needs to join it
+        pub tau: f64 = 0.5, "X", number(0.0, 1.0);
+        /// Share of the ones from which on no component is added
+        pub cover_limit: f64 = 0.95, "X", number(0.0, 1.0);
+    }
 }
 
-impl LocalMethod for MebfArgs {
+impl LocalMethod for Mebf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "mebf",
         "Boolean factorisation by geometric segmentation at each party, components joined by vote",

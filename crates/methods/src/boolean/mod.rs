@@ -21,6 +21,7 @@ use ndarray::Array2;
 
 use fednmf_comm::MessageTag;
 use fednmf_comm::party_sum::{KEYS, masked};
+use fednmf_linalg::{Contiguous, ContiguousMut};
 
 pub use self::cover::{Components, Counts, Signal, rounded};
 pub use self::party_block::Ones;
@@ -71,12 +72,12 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
 
 /// All entries of a factor, row by row.
 fn slice<T>(factor: &Array2<T>) -> &[T] {
-    factor.as_slice().expect("factors are row-major")
+    factor.row_major()
 }
 
 /// As [`slice`].
 fn slice_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.as_slice_mut().expect("factors are row-major")
+    factor.row_major_mut()
 }
 
 /// Guarantees that the Boolean methods do not give.

@@ -14,14 +14,14 @@ use crate::Measures;
 use crate::boolean::cover::{Components, Counts, Signal, rounded};
 use crate::boolean::party_block::Ones;
 
-/// Rows of U for the shared components.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refit {
-    /// Each row of the data takes those that cover it best
-    Greedy,
-    /// Those of the factorisation itself
-    None,
+fednmf_base::words! {
+    /// Rows of U for the shared components.
+    pub enum Refit {
+        /// Each row of the data takes those that cover it best
+        Greedy = "greedy",
+        /// Those of the factorisation itself
+        None = "none",
+    }
 }
 /// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);

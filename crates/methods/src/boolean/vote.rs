@@ -6,7 +6,6 @@
 use std::fmt;
 
 use ndarray::Array2;
-use serde::Serialize;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::PartySum;
@@ -19,10 +18,11 @@ use super::{Client, Components, Counts, Outcome, clients};
 use crate::boolean::result::Refit;
 use crate::description::{Description, MessageSpec, Unit};
 use crate::method::{Groups, Method};
+use crate::parameters::Parameters;
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages, Noise};
+use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::secure_sum;
-use crate::shared::secure_sum::SecureSumArgs;
+use crate::shared::secure_sum::SecureSumParams;
 use crate::{Algorithm, Measures, Problem};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
@@ -46,7 +46,7 @@ pub trait LocalFactorization<T: Real> {
 }
 
 /// A method for one party's rows: the type of its parameters.
-pub trait LocalMethod: clap::Args + Serialize + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+pub trait LocalMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// See [`describe`].
     const DESCRIPTION: &'static Description;
 
@@ -66,44 +66,36 @@ pub struct LocalProblem {
     pub first_row: usize,
 }
 
-/// Parameters of a method `L` that each party runs on its own rows, followed by a vote on the components.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct Voted<L: LocalMethod> {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: L,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub vote: VoteArgs,
+fednmf_base::parameters! {
+    /// Parameters of a method `L` that each party runs on its own rows, followed by a vote on the components.
+    pub struct Voted<L: LocalMethod> {
+        group local: L;
+        group vote: VoteParams;
+    }
 }
 
-/// How the parties' components become shared ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Aggregate {
-    /// The mean, rounded: more than half of the parties
-    Average,
-    /// Half of the parties suffice
-    Vote,
-    /// One party suffices
-    Or,
+fednmf_base::words! {
+    /// How the parties' components become shared ones.
+    pub enum Aggregate {
+        /// The mean, rounded: more than half of the parties
+        Average = "average",
+        /// Half of the parties suffice
+        Vote = "vote",
+        /// One party suffices
+        Or = "or",
+    }
 }
 
-/// Options of all methods with a vote.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct VoteArgs {
-    /// How the parties' Boolean components become shared ones
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Aggregate::Vote)]
-    pub aggregate: Aggregate,
-    /// Rows of U for the shared components
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
-    pub refit: Refit,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sum: SecureSumArgs,
+fednmf_base::parameters! {
+    /// Options of all methods with a vote.
+    pub struct VoteParams {
+        /// How the parties' Boolean components become shared ones
+        pub aggregate: Aggregate = Aggregate::Vote, "HOW";
+        /// Rows of U for the shared components
+        pub refit: Refit = Refit::Greedy, "HOW";
+        group dp: DpParams;
+        group sum: SecureSumParams;
+    }
 }
 
 impl<L: LocalMethod> Method for Voted<L> {
@@ -122,7 +114,7 @@ impl<L: LocalMethod> Method for Voted<L> {
     }
 }
 
-impl VoteArgs {
+impl VoteParams {
     /// Refuses noise and aggregation that do not suit Boolean components.
     fn check(&self) -> Result<()> {
         let name = match self.dp.dp {
@@ -180,7 +172,7 @@ struct Vote<T: Real, L> {
 
 fn build<T: Real, L: LocalMethod>(method: &Voted<L>, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
-    let VoteArgs { aggregate, refit, dp, sum } = &method.vote;
+    let VoteParams { aggregate, refit, dp, sum } = &method.vote;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     let messages =

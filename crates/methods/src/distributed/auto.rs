@@ -13,34 +13,28 @@ use std::sync::Arc;
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
-use super::dsanls::DsanlsArgs;
-use super::hals::HalsArgs;
+use super::dsanls::Dsanls;
+use super::hals::Hals;
 use crate::description::Description;
-use crate::method::{Choice, Groups, MatrixShape, Method, defaults};
-use crate::parameters;
-use crate::parameters::{Auto, Size, Sizes as SketchSizes};
-use crate::shared::alternating::{ExactArgs, Sizes};
+use crate::method::{Choice, Groups, MatrixShape, Method};
+use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
+use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::init::{InitArgs, Start};
-use crate::shared::missing::MissingArgs;
+use crate::shared::init::{InitParams, Start};
+use crate::shared::missing::MissingParams;
 use crate::{Algorithm, Problem};
 
-/// Parameters of HALS with the defaults of its accelerated form. Any that is given decides for HALS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AutoArgs {
-    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
-    /// flops (accelerated HALS)
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
-    pub inner_sweeps: Auto<usize>,
-    /// Where a factor's update starts [default: restart; none with --missing or --holdout]
-    #[arg(long, value_name = "HOW", value_enum)]
-    pub extrapolation: Option<Extrapolation>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of HALS with the defaults of its accelerated form. Any that is given decides for HALS.
+    pub struct Automatic {
+        /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+        /// flops (accelerated HALS)
+        pub inner_sweeps: Auto<usize> = Auto::Auto, "N", auto(count(1));
+        /// Where a factor's update starts [default: restart; none with --missing or --holdout]
+        pub extrapolation: Option<Extrapolation> = None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
 const WHY_HALS: &str =
@@ -58,10 +52,10 @@ const DRAWS: usize = 10;
 /// Flops of a product with the whole matrix that take as long as one with sampled rows (`bench/run regime`).
 const SAMPLED_FLOP: f64 = 1.5;
 
-impl AutoArgs {
-    fn hals(&self) -> HalsArgs {
+impl Automatic {
+    fn hals(&self) -> Hals {
         let accelerated = if self.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
-        HalsArgs {
+        Hals {
             inner_sweeps: self.inner_sweeps,
             extrapolation: self.extrapolation.unwrap_or(accelerated),
             exact: self.exact.by_size(),
@@ -70,7 +64,7 @@ impl AutoArgs {
     }
 
     /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
-    fn dsanls(&self, MatrixShape { m, n, k, sparse, streamed }: MatrixShape) -> Option<DsanlsArgs> {
+    fn dsanls(&self, MatrixShape { m, n, k, sparse, streamed }: MatrixShape) -> Option<Dsanls> {
         if sparse || streamed {
             return None;
         }
@@ -85,19 +79,19 @@ impl AutoArgs {
             return None;
         }
         let size = Size::Count(draws);
-        let mut args = defaults::<DsanlsArgs>();
+        let mut args = Dsanls::default();
         args.sketch.sketch_size = Auto::Given(SketchSizes { u: size, v: size });
         args.regularization = self.exact.regularization.clone();
         Some(args)
     }
 }
 
-impl Method for AutoArgs {
+impl Method for Automatic {
     const DESCRIPTION: &'static Description = &Description {
         name: "auto",
         aliases: &[],
         summary: "chooses by the sizes: accelerated HALS, or DSANLS for very large dense data",
-        ..*HalsArgs::DESCRIPTION
+        ..*Hals::DESCRIPTION
     };
 
     fn check(&self) -> Result<()> {
@@ -117,11 +111,11 @@ impl Method for AutoArgs {
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count: DSANLS has both, too.
         let mut asked = self.clone();
-        asked.exact.regularization = defaults::<AutoArgs>().exact.regularization;
-        if asked.exact.init == InitArgs::RANDOM {
-            asked.exact.init = defaults::<AutoArgs>().exact.init;
+        asked.exact.regularization = Automatic::default().exact.regularization;
+        if asked.exact.init == InitParams::RANDOM {
+            asked.exact.init = Automatic::default().exact.init;
         }
-        let untouched = asked == defaults();
+        let untouched = asked == Automatic::default();
         let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
@@ -142,7 +136,7 @@ mod tests {
     use super::*;
 
     fn chosen(m: usize, n: usize, k: usize, sparse: bool) -> Choice {
-        defaults::<AutoArgs>().choose(Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
+        Automatic::default().choose(Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
     }
 
     #[test]
@@ -163,15 +157,15 @@ mod tests {
     fn what_memory_cannot_hold_is_not_sketched() {
         let name = |streamed| {
             let shape = MatrixShape { m: 60_000, n: 60_000, k: 20, sparse: false, streamed };
-            defaults::<AutoArgs>().choose(Some(shape)).unwrap().method.description().name
+            Automatic::default().choose(Some(shape)).unwrap().method.description().name
         };
         assert_eq!([name(false), name(true)], ["dsanls", "hals"]);
     }
 
     #[test]
     fn from_random_numbers_sketching_pays_earlier() {
-        let mut args = defaults::<AutoArgs>();
-        args.exact.init = InitArgs::RANDOM;
+        let mut args = Automatic::default();
+        args.exact.init = InitParams::RANDOM;
         let name = |n| {
             let shape = MatrixShape { m: n, n, k: 20, sparse: false, streamed: false };
             args.choose(Some(shape)).unwrap().method.description().name

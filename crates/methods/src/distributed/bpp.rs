@@ -6,81 +6,46 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Pivoting};
 
-use crate::cost::{Cost, Kernel, Workload};
-use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
-use crate::metrics::Measure;
-use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate};
+use crate::cost::Kernel;
+use crate::description::Description;
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
+use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing;
-use crate::shared::missing::{MissingArgs, UpdateKind};
-use crate::{Algorithm, Problem};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of ANLS by block principal pivoting.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct BppArgs {
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of ANLS by block principal pivoting.
+    pub struct Bpp {
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
+    }
 }
 
-impl Method for BppArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "bpp",
-        aliases: &["anls-bpp", "anls"],
-        summary: "ANLS by block principal pivoting: every subproblem solved exactly; fewest iterations, but the most \
-                  expensive ones",
-        paper: "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-        partition: Partition::Grid,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: alternating::MESSAGES,
-    };
+impl ExactMethod for Bpp {
+    const METHOD: Description = describe(
+        "bpp",
+        &["anls-bpp", "anls"],
+        "ANLS by block principal pivoting: every subproblem solved exactly; fewest iterations, but the most expensive ones",
+        "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+    );
+    const KERNEL: Kernel = Kernel::Pivot;
 
-    fn check(&self) -> Result<()> {
-        self.exact.check_missing(&self.missing, self.extrapolation)
+    fn exact(&self) -> &ExactParams {
+        &self.exact
     }
 
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
+    fn extrapolation(&self) -> Extrapolation {
+        self.extrapolation
     }
 
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let mut cost = self.exact.cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks);
-        if self.missing.any() {
-            // The start is random.
-            cost.start = 0.0;
-        }
-        Ok(Some(cost))
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
+        Some((&self.missing, UpdateKind::Bpp))
     }
 
-    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
-        let cost = || self.exact.streamed_cost(self.extrapolation, (Kernel::Pivot, [1, 1]), workload, ranks);
-        (!self.missing.any()).then(cost)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        if self.missing.any() {
-            return missing::build(problem, &self.missing, &self.exact.regularization, UpdateKind::Bpp);
-        }
-        alternating::build(problem, &self.exact, self.extrapolation, |sizes| Pivoting::new(sizes.k))
+    fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
+        Box::new(Pivoting::new(sizes.k))
     }
 }
 

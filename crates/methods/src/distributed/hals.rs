@@ -12,112 +12,65 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 
-use crate::cost::{Cost, Kernel, Workload};
-use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
-use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
-use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate, Sizes};
+use crate::cost::Kernel;
+use crate::description::Description;
+use crate::parameters::{Auto, auto, count};
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
+use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing;
-use crate::shared::missing::MissingArgs;
-use crate::{Algorithm, Problem};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of HALS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct HalsArgs {
-    /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
-    /// flops (accelerated HALS)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::auto(parameters::count(1)))]
-    pub inner_sweeps: Auto<usize>,
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
-}
-
-impl Method for HalsArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "hals",
-        aliases: &[],
-        summary: "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
-        paper: "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-        partition: Partition::Grid,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: alternating::MESSAGES,
-    };
-
-    fn check(&self) -> Result<()> {
-        self.exact.check_missing(&self.missing, self.extrapolation)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let Workload { m, n, k, stored, .. } = *workload;
-        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
-        let mut cost = self.exact.cost(self.extrapolation, update, workload, ranks);
-        if self.missing.any() {
-            // The start is random.
-            cost.start = 0.0;
-        }
-        Ok(Some(cost))
-    }
-
-    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
-        let Workload { m, n, k, stored, .. } = *workload;
-        let update = (Kernel::Sweep, self.sweeps(&Sizes { m, n, entries: stored, k }));
-        (!self.missing.any()).then(|| self.exact.streamed_cost(self.extrapolation, update, workload, ranks))
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        if self.missing.any() {
-            // Sweeps on a row that is at hand cost no product; their number is as given, else one.
-            let passes = self.inner_sweeps.given().unwrap_or(1);
-            return missing::build(
-                problem,
-                &self.missing,
-                &self.exact.regularization,
-                missing::UpdateKind::Hals { passes },
-            );
-        }
-        alternating::build(problem, &self.exact, self.extrapolation, |sizes| Hals { passes: self.sweeps(sizes) })
+fednmf_base::parameters! {
+    /// Parameters of HALS.
+    pub struct Hals {
+        /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
+        /// flops (accelerated HALS)
+        pub inner_sweeps: Auto<usize> = Auto::Given(1), "N", auto(count(1));
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group exact: ExactParams;
+        group missing: MissingParams;
     }
 }
 
-impl HalsArgs {
-    /// Sweeps of U and of V: as given, or those that pay.
-    pub fn sweeps(&self, sizes: &Sizes) -> [usize; 2] {
+impl ExactMethod for Hals {
+    const METHOD: Description = describe(
+        "hals",
+        &[],
+        "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
+        "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+    );
+    const KERNEL: Kernel = Kernel::Sweep;
+
+    fn exact(&self) -> &ExactParams {
+        &self.exact
+    }
+
+    fn extrapolation(&self) -> Extrapolation {
+        self.extrapolation
+    }
+
+    /// As requested, else as many as are worth it.
+    fn passes(&self, sizes: &Sizes) -> [usize; 2] {
         self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
+    }
+
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
+        // Further sweeps on a row that is in memory cost no product; their number is as requested, else one.
+        Some((&self.missing, UpdateKind::Hals { passes: self.inner_sweeps.given().unwrap_or(1) }))
+    }
+
+    fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
+        Box::new(HalsStep { passes: self.passes(sizes) })
     }
 }
 
 /// Sweeps of U and of V for each product.
-struct Hals {
+struct HalsStep {
     passes: [usize; 2],
 }
 
-impl<T: Real> FactorUpdate<T> for Hals {
+impl<T: Real> FactorUpdate<T> for HalsStep {
     fn update(
         &mut self,
         factor: Factor,

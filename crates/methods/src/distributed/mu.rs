@@ -6,87 +6,48 @@ use fednmf_base::error::Result;
 use fednmf_linalg::nls::{Penalty, multiply};
 use fednmf_linalg::{Order, Real};
 
-use crate::cost::{Cost, Kernel, Workload};
-use crate::description::{Description, Form, NO_PARTIES, Partition, Unit};
-use crate::method::{Groups, Method};
-use crate::metrics::Measure;
-use crate::shared::alternating;
-use crate::shared::alternating::{ExactArgs, Factor, FactorUpdate};
-use crate::shared::extrapolation::Extrapolation;
-use crate::shared::missing;
-use crate::shared::missing::MissingArgs;
-use crate::{Algorithm, Problem};
+use crate::cost::Kernel;
+use crate::description::Description;
+use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
+use crate::shared::exact_method::{ExactMethod, describe};
+use crate::shared::missing::{MissingParams, UpdateKind};
 
-/// Parameters of multiplicative updates.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MuArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub exact: ExactArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
-}
-
-impl Method for MuArgs {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "mu",
-        aliases: &[],
-        summary: "multiplicative updates: monotone, a baseline",
-        paper: "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-        partition: Partition::Grid,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
-        messages: alternating::MESSAGES,
-    };
-
-    fn check(&self) -> Result<()> {
-        self.exact.check_missing(&self.missing, Extrapolation::None)
-    }
-
-    fn groups(&self) -> Groups<'_> {
-        Groups {
-            grid: Some(&self.exact.grid),
-            init: Some(&self.exact.init),
-            regularization: Some(&self.exact.regularization),
-            missing: Some(&self.missing),
-            ..Groups::default()
-        }
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let mut cost = self.exact.cost(Extrapolation::None, (Kernel::Multiply, [1, 1]), workload, ranks);
-        if self.missing.any() {
-            // The start is random.
-            cost.start = 0.0;
-        }
-        Ok(Some(cost))
-    }
-
-    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
-        let update = (Kernel::Multiply, [1, 1]);
-        (!self.missing.any()).then(|| self.exact.streamed_cost(Extrapolation::None, update, workload, ranks))
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        if self.missing.any() {
-            return missing::build(problem, &self.missing, &self.exact.regularization, missing::UpdateKind::Mu);
-        }
-        let step = |sizes: &alternating::Sizes| Mu { tile: Order::ColumnMajor.zeros(1024, sizes.k) };
-        alternating::build(problem, &self.exact, Extrapolation::None, step)
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates.
+    pub struct Mu {
+        group exact: ExactParams;
+        group missing: MissingParams;
     }
 }
 
-struct Mu<T: Real> {
+impl ExactMethod for Mu {
+    const METHOD: Description = describe(
+        "mu",
+        &[],
+        "multiplicative updates: monotone, a baseline",
+        "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+    );
+    const KERNEL: Kernel = Kernel::Multiply;
+
+    fn exact(&self) -> &ExactParams {
+        &self.exact
+    }
+
+    fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
+        Some((&self.missing, UpdateKind::Mu))
+    }
+
+    fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {
+        Box::new(MuStep { tile: Order::ColumnMajor.zeros(1024, sizes.k) })
+    }
+}
+
+struct MuStep<T: Real> {
     /// U VᵀV for some rows at a time.
     tile: Array2<T>,
 }
 
-impl<T: Real> FactorUpdate<T> for Mu<T> {
+impl<T: Real> FactorUpdate<T> for MuStep<T> {
     fn update(
         &mut self,
         _: Factor,

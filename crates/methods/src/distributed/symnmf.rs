@@ -11,72 +11,68 @@
 //! 2024): row j is drawn with a probability that grows with its leverage score v_j (VᵀV)⁻¹ v_jᵀ, and VᵀV and A V are
 //! estimated from the same draws. The term of α is not sampled.
 
-use ndarray::{Array2, s};
+use std::ops::Range;
 
-use fednmf_base::error::{Error, Result};
-use fednmf_comm::{CONTROL, Communicator, MessageTag, Parts, Payload};
-use fednmf_data::state::{Owner, Piece, SavedState};
+use ndarray::Array2;
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::{CONTROL, Communicator, MessageTag, Payload};
+use fednmf_data::state::{Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{SketchKind, TOTALS, WORDS, WeightedSampler};
-use fednmf_linalg::{Block, Cholesky, Real, gram};
+use fednmf_linalg::{Block, Cholesky, Order, Real};
 
 use super::dsanls::sketch_sizes;
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Sketched, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec, Partition};
 use crate::method::{Groups, Method};
 use crate::metrics;
-use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, Sizes, auto, number};
 use crate::shared::alternating::Factor;
-use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
+use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, GRAM_U, GRAM_V, U, V};
 use crate::shared::init;
-use crate::shared::init::InitArgs;
+use crate::shared::init::InitParams;
+use crate::shared::sampled_product::{SampleTags, SampledProduct};
 use crate::{Algorithm, Measures, Problem};
 
-/// How a half of an iteration is solved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SymmetricSolver {
-    /// Exactly, by block principal pivoting
-    Bpp,
-    /// By one sweep of coordinate descent (HALS)
-    Hals,
+fednmf_base::words! {
+    /// How a half of an iteration is solved.
+    pub enum SymmetricSolver {
+        /// Exactly, by block principal pivoting
+        Bpp = "bpp",
+        /// By one sweep of coordinate descent (HALS)
+        Hals = "hals",
+    }
 }
 
-/// The sampling of the least-squares problems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SymmetricSketch {
-    /// Nothing: all rows of each least-squares problem
-    None,
-    /// Rows of the least-squares problems, by leverage scores
-    Leverage,
+fednmf_base::words! {
+    /// The sampling of the least-squares problems.
+    pub enum SymmetricSketch {
+        /// Nothing: all rows of each least-squares problem
+        None = "none",
+        /// Rows of the least-squares problems, by leverage scores
+        Leverage = "leverage",
+    }
 }
 
-/// Parameters of symmetric NMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SymNmfArgs {
-    /// Weight of the penalty 1/2 |U - V|_F^2, which keeps the factors equal. auto: the largest entry of the
-    /// matrix
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub symmetry_weight: Auto<f64>,
-    /// How the least-squares problems are solved
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = SymmetricSolver::Bpp)]
-    pub solver: SymmetricSolver,
-    /// What of the least-squares problems is sampled
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = SymmetricSketch::None)]
-    pub sketch: SymmetricSketch,
-    /// Rows of V sampled for U's update and of U for V's: counts, or shares with %. auto: 5 %, but at least
-    /// forty for each component
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<parameters::Sizes>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
+fednmf_base::parameters! {
+    /// Parameters of symmetric NMF.
+    pub struct SymNmf {
+        /// Weight of the penalty 1/2 |U - V|_F^2, which keeps the factors equal. auto: the largest entry of the
+        /// matrix
+        pub symmetry_weight: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// How the least-squares problems are solved
+        pub solver: SymmetricSolver = SymmetricSolver::Bpp, "NAME";
+        /// What of the least-squares problems is sampled
+        pub sketch: SymmetricSketch = SymmetricSketch::None, "KIND";
+        /// Rows of V sampled for U's update and of U for V's: counts, or shares with %. auto: 5 %, but at least
+        /// forty for each component
+        #[unless(|p| p.sketch == SymmetricSketch::None, "nothing is sketched with --sketch none; leave it out, or choose a sketch, as --sketch subsample")]
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
+        group init: InitParams;
+    }
 }
 
 const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
@@ -87,19 +83,13 @@ const PROBE: MessageTag = MessageTag::new("test of symmetry", Payload::Product);
 const ASYMMETRY: MessageTag = MessageTag::new("test of symmetry", Payload::Scalar);
 const DISTANCE: MessageTag = MessageTag::new("evaluation: distance of U and V", Payload::Scalar);
 
-impl Method for SymNmfArgs {
+impl Method for SymNmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "symnmf",
         aliases: &["sym-nmf", "lvs-symnmf"],
         summary: "symmetric NMF of a graph or similarity matrix, also with leverage-score sampling: for clusters of a graph",
         paper: "Kuang, Yun, Park 2015; with --sketch leverage LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024)",
         partition: Partition::Symmetric,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each iteration"),
             MessageSpec::new(GRAM_U, "k x k", "each iteration"),
@@ -114,6 +104,7 @@ impl Method for SymNmfArgs {
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
             MessageSpec::new(DISTANCE, "2", "each evaluation"),
         ],
+        ..Description::DISTRIBUTED
     };
 
     fn check(&self) -> Result<()> {
@@ -169,35 +160,57 @@ impl Method for SymNmfArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        Ok(Box::new(made(self, problem)?))
+        Ok(Box::new(build(self, problem)?))
     }
 }
 
-impl SymNmfArgs {
+impl SymNmf {
     /// Rows drawn for U's update and for V's.
     fn draws(&self, n: usize, k: usize) -> Result<(usize, usize)> {
         let auto = (n / 20).max(40 * k).min(n);
-        self.sketch_size.given().map_or(Ok((auto, auto)), |asked| sketch_sizes(Some(asked), (n, n), k))
+        self.sketch_size.given().map_or(Ok((auto, auto)), |requested| sketch_sizes(Some(requested), (n, n), k))
     }
 }
 
-/// One factor on one rank, and how its rows are sampled for the update of the other one.
-struct Side<T: Real> {
-    grid: GridSide<T>,
-    gather: MessageTag,
-    gram: MessageTag,
-    sampled: Option<Sampled<T>>,
+/// A factor, and how its rows are sampled for the update of the other one.
+struct SymmetricSide<T: Real> {
+    factor: FactorSide<T>,
+    sampled: Option<LeverageSample<T>>,
 }
 
-struct Sampled<T: Real> {
-    sampler: WeightedSampler,
-    message: Vec<T>,
-    /// The rows that were drawn, times their weights, and times the roots of these.
-    weighted: Array2<T>,
-    rooted: Array2<T>,
+/// A product that is sampled by leverage scores.
+struct LeverageSample<T: Real> {
     leverage: Leverage,
-    scores: MessageTag,
-    rows: MessageTag,
+    product: SampledProduct<T>,
+}
+
+impl<T: Real> LeverageSample<T> {
+    /// For d draws of n rows with k columns.
+    fn new(
+        comm: &Communicator,
+        (n, d): (usize, usize),
+        own: Range<usize>,
+        tags: SampleTags,
+        (k, order): (usize, Order),
+    ) -> Self {
+        let sampler = WeightedSampler::by_scores(n, d, own, k as f64 / n as f64);
+        let product = SampledProduct::new(comm, sampler, tags, (k, order), 0).with_gram(order);
+        LeverageSample { leverage: Leverage::default(), product }
+    }
+
+    /// Draws from the rows v of the factor with the Gram matrix g; sums of these.
+    fn draw(&mut self, comm: &Communicator, stream: &Stream, v: &Array2<T>, g: &Array2<T>) {
+        let LeverageSample { leverage, product } = self;
+        let scores = comm.work("leverage scores", || product.sampler.score_each(leverage.of(v, g)));
+        product.draw(comm, "sample", scores, stream, |sampler, rows, _| sampler.fill(&v.view(), rows));
+    }
+
+    /// Estimates of AᵀV for the block's columns and of VᵀV from the rows that were drawn.
+    fn multiply(&mut self, block: &Block<T>, rhs: &mut Array2<T>, g: &mut Array2<T>) {
+        self.product.collect();
+        self.product.multiply(block, rhs);
+        self.product.gram(g);
+    }
 }
 
 /// Leverage scores of rows, from the Gram matrix of all of them.
@@ -233,13 +246,13 @@ impl Leverage {
     }
 }
 
-struct SymNmf<T: Real> {
+struct SymNmfRun<T: Real> {
     comm: Communicator,
     seed: u64,
     /// A[:, J_r].
     block: Block<T>,
-    u: Side<T>,
-    v: Side<T>,
+    u: SymmetricSide<T>,
+    v: SymmetricSide<T>,
     gram: Array2<T>,
     solver: SymmetricSolver,
     pivoting: Pivoting,
@@ -247,13 +260,11 @@ struct SymNmf<T: Real> {
     weight: f64,
     weight_was_chosen: bool,
     given: bool,
-    totals: Vec<u64>,
-    parts: Parts,
     norm2: f64,
     iteration: usize,
 }
 
-fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>> {
+fn build<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> Result<SymNmfRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let n = data.header.cols;
     Partition::Symmetric.check_shape(data.header.rows, n).map_err(Error::on_all_ranks)?;
@@ -263,37 +274,25 @@ fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>
     let leverage = args.sketch == SymmetricSketch::Leverage;
     let (d_u, d_v) = if leverage { args.draws(n, k)? } else { (0, 0) };
     let order = block.order();
-    let side = |gather, gram, d: usize, [scores, rows]: [MessageTag; 2]| {
-        let grid = GridSide::cut(comm.clone(), &(0..n), cuts.clone(), k, order);
-        let own = grid.own_rows.clone();
-        let sampled = leverage.then(|| Sampled {
-            sampler: WeightedSampler::by_scores(n, d, own, k as f64 / n as f64),
-            message: vec![T::zero(); d * (k + WORDS)],
-            weighted: order.zeros(d, k),
-            rooted: order.zeros(d, k),
-            leverage: Leverage::default(),
-            scores,
-            rows,
-        });
-        Side { grid, gather, gram, sampled }
+    let side = |tags: FactorTags, d: usize, sample_tags: SampleTags| {
+        let factor = FactorSide::of_all_ranks(tags, &comm, &cuts, k, order).with_rhs().with_gathered_if_shared();
+        let own = factor.own_rows.clone();
+        let sampled = leverage.then(|| LeverageSample::new(&comm, (n, d), own, sample_tags, (k, order)));
+        SymmetricSide { factor, sampled }
     };
-    let mut u = side(GATHER_U, GRAM_U, d_v, [SCORES_U, SAMPLED_U]);
-    let mut v = side(GATHER_V, GRAM_V, d_u, [SCORES_V, SAMPLED_V]);
-    check_symmetry(&comm, &block, &mut u.grid, seed, data.statistics.norm2)?;
-    match initial {
-        Some(given) => {
-            let rows = [&u.grid.own_rows, &v.grid.own_rows];
-            let places = [u.grid.own.view_mut(), v.grid.own.view_mut()];
-            comm.agree_on_error(init::given(given, rows, places))?;
-        }
-        None => {
-            let scale = init::scale(data.statistics.sum, (n, n), k);
-            init::v(seed, &v.grid.own_rows, scale, v.grid.own.view_mut());
-            u.grid.own.assign(&v.grid.own);
-        }
+    let probe = FactorTags { gather: PROBE, rhs: PROBE, ..U };
+    let mut u = side(probe, d_v, SampleTags { scores: SCORES_U, rows: SAMPLED_U });
+    let mut v = side(V, d_u, SampleTags { scores: SCORES_V, rows: SAMPLED_V });
+    check_symmetry(&comm, &block, &mut u.factor, seed, data.statistics.norm2)?;
+    u.factor.tags = U;
+    if initial.is_none() {
+        let scale = init::scale(data.statistics.sum, (n, n), k);
+        init::v(seed, &v.factor.own_rows, scale, v.factor.own.view_mut());
+        u.factor.own.assign(&v.factor.own);
+    } else {
+        init::given_or_random(initial, seed, 0.0, &comm, [&mut u.factor, &mut v.factor])?;
     }
-    let ranks: Vec<_> = (0..comm.size()).map(|r| r..r + 1).collect();
-    Ok(SymNmf {
+    Ok(SymNmfRun {
         block,
         u,
         v,
@@ -303,8 +302,6 @@ fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>
         weight: args.symmetry_weight.given().unwrap_or(data.statistics.max),
         weight_was_chosen: args.symmetry_weight == Auto::Auto,
         given: initial.is_some(),
-        totals: vec![0; TOTALS * comm.size()],
-        parts: Parts::new(&ranks, TOTALS),
         norm2: data.statistics.norm2,
         iteration: 0,
         seed,
@@ -317,18 +314,18 @@ fn made<T: Real>(args: &SymNmfArgs, problem: Problem<'_, T>) -> Result<SymNmf<T>
 fn check_symmetry<T: Real>(
     comm: &Communicator,
     block: &Block<T>,
-    side: &mut GridSide<T>,
+    side: &mut FactorSide<T>,
     seed: u64,
     norm2: f64,
-) -> Result<()> {
+) -> SharedResult<()> {
     let k = side.own.ncols();
     let mut cursor = Stream::new(seed, Purpose::Probe, 0).at(side.own_rows.start as u128 * k as u128);
     side.own.rows_mut().into_iter().flatten().for_each(|x| *x = T::from_f64(cursor.normal()));
     let mut turned = side.rhs.clone();
-    let whole = side.gather(PROBE);
+    let whole = side.gather();
     comm.work("test of symmetry", || block.tmul(&whole, &mut turned.view_mut()));
     let own = side.own.clone();
-    side.scatter(PROBE, |out| comm.work("test of symmetry", || block.mul(&own.view(), &mut out.view_mut())));
+    side.sum_rhs(|out| comm.work("test of symmetry", || block.mul(&own.view(), &mut out.view_mut())));
     let mut far = [0.0];
     let mut worst = (0.0, 0);
     for (i, (a, b)) in side.rhs.rows().into_iter().zip(turned.rows()).enumerate() {
@@ -359,42 +356,27 @@ fn add_scaled<T: Real>(rhs: &mut Array2<T>, weight: f64, other: &Array2<T>) {
     rhs.zip_mut_with(other, |r, &x| *r += weight * x);
 }
 
-impl<T: Real> SymNmf<T> {
+impl<T: Real> SymNmfRun<T> {
     /// Updates one factor for the other one.
     fn update(&mut self, factor: Factor) {
-        let SymNmf { u, v, .. } = self;
+        let SymNmfRun { comm, block, u, v, gram: g, pivoting, weight, solver, .. } = self;
         let (new, fixed) = if factor == Factor::U { (u, v) } else { (v, u) };
-        let (comm, block, g) = (&self.comm, &self.block, &mut self.gram);
-        comm.work("Gram", || gram(&fixed.grid.own.view(), &mut g.view_mut()));
-        let words = g.as_slice_mut().expect("made contiguous");
+        let FactorSide { own: x, rhs, .. } = &mut new.factor;
         match &mut fixed.sampled {
-            None => comm.sum_while(fixed.gram, words, || {
-                let whole = fixed.grid.gather(fixed.gather);
-                comm.work("product", || block.tmul(&whole, &mut new.grid.rhs.view_mut()));
+            None => fixed.factor.gram_while(comm, g, |fixed| {
+                let whole = fixed.gather();
+                comm.work("product", || block.tmul(&whole, &mut rhs.view_mut()));
             }),
             Some(sampled) => {
-                comm.sum(fixed.gram, words);
-                let own = &fixed.grid.own;
-                let share = comm.work("leverage scores", || {
-                    let scores = sampled.leverage.of(own, g);
-                    sampled.sampler.score_each(scores)
-                });
-                comm.all_gather(sampled.scores, &share, &self.parts, &mut self.totals);
-                comm.work("sample", || {
-                    let stream = sketch::stream(self.seed, factor == Factor::U, self.iteration);
-                    sampled.sampler.draw(&stream, &self.totals, comm.rank());
-                    sampled.sampler.fill(&own.view(), &mut sampled.message);
-                });
-                comm.sum(sampled.rows, &mut sampled.message);
-                comm.work("sampled product", || sampled.product(block, &mut new.grid.rhs, g));
+                fixed.factor.gram(comm, g);
+                let stream = sketch::stream(self.seed, factor == Factor::U, self.iteration);
+                sampled.draw(comm, &stream, &fixed.factor.own, g);
+                comm.work("sampled product", || sampled.multiply(block, rhs, g));
             }
         }
-        let weight = self.weight;
-        let (solver, pivoting) = (self.solver, &mut self.pivoting);
         comm.work("update", || {
-            let GridSide { own: x, rhs, .. } = &mut new.grid;
-            add_scaled(rhs, weight, &fixed.grid.own);
-            let penalty = Penalty { l1: 0.0, l2: weight };
+            add_scaled(rhs, *weight, &fixed.factor.own);
+            let penalty = Penalty { l1: 0.0, l2: *weight };
             match solver {
                 SymmetricSolver::Bpp => {
                     pivoting.solve_penalized(&mut x.view_mut(), &rhs.view(), &g.view(), penalty);
@@ -408,22 +390,7 @@ impl<T: Real> SymNmf<T> {
     }
 }
 
-impl<T: Real> Sampled<T> {
-    /// Estimates of AᵀV for the block's columns and of VᵀV from the rows that were drawn.
-    fn product(&mut self, block: &Block<T>, rhs: &mut Array2<T>, g: &mut Array2<T>) {
-        let Sampled { sampler, message, weighted, rooted, .. } = self;
-        sampler.collect(message, g.ncols());
-        let drawn = sampler.sample().len();
-        let mut weighted = weighted.slice_mut(s![..drawn, ..]);
-        sampler.rows(message, |weight| weight, &mut weighted);
-        block.rows_tmul(sampler.sample(), &weighted.view(), &mut rhs.view_mut());
-        let mut rooted = rooted.slice_mut(s![..drawn, ..]);
-        sampler.rows(message, f64::sqrt, &mut rooted);
-        gram(&rooted.view(), &mut g.view_mut());
-    }
-}
-
-impl<T: Real> Algorithm<T> for SymNmf<T> {
+impl<T: Real> Algorithm<T> for SymNmfRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             self.update(Factor::U);
@@ -439,30 +406,26 @@ impl<T: Real> Algorithm<T> for SymNmf<T> {
 
     /// The relative error as of every method, and ‖U − V‖ / ‖V‖, which says how far from symmetric the product is.
     fn measure(&mut self) -> Result<Measures> {
-        let SymNmf { comm, block, u, v, norm2, .. } = self;
+        let SymNmfRun { comm, block, u, v, norm2, .. } = self;
         let mut sums = [0.0; 2];
-        for (u, v) in u.grid.own.iter().zip(v.grid.own.iter()) {
+        for (u, v) in u.factor.own.iter().zip(v.factor.own.iter()) {
             let (u, v) = (u.as_f64(), v.as_f64());
             sums[0] += (u - v) * (u - v);
             sums[1] += v * v;
         }
         comm.sum(DISTANCE, &mut sums);
-        let whole = u.grid.gather(u.gather);
-        let error = metrics::relative_error(comm, *norm2, std::iter::once((&*block, whole, v.grid.own.view())));
+        let whole = u.factor.gather();
+        let error = metrics::relative_error(comm, *norm2, std::iter::once((&*block, whole, v.factor.own.view())));
         Ok(vec![("rel_error", error), ("factor_distance", metrics::relative(sums[0], sums[1]))])
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let n = self.block.shape().0;
-        let piece = |name, side: &'_ GridSide<T>| (name, n, side.own_rows.start);
-        let [(u, m, i), (v, n, j)] = [piece("U", &self.u.grid), piece("V", &self.v.grid)];
-        vec![Piece::shared(u, m, i, self.u.grid.own.view()), Piece::shared(v, n, j, self.v.grid.own.view())]
+        vec![self.u.factor.piece(), self.v.factor.piece()]
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        for (name, side) in [("U", &mut self.u.grid), ("V", &mut self.v.grid)] {
-            saved.rows(name, Owner::Shared, side.own_rows.start, side.own.view_mut())?;
-        }
+        self.u.factor.restore(saved)?;
+        self.v.factor.restore(saved)?;
         self.iteration = iteration;
         Ok(())
     }
@@ -472,9 +435,9 @@ impl<T: Real> Algorithm<T> for SymNmf<T> {
         if self.weight_was_chosen {
             all.push(("symmetry_weight", self.weight.into()));
         }
-        if let (Some(of_v), Some(of_u)) = (&self.v.sampled, &self.u.sampled) {
-            all.push(("sketch_size_u", of_v.sampler.size().into()));
-            all.push(("sketch_size_v", of_u.sampler.size().into()));
+        if let (Some(rows_of_v), Some(rows_of_u)) = (&self.v.sampled, &self.u.sampled) {
+            all.push(("sketch_size_u", rows_of_v.product.size().into()));
+            all.push(("sketch_size_v", rows_of_u.product.size().into()));
         }
         if !self.given {
             all.extend(init::Start::Random.decisions());
@@ -488,7 +451,8 @@ mod tests {
     use ndarray::Array2;
     use ndarray_linalg::QR;
 
-    use fednmf_linalg::{Csr, Order};
+    use fednmf_linalg::Csr;
+    use ndarray::s;
 
     use super::*;
 
@@ -527,24 +491,15 @@ mod tests {
         let sparse = Csr::new(sprs::CsMatI::csr_from_dense(a.view(), 0.0));
         for block in [Block::Dense(a.clone().into()), Block::Sparse(sparse)] {
             let order = block.order();
-            let mut sampled = Sampled {
-                sampler: WeightedSampler::by_scores(n, d, 0..n, k as f64 / n as f64),
-                message: vec![0.0; d * (k + WORDS)],
-                weighted: order.zeros(d, k),
-                rooted: order.zeros(d, k),
-                leverage: Leverage::default(),
-                scores: SCORES_V,
-                rows: SAMPLED_V,
-            };
+            let tags = SampleTags { scores: SCORES_V, rows: SAMPLED_V };
+            let comm = Communicator::local();
+            let mut sampled = LeverageSample::new(&comm, (n, d), 0..n, tags, (k, order));
             let (mut rhs, mut gram) = (order.zeros(n, k), Order::RowMajor.zeros(k, k));
             let exact: Vec<f64> = a.dot(&v).iter().chain(&g).copied().collect();
             let (mut sums, mut squares) = (vec![0.0; exact.len()], vec![0.0; exact.len()]);
             for t in 0..rounds {
-                let Sampled { sampler, leverage, message, .. } = &mut sampled;
-                let totals = sampler.score_each(leverage.of(&v, &g));
-                sampler.draw(&sketch::stream(4, true, t), &totals, 0);
-                sampler.fill(&v.view(), message);
-                sampled.product(&block, &mut rhs, &mut gram);
+                sampled.draw(&comm, &sketch::stream(4, true, t), &v, &g);
+                sampled.multiply(&block, &mut rhs, &mut gram);
                 for (i, x) in rhs.iter().chain(&gram).enumerate() {
                     sums[i] += x;
                     squares[i] += x * x;

@@ -6,12 +6,14 @@ pub mod rows;
 
 use ndarray::Array2;
 
+use fednmf_linalg::{Contiguous, ContiguousMut};
+
 /// All entries of a factor in memory order.
 fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.as_slice_memory_order().expect("factors are contiguous")
+    factor.entries()
 }
 
 /// As [`entries`].
 fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.as_slice_memory_order_mut().expect("factors are contiguous")
+    factor.entries_mut()
 }

@@ -2,28 +2,28 @@
 //! of an iteration computes the Gram matrix of one factor and the product with the data, and applies the method's step
 //! on (Gram matrix, right-hand side) to the rows of the other factor. `hals`, `mu` and `bpp` are such steps.
 
-use std::mem::swap;
+use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use super::extrapolation::{
-    Extrapolation, Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words,
-};
-use super::grid::{self, GATHER_U, GATHER_V, GRAM_U, GRAM_V, Grid, GridArgs, GridChoice};
-use super::init::{self, InitArgs, Start, Task};
-use super::missing::MissingArgs;
-use super::regularization::{self, Penalties, RegularizationArgs};
-use super::row_exchange::{Exchange, PATTERN};
-use super::row_stream::{RankData, RowStream, product_for_u, product_for_v};
-pub use super::sizes::Sizes;
-use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::Communicator;
 use fednmf_data::Statistics;
-use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_data::state::{Piece, SavedState};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::{Real, gram, residual2_of_products};
+use fednmf_linalg::{Real, residual2_of_products};
 
-use super::stationarity::{Evaluated, MeasureArgs};
+use super::extrapolated::Extrapolated;
+use super::extrapolation::{Extrapolation, WORDS, inner};
+use super::factor_side::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, RHS_U, RHS_V, U, V};
+use super::grid::{self, Grid, GridChoice, GridParams};
+use super::init::{self, InitParams, Start, Task};
+use super::missing::MissingParams;
+use super::rank_data::rank_data;
+use super::regularization::{self, Penalties, RegularizationParams};
+use super::row_exchange::{Exchange, PATTERN};
+pub use super::sizes::Sizes;
+use super::stationarity::{Evaluated, MeasureParams};
 use super::{missing, stationarity};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::description::MessageSpec;
@@ -65,36 +65,29 @@ pub trait FactorUpdate<T: Real> {
     }
 }
 
-/// Options of every exact method.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ExactArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub grid: GridArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub measure: MeasureArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
+fednmf_base::parameters! {
+    /// Options of every exact method.
+    pub struct ExactParams {
+        group grid: GridParams;
+        group measure: MeasureParams;
+        group init: InitParams;
+        group regularization: RegularizationParams;
+    }
 }
 
-impl ExactArgs {
+impl ExactParams {
     /// The same, with the start chosen by the sizes if none was named.
     #[must_use]
     pub fn by_size(&self) -> Self {
         let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
-        ExactArgs { init: InitArgs { init }, ..self.clone() }
+        ExactParams { init: InitParams { init }, ..self.clone() }
     }
 
     /// Refuses options that are incompatible with missing entries, if there are any.
     ///
     /// # Errors
     /// Naming the option.
-    pub fn check_missing(&self, missing: &MissingArgs, extrapolation: Extrapolation) -> Result<()> {
+    pub fn check_missing(&self, missing: &MissingParams, extrapolation: Extrapolation) -> Result<()> {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
             ("--measure projected-gradient", self.measure.measure == Evaluated::ProjectedGradient),
@@ -114,16 +107,16 @@ impl ExactArgs {
     pub fn cost(
         &self,
         extrapolation: Extrapolation,
-        (kernel, [of_u, of_v]): (Kernel, [usize; 2]),
+        (kernel, [passes_u, passes_v]): (Kernel, [usize; 2]),
         workload: &Workload,
         ranks: usize,
     ) -> Cost {
         let Workload { m, n, k, word, stored: all, sparse, .. } = *workload;
-        let asked = self.grid.grid.given().map(|grid| (grid.rows, grid.cols));
-        let asked = asked.filter(|(pr, pc)| pr * pc == ranks);
-        let traffic = workload.traffic.filter(|grid| asked.unwrap_or((grid.pr, grid.pc)) == (grid.pr, grid.pc));
+        let requested = self.grid.grid.given().map(|grid| (grid.rows, grid.cols));
+        let requested = requested.filter(|(pr, pc)| pr * pc == ranks);
+        let traffic = workload.traffic.filter(|grid| requested.unwrap_or((grid.pr, grid.pc)) == (grid.pr, grid.pc));
         let known = traffic.map(|grid| (grid.pr, grid.pc));
-        let (pr, pc) = asked.or(known).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
+        let (pr, pc) = requested.or(known).unwrap_or_else(|| grid::fewest_words(m, n, ranks));
         let (rows, cols) = (m.div_ceil(pr), n.div_ceil(pc));
         let (own_u, own_v) = (rows.div_ceil(pc), cols.div_ceil(pr));
         let stored = traffic.map_or_else(|| workload.part(rows, cols), |grid| grid.entries as f64);
@@ -132,12 +125,13 @@ impl ExactArgs {
         cost.add(Kernel::Mul, product * stored, product * all);
         cost.add(Kernel::Tmul, product * stored, product * all);
         let square = 2.0 * (k * k) as f64;
-        let beyond = extrapolation == Extrapolation::Restart;
+        let extrapolates = extrapolation == Extrapolation::Restart;
         // Extrapolation keeps the unextrapolated U as well; its Gram matrix and the objective are summed too.
-        let (times, words) = if beyond { (2, WORDS) } else { (1, 0) };
+        let (times, words) = if extrapolates { (2, WORDS) } else { (1, 0) };
         cost.add(Kernel::Gram, square * (times * own_u + own_v) as f64, square * (times * m + n) as f64);
-        cost.add(kernel, square * (of_u * own_u + of_v * own_v) as f64, square * (of_u * m + of_v * n) as f64);
-        if beyond {
+        let passes = |u: usize, v: usize| square * (passes_u * u + passes_v * v) as f64;
+        cost.add(kernel, passes(own_u, own_v), passes(m, n));
+        if extrapolates {
             cost.caveat("an iteration after which the objective has risen sums the Gram matrix of U once more");
         }
         if sparse && ranks > 1 && traffic.is_none() && self.grid.exchange != Exchange::Dense {
@@ -154,8 +148,9 @@ impl ExactArgs {
         ] {
             cost.messages.push(Message::all_reduce(gram, ranks, k * k + words, word, 1));
             let of_side = traffic.map(|grid| if side == Side::V { grid.v } else { grid.u });
-            let travels = of_side.filter(|of_side| matches!(choice.of_side(of_side), Some((Exchange::Sparse, _))));
-            if let Some(rows) = travels {
+            let sparse_exchange =
+                of_side.filter(|of_side| matches!(choice.of_side(of_side), Some((Exchange::Sparse, _))));
+            if let Some(rows) = sparse_exchange {
                 cost.messages.push(Message::touched(gather, Pattern::TouchedRows(side), &rows, k * word));
                 cost.messages.push(Message::touched(sum, Pattern::TouchedSums(side), &rows, k * word));
                 continue;
@@ -173,7 +168,7 @@ impl ExactArgs {
         // Rows owned and their right-hand sides; blocks gathered, once more in the other memory order if dense.
         let copies = if sparse { 1 } else { 2 };
         let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
-        let owned = if beyond { 3 } else { 2 };
+        let owned = if extrapolates { 3 } else { 2 };
         cost.factors = workload.bytes((owned * (own_u + own_v) + copies * whole + 3 * k) * k);
         let start = Start::choose(&self.init.init, &Sizes { m, n, entries: all, k }, sparse);
         cost.start = start.bytes(k, (m, n), [own_u, own_v], copies * whole, word);
@@ -189,7 +184,7 @@ impl ExactArgs {
         ranks: usize,
     ) -> Cost {
         let grid = Auto::Given(GridShape { rows: ranks, cols: 1 });
-        let by_rows = ExactArgs { grid: GridArgs { grid, exchange: Exchange::Dense }, ..self.clone() };
+        let by_rows = ExactParams { grid: GridParams { grid, exchange: Exchange::Dense }, ..self.clone() };
         let mut cost = by_rows.cost(extrapolation, update, workload, ranks);
         // The product with all columns is accumulated in addition to the whole V.
         let Workload { m, n, k, stored, sparse, .. } = *workload;
@@ -200,9 +195,6 @@ impl ExactArgs {
         cost
     }
 }
-
-pub const RHS_U: MessageTag = MessageTag::new("sum M V", Payload::Product);
-pub const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 
 /// Messages that leave a rank, the same for every step.
 pub const MESSAGES: &[MessageSpec] = &[
@@ -241,263 +233,153 @@ pub const MESSAGES: &[MessageSpec] = &[
     missing::MESSAGES,
 ];
 
-/// State of an extrapolated run in addition to the extrapolated factors.
-struct Extrapolated<T: Real> {
-    momentum: Momentum,
-    /// The factors after their last updates. The grid's own rows hold the extrapolated points, where the next updates
-    /// start and to which the other factor is fitted.
-    u: Array2<T>,
-    v: Array2<T>,
-    /// UᵀU of this rank's rows.
-    gram: Array2<T>,
-}
-
 /// See the module.
-pub struct Exact<T: Real, S> {
-    comm: Communicator,
-    grid: Grid<T>,
-    /// The panels, if the grid has no block.
-    stream: Option<RowStream<T>>,
+pub struct Exact<T: Real> {
+    pub(super) comm: Communicator,
+    pub(super) grid: Grid<T>,
     /// Whether V's right-hand side belongs to the current U.
-    current: bool,
-    gram: Array2<T>,
-    /// Message buffer: a Gram matrix to be summed, and [`WORDS`].
-    message: Vec<T>,
-    step: S,
-    penalties: Penalties,
+    pub(super) rhs_is_current: bool,
+    pub(super) gram: Array2<T>,
+    step: Box<dyn FactorUpdate<T>>,
+    pub(super) penalties: Penalties,
     start: Start,
-    extrapolated: Option<Extrapolated<T>>,
     /// Whether evaluations report the projected gradient too.
     gradient: bool,
-    shape: (usize, usize),
-    norm2: f64,
-    iteration: usize,
+    pub(super) norm2: f64,
+    pub(super) iteration: usize,
 }
 
-/// Puts the method together; `step` is made for the sizes, extrapolated as in [`super::extrapolation`].
+/// Builds the method; `step` is created for the sizes.
 ///
 /// # Errors
-/// When a sparse block is refused by MKL.
-pub fn build<T: Real, S: FactorUpdate<T> + 'static>(
+/// If MKL refuses a sparse block, or a start or the exchange does not fit the data.
+pub fn build<T: Real>(
     problem: Problem<'_, T>,
-    args: &ExactArgs,
+    args: &ExactParams,
     extrapolation: Extrapolation,
-    step: impl FnOnce(&Sizes) -> S,
+    step: impl FnOnce(&Sizes) -> Box<dyn FactorUpdate<T>>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
-    let gradient = args.measure.measure == Evaluated::ProjectedGradient;
     let shape = (data.header.rows, data.header.cols);
     let dense = !data.header.sparse;
     let entries = if dense { shape.0 as f64 * shape.1 as f64 } else { data.statistics.nonzeros as f64 };
     let sizes = Sizes { m: shape.0, n: shape.1, entries, k };
-    let rank_data = RankData::new(data.blocks, data.panels);
     let step = step(&sizes);
     let rows = grid::own_rows(&comm, &data.cuts);
     let Statistics { sum, norm2, .. } = data.statistics;
     let task = Task { comm: &comm, cuts: &data.cuts, shape, entries, k, sum, norm2, seed };
     let start = if initial.is_some() { Start::Given } else { Start::choose(&args.init.init, &sizes, !dense) };
     // A checkpoint replaces the start.
-    let taken = if resuming { Start::Random } else { start };
+    let computed = if resuming { Start::Random } else { start };
+    let rank_data = rank_data(data.blocks, data.panels);
     let (mut rank_data, [u, v]) =
-        init::on_grid(taken, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
-    rank_data.block.prepare(k)?;
-    rank_data.prepare(shape.1, k);
-    let RankData { block, stream } = rank_data;
-    let mut grid = Grid::new(&comm, block, &data.cuts, k);
+        init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
+    rank_data.prepare(k)?;
+    let mut grid = Grid::new(&comm, rank_data, &data.cuts, k, [U, V]);
     (grid.u.own, grid.v.own) = (u, v);
-    if stream.is_none() {
-        grid.choose_exchange(&comm, args.grid.exchange)?;
-    }
-    let extrapolated = (extrapolation == Extrapolation::Restart).then(|| Extrapolated {
-        momentum: Momentum::default(),
-        u: grid.u.own.clone(),
-        v: grid.v.own.clone(),
+    grid.choose_exchange(&comm, args.grid.exchange)?;
+    let exact = Exact {
+        comm,
+        grid,
+        rhs_is_current: false,
         gram: Array2::zeros((k, k)),
-    });
-    Ok(Box::new(Exact {
         step,
         penalties: args.regularization.penalties(shape),
         start,
-        gram: Array2::zeros((k, k)),
-        message: vec![T::zero(); k * k + WORDS],
+        gradient: args.measure.measure == Evaluated::ProjectedGradient,
         norm2,
         iteration: 0,
-        comm,
-        grid,
-        stream,
-        current: false,
-        extrapolated,
-        gradient,
-        shape,
-    }))
+    };
+    Ok(match extrapolation {
+        Extrapolation::None => Box::new(exact),
+        Extrapolation::Restart => Box::new(Extrapolated::new(exact)),
+    })
 }
 
-impl<T: Real, S: FactorUpdate<T>> Exact<T, S> {
-    /// Computes the right-hand side of a factor and the Gram matrix of the other one. The summed Gram matrix is not
-    /// needed before the update, so the sum overlaps with the product.
-    fn prepare(&mut self, factor: Factor) -> Result<()> {
-        let Exact { comm, grid, stream, gram: g, .. } = self;
-        let fixed = if factor == Factor::U { &grid.v.own } else { &grid.u.own };
-        comm.work("Gram", || gram(&fixed.view(), &mut g.view_mut()));
-        let words = g.as_slice_mut().expect("made contiguous");
-        match factor {
-            Factor::U => comm.sum_while(GRAM_V, words, || product_for_u((grid, stream), comm, (GATHER_V, RHS_U))),
-            Factor::V => comm.sum_while(GRAM_U, words, || product_for_v((grid, stream), comm, (GATHER_U, RHS_V))),
-        }
-    }
-
-    /// Updates U in a pass over data that are read in panels, extrapolates it if requested, and prepares V's update as
-    /// far as the pass allows.
-    fn update_u_in_a_pass(&mut self) -> Result<()> {
-        let Exact { comm, grid, stream, gram: g, step, penalties, extrapolated, .. } = self;
-        let Some(stream) = stream else { return Ok(()) };
-        comm.work("Gram", || gram(&grid.v.own.view(), &mut g.view_mut()));
-        comm.sum(GRAM_V, g.as_slice_mut().expect("made contiguous"));
-        stream.update_u(comm, grid, GATHER_V, |rows, mut u, rhs| {
-            comm.work("update", || {
-                step.update(Factor::U, &mut u, &rhs, g, penalties.u)?;
-                if let Some(x) = extrapolated {
-                    extrapolate_rows(u, x.u.slice_mut(s![rows, ..]), x.momentum.beta);
-                }
-                Ok(())
-            })
+impl<T: Real> Exact<T> {
+    /// Updates U; `finish` may change rows of it (their range, counted from the first own row) once they are updated.
+    pub(super) fn update_u(&mut self, mut finish: impl FnMut(Range<usize>, ArrayViewMut2<'_, T>)) -> Result<()> {
+        let Exact { comm, grid: Grid { data, u, v, .. }, gram, step, penalties, .. } = self;
+        data.update_u(comm, (u, v), gram, &mut |rows, mut x, rhs, g| {
+            step.update(Factor::U, &mut x, &rhs, g, penalties.u)?;
+            finish(rows, x);
+            Ok(())
         })
     }
 
-    /// The right-hand side of V, for the Gram matrix of U as it is after [`Exact::update_u_in_a_pass`].
-    fn prepare_v_after_pass(&mut self) {
-        let Exact { comm, grid, stream, gram: g, .. } = self;
-        let Some(stream) = stream else { return };
-        comm.work("Gram", || gram(&grid.u.own.view(), &mut g.view_mut()));
-        let words = g.as_slice_mut().expect("made contiguous");
-        comm.sum_while(GRAM_U, words, || stream.sum_product(grid, RHS_V));
+    /// Updates V for its right-hand side and U's Gram matrix.
+    pub(super) fn update_v(&mut self) -> Result<()> {
+        let Exact { comm, grid: Grid { v, .. }, gram, step, penalties, .. } = self;
+        comm.work("update", || step.update(Factor::V, &mut v.own.view_mut(), &v.rhs.view(), gram, penalties.v))
     }
 
-    fn update(&mut self, factor: Factor) -> Result<()> {
-        let Exact { comm, grid, gram, step, penalties, .. } = self;
-        let (side, penalty) = if factor == Factor::U { (&mut grid.u, penalties.u) } else { (&mut grid.v, penalties.v) };
-        comm.work("update", || step.update(factor, &mut side.own.view_mut(), &side.rhs.view(), gram, penalty))
+    /// The right-hand side of V and the Gram matrix of U, for the U of the last update.
+    fn prepare_v_after_update(&mut self) -> SharedResult<()> {
+        let Exact { comm, grid: Grid { data, u, v, .. }, gram, .. } = self;
+        u.gram_while(comm, gram, |u| data.product_for_v_after_update(comm, u, v))
     }
 
-    /// Called after U's update at V_y: extrapolates U, sums its Gram matrix and the objective in one message, and
-    /// computes the right-hand side of V. If the objective rose, both factors first return to their state after the
-    /// last updates.
-    fn prepare_v_extrapolated(&mut self, x: &mut Extrapolated<T>) -> Result<()> {
-        let Exact { comm, grid, stream, gram: g, message, norm2, penalties, .. } = self;
-        let (u, k) = (&mut grid.u.own, g.nrows());
-        let (entries, words) = message.split_at_mut(k * k);
-        let mut beyond = ArrayViewMut2::from_shape((k, k), entries).expect("k x k");
-        comm.work("Gram", || {
-            // With panels, the pass has already done this.
-            if stream.is_none() {
-                extrapolate(u, &mut x.u, x.momentum.beta);
-            }
-            let new = x.u.view();
-            gram(&new, &mut x.gram.view_mut());
-            let fit = inner(&x.gram.view(), &g.view()) - 2.0 * inner(&new, &grid.u.rhs.view());
-            let objective = fit + 2.0 * penalties.value(&new, &grid.v.own.view());
-            gram(&u.view(), &mut beyond);
-            words.copy_from_slice(&split_into_two_words(objective, *norm2));
-        });
-        comm.sum(GRAM_U, message);
-        let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
-        if x.momentum.judge(objective) {
-            g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
-            match stream {
-                Some(stream) => stream.sum_product(grid, RHS_V),
-                None => grid.product_for_v(comm, GATHER_U, RHS_V),
-            }
-            Ok(())
-        } else {
-            grid.u.own.assign(&x.u);
-            grid.v.own.assign(&x.v);
-            self.prepare(Factor::V)
+    /// The right-hand side of a factor and the Gram matrix of the other one. The summed Gram matrix is not needed before
+    /// the update, so the sum overlaps with the product.
+    pub(super) fn prepare(&mut self, factor: Factor) -> SharedResult<()> {
+        let Exact { comm, grid: Grid { data, u, v, .. }, gram, .. } = self;
+        match factor {
+            Factor::U => v.gram_while(comm, gram, |v| data.product_for_u(comm, u, v)),
+            Factor::V => u.gram_while(comm, gram, |u| data.product_for_v(comm, u, v)),
         }
     }
 
     fn iterate(&mut self) -> Result<()> {
-        let streamed = self.stream.is_some();
-        if streamed {
-            self.update_u_in_a_pass()?;
-        } else {
-            self.prepare(Factor::U)?;
-            self.update(Factor::U)?;
-        }
-        match self.extrapolated.take() {
-            None if streamed => self.prepare_v_after_pass(),
-            None => self.prepare(Factor::V)?,
-            Some(mut x) => {
-                let prepared = self.prepare_v_extrapolated(&mut x);
-                self.extrapolated = Some(x);
-                prepared?;
-            }
-        }
-        self.current = true;
-        self.update(Factor::V)?;
-        if let Some(x) = &mut self.extrapolated {
-            self.comm.work("update", || extrapolate(&mut self.grid.v.own, &mut x.v, x.momentum.beta));
-        }
+        self.update_u(|_, _| ())?;
+        self.prepare_v_after_update()?;
+        self.rhs_is_current = true;
+        self.update_v()?;
         self.iteration += 1;
         Ok(())
     }
 
-    /// The norm of the projected gradient at the grid's factors. Collective.
+    /// The norm of the projected gradient. Collective.
     fn projected_gradient(&mut self) -> Result<f64> {
         self.prepare(Factor::U)?;
-        let of_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram, self.penalties.u);
+        let gradient2_u = stationarity::squared(&self.grid.u.own, &self.grid.u.rhs, &self.gram, self.penalties.u);
         self.prepare(Factor::V)?;
-        let of_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram, self.penalties.v);
-        Ok(stationarity::norm(&self.comm, of_u + of_v))
+        let gradient2_v = stationarity::squared(&self.grid.v.own, &self.grid.v.rhs, &self.gram, self.penalties.v);
+        Ok(stationarity::norm(&self.comm, gradient2_u + gradient2_v))
     }
 
-    /// The relative error of the grid's factors. Collective.
+    /// The relative error. Collective.
     fn error(&mut self) -> Result<f64> {
-        let Some(mut stream) = self.stream.take() else {
-            let u = self.grid.u.gather(GATHER_U);
-            let v = self.grid.v.gather(GATHER_V);
-            let blocks = std::iter::once((&self.grid.block, u, v));
-            return Ok(metrics::relative_error(&self.comm, self.norm2, blocks));
-        };
-        let residual = match self.residual2_of_products() {
-            Some(residual) => Ok(residual),
-            None => stream.residual2(&self.comm, &mut self.grid, GATHER_V).map(|own| {
-                let mut sum = [own];
+        let of_products = if self.grid.data.is_streamed() { self.residual2_of_products() } else { None };
+        let residual2 = match of_products {
+            Some(residual2) => residual2,
+            None => {
+                let mut sum = [self.grid.residual2(&self.comm)?];
                 self.comm.sum(metrics::RESIDUAL, &mut sum);
                 sum[0]
-            }),
+            }
         };
-        self.stream = Some(stream);
-        Ok(metrics::relative(residual?, self.norm2))
+        Ok(metrics::relative(residual2, self.norm2))
     }
 
     /// ‖M − UVᵀ‖² from V's last right-hand side, without another pass over the data; `None` if the right-hand side
     /// belongs to another U, or if cancellation leaves too few digits. Collective.
     fn residual2_of_products(&self) -> Option<f64> {
-        if !self.current || size_of::<T>() < size_of::<f64>() {
+        if !self.rhs_is_current || size_of::<T>() < size_of::<f64>() {
             return None;
         }
-        let [mut of_u, mut of_v] = [&self.grid.u.own, &self.grid.v.own].map(|factor| {
+        let Grid { u, v, .. } = &self.grid;
+        let [gram_u, gram_v] = [u, v].map(|side| {
             let mut g = Array2::<T>::zeros(self.gram.dim());
-            self.comm.work("Gram", || gram(&factor.view(), &mut g.view_mut()));
+            side.gram(&self.comm, &mut g);
             g
         });
-        self.comm.sum(GRAM_U, of_u.as_slice_mut().expect("made contiguous"));
-        self.comm.sum(GRAM_V, of_v.as_slice_mut().expect("made contiguous"));
-        let mut cross = [inner(&self.grid.v.rhs.view(), &self.grid.v.own.view())];
+        let mut cross = [inner(&v.rhs.view(), &v.own.view())];
         self.comm.sum(metrics::RESIDUAL, &mut cross);
-        residual2_of_products(self.norm2, cross[0], inner(&of_u.view(), &of_v.view()))
-    }
-
-    /// Swaps the grid's V with V after its last update. Together with the extrapolated U, to which that V was fitted,
-    /// it is the result.
-    fn exchange(&mut self) {
-        if let Some(x) = &mut self.extrapolated {
-            swap(&mut self.grid.v.own, &mut x.v);
-        }
+        residual2_of_products(self.norm2, cross[0], inner(&gram_u.view(), &gram_v.view()))
     }
 }
 
-impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
+impl<T: Real> Algorithm<T> for Exact<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }
@@ -507,7 +389,6 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        self.exchange();
         let error = self.error()?;
         let mut found = vec![("rel_error", error)];
         let penalty = self.penalties.sum(&self.comm, &self.grid.u.own.view(), &self.grid.v.own.view());
@@ -515,48 +396,18 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
         if self.gradient {
             found.push(("projected_gradient", self.projected_gradient()?));
         }
-        self.exchange();
         Ok(found)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let (u, v) = (&self.grid.u, &self.grid.v);
-        let (own_u, own_v) = self.extrapolated.as_ref().map_or((&u.own, &v.own), |x| (&u.own, &x.v));
-        vec![
-            Piece::shared("U", self.shape.0, u.own_rows.start, own_u.view()),
-            Piece::shared("V", self.shape.1, v.own_rows.start, own_v.view()),
-        ]
-    }
-
-    fn state(&self) -> State<'_, T> {
-        let state = State::from(self.factors());
-        let Some(x) = &self.extrapolated else { return state };
-        let (u, v) = (&self.grid.u, &self.grid.v);
-        let mut state = state.with(Owner::Shared, &x.momentum);
-        state.matrices.push(Piece::shared("U_new", self.shape.0, u.own_rows.start, x.u.view()));
-        state.matrices.push(Piece::shared("V_beyond", self.shape.1, v.own_rows.start, v.own.view()));
-        state
-    }
-
-    fn refresh(&mut self) {
-        if let Some(x) = &mut self.extrapolated {
-            // Rounding makes the objective rise, and each rise reduces the weight.
-            x.momentum = Momentum::default();
-        }
+        vec![self.grid.u.piece(), self.grid.v.piece()]
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        let (u, v) = (&mut self.grid.u, &mut self.grid.v);
-        saved.rows("U", Owner::Shared, u.own_rows.start, u.own.view_mut())?;
-        saved.rows("V", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
-        if let Some(x) = &mut self.extrapolated {
-            x.v.assign(&v.own);
-            saved.rows("U_new", Owner::Shared, u.own_rows.start, x.u.view_mut())?;
-            saved.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
-            x.momentum = saved.read(Owner::Shared)?;
-        }
+        self.grid.u.restore(saved)?;
+        self.grid.v.restore(saved)?;
         self.iteration = iteration;
-        self.current = false;
+        self.rhs_is_current = false;
         Ok(())
     }
 
@@ -565,7 +416,7 @@ impl<T: Real, S: FactorUpdate<T>> Algorithm<T> for Exact<T, S> {
         all.push(("grid", self.grid.name().into()));
         all.extend(self.grid.exchanges().map(|(name, how)| (name, serde_json::json!(how))));
         all.extend(self.start.decisions());
-        all.extend(self.stream.as_ref().map(RowStream::decisions));
+        all.extend(self.grid.data.decisions());
         all
     }
 }

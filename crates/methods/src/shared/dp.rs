@@ -14,80 +14,73 @@ use fednmf_privacy::{Bound, Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, Relea
 
 use crate::Measures;
 use crate::description::{Description, MessageSpec, ProtectedUnit, Unit};
-use crate::parameters;
-use crate::parameters::{Auto, OrNone, SecretSource};
+use crate::parameters::{Auto, OrNone, SecretSource, auto, count, number};
 
-/// The noise of `--dp`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Noise {
-    None,
-    Gaussian,
-    Laplace,
-    /// Flipped bits, for Boolean methods
-    Xor,
+fednmf_base::words! {
+    /// The noise of `--dp`.
+    pub enum Noise {
+        None = "none",
+        Gaussian = "gaussian",
+        Laplace = "laplace",
+        /// Flipped bits, for Boolean methods
+        Xor = "xor",
+    }
 }
 
-/// From a budget to the scale of Gaussian noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Calibration {
-    /// Exact (Balle and Wang)
-    Analytic,
-    /// The papers' formula, refused where it does not hold
-    Classic,
+fednmf_base::words! {
+    /// From a budget to the scale of Gaussian noise.
+    pub enum Calibration {
+        /// Exact (Balle and Wang)
+        Analytic = "analytic",
+        /// The papers' formula, refused where it does not hold
+        Classic = "classic",
+    }
 }
 
 const ANY: f64 = f64::INFINITY;
 
-/// Differential privacy of what parties release.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct DpArgs {
-    /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
-    /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
-    /// floating-point arithmetic, so that no rounding tells of what is behind the noise
-    #[arg(long, value_name = "NOISE", value_enum, default_value_t = Noise::None)]
-    pub dp: Noise,
-    /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
-    /// offers, a column for secure-hals and a party for all others
-    #[arg(long, value_name = "UNIT", default_value = "auto", value_parser = parameters::auto(parameters::word::<ProtectedUnit>()))]
-    pub dp_unit: Auto<ProtectedUnit>,
-    /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
-    /// that of --dp-noise
-    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
-    pub epsilon: Auto<f64>,
-    /// The delta beside --epsilon
-    #[arg(long, value_name = "X", default_value = "1e-5", value_parser = parameters::number(0.0, 0.5))]
-    pub delta: f64,
-    /// How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of magnitudes),
-    /// or how many ones it may have (xor). secure-hals: the norm to which longer columns are scaled down in what is released;
-    /// a public number, not one found in the data. auto: the method's own bound, if it has one; secure-hals: all columns
-    /// count with norm 1
-    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
-    pub clip: Auto<f64>,
-    /// From budget to Gaussian noise
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Calibration::Analytic)]
-    pub dp_calibration: Calibration,
-    /// Noise of an entry: standard deviation (gaussian), scale (laplace) or chance of a flip (xor), of a message or, with
-    /// --secure-sum, of the sum. auto: from --epsilon. With both, the budget determines how many releases there are
-    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
-    pub dp_noise: Auto<f64>,
-    /// Releases that --epsilon is split over. auto: one for each of --max-iters, at most 8 for
-    /// secure-hals, or 1 where parties exchange once
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = parameters::auto(parameters::count(1)))]
-    pub dp_releases: Auto<usize>,
-    /// A file that remembers what all runs on this data have spent; a run that would exceed its limit, or protects something
-    /// else, is refused. Runs with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name
-    /// each party has one, beside its data
-    #[arg(long, value_name = "F.json|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub budget: OrNone<PathBuf>,
-    /// What all runs on this data may spend together, for a new --budget file
-    #[arg(long, value_name = "X", default_value = "auto", value_parser = parameters::auto(parameters::number(0.0, ANY)))]
-    pub budget_limit: Auto<f64>,
-    /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for tests
-    /// only
-    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
-    pub secret_seed: SecretSource,
+fednmf_base::parameters! {
+    /// Differential privacy of what parties release.
+    pub struct DpParams {
+        /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
+        /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
+        /// floating-point arithmetic, so that no rounding tells of what is behind the noise
+        pub dp: Noise = Noise::None, "NOISE";
+        /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
+        /// offers, a column for secure-hals and a party for all others
+        pub dp_unit: Auto<ProtectedUnit> = Auto::Auto, "UNIT";
+        /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is
+        /// that of --dp-noise
+        pub epsilon: Auto<f64> = Auto::Auto, "X", auto(number(0.0, ANY));
+        /// The delta beside --epsilon
+        #[needs(dp: "there is no noise without --dp; add --dp gaussian")]
+        pub delta: f64 = 1e-5, "X", number(0.0, 0.5);
+        /// How far a party's release may be from the last shared factor (gaussian: Euclidean norm, laplace: sum of magnitudes),
+        /// or how many ones it may have (xor). secure-hals: the norm to which longer columns are scaled down in what is released;
+        /// a public number, not one found in the data. auto: the method's own bound, if it has one; secure-hals: all columns
+        /// count with norm 1
+        pub clip: Auto<f64> = Auto::Auto, "X", auto(number(0.0, ANY));
+        /// From budget to Gaussian noise
+        #[needs(dp: "there is no noise without --dp; add --dp gaussian")]
+        pub dp_calibration: Calibration = Calibration::Analytic, "HOW";
+        /// Noise of an entry: standard deviation (gaussian), scale (laplace) or chance of a flip (xor), of a message or, with
+        /// --secure-sum, of the sum. auto: from --epsilon. With both, the budget determines how many releases there are
+        pub dp_noise: Auto<f64> = Auto::Auto, "X", auto(number(0.0, ANY));
+        /// Releases that --epsilon is split over. auto: one for each of --max-iters, at most 8 for
+        /// secure-hals, or 1 where parties exchange once
+        #[needs(dp: "there is no noise without --dp; add --dp gaussian, laplace or xor")]
+        pub dp_releases: Auto<usize> = Auto::Auto, "N", auto(count(1));
+        /// A file that remembers what all runs on this data have spent; a run that would exceed its limit, or protects something
+        /// else, is refused. Runs with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name
+        /// each party has one, beside its data
+        pub budget: OrNone<PathBuf> = OrNone::None, "F.json|none";
+        /// What all runs on this data may spend together, for a new --budget file
+        #[affects_result = false]
+        pub budget_limit: Auto<f64> = Auto::Auto, "X", auto(number(0.0, ANY));
+        /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for tests
+        /// only
+        pub secret_seed: SecretSource = SecretSource::OperatingSystem, "N|os";
+    }
 }
 
 /// Where a run's budget is kept, and its limit if the file is new.
@@ -97,7 +90,7 @@ pub struct BudgetPath<'a> {
     pub limit: Option<f64>,
 }
 
-impl DpArgs {
+impl DpParams {
     /// The `--budget` file, if there is one.
     pub fn budget_path(&self) -> Option<BudgetPath<'_>> {
         self.budget.as_ref().map(|path| BudgetPath { path, limit: self.budget_limit.given() })
@@ -192,7 +185,7 @@ pub const COLUMN_RELEASES: usize = 8;
 /// The number of clipped releases of the parties.
 const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
 
-/// The line of the message table that comes with [`DpArgs`].
+/// The line of the message table that comes with [`DpParams`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(CUT, "1 for each party", "each evaluation, with --dp");
 /// The same, masked.
 pub const MESSAGES_MASKED: MessageSpec =
@@ -219,7 +212,7 @@ pub struct Messages {
 /// # Errors
 /// If the request cannot be met, with the reason.
 pub fn releases(
-    args: &DpArgs,
+    args: &DpParams,
     masked: bool,
     messages: Messages,
     parties: Parties,

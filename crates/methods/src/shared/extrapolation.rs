@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_linalg::Real;
 
-/// Where a factor's update starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extrapolation {
-    /// At the last iterate
-    None,
-    /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
-    Restart,
+fednmf_base::words! {
+    /// Where a factor's update starts.
+    pub enum Extrapolation {
+        /// At the last iterate
+        None = "none",
+        /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
+        Restart = "restart",
+    }
 }
 
 /// β at the start. Of 0.2 to 0.7, tried on planted, word-count and image data, this was never far from the best; from 0.5
@@ -48,14 +48,14 @@ impl Momentum {
         Momentum { beta: ANCHOR_START, ..Momentum::default() }
     }
 
-    /// As [`Momentum::judge`], at an anchor.
-    pub fn judge_anchor(&mut self, objective: f64) -> bool {
-        self.judge_growing(objective, ANCHOR_GROWTH, ANCHOR_BOUND_GROWTH)
+    /// As [`Momentum::accept`], at an anchor.
+    pub fn accept_at_anchor(&mut self, objective: f64) -> bool {
+        self.accept_growing(objective, ANCHOR_GROWTH, ANCHOR_BOUND_GROWTH)
     }
 
     /// Takes the objective at the new U; returns whether the extrapolated factors are kept.
-    pub fn judge(&mut self, objective: f64) -> bool {
-        self.judge_growing(objective, GROWTH, BOUND_GROWTH)
+    pub fn accept(&mut self, objective: f64) -> bool {
+        self.accept_growing(objective, GROWTH, BOUND_GROWTH)
     }
 
     /// Takes the objective of the update that was repeated after a rise.
@@ -63,7 +63,7 @@ impl Momentum {
         self.objective = Some(objective).filter(|x| x.is_finite());
     }
 
-    fn judge_growing(&mut self, objective: f64, growth: f64, bound_growth: f64) -> bool {
+    fn accept_growing(&mut self, objective: f64, growth: f64, bound_growth: f64) -> bool {
         let falls = objective <= self.objective.unwrap_or(f64::INFINITY);
         if falls {
             self.beta = (self.beta * growth).min(self.bound);

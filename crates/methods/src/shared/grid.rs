@@ -7,35 +7,30 @@
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2};
+use fednmf_base::error::{Error, SharedResult};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::{Cuts, GridTraffic, Layout, PartySplit, SideTraffic};
+use fednmf_linalg::{Real, even_part};
 
-use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, MessageTag, Parties, Parts, Payload, even_part};
-use fednmf_data::{GridTraffic, Layout, PartySplit, SideTraffic};
-use fednmf_linalg::{Block, Order, Real};
-
-use super::row_exchange::{Exchange, Load, RowExchange, saves_a_quarter};
+use super::factor_side::{FactorSide, FactorTags};
+use super::rank_data::{Occupied, RankData};
+use super::row_exchange::{Exchange, Load, saves_a_quarter};
 use crate::description::Partition;
-use crate::parameters;
 use crate::parameters::{Auto, GridShape};
 
-/// What the ranks of a grid exchange.
-pub const GRAM_V: MessageTag = MessageTag::new("Gram of V", Payload::Gram);
-pub const GRAM_U: MessageTag = MessageTag::new("Gram of U", Payload::Gram);
-pub const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
-pub const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
-
-/// The grid of ranks.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct GridArgs {
-    /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
-    /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
-    #[arg(long, value_name = "PRxPC", default_value = "auto", value_parser = parameters::auto(parameters::grid_shape))]
-    pub grid: Auto<GridShape>,
-    /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
-    /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Exchange::Auto, hide_possible_values = true)]
-    pub exchange: Exchange,
+fednmf_base::parameters! {
+    /// The grid of ranks.
+    pub struct GridParams {
+        /// Cut the matrix into PR x PC blocks, one for each rank (rows alone: PRx1). auto: the cut that sends the fewest words; of
+        /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
+        #[affects_result = false]
+        pub grid: Auto<GridShape> = Auto::Auto, "PRxPC";
+        /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, from rank to rank,
+        /// the rows alone that the nonzeros of a block touch; auto: sparse where the busiest rank then sends a quarter less
+        #[affects_result = false]
+        #[words_in_help = true]
+        pub exchange: Exchange = Exchange::Auto, "HOW";
+    }
 }
 
 /// The layout of an m × n matrix. The grid is the requested one, or else the one that sends the fewest words if all
@@ -96,8 +91,8 @@ impl GridChoice {
         let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
         let fits = |grid: &GridTraffic| (self.gathered(grid) * self.row) as f64 <= self.room;
         let others = (0..grids.len()).filter(|&at| at != usual && fits(&grids[at]));
-        match others.min_by_key(|&at| self.price(&grids[at])) {
-            Some(best) if saves_a_quarter(self.price(&grids[best]), self.price(&grids[usual])) => best,
+        match others.min_by_key(|&at| self.cost_bytes(&grids[at])) {
+            Some(best) if saves_a_quarter(self.cost_bytes(&grids[best]), self.cost_bytes(&grids[usual])) => best,
             _ => usual,
         }
     }
@@ -109,7 +104,7 @@ impl GridChoice {
             let sparse = Load { bytes: side.touched * self.row, messages: side.messages };
             match self.exchange {
                 Exchange::Dense => (Exchange::Dense, dense),
-                Exchange::Auto if !sparse.pays(dense) => (Exchange::Dense, dense),
+                Exchange::Auto if !sparse.is_worthwhile(dense) => (Exchange::Dense, dense),
                 _ => (Exchange::Sparse, sparse),
             }
         })
@@ -122,9 +117,9 @@ impl GridChoice {
 
     /// Cost of half an iteration for the busiest rank, in bytes. For each entry a product reads a row of a factor,
     /// which takes about as long as sending one.
-    fn price(&self, grid: &GridTraffic) -> u64 {
+    fn cost_bytes(&self, grid: &GridTraffic) -> u64 {
         let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
-        grid.entries * self.row + sides.map(|(_, load)| load.price()).sum::<u64>()
+        grid.entries * self.row + sides.map(|(_, load)| load.cost_bytes()).sum::<u64>()
     }
 
     /// Number of rows of both factors that a rank stores in addition to its own.
@@ -133,152 +128,19 @@ impl GridChoice {
     }
 }
 
-/// One side of the grid: a factor's rows of this rank's block, shared out over the ranks that have the same rows.
-pub struct GridSide<T: Real> {
-    /// The ranks that share these rows: the grid row for U, the grid column for V.
-    comm: Communicator,
-    /// Rows of the whole factor that this rank owns.
-    pub own_rows: Range<usize>,
-    /// The rows owned: |own_rows| × k.
-    pub own: Array2<T>,
-    /// Right-hand side of the owned rows.
-    pub rhs: Array2<T>,
-    /// All rows of the block, gathered; empty where they are all owned.
-    whole: Array2<T>,
-    parts: Parts,
-    rows: Vec<Range<usize>>,
-    stage: Vec<T>,
-    /// Sparse exchange plan of this factor; `None` for dense collectives.
-    sparse: Option<RowExchange<T>>,
-}
-
-impl<T: Real> GridSide<T> {
-    /// The side of a factor whose rows `block` belong to this rank's block; `comm` leads to those that share them.
-    pub fn new(comm: Communicator, block: &Range<usize>, k: usize, order: Order) -> Self {
-        let rows = (0..comm.size()).map(|r| even_part(block.len(), comm.size(), r)).collect();
-        GridSide::cut(comm, block, rows, k, order)
-    }
-
-    /// The same with given cuts, by rank, that count from the block's first row.
-    pub fn cut(comm: Communicator, block: &Range<usize>, rows: Vec<Range<usize>>, k: usize, order: Order) -> Self {
-        let mine = rows[comm.rank()].clone();
-        let shared = if comm.size() > 1 { block.len() } else { 0 };
-        GridSide {
-            own_rows: block.start + mine.start..block.start + mine.end,
-            own: order.zeros(mine.len(), k),
-            rhs: order.zeros(mine.len(), k),
-            whole: order.zeros(shared, k),
-            parts: Parts::new(&rows, k),
-            stage: if order == Order::ColumnMajor { vec![T::zero(); shared * k] } else { Vec::new() },
-            rows,
-            comm,
-            sparse: None,
-        }
-    }
-
-    /// Chooses the exchange for products with a sparse block that references the `touched` rows, identically on all
-    /// ranks of `all`: by the load of the busiest rank, unless `asked` is explicit. Collective.
-    fn choose_exchange(&mut self, all: &Communicator, touched: &[bool], asked: Exchange) {
-        let (ranks, k) = (self.comm.size(), self.own.ncols());
-        if ranks == 1 || asked == Exchange::Dense {
-            return;
-        }
-        let others = (self.whole.nrows() - self.own.nrows()) * k * size_of::<T>();
-        let dense = Load::of_collective(ranks, others as u64).busiest(all);
-        let sparse = RowExchange::new(&self.comm, touched, &self.rows, k);
-        if sparse.load().busiest(all).pays(dense) || asked == Exchange::Sparse {
-            self.sparse = Some(sparse);
-        }
-    }
-
-    /// The exchange of this factor; `None` if no rows are exchanged.
-    fn exchange(&self) -> Option<Exchange> {
-        let how = if self.sparse.is_some() { Exchange::Sparse } else { Exchange::Dense };
-        (self.comm.size() > 1).then_some(how)
-    }
-
-    /// The rows of the block that its products need: all, or those that it references; the other rows have arbitrary
-    /// finite values.
-    fn gather_needed(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
-        let first = self.rows[self.comm.rank()].start;
-        match &mut self.sparse {
-            Some(sparse) => {
-                sparse.gather((&self.comm, tag), &self.own, first, &mut self.whole);
-                self.whole.view()
-            }
-            None => self.gather(tag),
-        }
-    }
-
-    /// All rows of the block: what is owned, where that is all, else gathered from those that share them.
-    pub fn gather(&mut self, tag: MessageTag) -> ArrayView2<'_, T> {
-        if self.comm.size() == 1 {
-            return self.own.view();
-        }
-        let own = memory(&self.own);
-        if self.stage.is_empty() {
-            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
-            self.comm.all_gather(tag, own, &self.parts, whole);
-        } else {
-            self.comm.all_gather(tag, own, &self.parts, &mut self.stage);
-            let k = self.own.ncols();
-            for (r, rows) in self.rows.iter().enumerate() {
-                let part = &self.stage[self.parts.range(r)];
-                for j in 0..k {
-                    let from = &part[j * rows.len()..(j + 1) * rows.len()];
-                    let mut to = self.whole.slice_mut(ndarray::s![rows.clone(), j]);
-                    to.as_slice_mut().expect("a component is contiguous").copy_from_slice(from);
-                }
-            }
-        }
-        self.whole.view()
-    }
-
-    /// The right-hand side of the owned rows: `product` computes this rank's term for all rows of the block.
-    pub fn scatter(&mut self, tag: MessageTag, product: impl FnOnce(&mut Array2<T>)) {
-        if self.comm.size() == 1 {
-            product(&mut self.rhs);
-            return;
-        }
-        product(&mut self.whole);
-        if let Some(sparse) = &mut self.sparse {
-            let first = self.rows[self.comm.rank()].start;
-            return sparse.scatter((&self.comm, tag), &self.whole, first, &mut self.rhs);
-        }
-        let rhs = self.rhs.as_slice_memory_order_mut().expect("made contiguous");
-        if self.stage.is_empty() {
-            let whole = self.whole.as_slice_memory_order_mut().expect("made contiguous");
-            self.comm.reduce_scatter(tag, whole, &self.parts, rhs);
-        } else {
-            for (r, rows) in self.rows.iter().enumerate() {
-                let part = &mut self.stage[self.parts.range(r)];
-                for j in 0..self.whole.ncols() {
-                    let from = self.whole.slice(ndarray::s![rows.clone(), j]);
-                    part[j * rows.len()..(j + 1) * rows.len()]
-                        .copy_from_slice(from.as_slice().expect("a component is contiguous"));
-                }
-            }
-            self.comm.reduce_scatter(tag, &mut self.stage, &self.parts, rhs);
-        }
-    }
-}
-
-/// The elements in the order they have in memory.
-fn memory<T: Real>(a: &Array2<T>) -> &[T] {
-    a.as_slice_memory_order().expect("factors are made contiguous")
-}
-
-/// The grid: this rank's block and the two sides.
+/// The grid: this rank's part of the data and of the two factors.
 pub struct Grid<T: Real> {
     /// Rows and columns of ranks.
     shape: (usize, usize),
-    pub block: Block<T>,
-    pub u: GridSide<T>,
-    pub v: GridSide<T>,
+    pub data: Box<dyn RankData<T>>,
+    /// U, whose rows are shared by the ranks of a grid row.
+    pub u: FactorSide<T>,
+    /// V, whose rows are shared by the ranks of a grid column.
+    pub v: FactorSide<T>,
 }
 
 /// The rows of U and of V that this rank will own in a [`Grid`] with these cuts.
-pub fn own_rows(comm: &Communicator, cuts: &fednmf_data::Cuts) -> [Range<usize>; 2] {
+pub fn own_rows(comm: &Communicator, cuts: &Cuts) -> [Range<usize>; 2] {
     let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
     let (i, j) = (comm.rank() / pc, comm.rank() % pc);
     // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
@@ -290,35 +152,37 @@ pub fn own_rows(comm: &Communicator, cuts: &fednmf_data::Cuts) -> [Range<usize>;
 
 impl<T: Real> Grid<T> {
     /// The place of `comm`'s rank in a grid with `cuts`; rank i·pc + j has block (i, j).
-    pub fn new(comm: &Communicator, block: Block<T>, cuts: &fednmf_data::Cuts, k: usize) -> Self {
+    pub fn new(comm: &Communicator, data: Box<dyn RankData<T>>, cuts: &Cuts, k: usize, tags: [FactorTags; 2]) -> Self {
         let pc = cuts.cols.len();
         let (i, j) = (comm.rank() / pc, comm.rank() % pc);
-        let order = block.order();
-        Grid {
-            u: GridSide::new(comm.split(i), &cuts.rows[i], k, order),
-            v: GridSide::new(comm.split(j), &cuts.cols[j], k, order),
-            shape: (cuts.rows.len(), pc),
-            block,
-        }
+        let order = data.order();
+        let side = |tags, color, blocks: &[Range<usize>], place: usize| {
+            let (sharing, block) = (comm.split(color), &blocks[place]);
+            let cuts = (0..sharing.size()).map(|r| even_part(block.len(), sharing.size(), r)).collect();
+            let total = blocks.last().map_or(0, |last| last.end);
+            FactorSide::new(tags, &sharing, (block, total), cuts, k, order).with_rhs().with_gathered_if_shared()
+        };
+        let [tags_u, tags_v] = tags;
+        let (u, v) = (side(tags_u, i, &cuts.rows, i), side(tags_v, j, &cuts.cols, j));
+        Grid { shape: (cuts.rows.len(), pc), data, u, v }
     }
 
     /// Chooses the exchange of each factor for the products that follow. Dense blocks reference all rows. Collective.
     ///
     /// # Errors
-    /// If a sparse exchange of dense data is asked for.
-    pub fn choose_exchange(&mut self, comm: &Communicator, asked: Exchange) -> Result<()> {
-        match &self.block {
-            Block::Sparse(block) => {
-                let [rows, cols] = block.occupied();
-                self.u.choose_exchange(comm, &rows, asked);
-                self.v.choose_exchange(comm, &cols, asked);
+    /// If a sparse exchange of dense data is requested.
+    pub fn choose_exchange(&mut self, comm: &Communicator, requested: Exchange) -> SharedResult<()> {
+        match self.data.occupied() {
+            Occupied::Some([rows, cols]) => {
+                self.u.choose_exchange(comm, &rows, requested);
+                self.v.choose_exchange(comm, &cols, requested);
                 Ok(())
             }
-            _ if asked == Exchange::Sparse => {
+            Occupied::All if requested == Exchange::Sparse => {
                 let why = "--exchange sparse: the matrix is dense, so each rank needs all rows; leave it out";
                 Err(Error::input(why).on_all_ranks())
             }
-            _ => Ok(()),
+            Occupied::All | Occupied::Unknown => Ok(()),
         }
     }
 
@@ -333,18 +197,28 @@ impl<T: Real> Grid<T> {
         format!("{}x{}", self.shape.0, self.shape.1)
     }
 
-    /// Right-hand side M V of U's owned rows.
-    pub fn product_for_u(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
-        let v = self.v.gather_needed(gather);
-        let block = &self.block;
-        self.u.scatter(scatter, |out| comm.work("product M V", || block.mul(&v, &mut out.view_mut())));
+    /// Right-hand side M V of U's owned rows. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    pub fn product_for_u(&mut self, comm: &Communicator) -> SharedResult<()> {
+        self.data.product_for_u(comm, &mut self.u, &mut self.v)
     }
 
-    /// Right-hand side Mᵀ U of V's owned rows.
-    pub fn product_for_v(&mut self, comm: &Communicator, gather: MessageTag, scatter: MessageTag) {
-        let u = self.u.gather_needed(gather);
-        let block = &self.block;
-        self.v.scatter(scatter, |out| comm.work("product M'U", || block.tmul(&u, &mut out.view_mut())));
+    /// Right-hand side MᵀU of V's owned rows; otherwise as [`Grid::product_for_u`].
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    pub fn product_for_v(&mut self, comm: &Communicator) -> SharedResult<()> {
+        self.data.product_for_v(comm, &mut self.u, &mut self.v)
+    }
+
+    /// This rank's part of ‖M − UVᵀ‖². Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    pub fn residual2(&mut self, comm: &Communicator) -> SharedResult<f64> {
+        self.data.residual2(comm, &mut self.u, &mut self.v)
     }
 }
 
@@ -376,7 +250,7 @@ mod tests {
         let choice = GridChoice { by_size: (2, 2), exchange: Exchange::Auto, row: 80, room: f64::INFINITY };
         // 1000 entries and 6000 rows of 80 bytes, and a message for each doubling, in collectives.
         let usual = 1000 * 80 + 2 * (3000 * 80 + 8192);
-        assert_eq!(choice.price(&grids(0)[1]), usual);
+        assert_eq!(choice.cost_bytes(&grids(0)[1]), usual);
         let limit = (3 * usual / 4 - 2 * 8192 - 1000 * 80) / 80;
         assert_eq!((choice.choose(&grids(limit - 1)), choice.choose(&grids(limit + 1))), (0, 1));
         // Rows that blocks touch make no difference to collectives.

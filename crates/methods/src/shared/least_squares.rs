@@ -5,14 +5,14 @@ use ndarray::Array2;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, sweep};
 
-/// Update of a factor from its sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// Sweeps of coordinate descent, component by component
-    Hals,
-    /// The exact minimiser, by block principal pivoting
-    Bpp,
+fednmf_base::words! {
+    /// Update of a factor from its sums.
+    pub enum Update {
+        /// Sweeps of coordinate descent, component by component
+        Hals = "hals",
+        /// The exact minimiser, by block principal pivoting
+        Bpp = "bpp",
+    }
 }
 
 /// The update of a factor from its right-hand side and Gram matrix.

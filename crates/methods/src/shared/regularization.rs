@@ -9,7 +9,6 @@
 use std::fmt;
 
 use ndarray::ArrayView2;
-use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use fednmf_comm::Communicator;
@@ -19,8 +18,7 @@ use fednmf_linalg::nls::Penalty;
 use crate::description::MessageSpec;
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Parsed;
+use crate::parameters::{ParamType, ParamValue, Parsed, number};
 
 /// What leaves a rank at an evaluation.
 pub const MESSAGES: MessageSpec =
@@ -41,7 +39,7 @@ pub fn weight(text: &str) -> Parsed<Weight> {
     if text == "same" {
         return Ok(Weight::Same);
     }
-    let parsed = parameters::number(0.0, f64::INFINITY)(text);
+    let parsed = number(0.0, f64::INFINITY)(text);
     parsed.map(Weight::Given).map_err(|must| format!("{must}, or same"))
 }
 
@@ -54,36 +52,45 @@ impl fmt::Display for Weight {
     }
 }
 
-impl Serialize for Weight {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Weight::Same => serializer.serialize_str("same"),
-            Weight::Given(x) => serializer.serialize_f64(*x),
-        }
+impl From<f64> for Weight {
+    fn from(x: f64) -> Self {
+        Weight::Given(x)
     }
 }
 
-/// Penalties on the factors.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct RegularizationArgs {
-    /// Weight of the penalty on U, as alpha_W of scikit-learn's NMF: multiplied by the number of columns of the matrix
-    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub alpha_u: f64,
-    /// Weight of the penalty on V, as alpha_H: multiplied by the number of rows of the matrix. same: that of --alpha-u
-    #[arg(long, value_name = "X", default_value = "same", value_parser = weight)]
-    pub alpha_v: Weight,
-    /// Share of L1 in the penalties: 0 is |.|_F^2 / 2 alone, 1 is |.|_1 alone
-    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, 1.0))]
-    pub l1_ratio: f64,
+impl ParamType for Weight {
+    fn value(&self) -> ParamValue {
+        match self {
+            Weight::Same => ParamValue::Text("same".into()),
+            Weight::Given(x) => ParamValue::Number(*x),
+        }
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        weight(text)
+    }
 }
 
-impl RegularizationArgs {
-    pub const NONE: RegularizationArgs = RegularizationArgs { alpha_u: 0.0, alpha_v: Weight::Same, l1_ratio: 0.0 };
+fednmf_base::parameters! {
+    /// Penalties on the factors.
+    pub struct RegularizationParams {
+        /// Weight of the penalty on U, as alpha_W of scikit-learn's NMF: multiplied by the number of columns of the matrix
+        pub alpha_u: f64 = 0.0, "X", number(0.0, f64::INFINITY);
+        /// Weight of the penalty on V, as alpha_H: multiplied by the number of rows of the matrix. same: that of --alpha-u
+        pub alpha_v: Weight = Weight::Same, "X";
+        /// Share of L1 in the penalties: 0 is |.|_F^2 / 2 alone, 1 is |.|_1 alone
+        #[needs(alpha_u | alpha_v: "divides a penalty, and there is none; add --alpha-u or --alpha-v")]
+        pub l1_ratio: f64 = 0.0, "X", number(0.0, 1.0);
+    }
+}
+
+impl RegularizationParams {
+    pub const NONE: RegularizationParams = RegularizationParams { alpha_u: 0.0, alpha_v: Weight::Same, l1_ratio: 0.0 };
 
     /// The penalties of a run from its parameters by name, as in trace and output; none where a run had no such parameters.
     pub fn from_parameters<'a>(parameter: impl Fn(&str) -> Option<&'a Value>) -> Self {
         let number = |name: &str| parameter(name).and_then(Value::as_f64);
-        RegularizationArgs {
+        RegularizationParams {
             alpha_u: number("alpha_u").unwrap_or(0.0),
             alpha_v: number("alpha_v").map_or(Weight::Same, Weight::Given),
             l1_ratio: number("l1_ratio").unwrap_or(0.0),
@@ -92,12 +99,12 @@ impl RegularizationArgs {
 
     /// Whether a factor has a penalty.
     pub fn is_on(&self) -> bool {
-        self.alpha_u > 0.0 || self.alpha_v() > 0.0
+        self.alpha_u > 0.0 || self.weight_on_v() > 0.0
     }
 
     /// The options that give these penalties; none without a penalty.
     pub fn words(&self) -> Vec<String> {
-        let RegularizationArgs { alpha_u, alpha_v, l1_ratio } = self;
+        let RegularizationParams { alpha_u, alpha_v, l1_ratio } = self;
         if !self.is_on() {
             return Vec::new();
         }
@@ -108,10 +115,10 @@ impl RegularizationArgs {
 
     /// Whether V has an L1 penalty.
     pub fn has_l1_on_v(&self) -> bool {
-        self.alpha_v() > 0.0 && self.l1_ratio > 0.0
+        self.weight_on_v() > 0.0 && self.l1_ratio > 0.0
     }
 
-    fn alpha_v(&self) -> f64 {
+    fn weight_on_v(&self) -> f64 {
         match self.alpha_v {
             Weight::Same => self.alpha_u,
             Weight::Given(alpha) => alpha,
@@ -120,7 +127,7 @@ impl RegularizationArgs {
 
     /// The penalty on U in words; `None` without one.
     pub fn note_on_u(&self) -> Option<String> {
-        let RegularizationArgs { alpha_u, l1_ratio, .. } = self;
+        let RegularizationParams { alpha_u, l1_ratio, .. } = self;
         (*alpha_u > 0.0).then(|| format!("as in the run: a penalty on U, --alpha-u {alpha_u} --l1-ratio {l1_ratio}"))
     }
 
@@ -132,7 +139,7 @@ impl RegularizationArgs {
             let weight = (alpha * length as f64).min(most);
             Penalty { l1: weight * self.l1_ratio, l2: weight * (1.0 - self.l1_ratio) }
         };
-        Penalties { u: penalty(self.alpha_u, n), v: penalty(self.alpha_v(), m) }
+        Penalties { u: penalty(self.alpha_u, n), v: penalty(self.weight_on_v(), m) }
     }
 }
 
@@ -179,22 +186,22 @@ mod tests {
 
     #[test]
     fn weights_are_those_of_scikit_learn() {
-        let args = RegularizationArgs { alpha_u: 0.5, alpha_v: Weight::Same, l1_ratio: 0.25 };
+        let args = RegularizationParams { alpha_u: 0.5, alpha_v: Weight::Same, l1_ratio: 0.25 };
         let penalties = args.penalties((10, 4));
         assert_eq!(penalties.u, Penalty { l1: 0.5, l2: 1.5 });
         assert_eq!(penalties.v, Penalty { l1: 1.25, l2: 3.75 });
         let (u, v) = (array![[1.0, 2.0]], array![[2.0, 0.0]]);
         assert_eq!(penalties.value(&u.view(), &v.view()), 1.5 + 0.75 * 5.0 + 2.5 + 0.5 * 3.75 * 4.0);
         assert_eq!(penalties.objective(2.0, 3.0), Some(("objective", 5.0)));
-        let none = RegularizationArgs { alpha_u: 0.0, ..args };
+        let none = RegularizationParams { alpha_u: 0.0, ..args };
         assert!(!none.is_on() && !none.penalties((10, 4)).any());
-        assert!(RegularizationArgs { alpha_v: Weight::Given(1.0), ..none.clone() }.is_on());
+        assert!(RegularizationParams { alpha_v: Weight::Given(1.0), ..none.clone() }.is_on());
         assert_eq!(none.penalties((10, 4)).objective(2.0, 0.0), None);
     }
 
     #[test]
     fn huge_weights_stay_finite() {
-        let args = RegularizationArgs { alpha_u: 1e308, alpha_v: Weight::Same, l1_ratio: 0.5 };
+        let args = RegularizationParams { alpha_u: 1e308, alpha_v: Weight::Same, l1_ratio: 0.5 };
         let Penalties { u, .. } = args.penalties((1000, 1000));
         assert!(u.l1.is_finite() && (u.l1 * u.l1).is_finite() && u.value(&array![[0.0]].view()) == 0.0);
     }

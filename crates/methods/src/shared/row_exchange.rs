@@ -10,21 +10,21 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_comm::{Communicator, MessageTag, Payload, Route};
-use fednmf_linalg::Real;
+use fednmf_linalg::{Contiguous, ContiguousMut, Real};
 
 /// The rows that a rank needs from each other rank. They depend on the positions of the nonzeros.
 pub const PATTERN: MessageTag = MessageTag::new("rows that blocks touch", Payload::Data);
 
-/// How the ranks of a grid exchange rows of factors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exchange {
-    /// By what is counted, for each factor
-    Auto,
-    /// All rows, in collectives
-    Dense,
-    /// The rows that a sparse block touches, from rank to rank
-    Sparse,
+fednmf_base::words! {
+    /// How the ranks of a grid exchange rows of factors.
+    pub enum Exchange {
+        /// By what is counted, for each factor
+        Auto = "auto",
+        /// All rows, in collectives
+        Dense = "dense",
+        /// The rows that a sparse block touches, from rank to rank
+        Sparse = "sparse",
+    }
 }
 
 /// What the busiest rank sends or receives in one exchange.
@@ -41,7 +41,7 @@ impl Load {
     const MESSAGE: u64 = 8192;
 
     /// Bytes, plus the byte equivalent of the messages.
-    pub fn price(self) -> u64 {
+    pub fn cost_bytes(self) -> u64 {
         self.bytes + self.messages * Load::MESSAGE
     }
 
@@ -61,8 +61,8 @@ impl Load {
 
     /// Whether a sparse exchange with this load is worth it in place of a collective: it has to save a quarter, since it
     /// copies each row at both ends and the collectives of MPI libraries are tuned.
-    pub fn pays(self, collective: Self) -> bool {
-        saves_a_quarter(self.price(), collective.price())
+    pub fn is_worthwhile(self, collective: Self) -> bool {
+        saves_a_quarter(self.cost_bytes(), collective.cost_bytes())
     }
 }
 
@@ -169,9 +169,9 @@ impl<T: Real> RowExchange<T> {
 }
 
 fn elements<T: Real>(a: &Array2<T>) -> &[T] {
-    a.as_slice().expect("factors of sparse data are in row order")
+    a.row_major()
 }
 
 fn elements_mut<T: Real>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_mut().expect("factors of sparse data are in row order")
+    a.row_major_mut()
 }

@@ -1,34 +1,33 @@
 //! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator};
 use fednmf_privacy::dropout;
 
 use crate::cost::{Cost, Message};
 use crate::description::MessageSpec;
-use crate::parameters;
-use crate::parameters::OrNone;
+use crate::parameters::{OrNone, count, or_none};
 
-/// Whether sums over parties are masked.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SecureSumArgs {
-    /// Mask every party's term of a sum, so that only the sum is seen: keys by X25519, masks by ChaCha20, in 64-bit fixed
-    /// point
-    #[arg(long)]
-    pub secure_sum: bool,
-    /// Room of --secure-sum above the expected size of a sum's entries, in bits. A sum that does not fit ends the run, and
-    /// each further bit costs one bit of precision
-    #[arg(long, value_name = "BITS", default_value = "16", value_parser = parameters::count(1))]
-    pub headroom: usize,
+fednmf_base::parameters! {
+    /// Whether sums over parties are masked.
+    pub struct SecureSumParams {
+        /// Mask every party's term of a sum, so that only the sum is seen: keys by X25519, masks by ChaCha20, in 64-bit fixed
+        /// point
+        pub secure_sum: bool;
+        /// Room of --secure-sum above the expected size of a sum's entries, in bits. A sum that does not fit ends the run, and
+        /// each further bit costs one bit of precision
+        #[needs(secure_sum: "is the room of masked sums; add --secure-sum")]
+        pub headroom: usize = 16, "BITS", count(1);
+    }
 }
 
-impl SecureSumArgs {
+impl SecureSumParams {
     /// Adds what `sums` over the same parties, of so many words of `word` bytes each, send `times` times an iteration. Masked,
     /// they are one message under the name of the first.
     pub fn add_cost(
         &self,
-        threshold: Option<&ThresholdArgs>,
+        threshold: Option<&ThresholdParams>,
         cost: &mut Cost,
         (ranks, parties): (usize, usize),
         sums: &[(MessageTag, usize)],
@@ -65,20 +64,20 @@ impl SecureSumArgs {
     }
 }
 
-/// Whether sums over parties survive drop-outs.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ThresholdArgs {
-    /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for
-    /// each sum (Bonawitz et al.). T parties together can then uncover any other. A site of 'fednmf join' that is gone
-    /// has dropped out; a rank of MPI that dies ends the run all the same
-    #[arg(long, value_name = "T|none", default_value = "none", value_parser = parameters::or_none(parameters::count(2)))]
-    pub secure_threshold: OrNone<usize>,
+fednmf_base::parameters! {
+    /// Whether sums over parties survive drop-outs.
+    pub struct ThresholdParams {
+        /// With --secure-sum: sums continue without parties that drop out while at least T remain, by secret shares for
+        /// each sum (Bonawitz et al.). T parties together can then uncover any other. A site of 'fednmf join' that is gone
+        /// has dropped out; a rank of MPI that dies ends the run all the same
+        pub secure_threshold: OrNone<usize> = OrNone::None, "T|none", or_none(count(2));
+    }
 }
 
-impl ThresholdArgs {
+impl ThresholdParams {
     /// # Errors
     /// When a threshold is given without `--secure-sum`, or with `--dp`.
-    pub fn check(&self, sum: &SecureSumArgs, dp: bool) -> Result<()> {
+    pub fn check(&self, sum: &SecureSumParams, dp: bool) -> Result<()> {
         if self.secure_threshold.as_ref().is_none() {
             return Ok(());
         }
@@ -108,9 +107,9 @@ pub const SURVIVING: [MessageSpec; 3] = [
 pub fn party_sum(
     comm: &PartyCommunicator,
     parties: Parties,
-    args: &SecureSumArgs,
-    threshold: Option<&ThresholdArgs>,
-) -> Result<PartySum> {
+    args: &SecureSumParams,
+    threshold: Option<&ThresholdParams>,
+) -> SharedResult<PartySum> {
     if !args.secure_sum {
         return Ok(PartySum::plain(comm, parties));
     }

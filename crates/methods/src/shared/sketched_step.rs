@@ -1,63 +1,36 @@
 //! The step of DSANLS and related methods on a (sketched) subproblem, given its Gram matrix and right-hand side.
 
-use std::ffi::OsStr;
-use std::marker::PhantomData;
-
-use clap::ValueEnum as _;
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use ndarray::{ArrayView2, ArrayViewMut1, ArrayViewMut2};
 
+use fednmf_base::words::Words;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Penalty, Sweep, gradient_step_below, spectral_bound, sweep_below};
 use fednmf_linalg::sketch::SketchKind;
 
-use crate::parameters;
-use crate::parameters::{Auto, Sizes};
+use crate::parameters::{Auto, ParamType, Parsed, Sizes, auto, number};
 
-/// How subproblems are sketched, where parties keep their data to themselves.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SketchArgs {
-    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
-    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "subsample")]
-    pub sketch: SketchKind,
-    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
-    /// it is small
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<Sizes>,
-}
-
-/// Parses kinds of sketches K that do not depend on the data, and tells why there is no `weighted` among them.
-#[derive(Debug)]
-pub struct Oblivious<K>(PhantomData<K>);
-
-/// A parser of the values of K.
-pub const fn oblivious<K>() -> Oblivious<K> {
-    Oblivious(PhantomData)
-}
-
-impl<K> Clone for Oblivious<K> {
-    fn clone(&self) -> Self {
-        oblivious()
+fednmf_base::parameters! {
+    /// How subproblems are sketched, where parties keep their data to themselves.
+    pub struct SketchParams {
+        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+        pub sketch: SketchKind = SketchKind::Subsample, "KIND", oblivious;
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
+        /// it is small
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
     }
 }
 
-impl<K: clap::ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Oblivious<K> {
-    type Value = K;
-
-    fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<K, clap::Error> {
-        if value == "weighted" {
-            return Err(clap::Error::raw(
-                clap::error::ErrorKind::ValueValidation,
-                "--sketch weighted: its draws would show other parties which rows and columns of the data are large; \
-                 choose another kind, or use --algo dsanls on data that all ranks may see\n",
-            ));
-        }
-        EnumValueParser::<K>::new().parse_ref(command, arg, value)
+/// Parses kinds of sketches that do not depend on the data.
+///
+/// # Errors
+/// Why there is no `weighted` among them, or what it must be.
+pub fn oblivious<K: Words>(text: &str) -> Parsed<K> {
+    if text == "weighted" {
+        return Err("its draws would show other parties which rows and columns of the data are large; choose another kind, \
+                    or use --algo dsanls on data that all ranks may see"
+            .into());
     }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(K::value_variants().iter().filter_map(K::to_possible_value)))
-    }
+    ParamType::parse(text)
 }
 
 /// How the subproblems of DSANLS are sketched: as [`SketchKind`], or by weights from the data.
@@ -81,96 +54,82 @@ impl Sketching {
             given => given,
         }
     }
-
-    /// As on the command line.
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
-    }
 }
 
-impl clap::ValueEnum for Sketching {
-    fn value_variants<'a>() -> &'a [Self] {
-        use SketchKind::{Count, Gaussian, Srht, Subsample, Uniform};
-        use Sketching::{Auto, Oblivious, Weighted};
-        &[
-            Auto,
-            Weighted,
-            Oblivious(Subsample),
-            Oblivious(Count),
-            Oblivious(Gaussian),
-            Oblivious(Uniform),
-            Oblivious(Srht),
-        ]
+impl Words for Sketching {
+    const ALL: &'static [Self] = &[
+        Sketching::Auto,
+        Sketching::Weighted,
+        Sketching::Oblivious(SketchKind::Subsample),
+        Sketching::Oblivious(SketchKind::Count),
+        Sketching::Oblivious(SketchKind::Gaussian),
+        Sketching::Oblivious(SketchKind::Uniform),
+        Sketching::Oblivious(SketchKind::Srht),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Sketching::Auto => "auto",
+            Sketching::Weighted => "weighted",
+            Sketching::Oblivious(kind) => kind.name(),
+        }
     }
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
+    fn doc(self) -> &'static str {
         match self {
-            Sketching::Auto => Some(PossibleValue::new("auto").help("Weighted on sparse data, otherwise subsample")),
-            Sketching::Weighted => Some(
-                PossibleValue::new("weighted").help("Picks large rows or columns more often (importance sampling)"),
-            ),
-            Sketching::Oblivious(kind) => kind.to_possible_value(),
+            Sketching::Auto => "Weighted on sparse data, otherwise subsample",
+            Sketching::Weighted => "Picks large rows or columns more often (importance sampling)",
+            Sketching::Oblivious(kind) => kind.doc(),
         }
     }
 }
 
-impl serde::Serialize for Sketching {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.name())
+fednmf_base::parameters! {
+    /// How the subproblems of DSANLS are sketched.
+    pub struct DsanlsSketchParams {
+        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
+        pub sketch: Sketching = Sketching::Auto, "KIND";
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
+        /// it is small
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
     }
 }
 
-/// How the subproblems of DSANLS are sketched.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct DsanlsSketchArgs {
-    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Sketching::Auto)]
-    pub sketch: Sketching,
-    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more where
-    /// it is small
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<Sizes>,
+fednmf_base::words! {
+    /// The step on a sketched subproblem.
+    pub enum Solver {
+        /// Proximal coordinate descent
+        Pcd = "pcd",
+        /// Projected gradient
+        Pgd = "pgd",
+    }
 }
 
-/// The step on a sketched subproblem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Solver {
-    /// Proximal coordinate descent
-    Pcd,
-    /// Projected gradient
-    Pgd,
+fednmf_base::words! {
+    /// The unit of the proximal weight.
+    pub enum MuUnit {
+        /// Relative to the fixed factor, so that it fits any data
+        Scaled = "scaled",
+        /// As printed in the paper
+        Absolute = "absolute",
+    }
 }
 
-/// The unit of the proximal weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MuUnit {
-    /// Relative to the fixed factor, so that it fits any data
-    Scaled,
-    /// As printed in the paper
-    Absolute,
+fednmf_base::parameters! {
+    /// What a [`SketchedStep`] is made from.
+    pub struct StepParams {
+        /// Step on the sketched subproblem
+        pub solver: Solver = Solver::Pcd, "NAME";
+        /// Unit of the proximal weight mu_t = alpha + beta*t (pgd: of the step alpha/(1+beta*t))
+        pub mu: MuUnit = MuUnit::Scaled, "UNIT";
+        /// alpha of --mu. auto: 0.1 for pcd, 2 for pgd (1 and 0.001 with --mu absolute)
+        pub mu_alpha: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// beta of --mu
+        pub mu_beta: f64 = 0.01, "X", number(0.0, f64::INFINITY);
+    }
 }
 
-/// What a [`SketchedStep`] is made from.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct StepArgs {
-    /// Step on the sketched subproblem
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Solver::Pcd)]
-    pub solver: Solver,
-    /// Unit of the proximal weight mu_t = alpha + beta*t (pgd: of the step alpha/(1+beta*t))
-    #[arg(long, value_name = "UNIT", value_enum, default_value_t = MuUnit::Scaled)]
-    pub mu: MuUnit,
-    /// alpha of --mu. auto: 0.1 for pcd, 2 for pgd (1 and 0.001 with --mu absolute)
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub mu_alpha: Auto<f64>,
-    /// beta of --mu
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub mu_beta: f64,
-}
-
-impl StepArgs {
+impl StepParams {
     /// Whether nothing holds the scale of a component where subproblems are sketched: it then grows in one factor and vanishes
     /// in the other, since each sketch fits the component to other entries.
     pub fn lets_scales_drift(&self) -> bool {
@@ -190,7 +149,7 @@ pub struct SketchedStep {
 }
 
 impl SketchedStep {
-    pub fn new(args: &StepArgs) -> Self {
+    pub fn new(args: &StepParams) -> Self {
         let gradient = args.solver == Solver::Pgd;
         let scaled = args.mu == MuUnit::Scaled;
         let alpha = args.mu_alpha.given().unwrap_or(match (gradient, scaled) {

@@ -9,23 +9,25 @@ use fednmf_linalg::nls::Penalty;
 
 use crate::description::MessageSpec;
 
-/// The measures that an evaluation computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Evaluated {
-    /// The error alone
-    Error,
-    /// The norm of the projected gradient too
-    ProjectedGradient,
+fednmf_base::words! {
+    /// The measures that an evaluation computes.
+    pub enum Evaluated {
+        /// The error alone
+        Error = "error",
+        /// The norm of the projected gradient too
+        ProjectedGradient = "projected-gradient",
+    }
 }
 
-/// What evaluations compute.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MeasureArgs {
-    /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
-    /// 1/2 |M - U V'|_F^2, and of penalties, which is 0 at a stationary point (two more products, and the factors gathered)
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Evaluated::Error, hide_possible_values = true)]
-    pub measure: Evaluated,
+fednmf_base::parameters! {
+    /// What evaluations compute.
+    pub struct MeasureParams {
+        /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
+        /// 1/2 |M - U V'|_F^2, and of penalties, which is 0 at a stationary point (two more products, and the factors gathered)
+        #[affects_result = false]
+        #[words_in_help = true]
+        pub measure: Evaluated = Evaluated::Error, "WHAT";
+    }
 }
 
 /// The single number that each rank contributes.

@@ -162,10 +162,10 @@ impl BudgetFile {
                 "{} earlier run(s) on this data may spend {} of an epsilon of {}, and this one asks for {}; \
                  {} is left for --epsilon",
                 others().count(),
-                at_least(composed(others()).0),
+                round_up_text(composed(others()).0),
                 self.limit,
                 charge.epsilon,
-                at_most(left_for(&others().collect::<Vec<_>>(), &charge, self.limit)),
+                round_down_text(left_for(&others().collect::<Vec<_>>(), &charge, self.limit)),
             )));
         }
         if is_first {
@@ -194,7 +194,7 @@ impl BudgetFile {
                 "is of an earlier version, which did not note what its runs protect, and this run protects {}; name \
                  another --budget file, with a --budget-limit that is lower by what this one has spent ({})",
                 protects.describe(),
-                at_least(self.spent().0)
+                round_up_text(self.spent().0)
             ))),
         }
     }
@@ -221,20 +221,20 @@ impl BudgetFile {
 }
 
 /// An ε with six decimals, rounded up: what is spent is no more than it says.
-pub fn at_least(epsilon: f64) -> String {
-    decimals(epsilon, |rounded| rounded >= epsilon, STEP)
+pub fn round_up_text(epsilon: f64) -> String {
+    six_decimals(epsilon, |rounded| rounded >= epsilon, STEP)
 }
 
 /// An ε with six decimals, rounded down: what is left is no less than it says.
-pub fn at_most(epsilon: f64) -> String {
-    decimals(epsilon, |rounded| rounded <= epsilon, -STEP)
+pub fn round_down_text(epsilon: f64) -> String {
+    six_decimals(epsilon, |rounded| rounded <= epsilon, -STEP)
 }
 
-/// The last decimal of [`at_least`] and [`at_most`].
+/// The last decimal of [`round_up_text`] and [`round_down_text`].
 const STEP: f64 = 1e-6;
 
 /// The nearest number of six decimals, or the `next` one if that is not `right`.
-fn decimals(x: f64, right: impl Fn(f64) -> bool, next: f64) -> String {
+fn six_decimals(x: f64, right: impl Fn(f64) -> bool, next: f64) -> String {
     let nearest = format!("{x:.6}");
     match nearest.parse::<f64>() {
         Ok(rounded) if !right(rounded) => format!("{:.6}", rounded + next),
@@ -471,14 +471,14 @@ mod tests {
 
     #[test]
     fn digits_are_left_out_on_the_safe_side() {
-        assert_eq!([at_least(5.9993962918565735), at_most(5.9993962918565735)], ["5.999397", "5.999396"]);
-        assert_eq!([at_least(4.2955312), at_most(4.7044688)], ["4.295532", "4.704468"]);
+        assert_eq!([round_up_text(5.9993962918565735), round_down_text(5.9993962918565735)], ["5.999397", "5.999396"]);
+        assert_eq!([round_up_text(4.2955312), round_down_text(4.7044688)], ["4.295532", "4.704468"]);
         for exact in [0.0, 0.1, 3.0, 2.05] {
-            assert_eq!([at_least(exact), at_most(exact)], [format!("{exact:.6}"), format!("{exact:.6}")]);
+            assert_eq!([round_up_text(exact), round_down_text(exact)], [format!("{exact:.6}"), format!("{exact:.6}")]);
         }
         for at in 0..2000 {
             let x = f64::from(at) * std::f64::consts::PI * 1e-7;
-            let [up, down] = [at_least(x), at_most(x)].map(|text| text.parse::<f64>().unwrap());
+            let [up, down] = [round_up_text(x), round_down_text(x)].map(|text| text.parse::<f64>().unwrap());
             assert!(down <= x && x <= up && up - down < 1.5e-6, "{x} {up} {down}");
         }
         assert_eq!(delta_text(0.1 + 0.2), "3e-1");

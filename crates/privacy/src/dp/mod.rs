@@ -13,7 +13,7 @@ mod releases;
 mod sampler;
 
 pub use accounting::PrivacyLoss;
-pub use budget::{BudgetFile, Charge, RunLoss, at_least, at_most, delta_text};
+pub use budget::{BudgetFile, Charge, RunLoss, delta_text, round_down_text, round_up_text};
 pub use budget_scope::{BudgetScope, BudgetUnit, Covers, Division, Lines};
 pub use noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan, NoiseRequest};
 pub use releases::Releases;

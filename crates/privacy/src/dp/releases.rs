@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_linalg::Real;
 
 use super::budget::RunLoss;
@@ -82,7 +82,7 @@ impl Releases {
     ///
     /// # Errors
     /// On all ranks, if the budget is spent.
-    pub fn open(&mut self) -> Result<()> {
+    pub fn open(&mut self) -> SharedResult<()> {
         if self.is_spent() {
             return Err(Error::input(format!(
                 "--epsilon: the budget is spent after {} release(s); another one would exceed it",

@@ -1,9 +1,9 @@
 //! `dsanls-secure`: the released sketches M S_t with public S_t (Qian et al., Theorem 3).
 
-use clap::ValueEnum as _;
 use ndarray::{Array2, Axis, s};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::words::Words as _;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::SketchKind;
 use fednmf_linalg::{Order, Real};
@@ -23,7 +23,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let (m, n, hidden) = (pooled.m, pooled.n, pooled.hidden());
     let Some(&first) = releases.first() else { return Ok(Vec::new()) };
     let d = pooled.views[0].records[first].cols / m;
-    let kind = pooled.param("sketch").as_str().and_then(|kind| SketchKind::from_str(kind, false).ok());
+    let kind = pooled.param("sketch").as_str().and_then(|kind| SketchKind::parse(kind));
     let kind = kind.ok_or_else(|| Error::input("the view does not tell the kind of sketch; record it again"))?;
     if hidden.len() > MOST {
         let what = format!("{} hidden columns: an attack would keep more than 8 GiB", hidden.len());

@@ -12,7 +12,7 @@ use fednmf_comm::party_sum::SUMMED;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Pivoting, Sweep, sweep};
 use fednmf_methods::shared::init;
-use fednmf_methods::shared::regularization::RegularizationArgs;
+use fednmf_methods::shared::regularization::RegularizationParams;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
@@ -182,7 +182,7 @@ fn fit(pooled: &PooledView, steps: &[Step], n: usize, ground_truth: Option<&Arra
         mean: pooled.statistic("sum") / (pooled.m as f64 * pooled.n as f64),
     };
     let penalty =
-        RegularizationArgs::from_parameters(|name| Some(pooled.param(name))).penalties((pooled.m, pooled.n)).v;
+        RegularizationParams::from_parameters(|name| Some(pooled.param(name))).penalties((pooled.m, pooled.n)).v;
     let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
         if exact {
             Pivoting::new(g.nrows()).solve_penalized(&mut v.view_mut(), &r.view(), &g.view(), penalty);

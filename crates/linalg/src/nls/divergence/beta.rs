@@ -3,22 +3,22 @@
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
-use super::{DivergenceUpdate, Fixed, column_sums, dot};
+use super::{DivergenceUpdate, FixedFactor, column_sums, dot};
 use crate::nls::{Penalty, Pivoting};
-use crate::{Block, Real};
+use crate::{Block, ContiguousMut, Real};
 
-/// What a fit is raised to before a negative power of it is taken: ε of f32 in either precision, as in scikit-learn.
+/// Lower bound of a fit in a negative power: ε of f32 in both precisions, as in scikit-learn.
 pub const FLOOR: f64 = f32::EPSILON as f64;
 
 /// x_l ← x_l (Σ_j m_j f_j^(β−2) y_jl / (Σ_j f_j^(β−1) y_jl + λ₁ + λ₂ x_l))^γ. With γ = 1/(2 − β) below 1, 1/(β − 1) above 2
-/// and 1 in between, the divergence never rises without a penalty.
+/// and 1 in between, the divergence never increases without a penalty.
 ///
-/// For β = 1 and 2 the denominator needs the sums of Y's columns or its Gram matrix alone: work ∝ nonzeros × k. For all
-/// others it needs the fits of the zeros too: work ∝ columns × k for a row.
+/// For β = 1 and 2 the denominator needs only the sums of Y's columns or its Gram matrix: work ∝ nonzeros × k. For all other
+/// β it needs the fits of the zeros as well: work ∝ columns × k for a row.
 #[derive(Debug, Clone)]
 pub struct BetaMultiply {
     beta: f64,
-    /// The entries of a row, and the terms of their fits in the numerator and the denominator.
+    /// The entries of a row, and the numerator and the denominator of each component.
     row: Vec<f64>,
     numerator: Vec<f64>,
     denominator: Vec<f64>,
@@ -38,7 +38,7 @@ impl BetaMultiply {
         }
     }
 
-    /// Whether an update takes the Gram matrix of the other factor.
+    /// Whether an update needs the Gram matrix of the fixed factor.
     pub fn takes_gram(beta: f64) -> bool {
         beta == 2.0
     }
@@ -49,7 +49,7 @@ fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
 }
 
 impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
-    fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update(&mut self, (block, row): (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
         let (beta, exponent) = (self.beta, self.exponent());
         let BetaMultiply { row: entries, numerator, denominator, .. } = self;
         let k = x.len();
@@ -70,7 +70,7 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
             block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
             for (j, &m) in entries.iter().enumerate() {
                 let fit = dot(x, of(j), T::as_f64);
-                let power = |least: f64, by: f64| if least > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
+                let power = |bounded: f64, by: f64| if bounded > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
                 add(denominator, power(1.0 - beta, beta - 1.0), of(j));
                 if m != 0.0 {
                     add(numerator, m * power(2.0 - beta, beta - 2.0), of(j));
@@ -92,20 +92,21 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
     }
 }
 
-/// Multiplicative updates of a projection, unless it changes by less than [`SETTLED`] of itself before.
+/// Maximum number of multiplicative updates of a projection.
 const UPDATES: usize = 100;
-/// Newton steps after them, which find the zeros that updates only approach.
+/// Maximum number of Newton steps after them, which find the zeros that updates only approach.
 const STEPS: usize = 200;
-const SETTLED: f64 = 1e-10;
+/// Relative change of a row below which either stops.
+const UNCHANGED: f64 = 1e-10;
 
 /// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
-/// divergence is convex in X, otherwise a local one, near equal entries.
+/// divergence is convex in X; otherwise a local minimum, reached from equal entries.
 pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
     let k = y.ncols();
     let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
     let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
     column_sums(&y, &mut sums);
-    let fixed = Fixed { rows: &y, sums: &sums, gram: &gram };
+    let fixed = FixedFactor { rows: &y, sums: &sums, gram: &gram };
     let total: f64 = sums.iter().sum();
     let mut x = Array2::zeros((block.shape().0, k));
     let mut update = BetaMultiply::new(beta, k);
@@ -113,7 +114,7 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
     let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64());
     let mut entries = vec![0.0; block.shape().1];
     for (i, mut x) in x.rows_mut().into_iter().enumerate() {
-        let x = x.as_slice_mut().expect("made in row order");
+        let x = x.row_major_mut();
         let mut sum = 0.0;
         block.for_each_nonzero(i, |_, m| sum += m.as_f64());
         // Where all components weigh the same, the fit has the sum of the row.
@@ -121,9 +122,9 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
         for _ in 0..UPDATES {
             last.copy_from_slice(x);
             update.update((block, i), fixed, x, penalty);
-            let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.as_f64()));
-            let settled = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= SETTLED * largest;
-            if x.iter().zip(&last).all(settled) {
+            let largest = x.iter().fold(0.0, |max: f64, x| max.max(x.as_f64()));
+            let unchanged = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= UNCHANGED * largest;
+            if x.iter().zip(&last).all(unchanged) {
                 break;
             }
         }
@@ -135,7 +136,7 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
     x
 }
 
-/// A row of the data with what it is fitted by.
+/// The problem of one row: its data, the fixed factor (columns × k) and the penalty.
 struct Row<'a> {
     beta: f64,
     entries: &'a [f64],
@@ -144,8 +145,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A local minimum from x: each step goes towards the minimum over x ≥ 0 of a quadratic model, whose matrix is the
-    /// Hessian without its negative terms, as far as the divergence falls.
+    /// A local minimum, from the start x. Each step is a line search towards the minimum over x ≥ 0 of a quadratic model, whose
+    /// matrix is the Hessian without its negative terms.
     fn minimum(&self, x: Vec<f64>) -> Vec<f64> {
         let k = x.len();
         let mut x = Array1::from(x);
@@ -158,8 +159,8 @@ impl Row<'_> {
             solver.solve(&mut to.view_mut(), &rhs.view(), &hessian.view());
             let step = to.index_axis_move(Axis(0), 0) - &x;
             let slope = gradient.dot(&step);
-            let largest = x.iter().fold(0.0, |most: f64, x| most.max(*x));
-            if slope >= 0.0 || !slope.is_finite() || step.iter().all(|d| d.abs() <= SETTLED * largest) {
+            let largest = x.iter().fold(0.0, |max: f64, x| max.max(*x));
+            if slope >= 0.0 || !slope.is_finite() || step.iter().all(|d| d.abs() <= UNCHANGED * largest) {
                 break;
             }
             let mut length = 1.0;
@@ -174,7 +175,7 @@ impl Row<'_> {
                     break None;
                 }
             };
-            // The rest is rounding.
+            // Only rounding errors are left.
             let Some(next) = next else { break };
             (x, value) = next;
         }
@@ -206,7 +207,7 @@ impl Row<'_> {
     }
 }
 
-/// A power of a fit; negative ones of at least [`FLOOR`].
+/// A power of a fit; for negative exponents the fit is at least [`FLOOR`].
 fn power(fit: f64, by: f64) -> f64 {
     if by < 0.0 { fit.max(FLOOR) } else { fit }.powf(by)
 }
@@ -224,7 +225,7 @@ fn term(beta: f64, x: f64, fit: f64) -> f64 {
     }
 }
 
-/// YᵀY of rows of k numbers, k × k.
+/// YᵀY (k × k) for Y given by its rows of k numbers.
 pub fn gram_of<T: Real>(y: &[T], k: usize) -> Vec<f64> {
     let mut gram = vec![0.0; k * k];
     add_gram(y, k, &mut gram);
@@ -239,7 +240,7 @@ pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
     }
 }
 
-/// The β-divergence of a block from U Vᵀ, entry by entry. Negative powers are those of a fit of at least [`FLOOR`].
+/// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least [`FLOOR`].
 pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
     let mut entries = vec![0.0; v.nrows()];
     let mut sum = 0.0;
@@ -268,13 +269,13 @@ mod tests {
         let gram = gram_of(rows, y.ncols());
         let mut step = BetaMultiply::new(beta, y.ncols());
         for (row, mut x) in x.rows_mut().into_iter().enumerate() {
-            let fixed = Fixed { rows, sums: &sums, gram: &gram };
+            let fixed = FixedFactor { rows, sums: &sums, gram: &gram };
             step.update((block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
         }
     }
 
     #[test]
-    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+    fn an_update_is_the_formula_and_the_divergence_never_increases() {
         for beta in [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 4.0] {
             let mut m = random(1, 15, 12);
             if beta > 0.0 {

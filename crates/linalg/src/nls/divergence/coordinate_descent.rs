@@ -1,46 +1,47 @@
 //! Coordinate descent by Newton steps (Hsieh and Dhillon, Fast Coordinate Descent Methods with Variable Selection for
 //! Non-negative Matrix Factorization, KDD 2011).
 //!
-//! Along a coordinate the slope of this objective is concave. Left of its root a Newton step stays left of it. Right of
-//! it a step can pass the root by far, where the original method may rise; but a step to x/2 or more cannot, since the
-//! curvature at t is at most (x/t)² times that at x. Beyond, the slope at the new place decides whether the step is
-//! taken or the root of the chord, which is right of the slope's: the objective never rises.
+//! Along a coordinate the slope of this objective is concave. Left of its root a Newton step stays left of it. Right of the
+//! root a step can overshoot, and the original method may increase the objective. A step to x/2 or more cannot, since the
+//! curvature at t is at most (x/t)² times that at x. For longer steps the slope at the new point decides: either the step is
+//! taken, or the root of the chord, which lies right of the root of the slope. The objective never increases.
 
 use ndarray::{Array2, ArrayView2};
 
-use super::{DivergenceUpdate, Fixed, LANES, column_sums, lanes, multiplied};
+use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, lanes, multiplied};
 use crate::nls::Penalty;
 use crate::simd::dispatch;
 use crate::{Block, Real};
 
 /// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
-const LEAST_FIT: f64 = 1e-12;
+const MIN_FIT: f64 = 1e-12;
 
-/// Most sweeps of a row that is solved to the end, and the relative change of its largest entry at which it is.
-const MOST_SWEEPS: usize = 2000;
+/// Maximum number of sweeps of [`KlSweeps::solve`].
+const MAX_SWEEPS: usize = 2000;
+/// Largest change of an entry in the last sweep, relative to the largest entry.
 const SOLVED: f64 = 1e-12;
 
-/// Visits the k coordinates of a row so many times, one Newton step each.
+/// Visits the k coordinates of a row `passes` times, with one Newton step each.
 #[derive(Debug, Clone)]
 pub struct KlSweeps {
     passes: usize,
     /// The row x.
     x: Vec<f64>,
-    /// Of the row of the data: its nonzeros, and the fit there.
+    /// The nonzeros of the row of the data, and the fits there.
     entries: Vec<f64>,
     fit: Vec<f64>,
     /// The rows of Y at these nonzeros, as k columns.
     columns: Vec<f64>,
 }
 
-/// The slope and the curvature of Σ m ln f along a coordinate.
-struct Pull {
+/// The first derivative of Σ m ln f along a coordinate, and the negative second one.
+struct Derivatives {
     slope: f64,
     curvature: f64,
 }
 
 impl<T: Real> DivergenceUpdate<T> for KlSweeps {
-    fn update(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update(&mut self, (block, row): (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
         self.read(block, row, y.rows);
         self.x.iter_mut().zip(&*x).for_each(|(own, x)| *own = x.as_f64());
         self.fit_row();
@@ -56,14 +57,14 @@ impl KlSweeps {
         KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
     }
 
-    /// Finds the row x of least divergence, from any start; it is [`KlSweeps::solution`] then.
-    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, penalty: Penalty) {
+    /// Computes the row x of minimum divergence; [`KlSweeps::solution`] returns it.
+    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: FixedFactor<'_, T>, penalty: Penalty) {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
         self.x.fill(if all > 0.0 { own / all } else { 0.0 });
         self.fit_row();
-        for _ in 0..MOST_SWEEPS {
+        for _ in 0..MAX_SWEEPS {
             let moved = self.pass(y.sums, penalty);
             let largest = self.x.iter().copied().fold(0.0, f64::max);
             if moved <= SOLVED * largest {
@@ -72,11 +73,12 @@ impl KlSweeps {
         }
     }
 
+    /// The row of the last [`KlSweeps::solve`].
     pub fn solution(&self) -> &[f64] {
         &self.x
     }
 
-    /// Reads the nonzeros of a row, and Y there.
+    /// Copies the nonzeros of a row, and the rows of Y there.
     fn read<T: Real>(&mut self, block: &Block<T>, row: usize, y: &[T]) {
         let KlSweeps { entries, columns, .. } = self;
         let k = self.x.len();
@@ -103,10 +105,10 @@ impl KlSweeps {
         for (&x, column) in x.iter().zip(columns.chunks_exact(entries.len())) {
             fit.iter_mut().zip(column).for_each(|(fit, y)| *fit += x * y);
         }
-        fit.iter_mut().zip(entries).for_each(|(fit, &mut m)| *fit = fit.max(LEAST_FIT * m));
+        fit.iter_mut().zip(entries).for_each(|(fit, &mut m)| *fit = fit.max(MIN_FIT * m));
     }
 
-    /// Visits each coordinate once; the largest change.
+    /// Visits each coordinate once and returns the largest change.
     fn pass(&mut self, sums: &[f64], penalty: Penalty) -> f64 {
         dispatch(
             #[inline(always)]
@@ -126,14 +128,14 @@ impl KlSweeps {
                 sum + l1,
                 l2,
                 #[inline(always)]
-                |shift| pull(entries, fit, column, shift),
+                |shift| derivatives(entries, fit, column, shift),
             );
             let shift = next - *x;
             if shift != 0.0 {
                 *x = next;
                 moved = moved.max(shift.abs());
                 for ((fit, y), m) in fit.iter_mut().zip(column).zip(&*entries) {
-                    *fit = (*fit + shift * y).max(LEAST_FIT * m);
+                    *fit = (*fit + shift * y).max(MIN_FIT * m);
                 }
             }
         }
@@ -141,10 +143,10 @@ impl KlSweeps {
     }
 }
 
-/// The next x ≥ 0, for the slope s(x + shift) = sum + λ₂ (x + shift) − pull(shift) of the objective.
+/// The next x ≥ 0, for the slope s(x + shift) = sum + λ₂ (x + shift) − data(shift).slope of the objective.
 #[inline(always)]
-fn step(x: f64, sum: f64, l2: f64, pull: impl Fn(f64) -> Pull) -> f64 {
-    let here = pull(0.0);
+fn step(x: f64, sum: f64, l2: f64, data: impl Fn(f64) -> Derivatives) -> f64 {
+    let here = data(0.0);
     let (slope, curvature) = (sum + l2 * x - here.slope, here.curvature + l2);
     if slope == 0.0 || !slope.is_finite() {
         return x;
@@ -158,7 +160,7 @@ fn step(x: f64, sum: f64, l2: f64, pull: impl Fn(f64) -> Pull) -> f64 {
     if next >= 0.5 * x {
         return next;
     }
-    let slope_there = sum + l2 * next - pull(next - x).slope;
+    let slope_there = sum + l2 * next - data(next - x).slope;
     if slope_there >= -slope {
         return next;
     }
@@ -168,22 +170,22 @@ fn step(x: f64, sum: f64, l2: f64, pull: impl Fn(f64) -> Pull) -> f64 {
 
 /// Σ m y / (f + shift y) and Σ m y² / (f + shift y)².
 #[inline(always)]
-fn pull(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Pull {
+fn derivatives(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Derivatives {
     let (mut slopes, mut curvatures) = ([0.0; LANES], [0.0; LANES]);
     let ([m, f, y], [rest_m, rest_f, rest_y]) = lanes([entries, fit, column]);
     for ((m, f), y) in m.iter().zip(f).zip(y) {
         for lane in 0..LANES {
-            let ratio = y[lane] / (f[lane] + shift * y[lane]).max(LEAST_FIT * m[lane]);
+            let ratio = y[lane] / (f[lane] + shift * y[lane]).max(MIN_FIT * m[lane]);
             slopes[lane] += m[lane] * ratio;
             curvatures[lane] += m[lane] * ratio * ratio;
         }
     }
     for (lane, ((&m, &f), &y)) in rest_m.iter().zip(rest_f).zip(rest_y).enumerate() {
-        let ratio = y / (f + shift * y).max(LEAST_FIT * m);
+        let ratio = y / (f + shift * y).max(MIN_FIT * m);
         slopes[lane] += m * ratio;
         curvatures[lane] += m * ratio * ratio;
     }
-    Pull { slope: slopes.iter().sum(), curvature: curvatures.iter().sum() }
+    Derivatives { slope: slopes.iter().sum(), curvature: curvatures.iter().sum() }
 }
 
 /// The U ≥ 0 (rows × k) that minimises the divergence of a block M (rows × columns) from U Vᵀ and the penalty on U, for
@@ -195,7 +197,7 @@ pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalt
     column_sums(&v, &mut sums);
     let mut u = Array2::zeros((rows, k));
     for (row, mut u) in u.rows_mut().into_iter().enumerate() {
-        sweeps.solve((block, row), Fixed { rows: &v, sums: &sums, gram: &[] }, penalty);
+        sweeps.solve((block, row), FixedFactor { rows: &v, sums: &sums, gram: &[] }, penalty);
         u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u
@@ -223,8 +225,8 @@ mod tests {
         (y.iter().copied().collect(), y.sum_axis(ndarray::Axis(0)).to_vec())
     }
 
-    fn fixed<'a>(rows: &'a [f64], sums: &'a [f64]) -> Fixed<'a, f64> {
-        Fixed { rows, sums, gram: &[] }
+    fn fixed<'a>(rows: &'a [f64], sums: &'a [f64]) -> FixedFactor<'a, f64> {
+        FixedFactor { rows, sums, gram: &[] }
     }
 
     fn objective(m: &Array2<f64>, x: &Array2<f64>, y: &Array2<f64>, penalty: Penalty) -> f64 {

@@ -1,7 +1,7 @@
 //! Rows of a factor for the generalised Kullback-Leibler divergence: each row x ≥ 0 minimises Σ_j (f_j − m_j ln f_j) +
-//! λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Only nonzeros of the data have a
-//! term beside the sums of Y's columns: work ∝ nonzeros × k. `beta` has updates for any β-divergence, of which the
-//! Kullback-Leibler divergence is that with β = 1.
+//! λ₁ Σ_l x_l + ½λ₂ Σ_l x_l² with the fit f_j = x·y_j, for a fixed other factor Y. Apart from the sums of Y's columns,
+//! only nonzeros of the data have a term: work ∝ nonzeros × k. `beta` has updates for any β-divergence; the Kullback-Leibler
+//! divergence is that with β = 1.
 
 mod beta;
 mod coordinate_descent;
@@ -14,30 +14,36 @@ pub use multiplicative::KlMultiply;
 use super::Penalty;
 use crate::{Block, Real};
 
-/// The other factor.
+/// The fixed factor Y, columns × k.
 #[derive(Debug, Clone, Copy)]
-pub struct Fixed<'a, T> {
+pub struct FixedFactor<'a, T> {
     /// Its rows, one after the other: k numbers for each column of the data.
     pub rows: &'a [T],
     /// The sums of its k columns.
     pub sums: &'a [f64],
-    /// Its Gram matrix, k × k, for updates that take it ([`DivergenceUpdate::takes_gram`]).
+    /// Its Gram matrix, k × k, for updates that need it ([`DivergenceUpdate::takes_gram`]).
     pub gram: &'a [f64],
 }
 
-/// An update of single rows, with the memory that it needs.
+/// An update of single rows, with its workspace.
 pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
-    fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty);
+    fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty);
 
     /// Updates consecutive rows of the factor, k numbers each, from that for row `first` of the block.
-    fn update_rows(&mut self, (block, first): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update_rows(
+        &mut self,
+        (block, first): (&Block<T>, usize),
+        y: FixedFactor<'_, T>,
+        x: &mut [T],
+        penalty: Penalty,
+    ) {
         for (i, x) in x.chunks_exact_mut(y.sums.len()).enumerate() {
             self.update((block, first + i), y, x, penalty);
         }
     }
 
-    /// Whether updates take the Gram matrix of the other factor.
+    /// Whether updates need the Gram matrix of the fixed factor.
     fn takes_gram(&self) -> bool {
         false
     }
@@ -52,7 +58,7 @@ pub fn column_sums<T: Real>(y: &[T], sums: &mut [f64]) {
     }
 }
 
-/// Terms that are summed side by side.
+/// Number of interleaved partial sums.
 const LANES: usize = 8;
 
 /// x·y in the precision of `wide`.
@@ -76,7 +82,7 @@ pub fn dot<T: Real, W: Real>(x: &[T], y: &[T], wide: impl Fn(T) -> W) -> W {
     sums[0]
 }
 
-/// Slices as arrays of [`LANES`] numbers, and what is left.
+/// Slices as arrays of [`LANES`] numbers, and their remainders.
 #[inline(always)]
 fn lanes<T, const N: usize>(slices: [&[T]; N]) -> ([&[[T; LANES]]; N], [&[T]; N]) {
     (slices.map(|slice| slice.as_chunks::<LANES>().0), slices.map(|slice| slice.as_chunks::<LANES>().1))

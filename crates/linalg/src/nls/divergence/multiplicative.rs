@@ -2,7 +2,7 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
 
-use super::{DivergenceUpdate, Fixed, dot, multiplied};
+use super::{DivergenceUpdate, FixedFactor, dot, multiplied};
 use crate::nls::Penalty;
 use crate::simd::dispatch;
 use crate::{Block, Real, gemm};
@@ -11,7 +11,7 @@ use crate::{Block, Real, gemm};
 const TILE: (usize, usize) = (64, 256);
 
 /// x_l ← x_l (Σ_j m_j y_jl / f_j) / Σ_j y_jl; with penalties the root of a quadratic equation. The objective never
-/// rises.
+/// increases.
 #[derive(Debug, Clone)]
 pub struct KlMultiply {
     /// Σ_j m_j y_jl / f_j of the rows that are updated together, k each, in f64, since a row may be long.
@@ -25,14 +25,20 @@ impl KlMultiply {
 }
 
 impl<T: Real> DivergenceUpdate<T> for KlMultiply {
-    fn update(&mut self, data: (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
         dispatch(
             #[inline(always)]
             || self.multiply(data, y, x, penalty),
         );
     }
 
-    fn update_rows(&mut self, (block, first): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update_rows(
+        &mut self,
+        (block, first): (&Block<T>, usize),
+        y: FixedFactor<'_, T>,
+        x: &mut [T],
+        penalty: Penalty,
+    ) {
         let k = y.sums.len();
         match block {
             Block::Dense(m) if m.strides().contains(&1) => {
@@ -53,21 +59,27 @@ impl<T: Real> DivergenceUpdate<T> for KlMultiply {
 
 impl KlMultiply {
     #[inline(always)]
-    fn multiply<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn multiply<T: Real>(
+        &mut self,
+        (block, row): (&Block<T>, usize),
+        y: FixedFactor<'_, T>,
+        x: &mut [T],
+        penalty: Penalty,
+    ) {
         let k = x.len();
         self.ratios.clear();
         self.ratios.resize(k, 0.0);
         let ratios = &mut self.ratios;
         block.for_each_nonzero(row, |j, m| {
             let y = &y.rows[j * k..(j + 1) * k];
-            let pull = pull(m, dot(x, y, |x| x));
-            ratios.iter_mut().zip(y).for_each(|(ratio, &y)| *ratio += (pull * y).as_f64());
+            let ratio = ratio(m, dot(x, y, |x| x));
+            ratios.iter_mut().zip(y).for_each(|(sum, &y)| *sum += (ratio * y).as_f64());
         });
         step(x, ratios, y.sums, penalty);
     }
 
     /// Updates some rows of dense data, by tiles of their columns.
-    fn multiply_tile<T: Real>(&mut self, m: &ArrayView2<'_, T>, y: Fixed<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn multiply_tile<T: Real>(&mut self, m: &ArrayView2<'_, T>, y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
         let ((rows, columns), k) = (m.dim(), y.sums.len());
         self.ratios.clear();
         self.ratios.resize(rows * k, 0.0);
@@ -91,8 +103,8 @@ impl KlMultiply {
                         let m = m.slice(s![.., tile]);
                         for (mut fit, m) in fit.lanes_mut(along).into_iter().zip(m.lanes(along)) {
                             match (fit.as_slice_mut(), m.as_slice()) {
-                                (Some(fit), Some(m)) => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = pull(m, *f)),
-                                _ => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = pull(m, *f)),
+                                (Some(fit), Some(m)) => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f)),
+                                _ => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f)),
                             }
                         }
                     },
@@ -110,9 +122,9 @@ impl KlMultiply {
 
 /// m / f; 0 if the fit is 0 or nearly 0: no multiple of it reaches m, so the entry has no influence.
 #[inline(always)]
-fn pull<T: Real>(m: T, fit: T) -> T {
-    let pull = m / fit;
-    if pull.is_finite() { pull } else { T::zero() }
+fn ratio<T: Real>(m: T, fit: T) -> T {
+    let ratio = m / fit;
+    if ratio.is_finite() { ratio } else { T::zero() }
 }
 
 /// The new row x.
@@ -139,7 +151,7 @@ mod tests {
         let mut sums = vec![0.0; y.ncols()];
         let rows = y.as_slice().unwrap();
         column_sums(rows, &mut sums);
-        let fixed = Fixed { rows, sums: &sums, gram: &[] };
+        let fixed = FixedFactor { rows, sums: &sums, gram: &[] };
         KlMultiply::new(y.ncols()).update_rows((block, 0), fixed, x.as_slice_mut().unwrap(), penalty);
     }
 
@@ -167,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_the_formula_and_the_divergence_never_rises() {
+    fn an_update_is_the_formula_and_the_divergence_never_increases() {
         let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
         let mut m = random(1, 15, 12);
         m.iter_mut().step_by(3).for_each(|x| *x = 0.0);

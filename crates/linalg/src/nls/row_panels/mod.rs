@@ -25,7 +25,7 @@ const MAX_BLOCK: usize = 8;
 /// A panel: the V vectors of rows of each component.
 type Panel<T, S, const V: usize> = [[<T as Lanes>::Vector<S>; V]];
 
-/// A row-wise update: x_j ← min(most, max(0, x_j + s_j (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l))).
+/// A row-wise update: x_j ← min(upper, max(0, x_j + s_j (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l))).
 #[derive(Clone)]
 pub(super) struct RowUpdate<T, F> {
     /// The step s_j from G_jj + λ₂. A component without a step (0) stays as it is, or becomes 0 if λ₁ > 0.
@@ -33,7 +33,7 @@ pub(super) struct RowUpdate<T, F> {
     /// Number of visits of each component.
     pub passes: usize,
     /// Upper bound of the entries; may be infinite.
-    pub most: T,
+    pub upper: T,
     pub penalty: Penalty,
 }
 
@@ -44,7 +44,7 @@ struct Coefficients<'a, T> {
     k: usize,
     count: usize,
     /// Upper bound of the entries.
-    most: T,
+    upper: T,
     packed: &'a mut [T],
 }
 
@@ -63,15 +63,15 @@ impl<'a, T: Real> Coefficients<'a, T> {
         update: &RowUpdate<T, F>,
     ) -> Coefficients<'a, T> {
         let k = g.ncols();
-        let RowUpdate { step, most, penalty, .. } = update;
+        let RowUpdate { step, upper, penalty, .. } = update;
         let (l1, l2) = penalty.weights::<T>();
-        let new = Coefficients { k, count: k.div_ceil(block), most: *most, packed };
+        let new = Coefficients { k, count: k.div_ceil(block), upper: *upper, packed };
         for (first, size) in new.blocks() {
             let rows = &mut new.packed[first * Self::room(k)..][..(k + size + 1) * size];
             for j in 0..size {
                 let own = g[[first + j, first + j]] + l2;
                 let step = step(own);
-                // With a step of 0 nothing but λ₁ acts on the component.
+                // With a step of 0 only λ₁ acts on the component.
                 let stays = if step == T::zero() && l1 > T::zero() { T::zero() } else { T::one() };
                 for l in 0..k {
                     let entry = if l == first + j { step * own - stays } else { step * g[[first + j, l]] };
@@ -130,14 +130,14 @@ fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: boo
             }
         }
     }
-    let (zero, most) = (T::splat_v(s, T::zero()), T::splat_v(s, coefficients.most));
+    let (zero, upper) = (T::splat_v(s, T::zero()), T::splat_v(s, coefficients.upper));
     let new = if SEQUENTIAL { x } else { new };
     let new = &mut new[first..first + J];
     // Unrolled, since the compiler keeps `sum` in registers for constant indices only.
     macro_rules! finish {
         ($($j:literal)*) => {$(
             if $j < J {
-                let x: [T::Vector<S>; V] = std::array::from_fn(|v| T::min_v(s, T::max_v(s, sum[$j][v], zero), most));
+                let x: [T::Vector<S>; V] = std::array::from_fn(|v| T::min_v(s, T::max_v(s, sum[$j][v], zero), upper));
                 new[$j] = x;
                 for after in 0..J {
                     if SEQUENTIAL && after > $j {
@@ -153,7 +153,7 @@ fn block<T: Real, S: Simd, const J: usize, const V: usize, const SEQUENTIAL: boo
     finish!(0 1 2 3 4 5 6 7);
 }
 
-/// [`block`] for a size that is known at run time.
+/// [`block`] for a size known at run time.
 #[inline(always)]
 fn any_block<T: Real, S: Simd, const V: usize, const SEQUENTIAL: bool>(
     s: S,

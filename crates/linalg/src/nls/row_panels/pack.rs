@@ -7,7 +7,7 @@ use pulp::Simd;
 use crate::Real;
 use crate::simd::lanes;
 
-/// Packs contiguous rows: moves groups of four components to where a vector reads them, and transposes these.
+/// Packs contiguous rows: gathers groups of four components of the rows of a vector, and transposes them.
 #[inline(always)]
 pub fn pack_rows<T: Real, S: Simd, const V: usize>(s: S, rows: &[T], k: usize, spare: &mut [T], tile: &mut [T]) {
     let width = V * lanes::<T, S>();

@@ -121,7 +121,7 @@ fn components_without_curvature_are_unchanged() {
         let g = Array2::from_elem((3, 3), 1e-310);
         sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: 0.0, passes: 1, penalty: Penalty::NONE });
         assert!(x.iter().all(|x| x.is_finite()), "{x}");
-        // Nothing but the L1 penalty acts on them.
+        // Only the L1 penalty acts on them.
         let penalty = Penalty { l1: 0.1, l2: 0.0 };
         sweep(&mut x.view_mut(), &r.view(), &Array2::zeros((3, 3)).view(), Sweep { mu: 0.0, passes: 1, penalty });
         assert!(x.iter().all(|&x| x == 0.0), "{x}");
@@ -130,18 +130,18 @@ fn components_without_curvature_are_unchanged() {
 
 #[test]
 fn entries_stay_below_the_bound() {
-    for (rows, k, most) in [(5, 3, 0.2), (40, 11, 0.5), (7, 20, 0.05)] {
+    for (rows, k, upper) in [(5, 3, 0.2), (40, 11, 0.5), (7, 20, 0.05)] {
         let [start, r, g] = problem(17, rows, k, None);
-        let start = start.mapv(|x| x.min(most));
+        let start = start.mapv(|x| x.min(upper));
         let mut by_loops = start.clone();
         for i in 0..rows {
             for j in 0..k {
                 let gradient = by_loops.row(i).dot(&g.row(j)) - r[[i, j]];
-                by_loops[[i, j]] = (by_loops[[i, j]] - gradient / (g[[j, j]] + 0.1)).clamp(0.0, most);
+                by_loops[[i, j]] = (by_loops[[i, j]] - gradient / (g[[j, j]] + 0.1)).clamp(0.0, upper);
             }
         }
         let eta = 0.3 / g.diag().sum();
-        let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, most));
+        let stepped = (&start - &((start.dot(&g) - &r) * eta)).mapv(|x: f64| x.clamp(0.0, upper));
         for order in [Order::RowMajor, Order::ColumnMajor] {
             let (r, mut x) = (ordered::<f64>(&r, order), ordered::<f64>(&start, order));
             sweep_below(
@@ -149,11 +149,11 @@ fn entries_stay_below_the_bound() {
                 &r.view(),
                 &g.view(),
                 Sweep { mu: 0.1, passes: 1, penalty: Penalty::NONE },
-                most,
+                upper,
             );
-            assert!((&x - &by_loops).iter().all(|e| e.abs() < 1e-12) && x.iter().any(|&x| x == most));
+            assert!((&x - &by_loops).iter().all(|e| e.abs() < 1e-12) && x.iter().any(|&x| x == upper));
             let mut x = ordered::<f64>(&start, order);
-            gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, Penalty::NONE, most);
+            gradient_step_below(&mut x.view_mut(), &r.view(), &g.view(), eta, Penalty::NONE, upper);
             assert!((&x - &stepped).iter().all(|e| e.abs() < 1e-12));
         }
     }

@@ -21,7 +21,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{PartySum, SUMMED};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::Real;
+use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
 use super::{
@@ -32,67 +32,52 @@ use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, MessageSpec, Unit};
 use crate::method::{Groups, Method};
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, auto, count, number};
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages, Noise};
+use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::init;
 use crate::shared::secure_sum;
-use crate::shared::secure_sum::SecureSumArgs;
+use crate::shared::secure_sum::SecureSumParams;
 use crate::{Algorithm, Measures, Problem};
 
 const PAPER: &str = "Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization";
 
-/// Parameters of FELB.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FelbArgs {
-    /// Steps of a party between two exchanges
-    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// Weight of what draws entries to 0 or 1, at the start
-    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub lambda: f64,
-    /// Factor by which --lambda grows from one iteration to the next
-    #[arg(long, value_name = "X", default_value = "1.05", value_parser = parameters::number(1.0, 2.0))]
-    pub lambda_rate: f64,
-    /// Soft threshold around 0 and 1
-    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub kappa: f64,
-    /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where rounding
-    /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over at 10, and the weight
-    /// falls to 1 as far as V stays clear
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub gamma: Auto<f64>,
-    /// Share of the last change that a proximal step carries on; 0 for none
-    #[arg(long, value_name = "X", default_value = "0.001", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    /// Rows of U for the shared components
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Refit::Greedy)]
-    pub refit: Refit,
-    /// Stop as soon as the shared factor is Boolean to 1e-6 (raise --max-iters: some hundred rounds)
-    #[arg(long)]
-    pub until_boolean: bool,
-    /// Parties cut their noised entries to [0, 1] before they send them, as in the paper
-    #[arg(long)]
-    pub clamp: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sum: SecureSumArgs,
+fednmf_base::parameters! {
+    /// Parameters of FELB.
+    pub struct Felb {
+        /// Steps of a party between two exchanges
+        pub local_iters: usize = 10, "N", count(1);
+        /// Weight of what draws entries to 0 or 1, at the start
+        pub lambda: f64 = 0.1, "X", number(0.0, f64::INFINITY);
+        /// Factor by which --lambda grows from one iteration to the next
+        pub lambda_rate: f64 = 1.05, "X", number(1.0, 2.0);
+        /// Soft threshold around 0 and 1
+        pub kappa: f64 = 0.001, "X", number(0.0, f64::INFINITY);
+        /// Weight of the pull of a party's V to the shared one, in every local step. auto: 1 with 10 local steps; where rounding
+        /// the shared V after 10 rounds would change it by more than the ones it leaves, the run starts over at 10, and the weight
+        /// falls to 1 as far as V stays clear
+        pub gamma: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// Share of the last change that a proximal step carries on; 0 for none
+        pub inertia: f64 = 0.001, "X", number(0.0, 1.0);
+        /// Rows of U for the shared components
+        pub refit: Refit = Refit::Greedy, "HOW";
+        /// Stop as soon as the shared factor is Boolean to 1e-6 (raise --max-iters: some hundred rounds)
+        pub until_boolean: bool;
+        /// Parties cut their noised entries to [0, 1] before they send them, as in the paper
+        pub clamp: bool;
+        group dp: DpParams;
+        group sum: SecureSumParams;
+    }
 }
 
-/// Parameters of FELB-MU: those of FELB.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FelbMuArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub felb: FelbArgs,
+fednmf_base::parameters! {
+    /// Parameters of FELB-MU: those of FELB.
+    pub struct FelbMu {
+        group felb: Felb;
+    }
 }
 
-impl Method for FelbArgs {
+impl Method for Felb {
     const DESCRIPTION: &'static Description = &Description {
         aliases: &["felb-lipschitz"],
         ..describe(
@@ -139,7 +124,7 @@ impl Method for FelbArgs {
     }
 }
 
-impl Method for FelbMuArgs {
+impl Method for FelbMu {
     const DESCRIPTION: &'static Description =
         &describe("felb-mu", "as felb, with multiplicative step sizes", PAPER, Unit::Round, MESSAGES);
 
@@ -187,7 +172,7 @@ struct Work<T> {
     gram: Vec<T>,
 }
 
-struct Felb<T: Real> {
+struct FelbRun<T: Real> {
     comm: PartyCommunicator,
     parties: usize,
     party_sum: PartySum,
@@ -208,7 +193,7 @@ struct Felb<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
@@ -243,7 +228,7 @@ fn build<T: Real>(args: &FelbArgs, problem: Problem<'_, T>, rule: ProximalRule) 
         v_rhs: Array2::zeros((n, k)),
         gram: vec![T::zero(); k * k],
     };
-    Ok(Box::new(Felb {
+    Ok(Box::new(FelbRun {
         outcome: Outcome::new(&clients, (m, n), k, args.refit == Refit::Greedy),
         until_boolean: args.until_boolean,
         v: vec![shared.clone(); clients.len()],
@@ -293,7 +278,7 @@ impl<T: Real> Work<T> {
         for _ in 0..plan.local_iters {
             gram(slice(v), k, &mut self.gram);
             x.mul(&v.view(), &mut u_rhs);
-            let rhs = u_rhs.as_slice().expect("rows from the first are contiguous");
+            let rhs = u_rhs.row_major();
             step(slice_mut(u), u_before, rhs, &self.gram, k, parameters, None);
 
             gram(slice(u), k, &mut self.gram);
@@ -304,10 +289,10 @@ impl<T: Real> Work<T> {
     }
 }
 
-impl<T: Real> Felb<T> {
+impl<T: Real> FelbRun<T> {
     /// V̂ ← Σ V_i, the release of a round.
     fn sum(&mut self) -> Result<()> {
-        let Felb { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
+        let FelbRun { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
         for (client, v) in clients.iter().zip(&*v) {
             comm.knows(SUMMED, Some(client.party), v.dim(), slice(v));
         }
@@ -354,7 +339,7 @@ impl<T: Real> Felb<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for Felb<T> {
+impl<T: Real> Algorithm<T> for FelbRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.done() {

@@ -1,8 +1,6 @@
 //! Multiplicative updates for any β-divergence (Févotte and Idier 2011): Itakura-Saito (β = 0), Kullback-Leibler (1),
 //! least squares (2), and what lies between and beyond. The iterates are those of scikit-learn's NMF with `solver="mu"`.
 
-use serde::{Serialize, Serializer};
-
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::BetaMultiply;
@@ -12,10 +10,9 @@ use crate::cost::{Cost, Workload};
 use crate::description::Description;
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Parsed;
-use crate::shared::init::InitArgs;
-use crate::shared::regularization::RegularizationArgs;
+use crate::parameters::{ParamType, ParamValue, Parsed, number};
+use crate::shared::init::InitParams;
+use crate::shared::regularization::RegularizationParams;
 use crate::{Algorithm, Problem};
 
 /// β, as a number or as the name of its divergence.
@@ -30,33 +27,33 @@ const MOST: f64 = 10.0;
 fn beta(text: &str) -> Parsed<Beta> {
     match NAMES.iter().find(|(name, _)| *name == text) {
         Some((_, beta)) => Ok(Beta(*beta)),
-        None => parameters::number(-MOST, MOST)(text)
+        None => number(-MOST, MOST)(text)
             .map(Beta)
             .map_err(|must| format!("{must}, or itakura-saito (0), kullback-leibler (1) or frobenius (2)")),
     }
 }
 
-impl Serialize for Beta {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0)
+impl ParamType for Beta {
+    fn value(&self) -> ParamValue {
+        ParamValue::Number(self.0)
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        beta(text)
     }
 }
 
-/// Parameters of multiplicative updates for a β-divergence.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct BetaMuArgs {
-    /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
-    #[arg(long, value_name = "X", default_value = "1.5", value_parser = beta)]
-    pub beta: Beta,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates for a β-divergence.
+    pub struct BetaMu {
+        /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
+        pub beta: Beta = Beta(1.5), "X";
+        group init: InitParams;
+        group regularization: RegularizationParams;
+    }
 }
 
-impl Method for BetaMuArgs {
+impl Method for BetaMu {
     const DESCRIPTION: &'static Description = &describe(
         "beta-mu",
         &["mu-beta"],
@@ -88,7 +85,8 @@ impl Method for BetaMuArgs {
                 "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
                  most 0; use a larger beta, or add a small number to all entries"
             ))
-            .on_all_ranks());
+            .on_all_ranks()
+            .into());
         }
         let update = BetaMultiply::new(beta, problem.k);
         super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)

@@ -5,27 +5,25 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::KlSweeps;
 
-use super::{KlArgs, describe};
+use super::{KlParams, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
+use crate::parameters::count;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
 
-/// Parameters of coordinate descent for the Kullback-Leibler divergence.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct KlCdArgs {
-    /// Sweeps of a factor in each iteration
-    #[arg(long, value_name = "N", default_value = "2", value_parser = parameters::count(1))]
-    pub inner_sweeps: usize,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub kl: KlArgs,
+fednmf_base::parameters! {
+    /// Parameters of coordinate descent for the Kullback-Leibler divergence.
+    pub struct KlCd {
+        /// Sweeps of a factor in each iteration
+        pub inner_sweeps: usize = 2, "N", count(1);
+        group kl: KlParams;
+    }
 }
 
-impl Method for KlCdArgs {
+impl Method for KlCd {
     const DESCRIPTION: &'static Description = &describe(
         "kl-cd",
         &["cd-kl"],

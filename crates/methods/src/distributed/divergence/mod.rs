@@ -10,34 +10,31 @@ pub mod mu;
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, MessageTag, Parts, Payload, even_part};
-use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_comm::Communicator;
+use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, Statistics};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{DivergenceUpdate, Fixed, add_gram, column_sums};
-use fednmf_linalg::{Block, Order, PerThread, Real, over_rows};
+use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, add_gram, column_sums};
+use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec};
 use crate::method::Groups;
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
 use crate::shared::grid;
 use crate::shared::init;
-use crate::shared::init::{InitArgs, Start, Task};
+use crate::shared::init::{InitParams, Start, Task};
 use crate::shared::missing;
-use crate::shared::missing::{MissingArgs, UpdateKind};
+use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::shared::regularization;
-use crate::shared::regularization::{Penalties, RegularizationArgs};
-use crate::shared::row_stream::RankData;
+use crate::shared::regularization::{Penalties, RegularizationParams};
 use crate::shared::sizes::Sizes;
 use crate::{Algorithm, Measures, Problem};
-
-const GATHER_V: MessageTag = MessageTag::new("gather V", Payload::SharedFactor);
-const GATHER_U: MessageTag = MessageTag::new("gather U", Payload::SharedFactor);
 
 const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(GATHER_V, "n x k", "each iteration, and each evaluation; once for a start from singular vectors"),
@@ -77,35 +74,25 @@ const fn describe(
         aliases: alias,
         summary,
         paper,
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
         measure,
-        dp: NO_PARTIES,
-        limits: None,
         messages: match measure {
             Measure::Divergence => MESSAGES_WITH_MISSING,
             _ => MESSAGES,
         },
+        ..Description::DISTRIBUTED
     }
 }
 
-/// Parameters of the methods for the Kullback-Leibler divergence.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct KlArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub init: InitArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: MissingArgs,
+fednmf_base::parameters! {
+    /// Parameters of the methods for the Kullback-Leibler divergence.
+    pub struct KlParams {
+        group init: InitParams;
+        group regularization: RegularizationParams;
+        group missing: MissingParams;
+    }
 }
 
-impl KlArgs {
+impl KlParams {
     /// Refuses incompatible options.
     ///
     /// # Errors
@@ -145,17 +132,17 @@ impl KlArgs {
 }
 
 /// What an iteration costs, with so many flops for each nonzero and component.
-fn cost(init: &InitArgs, workload: &Workload, ranks: usize, flops: f64) -> Cost {
+fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, sparse, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
-    let (of_u, of_v) = (workload.part(rows, n), workload.part(m, cols));
+    let (entries_u, entries_v) = (workload.part(rows, n), workload.part(m, cols));
     let mut cost = Cost::default();
     let entry = flops * k as f64;
-    cost.add(Kernel::Other, entry * (of_u + of_v), 2.0 * entry * stored);
+    cost.add(Kernel::Other, entry * (entries_u + entries_v), 2.0 * entry * stored);
     for (kind, length) in [(GATHER_V.kind, n), (GATHER_U.kind, m)] {
         cost.messages.extend(Message::shared_out(kind, Pattern::AllGather, (1, ranks), length * k, word));
     }
-    cost.data = workload.block(rows, of_u) + workload.block(cols, of_v);
+    cost.data = workload.block(rows, entries_u) + workload.block(cols, entries_v);
     cost.factors = workload.bytes((rows + cols + m + n) * k);
     // The start is computed on a grid of rows, in which the whole V is gathered, twice if its memory order changes.
     let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
@@ -165,15 +152,11 @@ fn cost(init: &InitArgs, workload: &Workload, ranks: usize, flops: f64) -> Cost 
     cost
 }
 
-/// One factor on one rank, and the data of its rows.
-struct Side<T: Real> {
+/// A factor in row order, and the data of its rows.
+struct DivergenceSide<T: Real> {
+    factor: FactorSide<T>,
     /// Own rows × all of the other factor's.
     block: Block<T>,
-    own: Array2<T>,
-    rows: Range<usize>,
-    parts: Parts,
-    whole: Array2<T>,
-    tag: MessageTag,
 }
 
 /// The objective.
@@ -186,8 +169,8 @@ enum Loss {
 /// A factorisation whose rows `R` updates.
 struct DivergenceNmf<T: Real, R> {
     comm: Communicator,
-    u: Side<T>,
-    v: Side<T>,
+    u: DivergenceSide<T>,
+    v: DivergenceSide<T>,
     /// The sums of the columns of the factor that is fixed.
     sums: Vec<f64>,
     updates: PerThread<R>,
@@ -206,8 +189,8 @@ struct DivergenceNmf<T: Real, R> {
 /// If the given start cannot be read, or one cannot be computed.
 fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     problem: Problem<'_, T>,
-    init: &InitArgs,
-    regularization: &RegularizationArgs,
+    init: &InitParams,
+    regularization: &RegularizationParams,
     loss: Loss,
     update: R,
 ) -> Result<Box<dyn Algorithm<T>>> {
@@ -220,29 +203,24 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         None => Start::choose(&init.init, &Sizes { m, n, entries, k }, sparse),
     };
     let mut blocks = data.blocks.into_iter();
-    let mut side = |cuts: &[Range<usize>], total: usize, tag: MessageTag| {
-        let rows = cuts[comm.rank()].clone();
-        let zeros = |rows: usize| Order::RowMajor.zeros(rows, k);
+    let mut side = |tags: FactorTags, cuts: &[Range<usize>]| {
         let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
-        Side { block, own: zeros(rows.len()), whole: zeros(total), parts: Parts::new(cuts, k), rows, tag }
+        let factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
+        DivergenceSide { factor, block }
     };
-    let mut u = side(&data.cuts.rows, m, GATHER_U);
-    let mut v = side(&data.cuts.cols, n, GATHER_V);
+    let mut u = side(U, &data.cuts.rows);
+    let mut v = side(V, &data.cuts.cols);
     match initial {
-        Some(given) => {
-            comm.agree_on_error(init::given(given, [&u.rows, &v.rows], [u.own.view_mut(), v.own.view_mut()]))?;
-        }
         // A checkpoint replaces the start.
-        None if start == Start::Random || resuming => {
-            let scale = init::scale(data.statistics.sum, (m, n), k);
-            init::u(seed, &u.rows, scale, u.own.view_mut());
-            init::v(seed, &v.rows, scale, v.own.view_mut());
-        }
-        None => {
+        None if start != Start::Random && !resuming => {
             let cuts = Cuts { rows: data.cuts.rows.clone(), cols: std::iter::once(0..n).collect() };
             let Statistics { sum, norm2, .. } = data.statistics;
             let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed };
-            from_data(start, &task, &mut u, &mut v)?;
+            from_data(start, &task, &mut u, &mut v.factor)?;
+        }
+        _ => {
+            let scale = init::scale(data.statistics.sum, (m, n), k);
+            init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
         }
     }
     Ok(Box::new(DivergenceNmf {
@@ -265,33 +243,26 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
 ///
 /// # Errors
 /// If the start cannot be computed.
-fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut Side<T>, v: &mut Side<T>) -> Result<()> {
+fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut DivergenceSide<T>, v: &mut FactorSide<T>) -> Result<()> {
     let Task { comm, cuts, shape: (_, n), k, .. } = *task;
     let rows = grid::own_rows(comm, cuts);
     let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));
-    let data = RankData { block, stream: None };
-    let (data, [of_u, of_v]) = init::on_grid(start, None, task, true, data, rows.each_ref())?;
-    u.block = data.block;
-    u.own.assign(&of_u);
+    let (data, [start_u, start_v]) = init::on_grid(start, None, task, true, Box::new(block), rows.each_ref())?;
+    u.block = data.into_block().expect("the data are in memory");
+    u.factor.own.assign(&start_u);
     // The grid distributes the rows of V evenly; the update distributes them by the number of entries in their columns.
-    let shares: Vec<Range<usize>> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
-    let of_v = of_v.as_standard_layout();
-    let whole = v.whole.as_slice_mut().expect("made in row order");
-    comm.all_gather(GATHER_V, of_v.as_slice().expect("made in row order"), &Parts::new(&shares, k), whole);
-    v.own.assign(&v.whole.slice(s![v.rows.clone(), ..]));
+    let even: Vec<Range<usize>> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
+    let mut of_grid = FactorSide::of_all_ranks(V, comm, &even, k, Order::RowMajor);
+    of_grid.own.assign(&start_v);
+    v.own.assign(&of_grid.gather_copy().slice(s![v.own_rows.clone(), ..]));
     Ok(())
 }
 
-impl<T: Real> Side<T> {
-    fn gather(&mut self, comm: &Communicator) {
-        let (own, whole) = (self.own.as_slice(), self.whole.as_slice_mut());
-        comm.all_gather(self.tag, own.expect("made in row order"), &self.parts, whole.expect("made in row order"));
-    }
-
+impl<T: Real> DivergenceSide<T> {
     /// Updates this factor's rows, for y = the other factor, whole.
     fn update<R: DivergenceUpdate<T> + Sync>(
         &mut self,
-        y: &Array2<T>,
+        y: &ArrayView2<'_, T>,
         (sums, gram): (&mut [f64], &mut [f64]),
         updates: &PerThread<R>,
         penalty: Penalty,
@@ -301,8 +272,8 @@ impl<T: Real> Side<T> {
         if !gram.is_empty() {
             add_gram(rows, sums.len(), gram);
         }
-        let (block, y) = (&self.block, Fixed { rows, sums, gram });
-        over_rows(&mut self.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+        let (block, y) = (&self.block, FixedFactor { rows, sums, gram });
+        over_rows(&mut self.factor.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             updates.with(|update| {
                 update.update_rows((block, first), y, rows.as_slice_mut().expect("made in row order"), penalty);
             });
@@ -314,10 +285,10 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, .. } = self;
-            v.gather(comm);
-            comm.work("update", || u.update(&v.whole, (sums, gram), updates, penalties.u));
-            u.gather(comm);
-            comm.work("update", || v.update(&u.whole, (sums, gram), updates, penalties.v));
+            let whole = v.factor.gather();
+            comm.work("update", || u.update(&whole, (sums, gram), updates, penalties.u));
+            let whole = u.factor.gather();
+            comm.work("update", || v.update(&whole, (sums, gram), updates, penalties.v));
             self.iteration += 1;
         }
         Ok(())
@@ -330,32 +301,28 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
     /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
     fn measure(&mut self) -> Result<Measures> {
         let DivergenceNmf { comm, u, v, loss, norm2, penalties, .. } = self;
-        v.gather(comm);
-        let block = std::iter::once((&u.block, u.own.view(), v.whole.view()));
-        let error = metrics::relative_error(comm, *norm2, block);
-        let (rows, columns) = (u.own.view(), v.whole.view());
+        v.factor.gather();
+        let (rows, columns) = (u.factor.own.view(), v.factor.gathered());
+        let error = metrics::relative_error(comm, *norm2, std::iter::once((&u.block, rows, columns)));
         let (name, divergence) = match *loss {
             Loss::KullbackLeibler => ("kl_divergence", metrics::kl_divergence(comm, &u.block, &rows, &columns)),
             // The residual is at hand, and costs no more than the nonzeros.
             Loss::Beta(2.0) => ("beta_divergence", 0.5 * error * error * *norm2),
             Loss::Beta(beta) => ("beta_divergence", metrics::beta_divergence(comm, beta, &u.block, &rows, &columns)),
         };
-        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let penalty = penalties.sum(comm, &rows, &v.factor.own.view());
         let mut found = vec![("rel_error", error), (name, divergence)];
         found.extend(penalties.objective(divergence, penalty));
         Ok(found)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let piece = |name, side: &'_ Side<T>| (name, side.whole.nrows(), side.rows.start);
-        let [(u, m, i), (v, n, j)] = [piece("U", &self.u), piece("V", &self.v)];
-        vec![Piece::shared(u, m, i, self.u.own.view()), Piece::shared(v, n, j, self.v.own.view())]
+        vec![self.u.factor.piece(), self.v.factor.piece()]
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        for (name, side) in [("U", &mut self.u), ("V", &mut self.v)] {
-            saved.rows(name, Owner::Shared, side.rows.start, side.own.view_mut())?;
-        }
+        self.u.factor.restore(saved)?;
+        self.v.factor.restore(saved)?;
         self.iteration = iteration;
         Ok(())
     }

@@ -5,7 +5,7 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::KlMultiply;
 
-use super::{KlArgs, describe};
+use super::{KlParams, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
 use crate::method::{Groups, Method};
@@ -13,15 +13,14 @@ use crate::metrics::Measure;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
 
-/// Parameters of multiplicative updates for the Kullback-Leibler divergence.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct KlMuArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub kl: KlArgs,
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates for the Kullback-Leibler divergence.
+    pub struct KlMu {
+        group kl: KlParams;
+    }
 }
 
-impl Method for KlMuArgs {
+impl Method for KlMu {
     const DESCRIPTION: &'static Description = &describe(
         "kl-mu",
         &["mu-kl"],

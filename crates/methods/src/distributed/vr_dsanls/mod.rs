@@ -24,7 +24,7 @@ mod plan;
 mod run;
 mod side;
 
-pub use arguments::VrDsanlsArgs;
+pub use arguments::VrDsanls;
 use plan::{MOST, message_words};
 use side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V};
 
@@ -33,30 +33,22 @@ use fednmf_linalg::Real;
 use fednmf_linalg::sketch::{SketchKind, TOTALS};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
-use crate::description::{Description, Form, MessageSpec, NO_PARTIES, Partition, Unit};
+use crate::description::{Description, MessageSpec};
 use crate::method::{Groups, Method};
 use crate::metrics;
-use crate::metrics::Measure;
-use crate::shared::alternating::{RHS_U, RHS_V, Sizes};
+use crate::shared::alternating::Sizes;
 use crate::shared::extrapolation::{Extrapolation, WORDS};
-use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V};
+use crate::shared::factor_side::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, RHS_U, RHS_V};
 use crate::shared::regularization;
 use crate::shared::stationarity;
 use crate::{Algorithm, Problem};
 
-impl Method for VrDsanlsArgs {
+impl Method for VrDsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "vr-dsanls",
         aliases: &["svr-hals"],
         summary: "HALS with variance-reduced sketches: exact products now and then, samples of what changed in between",
         paper: "as SVRMU (Kasai 2018) and LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with coordinate descent",
-        partition: Partition::RowsAndColumns,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
-        measure: Measure::RelativeError,
-        dp: NO_PARTIES,
-        limits: None,
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each exact iteration"),
             MessageSpec::new(GRAM_U, "k x k + 4", "each exact iteration"),
@@ -72,6 +64,7 @@ impl Method for VrDsanlsArgs {
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
+        ..Description::DISTRIBUTED
     };
 
     fn check(&self) -> Result<()> {
@@ -103,11 +96,15 @@ impl Method for VrDsanlsArgs {
             cost.add(kernel, product * workload.part(small, large), product * stored);
         }
         let square = 2.0 * (k * k) as f64;
-        let [of_u, of_v] = plan.exact_sweeps.map(|n| n as f64);
+        let [passes_u, passes_v] = plan.exact_sweeps.map(|n| n as f64);
         let (own_u, own_v, all_u, all_v) = (rows as f64, cols as f64, m as f64, n as f64);
         let gram = square * exact;
         cost.add(Kernel::Gram, gram * (2.0 * own_u + own_v), gram * (2.0 * all_u + all_v));
-        cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
+        cost.add(
+            Kernel::Sweep,
+            gram * (passes_u * own_u + passes_v * own_v),
+            gram * (passes_u * all_u + passes_v * all_v),
+        );
         if sampled > 0.0 {
             let part = |across, own, products| Sketched { across, own, products };
             let mut product = |kernel, sizes, parts| {
@@ -118,8 +115,12 @@ impl Method for VrDsanlsArgs {
             // The Gram matrix, V_bᵀD, and the product of that with U_a.
             let gram = square * sampled;
             cost.add(Kernel::Gram, 3.0 * gram * (own_u + own_v), 3.0 * gram * (all_u + all_v));
-            let [of_u, of_v] = plan.sampled_sweeps.map(|n| n as f64);
-            cost.add(Kernel::Sweep, gram * (of_u * own_u + of_v * own_v), gram * (of_u * all_u + of_v * all_v));
+            let [passes_u, passes_v] = plan.sampled_sweeps.map(|n| n as f64);
+            cost.add(
+                Kernel::Sweep,
+                gram * (passes_u * own_u + passes_v * own_v),
+                gram * (passes_u * all_u + passes_v * all_v),
+            );
         }
         let shared = |message: Message, share: f64| Message {
             vector: message.vector * share,
@@ -163,6 +164,6 @@ impl Method for VrDsanlsArgs {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        Ok(Box::new(run::made(self, problem)?))
+        Ok(Box::new(run::VrDsanlsRun::new(self, problem)?))
     }
 }

@@ -3,7 +3,7 @@
 use fednmf_base::error::Result;
 use fednmf_linalg::sketch;
 
-use super::arguments::VrDsanlsArgs;
+use super::arguments::VrDsanls;
 use crate::distributed::dsanls::sketch_sizes;
 use crate::shared::alternating::Sizes;
 
@@ -34,7 +34,7 @@ pub struct Plan {
     pub adapts: bool,
 }
 
-impl VrDsanlsArgs {
+impl VrDsanls {
     /// The plan for a matrix.
     ///
     /// # Errors
@@ -75,11 +75,10 @@ impl VrDsanlsArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::method::defaults;
 
     #[test]
     fn sampling_is_for_products_that_cost_more_than_sweeps() {
-        let plan = |m, n, entries| defaults::<VrDsanlsArgs>().plan(&Sizes { m, n, entries, k: 20 }).expect("fits");
+        let plan = |m, n, entries| VrDsanls::default().plan(&Sizes { m, n, entries, k: 20 }).expect("fits");
         let dense = plan(10_000, 784, 7_840_000.0);
         assert_eq!((dense.epoch, dense.adapts, dense.draws), (FIRST, true, [100, 500]));
         let words = plan(3430, 6906, 353_160.0);

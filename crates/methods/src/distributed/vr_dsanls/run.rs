@@ -7,21 +7,22 @@ use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::Result;
-use fednmf_comm::{Communicator, MessageTag, Parts};
+use fednmf_comm::Communicator;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::{Sweep, sweep};
-use fednmf_linalg::sketch::{TOTALS, WeightedSampler};
+use fednmf_linalg::sketch::WeightedSampler;
 use fednmf_linalg::{Block, Real, gram};
 
-use super::arguments::VrDsanlsArgs;
-use super::plan::{EXACT_FIRST, MOST, Plan, message_words};
-use super::side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, Side, square, square_mut};
+use super::arguments::VrDsanls;
+use super::plan::{EXACT_FIRST, MOST, Plan};
+use super::side::{AnchoredSide, CHANGE_U, CHANGE_V, SCORES_U, SCORES_V, Sampling, square, square_mut};
 use crate::metrics;
-use crate::shared::alternating::{Factor, RHS_U, RHS_V, Sizes};
+use crate::shared::alternating::{Factor, Sizes};
 use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, inner, split_into_two_words};
-use crate::shared::grid::{GATHER_U, GATHER_V, GRAM_U, GRAM_V, GridSide};
+use crate::shared::factor_side::{FactorSide, U, V};
 use crate::shared::init;
 use crate::shared::regularization::Penalties;
+use crate::shared::sampled_product::{SampleTags, SampledProduct};
 use crate::shared::stationarity;
 use crate::shared::stationarity::Evaluated;
 use crate::{Algorithm, Measures, Problem};
@@ -62,19 +63,17 @@ impl Progress {
 }
 
 /// The method on one rank.
-pub struct VrDsanls<T: Real> {
+pub struct VrDsanlsRun<T: Real> {
     comm: Communicator,
     seed: u64,
     plan: Plan,
-    u: Side<T>,
-    v: Side<T>,
+    u: AnchoredSide<T>,
+    v: AnchoredSide<T>,
     gram: Array2<T>,
     /// Gram matrix of this rank's rows of U.
     own_gram: Array2<T>,
     /// Message buffer: a Gram matrix to be summed, and the objective before and after U's update.
     message: Vec<T>,
-    parts: Parts,
-    totals: Vec<u64>,
     progress: Progress,
     extrapolates: bool,
     gradient: bool,
@@ -82,184 +81,167 @@ pub struct VrDsanls<T: Real> {
     iteration: usize,
 }
 
-/// Creates the method in its initial state.
-///
-/// # Errors
-/// If parameters do not fit the matrix, or the given start is not valid.
-pub fn made<T: Real>(args: &VrDsanlsArgs, problem: Problem<'_, T>) -> Result<VrDsanls<T>> {
-    let Problem { data, k, seed, comm, initial, .. } = problem;
-    let (m, n) = (data.header.rows, data.header.cols);
-    let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
-    let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
-    let plan = args.plan(&Sizes { m, n, entries, k })?;
-    let scale = init::scale(data.statistics.sum, (m, n), k);
-    let mut blocks = data.blocks.into_iter();
-    let mut block = || -> Result<Block<T>> {
-        let mut block = blocks.next().expect("the plan gives a row block and a column block");
-        block.prepare(k)?;
-        Ok(block)
-    };
-    let (of_u, of_v) = (block()?, block()?);
-    let alone = comm.split(comm.rank());
-    let penalties = args.regularization.penalties((m, n));
-    // Only the factor with fewer rows is gathered.
-    let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, tags: (MessageTag, MessageTag)| {
-        let shared = for_v == (n <= m);
-        let (own, total) = (cuts[comm.rank()].clone(), cuts.last().map_or(0, |cut| cut.end));
-        let order = block.order();
-        let grid = if shared {
-            GridSide::cut(comm.clone(), &(0..total), cuts.to_vec(), k, order)
-        } else {
-            GridSide::cut(alone.clone(), &own, std::iter::once(0..own.len()).collect(), k, order)
+impl<T: Real> VrDsanlsRun<T> {
+    /// Creates the method in its initial state.
+    ///
+    /// # Errors
+    /// If parameters do not fit the matrix, or the given start is not valid.
+    pub fn new(args: &VrDsanls, problem: Problem<'_, T>) -> Result<Self> {
+        let Problem { data, k, seed, comm, initial, .. } = problem;
+        let (m, n) = (data.header.rows, data.header.cols);
+        let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
+        let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
+        let plan = args.plan(&Sizes { m, n, entries, k })?;
+        let scale = init::scale(data.statistics.sum, (m, n), k);
+        let mut blocks = data.blocks.into_iter();
+        let mut block = || -> Result<Block<T>> {
+            let mut block = blocks.next().expect("the plan gives a row block and a column block");
+            block.prepare(k)?;
+            Ok(block)
         };
-        let zeros = || order.zeros(own.len(), k);
-        let norms: Vec<f64> = block.column_norms2().into_iter().map(f64::sqrt).collect();
-        let typical = [(data.statistics.norm2 / total as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
-        Side {
-            fitted: zeros(),
-            start: for_v.then(zeros),
-            old: zeros(),
-            rhs: zeros(),
-            change: zeros(),
-            sampler: WeightedSampler::new(total, d, own.clone(), norms, typical),
-            message: vec![T::zero(); message_words(d, k)],
-            weighted: order.zeros(d, k),
-            scores: tags.0,
-            tag: tags.1,
-            grid,
-            penalty: if for_v { penalties.v } else { penalties.u },
-            data: block,
-        }
-    };
-    let mut u = side(of_u, &data.cuts.rows, plan.draws[1], false, (SCORES_U, CHANGE_U));
-    let mut v = side(of_v, &data.cuts.cols, plan.draws[0], true, (SCORES_V, CHANGE_V));
-    match initial {
-        Some(given) => {
-            let rows = [&u.grid.own_rows, &v.grid.own_rows];
-            let places = [u.grid.own.view_mut(), v.grid.own.view_mut()];
-            comm.agree_on_error(init::given(given, rows, places))?;
-        }
-        None => {
-            init::u(seed, &u.grid.own_rows, scale, u.grid.own.view_mut());
-            init::v(seed, &v.grid.own_rows, scale, v.grid.own.view_mut());
-        }
-    }
-    let ranks: Vec<Range<usize>> = (0..comm.size()).map(|r| r..r + 1).collect();
-    Ok(VrDsanls {
-        seed,
-        u,
-        v,
-        gram: Array2::zeros((k, k)),
-        own_gram: Array2::zeros((k, k)),
-        message: vec![T::zero(); k * k + 2 * WORDS],
-        parts: Parts::new(&ranks, TOTALS),
-        totals: vec![0; TOTALS * comm.size()],
-        progress: Progress {
-            momentum: Momentum::of_anchors(),
-            epoch: plan.epoch,
-            left: 0,
-            anchors: 0,
-            sampled: 0,
-            last: None,
-        },
-        extrapolates: args.extrapolation == Extrapolation::Restart,
-        gradient: args.measure.measure == Evaluated::ProjectedGradient,
-        norm2: data.statistics.norm2,
-        iteration: 0,
-        plan,
-        comm,
-    })
-}
-
-impl<T: Real> VrDsanls<T> {
-    /// Whether V is the factor with fewer rows, which is the one that is sent.
-    fn v_travels(&self) -> bool {
-        self.v.data.shape().0 >= self.u.data.shape().0
+        let (block_u, block_v) = (block()?, block()?);
+        let local_comm = comm.split(comm.rank());
+        let penalties = args.regularization.penalties((m, n));
+        // Only the factor with fewer rows is gathered.
+        let side = |block: Block<T>, cuts: &[Range<usize>], d: usize, for_v: bool, sample_tags: SampleTags| {
+            let tags = if for_v { V } else { U };
+            let (own, total) = (cuts[comm.rank()].clone(), cuts.last().map_or(0, |cut| cut.end));
+            let order = block.order();
+            let factor = if for_v == (n <= m) {
+                FactorSide::of_all_ranks(tags, &comm, cuts, k, order).with_gathered_if_shared()
+            } else {
+                FactorSide::new(tags, &local_comm, (&own, total), std::iter::once(0..own.len()).collect(), k, order)
+            };
+            let zeros = || order.zeros(own.len(), k);
+            let norms: Vec<f64> = block.column_norms2().into_iter().map(f64::sqrt).collect();
+            let typical = [(data.statistics.norm2 / total as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
+            let sampler = WeightedSampler::new(total, d, own.clone(), norms, typical);
+            AnchoredSide {
+                fitted: zeros(),
+                start: for_v.then(zeros),
+                old: zeros(),
+                rhs: zeros(),
+                change: zeros(),
+                sampled: SampledProduct::new(&comm, sampler, sample_tags, (k, order), 2 * k * k),
+                factor: factor.with_rhs(),
+                penalty: if for_v { penalties.v } else { penalties.u },
+                data: block,
+            }
+        };
+        let tags_u = SampleTags { scores: SCORES_U, rows: CHANGE_U };
+        let tags_v = SampleTags { scores: SCORES_V, rows: CHANGE_V };
+        let mut u = side(block_u, &data.cuts.rows, plan.draws[1], false, tags_u);
+        let mut v = side(block_v, &data.cuts.cols, plan.draws[0], true, tags_v);
+        init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+        Ok(VrDsanlsRun {
+            seed,
+            u,
+            v,
+            gram: Array2::zeros((k, k)),
+            own_gram: Array2::zeros((k, k)),
+            message: vec![T::zero(); k * k + 2 * WORDS],
+            progress: Progress {
+                momentum: Momentum::of_anchors(),
+                epoch: plan.epoch,
+                left: 0,
+                anchors: 0,
+                sampled: 0,
+                last: None,
+            },
+            extrapolates: args.extrapolation == Extrapolation::Restart,
+            gradient: args.measure.measure == Evaluated::ProjectedGradient,
+            norm2: data.statistics.norm2,
+            iteration: 0,
+            plan,
+            comm,
+        })
     }
 
-    /// The exact right-hand side of a factor, in its `grid.rhs`. The factor that stays has the block for both products.
+    /// The factor with fewer rows, which is sent, and the other one, whose block serves both products.
+    fn sent_and_local(&mut self) -> (&mut AnchoredSide<T>, &mut AnchoredSide<T>) {
+        let VrDsanlsRun { u, v, .. } = self;
+        if v.data.shape().0 >= u.data.shape().0 { (v, u) } else { (u, v) }
+    }
+
+    /// The exact right-hand side of a factor, in its `factor.rhs`.
     fn product(&mut self, factor: Factor) {
-        let v_travels = self.v_travels();
-        let VrDsanls { comm, u, v, .. } = self;
-        let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
-        let phase = if factor == Factor::U { "product M V" } else { "product M'U" };
-        if v_travels == (factor == Factor::U) {
-            let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
-            comm.work(phase, || stays.data.tmul(&whole, &mut stays.grid.rhs.view_mut()));
+        let comm = self.comm.clone();
+        let (tags, phase) = if factor == Factor::U { (U, "product M V") } else { (V, "product M'U") };
+        let (sent, local) = self.sent_and_local();
+        if sent.factor.tags.name == tags.name {
+            let (data, own) = (&local.data, &local.factor.own);
+            sent.factor.sum_rhs(|out| comm.work(phase, || data.mul(&own.view(), &mut out.view_mut())));
         } else {
-            let (data, own) = (&stays.data, &stays.grid.own);
-            travels.grid.scatter(if v_travels { RHS_V } else { RHS_U }, |out| {
-                comm.work(phase, || data.mul(&own.view(), &mut out.view_mut()));
-            });
+            let whole = sent.factor.gather();
+            comm.work(phase, || local.data.tmul(&whole, &mut local.factor.rhs.view_mut()));
         }
     }
 
     /// The Gram matrix of a factor, over all ranks.
     fn sum_gram(&mut self, factor: Factor) {
-        let VrDsanls { comm, u, v, gram: g, .. } = self;
-        let (fixed, tag) = if factor == Factor::U { (u, GRAM_U) } else { (v, GRAM_V) };
-        comm.work("Gram", || gram(&fixed.grid.own.view(), &mut g.view_mut()));
-        comm.sum(tag, g.as_slice_mut().expect("made contiguous"));
+        let VrDsanlsRun { comm, u, v, gram, .. } = self;
+        let fixed = if factor == Factor::U { u } else { v };
+        fixed.factor.gram(comm, gram);
     }
 
     /// U's update at an anchor. Returns the objective before and after it; the Gram matrix of the new U is summed.
     fn update_u_exactly(&mut self) -> (f64, f64) {
         self.sum_gram(Factor::V);
         self.product(Factor::U);
-        let VrDsanls { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram: g, own_gram, message, norm2, plan, .. } = self;
         let k = g.nrows();
         let (entries, words) = message.split_at_mut(k * k);
         comm.work("update", || {
-            let grid = &mut u.grid;
-            let of_v = v.penalty.value(&v.grid.own.view());
+            let factor = &mut u.factor;
+            let penalty_v = v.penalty.value(&v.factor.own.view());
             let mut objective = |own: &Array2<T>| {
                 gram(&own.view(), &mut own_gram.view_mut());
-                let fit = inner(&own_gram.view(), &g.view()) - 2.0 * inner(&own.view(), &grid.rhs.view());
-                fit + 2.0 * (u.penalty.value(&own.view()) + of_v)
+                let fit = inner(&own_gram.view(), &g.view()) - 2.0 * inner(&own.view(), &factor.rhs.view());
+                fit + 2.0 * (u.penalty.value(&own.view()) + penalty_v)
             };
-            let before = objective(&grid.own);
+            let before = objective(&factor.own);
             let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[0], penalty: u.penalty };
-            sweep(&mut grid.own.view_mut(), &grid.rhs.view(), &g.view(), step);
-            let after = objective(&grid.own);
+            sweep(&mut factor.own.view_mut(), &factor.rhs.view(), &g.view(), step);
+            let after = objective(&factor.own);
             square_mut(entries, k).assign(own_gram);
             words[..WORDS].copy_from_slice(&split_into_two_words(before, *norm2));
             words[WORDS..].copy_from_slice(&split_into_two_words(after, *norm2));
         });
-        comm.sum(GRAM_U, message);
+        comm.sum(u.factor.tags.gram, message);
         g.assign(&square(&message[..k * k], k));
-        let told = |at: usize| *norm2 + message[k * k + at].as_f64() + message[k * k + at + 1].as_f64();
-        (told(0), told(WORDS))
+        let objective_at = |at: usize| *norm2 + message[k * k + at].as_f64() + message[k * k + at + 1].as_f64();
+        (objective_at(0), objective_at(WORDS))
     }
 
     /// An iteration with exact products.
     fn anchor(&mut self) {
-        let beyond = self.extrapolates && self.progress.anchors >= EXACT_FIRST;
+        let extrapolates = self.extrapolates && self.progress.anchors >= EXACT_FIRST;
         let beta = self.progress.momentum.beta;
         for side in [&mut self.u, &mut self.v] {
-            if beyond {
-                self.comm.work("update", || extrapolate(&mut side.grid.own, &mut side.old, beta));
+            if extrapolates {
+                self.comm.work("update", || extrapolate(&mut side.factor.own, &mut side.old, beta));
             } else {
-                side.old.assign(&side.grid.own);
+                side.old.assign(&side.factor.own);
             }
         }
         let (mut before, mut after) = self.update_u_exactly();
-        if !self.progress.momentum.judge_anchor(after) && beyond {
+        if !self.progress.momentum.accept_at_anchor(after) && extrapolates {
             for side in [&mut self.u, &mut self.v] {
-                side.grid.own.assign(&side.old);
+                side.factor.own.assign(&side.old);
             }
             (before, after) = self.update_u_exactly();
             self.progress.momentum.replace(after);
         }
-        self.u.fitted.assign(&self.u.grid.own);
+        self.u.fitted.assign(&self.u.factor.own);
         self.product(Factor::V);
-        let VrDsanls { comm, v, gram: g, plan, progress, .. } = self;
+        let VrDsanlsRun { comm, v, gram: g, plan, progress, .. } = self;
         comm.work("update", || {
             if let Some(start) = &mut v.start {
-                start.assign(&v.grid.own);
+                start.assign(&v.factor.own);
             }
             let step = Sweep { mu: T::zero(), passes: plan.exact_sweeps[1], penalty: v.penalty };
-            sweep(&mut v.grid.own.view_mut(), &v.grid.rhs.view(), &g.view(), step);
-            v.fitted.assign(&v.grid.own);
+            sweep(&mut v.factor.own.view_mut(), &v.factor.rhs.view(), &g.view(), step);
+            v.fitted.assign(&v.factor.own);
         });
         if plan.adapts {
             progress.adapt(before, after, plan.flops);
@@ -270,9 +252,9 @@ impl<T: Real> VrDsanls<T> {
 
     /// An iteration with sampled products.
     fn sampled(&mut self) {
-        let VrDsanls { comm, u, v, parts, totals, gram, plan, seed, iteration, progress, .. } = self;
+        let VrDsanlsRun { comm, u, v, gram, plan, seed, iteration, progress, .. } = self;
         let (seed, iteration) = (*seed, *iteration);
-        let mut run = Sampling { comm, parts, totals, gram, seed, iteration, for_u: true };
+        let mut run = Sampling { comm, gram, seed, iteration, for_u: true };
         u.update_sampled(v, plan.sampled_sweeps[0], &mut run);
         run.for_u = false;
         v.update_sampled(u, plan.sampled_sweeps[1], &mut run);
@@ -288,7 +270,7 @@ impl<T: Real> VrDsanls<T> {
             self.exchange(factor);
             self.product(factor);
             let side = if factor == Factor::U { &self.u } else { &self.v };
-            squared += stationarity::squared(&side.grid.own, &side.grid.rhs, &self.gram, side.penalty);
+            squared += stationarity::squared(&side.factor.own, &side.factor.rhs, &self.gram, side.penalty);
             self.exchange(factor);
         }
         stationarity::norm(&self.comm, squared)
@@ -297,11 +279,7 @@ impl<T: Real> VrDsanls<T> {
     /// Exchanges the exact right-hand side of a factor and the sampled one, which is overwritten in each iteration.
     fn exchange(&mut self, factor: Factor) {
         let side = if factor == Factor::U { &mut self.u } else { &mut self.v };
-        swap(&mut side.grid.rhs, &mut side.rhs);
-    }
-
-    fn shape(&self) -> (usize, usize) {
-        (self.v.data.shape().0, self.u.data.shape().0)
+        swap(&mut side.factor.rhs, &mut side.rhs);
     }
 }
 
@@ -309,7 +287,7 @@ impl<T: Real> VrDsanls<T> {
 const KEPT: [[&str; 4]; 2] = [["U", "U_old", "U_fitted", "product_for_U"], ["V", "V_old", "V_fitted", "product_for_V"]];
 const START: &str = "V_at_product";
 
-impl<T: Real> Algorithm<T> for VrDsanls<T> {
+impl<T: Real> Algorithm<T> for VrDsanlsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.progress.left == 0 {
@@ -327,15 +305,13 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let v_travels = self.v_travels();
-        let VrDsanls { comm, u, v, norm2, .. } = self;
-        let (stays, travels) = if v_travels { (u, v) } else { (v, u) };
-        let whole = travels.grid.gather(if v_travels { GATHER_V } else { GATHER_U });
-        let block = std::iter::once((&stays.data, whole, stays.grid.own.view()));
-        let error = metrics::relative_error(comm, *norm2, block);
+        let (comm, norm2) = (self.comm.clone(), self.norm2);
+        let (sent, local) = self.sent_and_local();
+        let block = std::iter::once((&local.data, sent.factor.gather(), local.factor.own.view()));
+        let error = metrics::relative_error(&comm, norm2, block);
         let mut found = vec![("rel_error", error)];
         let penalties = Penalties { u: self.u.penalty, v: self.v.penalty };
-        let penalty = penalties.sum(&self.comm, &self.u.grid.own.view(), &self.v.grid.own.view());
+        let penalty = penalties.sum(&self.comm, &self.u.factor.own.view(), &self.v.factor.own.view());
         found.extend(penalties.objective(0.5 * error * error * self.norm2, penalty));
         if self.gradient {
             found.push(("projected_gradient", self.projected_gradient()));
@@ -344,34 +320,29 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
-        let (m, n) = self.shape();
-        vec![
-            Piece::shared("U", m, self.u.own().start, self.u.grid.own.view()),
-            Piece::shared("V", n, self.v.own().start, self.v.grid.own.view()),
-        ]
+        vec![self.u.factor.piece(), self.v.factor.piece()]
     }
 
     fn state(&self) -> State<'_, T> {
-        let (m, n) = self.shape();
         let mut matrices = Vec::new();
-        for (side, total, names) in [(&self.u, m, KEPT[0]), (&self.v, n, KEPT[1])] {
-            let first = side.own().start;
-            let kept = [&side.grid.own, &side.old, &side.fitted, &side.grid.rhs].into_iter().zip(names);
-            matrices.extend(kept.map(|(matrix, name)| Piece::shared(name, total, first, matrix.view())));
-            matrices.extend(side.start.iter().map(|start| Piece::shared(START, total, first, start.view())));
+        for (side, names) in [(&self.u, KEPT[0]), (&self.v, KEPT[1])] {
+            let factor = &side.factor;
+            let kept = [&factor.own, &side.old, &side.fitted, &factor.rhs].into_iter().zip(names);
+            matrices.extend(kept.map(|(matrix, name)| factor.piece_of(name, matrix)));
+            matrices.extend(side.start.iter().map(|start| factor.piece_of(START, start)));
         }
         State::from(matrices).with(Owner::Shared, &self.progress)
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         for (side, names) in [(&mut self.u, KEPT[0]), (&mut self.v, KEPT[1])] {
-            let first = side.own().start;
-            let kept = [&mut side.grid.own, &mut side.old, &mut side.fitted, &mut side.grid.rhs];
+            let FactorSide { own, rhs, own_rows, .. } = &mut side.factor;
+            let kept = [own, &mut side.old, &mut side.fitted, rhs];
             for (matrix, name) in kept.into_iter().zip(names) {
-                saved.rows(name, Owner::Shared, first, matrix.view_mut())?;
+                saved.rows(name, Owner::Shared, own_rows.start, matrix.view_mut())?;
             }
             if let Some(start) = &mut side.start {
-                saved.rows(START, Owner::Shared, first, start.view_mut())?;
+                saved.rows(START, Owner::Shared, own_rows.start, start.view_mut())?;
             }
         }
         self.progress = saved.read(Owner::Shared)?;
@@ -381,8 +352,8 @@ impl<T: Real> Algorithm<T> for VrDsanls<T> {
 
     fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
         vec![
-            ("sketch_size_u", self.v.sampler.size().into()),
-            ("sketch_size_v", self.u.sampler.size().into()),
+            ("sketch_size_u", self.v.sampled.size().into()),
+            ("sketch_size_v", self.u.sampled.size().into()),
             ("epoch", self.progress.epoch.into()),
             ("inner_sweeps", serde_json::json!(self.plan.exact_sweeps)),
             ("sampled_sweeps", serde_json::json!(self.plan.sampled_sweeps)),
@@ -399,16 +370,15 @@ mod tests {
     use fednmf_linalg::sketch::{SketchKind, make, stream};
 
     use super::*;
-    use crate::method::defaults;
     use crate::parameters;
     use crate::parameters::Auto;
 
     /// A run on one rank after two exact iterations and a sampled one.
-    fn begun(input: &str) -> VrDsanls<f64> {
+    fn begun(input: &str) -> VrDsanlsRun<f64> {
         let comm = Communicator::local();
         let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
         let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
-        let mut args = defaults::<VrDsanlsArgs>();
+        let mut args = VrDsanls::default();
         args.epoch = Auto::Given(1000);
         let size = parameters::Size::Count(12);
         args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
@@ -424,7 +394,7 @@ mod tests {
             missing: None,
             comm,
         };
-        let mut run = made(&args, problem).expect("builds");
+        let mut run = VrDsanlsRun::new(&args, problem).expect("builds");
         run.advance(3).expect("runs");
         run
     }
@@ -434,24 +404,24 @@ mod tests {
     fn the_estimate_has_the_right_mean_and_little_variance() {
         for input in ["synthetic:planted,m=30,n=40,k=3", "synthetic:sparse,m=60,n=50,density=0.2"] {
             let mut run = begun(input);
-            let (shape, order) = (run.u.grid.own.dim(), run.u.data.order());
+            let (shape, order) = (run.u.factor.own.dim(), run.u.data.order());
             let mut exact = order.zeros(shape.0, shape.1);
-            run.u.data.tmul(&run.v.grid.own.view(), &mut exact.view_mut());
-            let n = run.v.grid.own.nrows();
+            run.u.data.tmul(&run.v.factor.own.view(), &mut exact.view_mut());
+            let n = run.v.factor.own.nrows();
             let mut uniform = make::<f64>(SketchKind::Subsample, n, 12, 3, order);
             let (mut b, mut plain) = (order.zeros(12, 3), order.zeros(shape.0, 3));
             let (mut sum, mut squares, mut variances) = (exact.clone() * 0.0, exact.clone() * 0.0, [0.0; 2]);
             let rounds = 4000;
             for iteration in 0..rounds {
-                let VrDsanls { comm, u, v, parts, totals, gram, .. } = &mut run;
-                let mut sampling = Sampling { comm, parts, totals, gram, seed: 5, iteration, for_u: true };
+                let VrDsanlsRun { comm, u, v, gram, .. } = &mut run;
+                let mut sampling = Sampling { comm, gram, seed: 5, iteration, for_u: true };
                 u.update_sampled(v, 0, &mut sampling);
                 let off = &u.rhs - &exact;
                 variances[0] += off.iter().map(|x| x * x).sum::<f64>();
                 squares += &off.mapv(|x| x * x);
                 sum += &off;
                 uniform.draw(&stream(5, true, iteration));
-                uniform.sketch_rows(0, &v.grid.own.view(), &mut b.view_mut());
+                uniform.sketch_rows(0, &v.factor.own.view(), &mut b.view_mut());
                 uniform.product(&u.data, &b.view(), &mut plain.view_mut());
                 variances[1] += (&plain - &exact).iter().map(|x| x * x).sum::<f64>();
             }

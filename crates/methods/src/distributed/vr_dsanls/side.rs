@@ -1,28 +1,26 @@
 //! One factor, and its update with a sampled product.
 
-use std::ops::Range;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip};
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip, s};
-
-use fednmf_comm::{Communicator, MessageTag, Parts, Payload};
+use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use fednmf_linalg::sketch;
-use fednmf_linalg::sketch::WeightedSampler;
 use fednmf_linalg::{Block, Real, gemm, gram};
 
-use crate::shared::grid::GridSide;
+use crate::shared::factor_side::FactorSide;
+use crate::shared::sampled_product::SampledProduct;
 
 pub const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
 pub const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar);
 pub const CHANGE_V: MessageTag = MessageTag::new("sketched change of V", Payload::SketchedFactor);
 pub const CHANGE_U: MessageTag = MessageTag::new("sketched change of U", Payload::SketchedFactor);
 
-/// One factor on one rank, with the operands of its update and those that the other factor's update needs.
-pub struct Side<T: Real> {
-    /// The rows that this rank owns, and the exact product P for them.
-    pub grid: GridSide<T>,
+/// A factor, with the operands of its update and those that the other factor's update needs.
+pub struct AnchoredSide<T: Real> {
+    /// The rows that this rank owns; their right-hand side is the exact product P.
+    pub factor: FactorSide<T>,
     pub penalty: Penalty,
-    /// The data with the other dimension as rows: N × |own|.
+    /// The data with the other dimension as rows: N × |own rows|.
     pub data: Block<T>,
     /// The factor as the last anchor's update left it.
     pub fitted: Array2<T>,
@@ -33,36 +31,25 @@ pub struct Side<T: Real> {
     pub rhs: Array2<T>,
     /// D.
     pub change: Array2<T>,
-    /// Draws rows of this factor, for the update of the other one.
-    pub sampler: WeightedSampler,
-    pub message: Vec<T>,
-    /// Rows drawn times their weights.
-    pub weighted: Array2<T>,
-    pub scores: MessageTag,
-    pub tag: MessageTag,
+    /// The product with D, for the update of the other factor. The message also has Y_bᵀD, less what the sample holds of
+    /// it, and the Gram matrix.
+    pub sampled: SampledProduct<T>,
 }
 
-impl<T: Real> Side<T> {
-    /// The rows that this rank owns.
-    pub fn own(&self) -> Range<usize> {
-        self.grid.own_rows.clone()
-    }
-
+impl<T: Real> AnchoredSide<T> {
     /// One half of a sampled iteration: this factor, from the change of the other one, `fixed`.
-    pub fn update_sampled(&mut self, fixed: &mut Side<T>, sweeps: usize, run: &mut Sampling<'_, T>) {
-        let Sampling { comm, parts, totals, gram: g, seed, iteration, for_u } = run;
+    pub fn update_sampled(&mut self, fixed: &mut AnchoredSide<T>, sweeps: usize, run: &mut Sampling<'_, T>) {
+        let Sampling { comm, gram: g, seed, iteration, for_u } = run;
         let k = g.ncols();
-        let Side { grid, fitted, start, change, sampler, message, weighted, scores, tag, .. } = fixed;
-        let own = comm.work("score change", || {
+        let AnchoredSide { factor: FactorSide { own, .. }, fitted, start, change, sampled, .. } = fixed;
+        let scores = comm.work("score change", || {
             let start = start.as_ref().unwrap_or(fitted);
-            Zip::from(&mut *change).and(&grid.own).and(start).for_each(|d, &new, &old| *d = new - old);
-            sampler.score(&change.view())
+            Zip::from(&mut *change).and(&*own).and(start).for_each(|d, &new, &old| *d = new - old);
+            sampled.sampler.score(&change.view())
         });
-        comm.all_gather(*scores, &own, parts, totals);
-        comm.work("sketch change", || {
-            sampler.draw(&sketch::stream(*seed, *for_u, *iteration), totals, comm.rank());
-            let (drawn, grams) = message.split_at_mut(sampler.size() * (k + sketch::WORDS));
-            sampler.fill(&change.view(), drawn);
+        let stream = sketch::stream(*seed, *for_u, *iteration);
+        sampled.draw(comm, "sketch change", scores, &stream, |sampler, rows, grams| {
+            sampler.fill(&change.view(), rows);
             // Y_bᵀD less what the sample holds of it: a row of D counts 1 less the weights of its draws.
             let mut draws = sampler.own_draws().peekable();
             while let Some((_, row, weight)) = draws.next() {
@@ -75,30 +62,24 @@ impl<T: Real> Side<T> {
             }
             let (rest, whole) = grams.split_at_mut(k * k);
             gemm(T::one(), &fitted.t(), &change.view(), T::zero(), &mut square_mut(rest, k));
-            gram(&grid.own.view(), &mut square_mut(whole, k));
+            gram(&own.view(), &mut square_mut(whole, k));
         });
-        comm.sum(*tag, message);
         comm.work("sampled product", || {
-            let (drawn, grams) = message.split_at(sampler.size() * (k + sketch::WORDS));
-            sampler.collect(drawn, k);
-            let mut weighted = weighted.slice_mut(s![..sampler.sample().len(), ..]);
-            sampler.rows(drawn, |weight| weight, &mut weighted);
-            self.data.rows_tmul(sampler.sample(), &weighted.view(), &mut self.rhs.view_mut());
-            let (rest, whole) = grams.split_at(k * k);
+            sampled.collect();
+            sampled.multiply(&self.data, &mut self.rhs);
+            let (rest, whole) = sampled.own_words().split_at(k * k);
             gemm(T::one(), &self.fitted.view(), &square(rest, k), T::one(), &mut self.rhs.view_mut());
-            self.rhs.zip_mut_with(&self.grid.rhs, |sum, &exact| *sum += exact);
+            self.rhs.zip_mut_with(&self.factor.rhs, |sum, &exact| *sum += exact);
             g.assign(&square(whole, k));
         });
         let step = Sweep { mu: T::zero(), passes: sweeps, penalty: self.penalty };
-        comm.work("update", || sweep(&mut self.grid.own.view_mut(), &self.rhs.view(), &g.view(), step));
+        comm.work("update", || sweep(&mut self.factor.own.view_mut(), &self.rhs.view(), &g.view(), step));
     }
 }
 
 /// What both halves of a sampled iteration share.
 pub struct Sampling<'a, T: Real> {
     pub comm: &'a Communicator,
-    pub parts: &'a Parts,
-    pub totals: &'a mut [u64],
     pub gram: &'a mut Array2<T>,
     pub seed: u64,
     pub iteration: usize,

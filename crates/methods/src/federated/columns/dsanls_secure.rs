@@ -37,45 +37,35 @@ use crate::federated::columns::local::{Draws, Scratch, trace};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::{Auto, Sizes};
+use crate::parameters::{Auto, Sizes, count};
 use crate::shared::init;
 use crate::shared::missing::PartyMissing;
-use crate::shared::regularization::RegularizationArgs;
-use crate::shared::secure_sum::{SecureSumArgs, party_sum};
-use crate::shared::sketched_step::{SketchedStep, StepArgs, oblivious};
+use crate::shared::regularization::RegularizationParams;
+use crate::shared::secure_sum::{SecureSumParams, party_sum};
+use crate::shared::sketched_step::{SketchedStep, StepParams, oblivious};
 use crate::{Algorithm, Measures, Problem};
 
-/// Parameters of DSANLS over private columns.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct DsanlsSecureArgs {
-    /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
-    /// subsample and count release columns as they are
-    #[arg(long, value_name = "KIND", value_parser = oblivious::<SketchKind>(), default_value = "gaussian")]
-    pub sketch: SketchKind,
-    /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
-    /// where it is small
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<Sizes>,
-    /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
-    /// than columns, less for rows with many zeros, and for whole numbers fewer bits than a row has
-    #[arg(long, value_name = "N", default_value = "0", value_parser = parameters::count(0))]
-    pub max_releases: usize,
-    /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
-    #[arg(long)]
-    pub i_know_this_leaks: bool,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub step: StepArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub secure_sum: SecureSumArgs,
+fednmf_base::parameters! {
+    /// Parameters of DSANLS over private columns.
+    pub struct DsanlsSecure {
+        /// Random matrix that shrinks each subproblem. gaussian, uniform and srht cost as much as the exact product;
+        /// subsample and count release columns as they are
+        pub sketch: SketchKind = SketchKind::Gaussian, "KIND", oblivious;
+        /// Columns kept for U's update and rows kept for V's: counts, or shares with %. auto: 10 % of a dimension, more
+        /// where it is small
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
+        /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
+        /// than columns, less for rows with many zeros, and for whole numbers fewer bits than a row has
+        pub max_releases: usize = 0, "N", count(0);
+        /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
+        pub i_know_this_leaks: bool;
+        group step: StepParams;
+        group regularization: RegularizationParams;
+        group secure_sum: SecureSumParams;
+    }
 }
 
-impl Method for DsanlsSecureArgs {
+impl Method for DsanlsSecure {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls-secure",
         aliases: &[],
@@ -172,7 +162,7 @@ struct SecureParty<T: Real> {
     shares: [Array2<T>; 2],
 }
 
-struct DsanlsSecure<T: Real> {
+struct DsanlsSecureRun<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     public: PublicInfo,
@@ -296,7 +286,7 @@ const MAX_KEPT: usize = 1 << 40;
 /// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
 /// the entries allow for d_U.
 fn sizes(
-    args: &DsanlsSecureArgs,
+    args: &DsanlsSecure,
     public: &PublicInfo,
     hidden: usize,
     safe_for_entries: impl Fn(usize) -> SafeReleases,
@@ -352,7 +342,7 @@ fn sizes(
     )))
 }
 
-fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
@@ -378,7 +368,7 @@ fn build<T: Real>(args: &DsanlsSecureArgs, problem: Problem<'_, T>) -> Result<Bo
             u,
         }
     };
-    Ok(Box::new(DsanlsSecure {
+    Ok(Box::new(DsanlsSecureRun {
         party_sum: party_sum(&comm, parties, &args.secure_sum, None)?,
         draws: Draws { seed, parties: parties.count },
         step: SketchedStep::new(&args.step),
@@ -414,7 +404,7 @@ fn rows_by_rank(parties: Parties, rows_of: impl Fn(Range<usize>) -> Range<usize>
     each.collect()
 }
 
-impl<T: Real> DsanlsSecure<T> {
+impl<T: Real> DsanlsSecureRun<T> {
     /// The stream of the sketch of release `number`.
     fn stream(draws: &Draws, number: usize) -> Stream {
         sketch::stream(draws.seed, true, number)
@@ -422,7 +412,7 @@ impl<T: Real> DsanlsSecure<T> {
 
     /// Generates each party's rows of S.
     fn draw(&mut self, number: usize) {
-        let DsanlsSecure { comm, draws, members, across, chunk, eye, .. } = self;
+        let DsanlsSecureRun { comm, draws, members, across, chunk, eye, .. } = self;
         comm.work("draw S", || {
             across.draw(&Self::stream(draws, number));
             for SecureParty { party, sketch, .. } in members.iter_mut() {
@@ -440,7 +430,7 @@ impl<T: Real> DsanlsSecure<T> {
         let t = self.iteration;
         let number = t % self.limit;
         self.draw(number);
-        let DsanlsSecure {
+        let DsanlsSecureRun {
             comm, party_sum, public, draws, step, members, down, released, release, fixed, scratch, ..
         } = self;
         let PublicInfo { m, n, scale, .. } = *public;
@@ -516,7 +506,7 @@ impl<T: Real> DsanlsSecure<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for DsanlsSecure<T> {
+impl<T: Real> Algorithm<T> for DsanlsSecureRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }

@@ -8,48 +8,40 @@ use fednmf_base::error::{Error, Result};
 use fednmf_linalg::random::Stream;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{Sketch, SketchKind};
-use fednmf_linalg::{Block, Real, gram, squares};
+use fednmf_linalg::{Block, Contiguous, Real, gram, squares};
 
 use super::{Party, PublicInfo};
-use crate::parameters;
-use crate::parameters::Sizes;
-use crate::shared::dp::DpArgs;
+use crate::parameters::{Parameters, Sizes, count};
+use crate::shared::dp::DpParams;
 use crate::shared::missing;
-use crate::shared::missing::{PartyMissing, PartyMissingArgs, Side};
-use crate::shared::regularization::{Penalties, RegularizationArgs};
-use crate::shared::sketched_step::{SketchArgs, SketchedStep, StepArgs};
+use crate::shared::missing::{PartyMissing, PartyMissingParams, Side};
+use crate::shared::regularization::{Penalties, RegularizationParams};
+use crate::shared::sketched_step::{SketchParams, SketchedStep, StepParams};
 
-/// The factor that a party updates first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdateOrder {
-    /// V, which then fits the U that the party received
-    VFirst,
-    /// U, as printed in the paper
-    UFirst,
+fednmf_base::words! {
+    /// The factor that a party updates first.
+    pub enum UpdateOrder {
+        /// V, which then fits the U that the party received
+        VFirst = "v-first",
+        /// U, as printed in the paper
+        UFirst = "u-first",
+    }
 }
 
-/// A party's local steps.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct LocalArgs {
-    /// Steps of a party between two exchanges
-    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// Factor that a party updates first
-    #[arg(long, value_name = "ORDER", value_enum, default_value_t = UpdateOrder::VFirst)]
-    pub order: UpdateOrder,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub step: StepArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: PartyMissingArgs,
+fednmf_base::parameters! {
+    /// A party's local steps.
+    pub struct LocalParams {
+        /// Steps of a party between two exchanges
+        pub local_iters: usize = 10, "N", count(1);
+        /// Factor that a party updates first
+        pub order: UpdateOrder = UpdateOrder::VFirst, "ORDER";
+        group step: StepParams;
+        group regularization: RegularizationParams;
+        group missing: PartyMissingParams;
+    }
 }
 
-impl LocalArgs {
+impl LocalParams {
     /// Checks that a sketch goes with missing entries.
     ///
     /// # Errors
@@ -60,15 +52,14 @@ impl LocalArgs {
 }
 
 /// A group of parameters `G`, or [`NoGroup`] in methods without it.
-pub trait OptionalGroup<G>:
-    clap::Args + serde::Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static
-{
+pub trait OptionalGroup<G>: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     fn group(&self) -> Option<&G>;
 }
 
-/// The place of a group of parameters that a method does not have.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct NoGroup {}
+fednmf_base::parameters! {
+    /// The place of a group of parameters that a method does not have.
+    pub struct NoGroup {}
+}
 
 impl<G> OptionalGroup<G> for NoGroup {
     fn group(&self) -> Option<&G> {
@@ -76,14 +67,14 @@ impl<G> OptionalGroup<G> for NoGroup {
     }
 }
 
-impl OptionalGroup<SketchArgs> for SketchArgs {
-    fn group(&self) -> Option<&SketchArgs> {
+impl OptionalGroup<SketchParams> for SketchParams {
+    fn group(&self) -> Option<&SketchParams> {
         Some(self)
     }
 }
 
-impl OptionalGroup<DpArgs> for DpArgs {
-    fn group(&self) -> Option<&DpArgs> {
+impl OptionalGroup<DpParams> for DpParams {
+    fn group(&self) -> Option<&DpParams> {
         Some(self)
     }
 }
@@ -231,7 +222,7 @@ impl<T: Real> LocalParty<T> {
                     let picked = (picked, &sketched.view());
                     missing.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
                 }
-                squares(v.as_slice_memory_order().expect("made contiguous"))
+                squares(v.entries())
             }
             None => {
                 gram(&v.view(), &mut g.view_mut());

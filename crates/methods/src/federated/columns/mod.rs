@@ -41,7 +41,7 @@ use crate::federated::{entries, entries_mut};
 use crate::metrics;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};
-use crate::shared::regularization::{Penalties, RegularizationArgs};
+use crate::shared::regularization::{Penalties, RegularizationParams};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
@@ -95,7 +95,7 @@ struct PublicInfo {
 }
 
 impl PublicInfo {
-    fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationArgs>) -> Self {
+    fn of<T: Real>(data: &Loaded<T>, k: usize, regularization: Option<&RegularizationParams>) -> Self {
         let (m, n) = (data.header.rows, data.header.cols);
         let scale = init::scale(data.statistics.sum, (m, n), k);
         let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };

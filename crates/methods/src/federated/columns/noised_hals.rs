@@ -41,11 +41,11 @@ use super::{
     PRODUCT, Party, PublicInfo, Refitted, entries, entries_mut, hosted_parties, pieces, relative_error, restore,
 };
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages};
+use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init;
 use crate::shared::least_squares::LeastSquaresUpdate;
 use crate::shared::missing::PartyMissing;
-use crate::shared::secure_sum::{SecureSumArgs, party_sum};
+use crate::shared::secure_sum::{SecureSumParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
 
 /// R and the triangle of G, of all parties.
@@ -102,8 +102,8 @@ fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
 /// # Errors
 /// If the requested noise is impossible.
 pub fn build<T: Real>(
-    args: &DpArgs,
-    secure_sum: &SecureSumArgs,
+    args: &DpParams,
+    secure_sum: &SecureSumParams,
     update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {

@@ -36,76 +36,64 @@ use crate::federated::columns::row_subsample::Rows;
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::{Auto, SecretSource, Sizes};
+use crate::parameters::{Auto, SecretSource, Sizes, count};
 use crate::shared::dp;
-use crate::shared::dp::DpArgs;
+use crate::shared::dp::DpParams;
 use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::shared::missing::PartyMissing;
-use crate::shared::regularization::RegularizationArgs;
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::shared::regularization::RegularizationParams;
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::shared::sketched_step::oblivious;
 use crate::{Algorithm, Measures, Problem};
 
-/// How a party's V starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StartOfV {
-    /// Drawn by the party, unknown to the others
-    Private,
-    /// Drawn by --seed
-    Public,
+fednmf_base::words! {
+    /// How a party's V starts.
+    pub enum StartOfV {
+        /// Drawn by the party, unknown to the others
+        Private = "private",
+        /// Drawn by --seed
+        Public = "public",
+    }
 }
 
-/// The rows of U that an iteration sums for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RowSketch {
-    /// All rows
-    None,
-    /// Some rows, in turn: less traffic for a sum
-    Subsample,
+fednmf_base::words! {
+    /// The rows of U that an iteration sums for.
+    pub enum RowSketch {
+        /// All rows
+        None = "none",
+        /// Some rows, in turn: less traffic for a sum
+        Subsample = "subsample",
+    }
 }
 
-/// Parameters of secure HALS.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SecureHalsArgs {
-    /// Sweeps of a factor between two sums
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// Update of a factor from its sums. auto: hals; with --dp bpp, since each sum costs privacy
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parameters::auto(parameters::word::<Update>()))]
-    pub update: Auto<Update>,
-    /// Start of a party's V: private, drawn by the party, or public, drawn by --seed, with which the first sum gives k exact
-    /// equations for each row of the data. auto: private with --secure-sum
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
-    pub start: Auto<StartOfV>,
-    /// Where a factor's update starts
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Extrapolation::None)]
-    pub extrapolation: Extrapolation,
-    /// Rows of U that an iteration sums for and updates
-    #[arg(long, value_name = "KIND", value_parser = oblivious::<RowSketch>(), default_value = "none")]
-    pub sketch: RowSketch,
-    /// With --sketch subsample, number of rows (D_V) of an iteration: a count, or a share with %. auto: 10 %, at least
-    /// 2 k
-    #[arg(long, value_name = "D_U[,D_V]", default_value = "auto", value_parser = parameters::auto(parameters::sizes))]
-    pub sketch_size: Auto<Sizes>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub secure_sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
+fednmf_base::parameters! {
+    /// Parameters of secure HALS.
+    pub struct SecureHals {
+        /// Sweeps of a factor between two sums
+        #[unless(|p| p.update == Auto::Given(Update::Bpp), "counts steps of --update hals; --update bpp solves for the factor")]
+        pub local_iters: usize = 1, "N", count(1);
+        /// Update of a factor from its sums. auto: hals; with --dp bpp, since each sum costs privacy
+        pub update: Auto<Update> = Auto::Auto, "NAME";
+        /// Start of a party's V: private, drawn by the party, or public, drawn by --seed, with which the first sum gives k exact
+        /// equations for each row of the data. auto: private with --secure-sum
+        pub start: Auto<StartOfV> = Auto::Auto, "HOW";
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        /// Rows of U that an iteration sums for and updates
+        pub sketch: RowSketch = RowSketch::None, "KIND", oblivious;
+        /// With --sketch subsample, number of rows (D_V) of an iteration: a count, or a share with %. auto: 10 %, at least
+        /// 2 k
+        #[unless(|p| p.sketch == RowSketch::None, "nothing is sketched with --sketch none; leave it out, or choose a sketch, as --sketch subsample")]
+        pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
+        group regularization: RegularizationParams;
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+        group dp: DpParams;
+    }
 }
 
-impl Method for SecureHalsArgs {
+impl Method for SecureHals {
     const DESCRIPTION: &'static Description = &Description {
         name: "secure-hals",
         aliases: &[],
@@ -151,7 +139,7 @@ impl Method for SecureHalsArgs {
             if self.extrapolation != Extrapolation::None {
                 return with("extrapolation", "it depends on the objective, which noise hides");
             }
-            if self.update() == Update::Bpp && self.local_iters > 1 {
+            if self.update_or_default() == Update::Bpp && self.local_iters > 1 {
                 return with("local-iters", "it counts sweeps of --update hals, and with --dp --update is bpp");
             }
             if self.regularization.is_on() {
@@ -206,7 +194,7 @@ impl Method for SecureHalsArgs {
         cost.add(Kernel::Tmul, product * stored, product * all_stored);
         let grams = if self.extrapolation == Extrapolation::Restart { 2 } else { 1 };
         cost.add(Kernel::Gram, square * (grams * m + cols) as f64, square * (grams * m * ranks + n) as f64);
-        let (kernel, passes) = match self.update() {
+        let (kernel, passes) = match self.update_or_default() {
             Update::Bpp => (Kernel::Pivot, 1.0),
             Update::Hals => (Kernel::Sweep, self.local_iters as f64),
         };
@@ -226,20 +214,20 @@ impl Method for SecureHalsArgs {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         if self.dp.is_on() {
-            let update = LeastSquaresUpdate::new(self.update() == Update::Bpp, self.local_iters, problem.k);
+            let update = LeastSquaresUpdate::new(self.update_or_default() == Update::Bpp, self.local_iters, problem.k);
             return noised_hals::build(&self.dp, &self.secure_sum, update, problem);
         }
         build(self, problem)
     }
 }
 
-impl SecureHalsArgs {
-    fn update(&self) -> Update {
+impl SecureHals {
+    fn update_or_default(&self) -> Update {
         self.update.given().unwrap_or(if self.dp.is_on() { Update::Bpp } else { Update::Hals })
     }
 
     /// Without masks, each party's term is visible anyway.
-    fn start(&self) -> StartOfV {
+    fn start_or_default(&self) -> StartOfV {
         let hidden = if self.secure_sum.secure_sum { StartOfV::Private } else { StartOfV::Public };
         self.start.given().unwrap_or(hidden)
     }
@@ -276,7 +264,7 @@ struct SecureParty<T: Real> {
     change: Option<Array2<T>>,
 }
 
-struct SecureHals<T: Real> {
+struct SecureHalsRun<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     public: PublicInfo,
@@ -311,7 +299,7 @@ impl<T: Real> Extrapolated<T> {
         let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
         let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
         extrapolate(u, &mut self.u_new, self.momentum.beta);
-        let falls = self.momentum.judge(objective);
+        let falls = self.momentum.accept(objective);
         if !falls {
             u.assign(&self.u_new);
         }
@@ -319,7 +307,7 @@ impl<T: Real> Extrapolated<T> {
     }
 }
 
-fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
@@ -338,7 +326,7 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
     let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
-    if args.start() == StartOfV::Private {
+    if args.start_or_default() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;
     }
@@ -362,10 +350,10 @@ fn build<T: Real>(args: &SecureHalsArgs, problem: Problem<'_, T>) -> Result<Box<
         gram: Array2::zeros((k, k)),
     });
     let rhs_rows = if rows.is_some() { 0 } else { public.m };
-    Ok(Box::new(SecureHals {
+    Ok(Box::new(SecureHalsRun {
         party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        update: LeastSquaresUpdate::new(args.update() == Update::Bpp, args.local_iters, k),
+        update: LeastSquaresUpdate::new(args.update_or_default() == Update::Bpp, args.local_iters, k),
         members,
         u,
         extrapolated,
@@ -421,11 +409,11 @@ fn sums<T: Real>(
     )
 }
 
-impl<T: Real> SecureHals<T> {
+impl<T: Real> SecureHalsRun<T> {
     /// An iteration for the chosen rows of U.
     fn iterate_rows(&mut self) -> Result<()> {
         let t = self.iteration;
-        let SecureHals { comm, party_sum, public, update, members, u, rows, gram: g, .. } = self;
+        let SecureHalsRun { comm, party_sum, public, update, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
         rows.select_rows(t);
         comm.work("product", || {
@@ -461,7 +449,7 @@ impl<T: Real> SecureHals<T> {
         if self.rows.is_some() {
             return self.iterate_rows();
         }
-        let SecureHals { comm, party_sum, public, update, members, u, extrapolated, rhs, gram: g, .. } = self;
+        let SecureHalsRun { comm, party_sum, public, update, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
             for SecureParty { party, v_extrapolated, product, gram: term, .. } in members.iter_mut() {
                 let v = v_extrapolated.as_ref().unwrap_or(&party.v).view();
@@ -505,7 +493,7 @@ impl<T: Real> SecureHals<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for SecureHals<T> {
+impl<T: Real> Algorithm<T> for SecureHalsRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }

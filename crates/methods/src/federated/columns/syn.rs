@@ -34,44 +34,38 @@ use super::{
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::federated::columns::local::{
-    Draws, LocalArgs, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes, trace,
+    Draws, LocalParams, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes, trace,
 };
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::dp;
-use crate::shared::dp::{DpArgs, Messages};
+use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init::start_entry;
 use crate::shared::missing::Side;
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
-use crate::shared::sketched_step::{SketchArgs, SketchedStep};
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
+use crate::shared::sketched_step::{SketchParams, SketchedStep};
 use crate::{Algorithm, Measures, Problem};
 
-/// How the parties' copies of U are weighted in averages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PartyWeights {
-    /// By the number of a party's columns, so that each column counts alike
-    Columns,
-    /// Equally, as printed in the paper
-    Equal,
+fednmf_base::words! {
+    /// How the parties' copies of U are weighted in averages.
+    pub enum PartyWeights {
+        /// By the number of a party's columns, so that each column counts alike
+        Columns = "columns",
+        /// Equally, as printed in the paper
+        Equal = "equal",
+    }
 }
 
-/// Parameters that all variants share.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: LocalArgs,
-    /// Weights of the parties in averages of U; they differ where the parties have different numbers of columns
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = PartyWeights::Columns)]
-    pub weights: PartyWeights,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub secure_sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
+fednmf_base::parameters! {
+    /// Parameters that all variants share.
+    pub struct SynParams {
+        group local: LocalParams;
+        /// Weights of the parties in averages of U; they differ where the parties have different numbers of columns
+        pub weights: PartyWeights = PartyWeights::Columns, "HOW";
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
 }
 
 /// What distinguishes the variants.
@@ -82,22 +76,17 @@ pub trait Variant: fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     /// Whether U_r's step is sketched by S₁.
     const SKETCHES_COLUMNS: bool;
 
-    type Sketch: OptionalGroup<SketchArgs>;
-    type Dp: OptionalGroup<DpArgs>;
+    type Sketch: OptionalGroup<SketchParams>;
+    type Dp: OptionalGroup<DpParams>;
 }
 
-/// Parameters of a variant.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct SynVariant<V: Variant> {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub syn: SynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: V::Sketch,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: V::Dp,
+fednmf_base::parameters! {
+    /// Parameters of a variant.
+    pub struct SynVariant<V: Variant> {
+        group syn: SynParams;
+        group sketch: V::Sketch;
+        group dp: V::Dp;
+    }
 }
 
 /// Syn-SD.
@@ -113,10 +102,10 @@ pub struct SsdV;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SsdUv;
 
-pub type SynSdArgs = SynVariant<Sd>;
-pub type SynSsdUArgs = SynVariant<SsdU>;
-pub type SynSsdVArgs = SynVariant<SsdV>;
-pub type SynSsdUvArgs = SynVariant<SsdUv>;
+pub type SynSd = SynVariant<Sd>;
+pub type SynSsdU = SynVariant<SsdU>;
+pub type SynSsdV = SynVariant<SsdV>;
+pub type SynSsdUv = SynVariant<SsdUv>;
 
 impl Variant for Sd {
     const DESCRIPTION: &'static Description = &averaging(
@@ -126,7 +115,7 @@ impl Variant for Sd {
     const AVERAGES_SKETCHES: bool = false;
     const SKETCHES_COLUMNS: bool = false;
     type Sketch = NoGroup;
-    type Dp = DpArgs;
+    type Dp = DpParams;
 }
 
 impl Variant for SsdU {
@@ -136,7 +125,7 @@ impl Variant for SsdU {
     );
     const AVERAGES_SKETCHES: bool = true;
     const SKETCHES_COLUMNS: bool = false;
-    type Sketch = SketchArgs;
+    type Sketch = SketchParams;
     type Dp = NoGroup;
 }
 
@@ -145,15 +134,15 @@ impl Variant for SsdV {
         &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
     const AVERAGES_SKETCHES: bool = false;
     const SKETCHES_COLUMNS: bool = true;
-    type Sketch = SketchArgs;
-    type Dp = DpArgs;
+    type Sketch = SketchParams;
+    type Dp = DpParams;
 }
 
 impl Variant for SsdUv {
     const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
     const AVERAGES_SKETCHES: bool = true;
     const SKETCHES_COLUMNS: bool = true;
-    type Sketch = SketchArgs;
+    type Sketch = SketchParams;
     type Dp = NoGroup;
 }
 
@@ -257,13 +246,13 @@ impl<V: Variant> SynVariant<V> {
 #[derive(Debug, Clone, Copy)]
 struct Sketches<'a> {
     /// S₂, of the copies of U that are averaged in each local step.
-    exchanged: Option<&'a SketchArgs>,
+    exchanged: Option<&'a SketchParams>,
     /// S₁, of the party's own columns.
-    own: Option<&'a SketchArgs>,
+    own: Option<&'a SketchParams>,
 }
 
-impl SynArgs {
-    fn groups<'a>(&'a self, dp: Option<&'a DpArgs>) -> Groups<'a> {
+impl SynParams {
+    fn groups<'a>(&'a self, dp: Option<&'a DpParams>) -> Groups<'a> {
         Groups {
             secure_sum: Some(&self.secure_sum),
             threshold: Some(&self.threshold),
@@ -364,9 +353,9 @@ struct Syn<T: Real> {
 }
 
 fn build<T: Real>(
-    args: &SynArgs,
+    args: &SynParams,
     sketches: Sketches<'_>,
-    dp: Option<&DpArgs>,
+    dp: Option<&DpParams>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;

@@ -12,21 +12,20 @@ use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Declared;
 
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::federated::graph::ppdnmf::local::{Agent, InnerAdmmArgs, Inverse, Penalties, Split};
+use crate::federated::graph::ppdnmf::local::{Agent, InnerAdmmParams, Inverse, Penalties, Split};
 use crate::federated::graph::ppdnmf::{common_start, measure, penalties};
 use crate::method::Method;
 use crate::metrics::Measure;
 use crate::{Algorithm, Measures, Problem};
 
-/// Parameters of the centralised ADMM.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AdmmArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub inner: InnerAdmmArgs,
+fednmf_base::parameters! {
+    /// Parameters of the centralised ADMM.
+    pub struct Admm {
+        group inner: InnerAdmmParams;
+    }
 }
 
-impl Method for AdmmArgs {
+impl Method for Admm {
     const DESCRIPTION: &'static Description = &Description {
         name: "admm",
         aliases: &[],
@@ -77,7 +76,7 @@ struct Central<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &InnerAdmmArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &InnerAdmmParams, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);

@@ -8,40 +8,40 @@
 //! | `ipalm` | inertial proximal alternating minimisation | plain mean once, at the end |
 //! | `mur` | multiplicative updates | plain mean once, at the end |
 
-use super::fnmf::federated::{Federated, LocalStep, Mean, ProximalArgs, Published, RoundArgs, Schedule};
+use super::fnmf::federated::{Federated, LocalStep, Mean, ProximalParams, Published, RoundParams, Schedule};
 use super::fnmf::{LocalRule, LocalSteps};
-use crate::parameters;
+use crate::parameters::number;
 
 /// Parameters of FedAvg for NMF (McMahan et al. 2017).
-pub type FedAvgArgs = Federated<RoundArgs, Mean>;
+pub type FedAvg = Federated<RoundParams, Mean>;
 
-impl Published for FedAvgArgs {
+impl Published for FedAvg {
     const NAME: &'static str = "fedavg";
     const SUMMARY: &'static str = "federated averaging: local steps and the plain mean of all V; drifts where parties order components differently";
     const PAPER: &'static str = "McMahan et al. 2017, as NMF in Dalleiger and Gionis (FNMF)";
 }
 
 /// Parameters of FedProx for NMF (Li et al. 2020).
-pub type FedProxArgs = Federated<ProximalArgs, Mean>;
+pub type FedProx = Federated<ProximalParams, Mean>;
 
-impl Published for FedProxArgs {
+impl Published for FedProx {
     const NAME: &'static str = "fedprox";
     const SUMMARY: &'static str = "FedAvg with a pull to the mean V in every local step";
     const PAPER: &'static str = "Li et al. 2020, as NMF in Dalleiger and Gionis (FNMF)";
 }
 
-/// Independent inertial proximal alternating minimisation (Pock and Sabach 2016).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct InertialArgs {
-    /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
+fednmf_base::parameters! {
+    /// Independent inertial proximal alternating minimisation (Pock and Sabach 2016).
+    pub struct InertialParams {
+        /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
+        pub inertia: f64 = 1.0, "X", number(0.0, 1.0);
+    }
 }
 
 /// Parameters of independent iPALM.
-pub type IpalmArgs = Federated<InertialArgs, Mean>;
+pub type Ipalm = Federated<InertialParams, Mean>;
 
-impl LocalStep for InertialArgs {
+impl LocalStep for InertialParams {
     const SCHEDULE: Schedule = Schedule::Once;
 
     fn steps(&self) -> LocalSteps {
@@ -49,20 +49,21 @@ impl LocalStep for InertialArgs {
     }
 }
 
-impl Published for IpalmArgs {
+impl Published for Ipalm {
     const NAME: &'static str = "ipalm";
     const SUMMARY: &'static str = "every party alone by inertial proximal steps; the mean of all V once, at the end";
     const PAPER: &'static str = "Pock and Sabach 2016; as a baseline in Dalleiger and Gionis (FNMF)";
 }
 
-/// Independent multiplicative updates (Lee and Seung 2000).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MultiplicativeArgs {}
+fednmf_base::parameters! {
+    /// Independent multiplicative updates (Lee and Seung 2000).
+    pub struct MultiplicativeParams {}
+}
 
 /// Parameters of independent multiplicative updates.
-pub type MurArgs = Federated<MultiplicativeArgs, Mean>;
+pub type Mur = Federated<MultiplicativeParams, Mean>;
 
-impl LocalStep for MultiplicativeArgs {
+impl LocalStep for MultiplicativeParams {
     const SCHEDULE: Schedule = Schedule::Once;
 
     fn steps(&self) -> LocalSteps {
@@ -70,7 +71,7 @@ impl LocalStep for MultiplicativeArgs {
     }
 }
 
-impl Published for MurArgs {
+impl Published for Mur {
     const NAME: &'static str = "mur";
     const SUMMARY: &'static str = "every party alone by multiplicative updates; the mean of all V once, at the end";
     const PAPER: &'static str = "Lee and Seung 2000; as a baseline in Dalleiger and Gionis (FNMF)";

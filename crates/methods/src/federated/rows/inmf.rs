@@ -35,37 +35,32 @@ use crate::federated::{entries, entries_mut};
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
+use crate::parameters::{count, number};
 use crate::shared::extrapolation::inner;
 use crate::shared::init;
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs, party_sum};
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
 
 /// The largest λ. W_i is of the order of 1/λ, and the squares of its entries must be representable in f32.
 const MAX_PENALTY: f64 = 1e12;
 
-/// Parameters of integrative NMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct InmfArgs {
-    /// Weight of the penalty on the parties' own parts, the lambda of LIGER: the larger, the more is shared
-    #[arg(long, value_name = "X", default_value = "5", value_parser = parameters::number(0.0, MAX_PENALTY))]
-    pub own_penalty: f64,
-    /// Update of a factor from its Gram matrix and right-hand side
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Bpp)]
-    pub update: Update,
-    /// Sweeps of a factor in an iteration, with --update hals
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub secure_sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
+fednmf_base::parameters! {
+    /// Parameters of integrative NMF.
+    pub struct Inmf {
+        /// Weight of the penalty on the parties' own parts, the lambda of LIGER: the larger, the more is shared
+        pub own_penalty: f64 = 5.0, "X", number(0.0, MAX_PENALTY);
+        /// Update of a factor from its Gram matrix and right-hand side
+        pub update: Update = Update::Bpp, "NAME";
+        /// Sweeps of a factor in an iteration, with --update hals
+        #[unless(|p| p.update == Update::Bpp, "counts steps of --update hals; --update bpp solves for the factor")]
+        pub local_iters: usize = 1, "N", count(1);
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
 }
 
-impl Method for InmfArgs {
+impl Method for Inmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "inmf",
         aliases: &[],
@@ -171,7 +166,7 @@ struct Scratch<T> {
     own_gram: Array2<T>,
 }
 
-struct Inmf<T: Real> {
+struct InmfRun<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     update: LeastSquaresUpdate,
@@ -190,7 +185,7 @@ struct Inmf<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &InmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n, norm2) = (data.header.rows, data.header.cols, data.statistics.norm2);
@@ -215,7 +210,7 @@ fn build<T: Real>(args: &InmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Al
     let mut v = order.zeros(n, k);
     init::v(seed, &(0..n), scale, v.view_mut());
     let rows = m as f64;
-    Ok(Box::new(Inmf {
+    Ok(Box::new(InmfRun {
         party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
         update: LeastSquaresUpdate::new(args.update == Update::Bpp, args.local_iters, k),
@@ -302,9 +297,9 @@ fn combine<T: Real>(v: &Array2<T>, own: &Array2<T>, combined: &mut Array2<T>) {
     ndarray::Zip::from(combined).and(v).and(own).for_each(|sum, &v, &own| *sum = v + own);
 }
 
-impl<T: Real> Inmf<T> {
+impl<T: Real> InmfRun<T> {
     fn iterate(&mut self) -> Result<()> {
-        let Inmf { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
+        let InmfRun { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
         let lambda = T::from_f64(*own_penalty);
         members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
         let product = |hosted: usize| entries(&members[hosted].product);
@@ -323,7 +318,7 @@ impl<T: Real> Inmf<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for Inmf<T> {
+impl<T: Real> Algorithm<T> for InmfRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }
@@ -333,7 +328,7 @@ impl<T: Real> Algorithm<T> for Inmf<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let Inmf { comm, party_sum, members, v, scratch, own_penalty, norm2, .. } = self;
+        let InmfRun { comm, party_sum, members, v, scratch, own_penalty, norm2, .. } = self;
         let each: Vec<[f64; 2]> = members.iter().map(|member| member.errors(v, scratch)).collect();
         let mut sums = [0.0; 2];
         party_sum.sum(comm, metrics::RESIDUAL, *norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sums)?;

@@ -97,7 +97,7 @@ pub fn iterate<T: Real>(
             objective
         });
         let objective = norm2 + of_u.sum(comm, &u, split_into_two_words(objective, norm2));
-        if !momentum.judge(objective) {
+        if !momentum.accept(objective) {
             u.factor.assign(&u.new);
             v.factor.assign(&v.new);
             of_u.sum(comm, &u, [T::zero(); WORDS]);

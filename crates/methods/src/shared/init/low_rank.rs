@@ -18,8 +18,9 @@ use fednmf_data::Cuts;
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Order, Real, gemm, gram};
 
+use super::TAGS;
 use crate::shared::grid::Grid;
-use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
+use crate::shared::rank_data::RankData;
 
 /// The cost parameters of an approximation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,15 +72,13 @@ pub struct LowRank<T> {
 /// When a sparse block is refused by MKL, data cannot be read, or a small eigenproblem is no numbers.
 pub fn approximate<T: Real>(
     task: &Task<'_>,
-    mut data: RankData<T>,
+    mut data: Box<dyn RankData<T>>,
     effort: LowRankParams,
-) -> Result<(RankData<T>, LowRank<T>)> {
+) -> Result<(Box<dyn RankData<T>>, LowRank<T>)> {
     let Task { comm, cuts, shape, k, norm2, seed, .. } = *task;
     let l = effort.columns(k, shape);
-    data.block.prepare(l)?;
-    data.prepare(shape.1, l);
-    let RankData { block, mut stream } = data;
-    let mut grid = Grid::new(comm, block, cuts, l);
+    data.prepare(l)?;
+    let mut grid = Grid::new(comm, data, cuts, l, [TAGS; 2]);
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };
     let mut cursor = Stream::new(seed, Purpose::StartV, 1).at(short.own_rows.start as u128 * l as u128);
@@ -89,10 +88,8 @@ pub fn approximate<T: Real>(
         // Uniform numbers serve as well as normal ones, which take longer than a product with very sparse data.
         row.iter_mut().for_each(|x| *x = T::from_f64(scale * (2.0 * cursor.uniform() - 1.0)));
     }
-    let mut product = |grid: &mut Grid<T>, for_u: bool| {
-        let product = if for_u { product_for_u } else { product_for_v };
-        product((grid, &mut stream), comm, (GATHER, PRODUCT))
-    };
+    let product =
+        |grid: &mut Grid<T>, for_u: bool| if for_u { grid.product_for_u(comm) } else { grid.product_for_v(comm) };
     for _ in 0..effort.passes {
         product(&mut grid, !wide)?;
         let long = if wide { &mut grid.v } else { &mut grid.u };
@@ -105,7 +102,7 @@ pub fn approximate<T: Real>(
     product(&mut grid, !wide)?;
     let sides = if wide { [&mut grid.u.own, &mut grid.v.rhs] } else { [&mut grid.u.rhs, &mut grid.v.own] };
     let sides = sides.map(|side| in_rows(take(side)));
-    Ok((RankData { block: grid.block, stream }, LowRank { sides, orthonormal: usize::from(!wide) }))
+    Ok((grid.data, LowRank { sides, orthonormal: usize::from(!wide) }))
 }
 
 /// The same in row order.

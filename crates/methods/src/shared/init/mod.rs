@@ -18,31 +18,32 @@ pub use choice::{Start, Zeros};
 pub use low_rank::Task;
 pub use uniform::{scale, start_entry, u, v};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::Communicator;
 use fednmf_data::state::{Owner, ReadRows};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Order, Real};
 
-use super::row_stream::RankData;
+use super::factor_side::{FactorSide, FactorTags};
+use super::rank_data::RankData;
 use crate::description::MessageSpec;
-use crate::parameters;
 use crate::parameters::Init;
 
-/// The start of the factors.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct InitArgs {
-    /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
-    /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
-    /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
-    /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
-    /// passes over the data, or random, which all other methods and runs with missing entries are
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::init)]
-    pub init: Init,
+fednmf_base::parameters! {
+    /// The start of the factors.
+    pub struct InitParams {
+        /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
+        /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
+        /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
+        /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
+        /// passes over the data, or random, which all other methods and runs with missing entries are
+        pub init: Init = Init::Auto, "HOW";
+    }
 }
 
-impl InitArgs {
+impl InitParams {
     /// The start at random.
-    pub const RANDOM: InitArgs = InitArgs { init: Init::Random };
+    pub const RANDOM: InitParams = InitParams { init: Init::Random };
 
     /// The file to start from, if one was named.
     pub fn file(&self) -> Option<&Path> {
@@ -72,6 +73,10 @@ impl InitArgs {
 
 const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations of a sampled \
                         one with its lines in place of the longer dimension, where more ranks share the rows or columns";
+
+/// The tags of the messages of a factor while the start is computed.
+const TAGS: FactorTags =
+    FactorTags { name: "start", gather: low_rank::GATHER, rhs: low_rank::PRODUCT, gram: low_rank::GRAM };
 
 /// What leaves a rank for the start.
 pub const MESSAGES: [MessageSpec; 6] = [
@@ -105,11 +110,11 @@ pub fn on_grid<T: Real>(
     given: Option<&dyn ReadRows<T>>,
     task: &Task<'_>,
     positive: bool,
-    data: RankData<T>,
+    data: Box<dyn RankData<T>>,
     rows: [&Range<usize>; 2],
-) -> Result<(RankData<T>, [Array2<T>; 2])> {
+) -> Result<(Box<dyn RankData<T>>, [Array2<T>; 2])> {
     let Task { comm, shape, k, sum, .. } = *task;
-    let order = data.block.order();
+    let order = data.order();
     let mean = sum / (shape.0 as f64 * shape.1 as f64);
     let small = FLOOR * mean;
     let without_zeros = |mut factors: [Array2<T>; 2], fill: f64| {
@@ -119,17 +124,17 @@ pub fn on_grid<T: Real>(
     };
     match start {
         Start::Random => {
-            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+            let [mut start_u, mut start_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
             let scale = scale(sum, shape, k);
-            u(task.seed, rows[0], scale, of_u.view_mut());
-            v(task.seed, rows[1], scale, of_v.view_mut());
-            Ok((data, [of_u, of_v]))
+            u(task.seed, rows[0], scale, start_u.view_mut());
+            v(task.seed, rows[1], scale, start_v.view_mut());
+            Ok((data, [start_u, start_v]))
         }
         Start::Given => {
-            let [mut of_u, mut of_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
-            let read = given.map_or(Ok(()), |given| self::given(given, rows, [of_u.view_mut(), of_v.view_mut()]));
+            let [mut start_u, mut start_v] = rows.map(|rows| order.zeros::<T>(rows.len(), k));
+            let read = given.map_or(Ok(()), |given| self::given(given, rows, [start_u.view_mut(), start_v.view_mut()]));
             comm.agree_on_error(read)?;
-            Ok((data, [of_u, of_v]))
+            Ok((data, [start_u, start_v]))
         }
         Start::Nndsvd { effort, zeros } => {
             let fill = if zeros == Zeros::Mean { mean } else { small };
@@ -159,6 +164,26 @@ pub fn on_grid<T: Real>(
             Ok((data, factors.map(in_order)))
         }
     }
+}
+
+/// Fills the own rows of U and V: from the given start, else with random numbers of this [`scale`]. Collective.
+///
+/// # Errors
+/// On all ranks, if the given start cannot be read, or is none.
+pub fn given_or_random<T: Real>(
+    initial: Option<&dyn ReadRows<T>>,
+    seed: u64,
+    scale: f64,
+    comm: &Communicator,
+    [side_u, side_v]: [&mut FactorSide<T>; 2],
+) -> SharedResult<()> {
+    let Some(initial) = initial else {
+        u(seed, &side_u.own_rows, scale, side_u.own.view_mut());
+        v(seed, &side_v.own_rows, scale, side_v.own.view_mut());
+        return Ok(());
+    };
+    let rows = [&side_u.own_rows, &side_v.own_rows];
+    comm.agree_on_error(given(initial, rows, [side_u.own.view_mut(), side_v.own.view_mut()]))
 }
 
 /// Puts the absolute values of normal numbers with this deviation in place of the zeros of a factor's rows from `first` on.

@@ -14,11 +14,13 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Real, gram};
 
-use super::low_rank::{GATHER, GRAM, PRODUCT, Task};
+use super::TAGS;
+use super::low_rank::{GRAM, Task};
 use super::uniform;
 use crate::shared::extrapolation::{Momentum, WORDS, extrapolate, inner, split_into_two_words};
-use crate::shared::grid::{Grid, GridSide};
-use crate::shared::row_stream::{RankData, product_for_u, product_for_v};
+use crate::shared::factor_side::FactorSide;
+use crate::shared::grid::Grid;
+use crate::shared::rank_data::RankData;
 use crate::shared::sizes::Sizes;
 
 pub const NORM: MessageTag = MessageTag::new("start: norm of the sample", Payload::Scalar);
@@ -64,10 +66,10 @@ fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
 /// When a sparse block is refused by MKL, or data cannot be read.
 pub fn factors<T: Real>(
     task: &Task<'_>,
-    mut data: RankData<T>,
+    mut data: Box<dyn RankData<T>>,
     sample: Sample,
     fill: f64,
-) -> Result<(RankData<T>, [Array2<T>; 2])> {
+) -> Result<(Box<dyn RankData<T>>, [Array2<T>; 2])> {
     let Task { comm, cuts, shape: (m, n), k, entries, .. } = *task;
     let tall = m >= n;
     let drawn = draw(task.seed, m.max(n), sample.lines);
@@ -82,17 +84,18 @@ pub fn factors<T: Real>(
     let places: Vec<usize> = drawn[inside(own)].iter().map(|at| at - own.start).collect();
     let mut block = data.select(comm, Axis(usize::from(!tall)), &places)?;
     block.prepare(k)?;
-    let mut small = Grid::new(comm, block, &sampled, k);
+    let mut norm2 = [comm.work("start: sample", || block.norm2())];
+    comm.sum(NORM, &mut norm2);
+    let mut small = Grid::new(comm, Box::new(block), &sampled, k, [TAGS; 2]);
     let scale = uniform::scale(task.sum, task.shape, k);
     uniform::u(task.seed, &small.u.own_rows, scale, small.u.own.view_mut());
     uniform::v(task.seed, &small.v.own_rows, scale, small.v.own.view_mut());
     let sample = Sample { lines: drawn.len(), ..sample };
-    iterate(comm, &mut small, sample.sizes(&Sizes { m, n, entries, k }).sweeps(), sample.iterations);
+    let sweeps = sample.sizes(&Sizes { m, n, entries, k }).sweeps();
+    iterate(comm, &mut small, norm2[0], sweeps, sample.iterations)?;
 
-    data.block.prepare(k)?;
-    data.prepare(n, k);
-    let RankData { block, mut stream } = data;
-    let mut grid = Grid::new(comm, block, cuts, k);
+    data.prepare(k)?;
+    let mut grid = Grid::new(comm, data, cuts, k, [TAGS; 2]);
     let (found, short) = if tall { (small.v.own, &mut grid.v) } else { (small.u.own, &mut grid.u) };
     short.own.assign(&found);
     let mut g = Array2::zeros((k, k));
@@ -102,11 +105,14 @@ pub fn factors<T: Real>(
         lost.iter().for_each(|&j| short.own.column_mut(j).fill(T::from_f64(fill)));
         summed_gram(comm, &short.own, &mut g);
     }
-    let product = if tall { product_for_u } else { product_for_v };
-    product((&mut grid, &mut stream), comm, (GATHER, PRODUCT))?;
+    if tall {
+        grid.product_for_u(comm)?
+    } else {
+        grid.product_for_v(comm)?
+    }
     let long = if tall { &mut grid.u } else { &mut grid.v };
     comm.work("start: fit", || fit(&mut long.own, &long.rhs.view(), &g));
-    Ok((RankData { block: grid.block, stream }, [grid.u.own, grid.v.own]))
+    Ok((grid.data, [grid.u.own, grid.v.own]))
 }
 
 /// FᵀF over all ranks' rows of F.
@@ -115,45 +121,49 @@ fn summed_gram<T: Real>(comm: &Communicator, factor: &Array2<T>, g: &mut Array2<
     comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
 }
 
-/// Accelerated HALS with extrapolation on the sample, with these sweeps of U and V, until the objective stalls.
-fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2], iterations: usize) {
+/// Accelerated HALS with extrapolation on the sample, whose squared norm is `norm2`, with these sweeps of U and V, until the
+/// objective stalls.
+fn iterate<T: Real>(
+    comm: &Communicator,
+    grid: &mut Grid<T>,
+    norm2: f64,
+    sweeps: [usize; 2],
+    iterations: usize,
+) -> Result<()> {
     let k = grid.u.own.ncols();
-    let mut norm2 = [comm.work("start: sample", || grid.block.norm2())];
-    comm.sum(NORM, &mut norm2);
-    let [norm2] = norm2;
     let mut momentum = Momentum::default();
     let [mut new_u, mut new_v] = [grid.u.own.clone(), grid.v.own.clone()];
-    let (mut of_u, mut of_v) = (Array2::zeros((k, k)), Array2::zeros((k, k)));
+    let (mut gram_u, mut gram_v) = (Array2::zeros((k, k)), Array2::zeros((k, k)));
     let mut message = vec![T::zero(); k * k + WORDS];
-    let update = |side: &mut GridSide<T>, g: &Array2<T>, passes: usize| {
+    let update = |side: &mut FactorSide<T>, g: &Array2<T>, passes: usize| {
         let pass = Sweep { mu: T::zero(), passes, penalty: Penalty::NONE };
         comm.work("start: update", || sweep(&mut side.own.view_mut(), &side.rhs.view(), &g.view(), pass));
     };
     let mut last = f64::INFINITY;
     for _ in 0..iterations {
-        summed_gram(comm, &grid.v.own, &mut of_v);
-        grid.product_for_u(comm, GATHER, PRODUCT);
-        update(&mut grid.u, &of_v, sweeps[0]);
+        summed_gram(comm, &grid.v.own, &mut gram_v);
+        grid.product_for_u(comm)?;
+        update(&mut grid.u, &gram_v, sweeps[0]);
         comm.work("start: Gram", || {
             let u = &mut grid.u.own;
-            gram(&u.view(), &mut of_u.view_mut());
-            let objective = inner(&of_u.view(), &of_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
+            gram(&u.view(), &mut gram_u.view_mut());
+            let objective = inner(&gram_u.view(), &gram_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
             extrapolate(u, &mut new_u, momentum.beta);
-            gram(&u.view(), &mut of_u.view_mut());
-            message[..k * k].copy_from_slice(of_u.as_slice().expect("made contiguous"));
+            gram(&u.view(), &mut gram_u.view_mut());
+            message[..k * k].copy_from_slice(gram_u.as_slice().expect("made contiguous"));
             message[k * k..].copy_from_slice(&split_into_two_words(objective, norm2));
         });
         comm.sum(GRAM, &mut message);
         let objective = norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
-        if momentum.judge(objective) {
-            of_u.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+        if momentum.accept(objective) {
+            gram_u.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
         } else {
             grid.u.own.assign(&new_u);
             grid.v.own.assign(&new_v);
-            summed_gram(comm, &grid.u.own, &mut of_u);
+            summed_gram(comm, &grid.u.own, &mut gram_u);
         }
-        grid.product_for_v(comm, GATHER, PRODUCT);
-        update(&mut grid.v, &of_u, sweeps[1]);
+        grid.product_for_v(comm)?;
+        update(&mut grid.v, &gram_u, sweeps[1]);
         comm.work("start: update", || extrapolate(&mut grid.v.own, &mut new_v, momentum.beta));
         let fall = last - objective;
         if (0.0..STALL * objective).contains(&fall) {
@@ -164,6 +174,7 @@ fn iterate<T: Real>(comm: &Communicator, grid: &mut Grid<T>, sweeps: [usize; 2],
     // The factors after their last updates.
     grid.u.own.assign(&new_u);
     grid.v.own.assign(&new_v);
+    Ok(())
 }
 
 /// Fits rows X ≥ 0 to the right-hand side for the Gram matrix of the other factor: by sweeps from the positive part of the

@@ -7,7 +7,7 @@
 use ndarray::{Array2, ArrayView2};
 
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{DivergenceUpdate, Fixed, KlMultiply, KlSweeps, column_sums};
+use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, KlMultiply, KlSweeps, column_sums};
 use fednmf_linalg::{Block, PerThread, Real, over_rows};
 
 use super::lists::{Listed, Lists};
@@ -76,7 +76,7 @@ impl DivergenceStep {
         kind: UpdateKind,
         data: Rows<'_, T>,
         x: &mut Array2<T>,
-        y: &Array2<T>,
+        y: &ArrayView2<'_, T>,
         penalty: Penalty,
     ) {
         let DivergenceStep { threads, totals } = self;
@@ -91,7 +91,7 @@ impl DivergenceStep {
                         continue;
                     }
                     data.observed_sums(number, |j| &rows[j * k..(j + 1) * k], totals, sums);
-                    let (x, y) = (x.as_slice_mut().expect("made in row order"), Fixed { rows, sums, gram: &[] });
+                    let (x, y) = (x.as_slice_mut().expect("made in row order"), FixedFactor { rows, sums, gram: &[] });
                     match kind {
                         UpdateKind::KlCd { .. } => sweeps.update((data.block, number), y, x, penalty),
                         _ => multiply.update((data.block, number), y, x, penalty),
@@ -111,7 +111,7 @@ pub fn project<T: Real>(data: Rows<'_, T>, v: &ArrayView2<'_, T>, penalty: Penal
     let mut u = Array2::zeros((rows, k));
     for (i, mut u) in u.rows_mut().into_iter().enumerate() {
         data.observed_sums(i, |j| &flat[j * k..(j + 1) * k], &totals, &mut sums);
-        sweeps.solve((data.block, i), Fixed { rows: &flat, sums: &sums, gram: &[] }, penalty);
+        sweeps.solve((data.block, i), FixedFactor { rows: &flat, sums: &sums, gram: &[] }, penalty);
         u.iter_mut().zip(sweeps.solution()).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u

@@ -20,8 +20,7 @@ use fednmf_linalg::{Block, Real};
 use fednmf_privacy::Private;
 
 use crate::description::MessageSpec;
-use crate::parameters;
-use crate::parameters::Missing;
+use crate::parameters::{Missing, number};
 
 pub use completed::{MissingEntries, Side};
 pub use lists::{Counted, Holdout, Listed};
@@ -42,46 +41,45 @@ pub const HELD_OUT: &str = "heldout_entries";
 pub const UNOBSERVED_ROWS: &str = "unobserved_rows";
 pub const UNOBSERVED_COLUMNS: &str = "unobserved_columns";
 
-/// Missing and held-out entries.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct MissingArgs {
-    /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
-    /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
-    /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
-    #[arg(long, value_name = "WHICH", default_value = "none", value_parser = parameters::missing)]
-    pub missing: Missing,
-    /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
-    /// and report the error on them: heldout_rmse
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parameters::number(0.0, 0.9))]
-    pub holdout: f64,
+fednmf_base::parameters! {
+    /// Missing and held-out entries.
+    pub struct MissingParams {
+        /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
+        /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
+        /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
+        pub missing: Missing = Missing::None, "WHICH";
+        /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
+        /// and report the error on them: heldout_rmse
+        pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
+    }
 }
 
-impl MissingArgs {
+impl MissingParams {
     /// Whether some entries are excluded.
     pub fn any(&self) -> bool {
         self.missing != Missing::None || self.holdout > 0.0
     }
 }
 
-/// Missing entries of data that parties keep to themselves. A file of marks, and held-out entries whose error all would have
-/// to add up, are left to the methods that split one matrix.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct PartyMissingArgs {
-    /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
-    /// completes its own data by its factors before each step, and releases what it would release of complete data
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PartyMissing::None)]
-    pub missing: PartyMissing,
+fednmf_base::parameters! {
+    /// Missing entries of data that parties keep to themselves. A file of marks, and held-out entries whose error all would have
+    /// to add up, are left to the methods that split one matrix.
+    pub struct PartyMissingParams {
+        /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
+        /// completes its own data by its factors before each step, and releases what it would release of complete data
+        pub missing: PartyMissing = PartyMissing::None, "WHICH";
+    }
 }
 
-/// Which entries of a party's data are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PartyMissing {
-    None,
-    /// NaN
-    Nan,
-    /// Zeros, stored or not: only nonzeros count
-    ZeroUnobserved,
+fednmf_base::words! {
+    /// Which entries of a party's data are missing.
+    pub enum PartyMissing {
+        None = "none",
+        /// NaN
+        Nan = "nan",
+        /// Zeros, stored or not: only nonzeros count
+        ZeroUnobserved = "zero-unobserved",
+    }
 }
 
 impl PartyMissing {

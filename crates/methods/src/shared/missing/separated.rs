@@ -2,13 +2,13 @@
 
 use ndarray::ArrayView2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::{Loaded, STATISTICS};
 use fednmf_linalg::{Block, Real};
 
 use super::lists::{Counted, Holdout, Listed, Lists, each, held_out, kept};
-use super::{HELD, HELD_OUT, MissingArgs, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
+use super::{HELD, HELD_OUT, MissingParams, UNOBSERVED_COLUMNS, UNOBSERVED_ROWS};
 use crate::Measures;
 use crate::algorithm::Places;
 use crate::metrics;
@@ -45,10 +45,10 @@ impl<T: Real> Separated<T> {
     pub fn take(
         data: &mut Loaded<T>,
         marked: Option<Places>,
-        args: &MissingArgs,
+        args: &MissingParams,
         seed: u64,
         comm: &Communicator,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         let (m, n) = (data.header.rows, data.header.cols);
         let mut blocks = std::mem::take(&mut data.blocks).into_iter();
         let [rows, cols] =

@@ -81,7 +81,7 @@ pub struct Row<'a, T: Real> {
     pub lists: &'a Lists<T>,
     pub number: usize,
     /// The other factor, all rows, in row order.
-    pub y: &'a Array2<T>,
+    pub y: &'a ArrayView2<'a, T>,
     /// For [`Listed::Missing`]: its Gram matrix, and the product of the data (zero where missing) with it.
     pub gram: &'a Array2<T>,
     pub rhs: ArrayView1<'a, T>,

@@ -37,14 +37,13 @@ use super::{
 };
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{
-    Draws, LocalArgs, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes,
+    Draws, LocalParams, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes,
 };
 use crate::method::{Groups, Method};
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::{Auto, OrNone};
-use crate::shared::sketched_step::{SketchArgs, SketchedStep};
+use crate::parameters::{Auto, OrNone, auto, number};
+use crate::shared::sketched_step::{SketchParams, SketchedStep};
 use crate::{Algorithm, Asynchronous, Measures, Problem};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
@@ -64,49 +63,45 @@ const MESSAGES: &[MessageSpec] = &[
     LARGEST_TERM,
 ];
 
-/// What decides the order of merges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    /// Counted work: the same result in every run and on any number of ranks
-    Virtual,
-    /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
-    Real,
+fednmf_base::words! {
+    /// What decides the order of merges.
+    pub enum Clock {
+        /// Counted work: the same result in every run and on any number of ranks
+        Virtual = "virtual",
+        /// Order of arrival; rank 0 is the server, and hosts no party where there are more ranks than parties
+        Real = "real",
+    }
 }
 
-/// The order of merges.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ClockArgs {
-    /// What decides the order of merges
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Clock::Virtual)]
-    pub clock: Clock,
-    /// Write the order of merges to this file, one party per line, for --replay
-    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub record_order: OrNone<PathBuf>,
-    /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
-    #[arg(long, value_name = "F|none", default_value = "none", value_parser = parameters::or_none(parameters::file))]
-    pub replay: OrNone<PathBuf>,
-    /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
-    #[arg(long, value_name = "S", default_value = "600", value_parser = parameters::number(0.001, 1e9))]
-    pub party_timeout: f64,
+fednmf_base::parameters! {
+    /// The order of merges.
+    pub struct ClockParams {
+        /// What decides the order of merges
+        pub clock: Clock = Clock::Virtual, "KIND";
+        /// Write the order of merges to this file, one party per line, for --replay
+        #[affects_result = false]
+        pub record_order: OrNone<PathBuf> = OrNone::None, "F|none";
+        /// Merge in the order that --record-order wrote: U and V are those of that run, bit for bit, on any number of ranks
+        #[affects_result = false]
+        pub replay: OrNone<PathBuf> = OrNone::None, "F|none";
+        /// With --clock real, seconds without a message after which a rank that works on a turn counts as lost
+        #[needs(clock: "parties are waited for with --clock real; add it")]
+        #[affects_result = false]
+        pub party_timeout: f64 = 600.0, "S", number(0.001, 1e9);
+    }
 }
 
-/// Parameters that both variants share.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: LocalArgs,
-    /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub rho: Auto<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub clock: ClockArgs,
+fednmf_base::parameters! {
+    /// Parameters that both variants share.
+    pub struct AsynParams {
+        group local: LocalParams;
+        /// Relaxation: merge number t weights a party's U by rho/(rho+t). auto: the number of parties
+        pub rho: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        group clock: ClockParams;
+    }
 }
 
-impl AsynArgs {
+impl AsynParams {
     fn check(&self) -> Result<()> {
         if self.clock.clock == Clock::Real && self.clock.replay.as_ref().is_some() {
             return Err(Error::input("--replay: the order is the recorded one; omit --clock real"));
@@ -127,24 +122,21 @@ impl AsynArgs {
     }
 }
 
-/// Parameters of a variant: Asyn-SSD-V sketches U's steps (`S` is [`SketchArgs`]), Asyn-SD does not ([`NoGroup`]).
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AsynVariant<S: Variant> {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub asyn: AsynArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sketch: S,
+fednmf_base::parameters! {
+    /// Parameters of a variant: Asyn-SSD-V sketches U's steps (`S` is [`SketchParams`]), Asyn-SD does not ([`NoGroup`]).
+    pub struct AsynVariant<S: Variant> {
+        group asyn: AsynParams;
+        group sketch: S;
+    }
 }
 
 /// What distinguishes the variants.
-pub trait Variant: OptionalGroup<SketchArgs> {
+pub trait Variant: OptionalGroup<SketchParams> {
     const DESCRIPTION: &'static Description;
 }
 
-pub type AsynSdArgs = AsynVariant<NoGroup>;
-pub type AsynSsdVArgs = AsynVariant<SketchArgs>;
+pub type AsynSd = AsynVariant<NoGroup>;
+pub type AsynSsdV = AsynVariant<SketchParams>;
 
 impl Variant for NoGroup {
     const DESCRIPTION: &'static Description = &describe(
@@ -153,7 +145,7 @@ impl Variant for NoGroup {
     );
 }
 
-impl Variant for SketchArgs {
+impl Variant for SketchParams {
     const DESCRIPTION: &'static Description =
         &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
 }
@@ -233,8 +225,8 @@ struct Asyn<T: Real> {
 }
 
 fn build<T: Real>(
-    args: &AsynArgs,
-    sketch: Option<&SketchArgs>,
+    args: &AsynParams,
+    sketch: Option<&SketchParams>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, continue_on_loss, .. } = problem;
@@ -254,7 +246,7 @@ fn build<T: Real>(
     let busy = |rank: usize| parties.hosted(rank).any(|party| !data.cuts.cols[party].is_empty());
     let busy = (0..parties.ranks).map(busy).collect();
     let cost = cost.collect();
-    let ClockArgs { clock, record_order, replay: recorded, party_timeout } = &args.clock;
+    let ClockParams { clock, record_order, replay: recorded, party_timeout } = &args.clock;
     let real = *clock == Clock::Real;
     let replay = match recorded.as_ref() {
         Some(path) => Some(replay(&comm, path, parties)?),

@@ -4,30 +4,24 @@
 use ndarray::{Array2, Zip};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_linalg::{Block, Cholesky, Order, Real, gemm, gram};
+use fednmf_linalg::{Block, Cholesky, Contiguous, ContiguousMut, Order, Real, gemm, gram};
 use fednmf_privacy::Private;
 
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, auto, count, number};
 
-/// The inner ADMM, with and without neighbours.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct InnerAdmmArgs {
-    /// Penalty mu between X and its copy U in the inner ADMM (not the --mu of dsanls). auto: from the data's mean
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub mu_penalty: Auto<f64>,
-    /// Penalty eta between Y and its copy in the inner ADMM. auto: from the data's mean
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub eta: Auto<f64>,
-    /// Most ADMM iterations for X, and for Y, in each iteration
-    #[arg(long, value_name = "N", default_value = "30", value_parser = parameters::count(1))]
-    pub admm_iters: usize,
-    /// Relative change of its factor below which a party flags convergence, which ends the ADMM of all parties. 0:
-    /// never
-    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, 1.0))]
-    pub admm_tol: f64,
+fednmf_base::parameters! {
+    /// The inner ADMM, with and without neighbours.
+    pub struct InnerAdmmParams {
+        /// Penalty mu between X and its copy U in the inner ADMM (not the --mu of dsanls). auto: from the data's mean
+        pub mu_penalty: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// Penalty eta between Y and its copy in the inner ADMM. auto: from the data's mean
+        pub eta: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// Most ADMM iterations for X, and for Y, in each iteration
+        pub admm_iters: usize = 30, "N", count(1);
+        /// Relative change of its factor below which a party flags convergence, which ends the ADMM of all parties. 0:
+        /// never
+        pub admm_tol: f64 = 0.0, "X", number(0.0, 1.0);
+    }
 }
 
 /// A factor split into its nonnegative part, the copy that fits the data, and the scaled dual variable of their
@@ -107,7 +101,7 @@ impl<T: Real> Inverse<T> {
     pub fn of_factor(&mut self, b: &Array2<T>, lambda: f64) -> Result<()> {
         let mut h = std::mem::take(&mut self.gram);
         gram(&b.view(), &mut h.view_mut());
-        let result = self.of_gram(h.as_slice().expect("made in row order"), lambda);
+        let result = self.of_gram(h.row_major(), lambda);
         self.gram = h;
         result
     }
@@ -203,7 +197,7 @@ impl<T: Real> Agent<T> {
     /// order.
     pub fn pull(&mut self, pull: impl Iterator<Item = f64>) {
         self.q_before.assign(&self.q);
-        let q = self.q.as_slice_memory_order_mut().expect("made contiguous");
+        let q = self.q.entries_mut();
         q.iter_mut().zip(pull).for_each(|(q, pull)| *q += T::from_f64(0.5 * pull));
     }
 

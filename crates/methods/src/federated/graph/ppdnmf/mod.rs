@@ -35,39 +35,31 @@ use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{CONTROL, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::Real;
 use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::DeclaredMut;
 
 use self::encrypted::KeyStore;
 use self::exchange::{ExchangeParams, Network, Weights};
 use self::fixed_point::FixedPointScale;
-use self::local::{Agent, InnerAdmmArgs, Penalties};
+use self::local::{Agent, InnerAdmmParams, Penalties};
 use self::topology::{Graph, Topology};
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::method::Method;
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::{Auto, Parsed, SecretSource};
+use crate::parameters::{Auto, Parsed, SecretSource, auto, count, number};
 use crate::shared::init;
 use crate::{Algorithm, Forecast, Measures, Problem};
 
-/// Length of a Paillier modulus in bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-pub enum KeyBits {
-    /// As in the paper; with --insecure-key only
-    #[value(name = "128")]
-    #[serde(rename = "128")]
-    Bits128,
-    #[value(name = "2048")]
-    #[serde(rename = "2048")]
-    Bits2048,
-    #[value(name = "3072")]
-    #[serde(rename = "3072")]
-    Bits3072,
-    #[value(name = "4096")]
-    #[serde(rename = "4096")]
-    Bits4096,
+fednmf_base::words! {
+    /// Length of a Paillier modulus in bits.
+    pub enum KeyBits {
+        /// As in the paper; with --insecure-key only
+        Bits128 = "128",
+        Bits2048 = "2048",
+        Bits3072 = "3072",
+        Bits4096 = "4096",
+    }
 }
 
 impl KeyBits {
@@ -81,50 +73,40 @@ impl KeyBits {
     }
 }
 
-/// Parameters of PPDNMF.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct PpdnmfArgs {
-    /// Graph of the parties, who exchange with their neighbours only: ring, grid, complete, random:degree=D (connected,
-    /// D neighbours on average), or a file with one edge (two parties) per line
-    #[arg(long, value_name = "GRAPH", default_value = "random:degree=3", value_parser = topology::topology)]
-    pub topology: Topology,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub inner: InnerAdmmArgs,
-    /// Largest weight g of a party, public. The penalty of an edge is the product of its parties' g, each known to one
-    /// of them only. auto: the square root of --mu-penalty
-    #[arg(long, value_name = "X", default_value = "auto",
-          value_parser = parameters::auto(parameters::number(0.0, f64::INFINITY)))]
-    pub g_max: Auto<f64>,
-    /// Resolution of g, which is a multiple of 1/N
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = parameters::count(1))]
-    pub g_scale: usize,
-    /// Resolution of what neighbours exchange: multiples of 1/N
-    #[arg(long, value_name = "N", default_value = "1000000", value_parser = parameters::count(1))]
-    pub quantization: usize,
-    /// Largest entry of X that can be exchanged; a larger range leaves less room in a ciphertext
-    #[arg(long, value_name = "X", default_value = "1000", value_parser = parameters::number(1e-9, 1e12))]
-    pub x_range: f64,
-    /// Length of each party's Paillier modulus
-    #[arg(long, value_name = "BITS", value_enum, default_value_t = KeyBits::Bits2048)]
-    pub key_bits: KeyBits,
-    /// Allow --key-bits 128, which a laptop breaks in seconds; to reproduce the paper's experiments
-    #[arg(long)]
-    pub insecure_key: bool,
-    /// Compute the same numbers without encryption: neighbours see each other's X. For speed and for tests
-    #[arg(long)]
-    pub plain: bool,
-    /// One g for a whole message, as in the paper. This leaks: the greatest common divisor of what a party decrypts is
-    /// its neighbour's g, which reveals the neighbour's X
-    #[arg(long)]
-    pub scalar_g: bool,
-    /// Threads of each rank for encryption
-    #[arg(long, value_name = "N", default_value = "1", value_parser = crypto_threads)]
-    pub crypto_threads: usize,
-    /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for
-    /// tests only
-    #[arg(long, value_name = "N|os", default_value = "os", value_parser = parameters::secret_source)]
-    pub secret_seed: SecretSource,
+fednmf_base::parameters! {
+    /// Parameters of PPDNMF.
+    pub struct Ppdnmf {
+        /// Graph of the parties, who exchange with their neighbours only: ring, grid, complete, random:degree=D (connected,
+        /// D neighbours on average), or a file with one edge (two parties) per line
+        pub topology: Topology = Topology::Random { degree: 3.0 }, "GRAPH";
+        group inner: InnerAdmmParams;
+        /// Largest weight g of a party, public. The penalty of an edge is the product of its parties' g, each known to one
+        /// of them only. auto: the square root of --mu-penalty
+        pub g_max: Auto<f64> = Auto::Auto, "X", auto(number(0.0, f64::INFINITY));
+        /// Resolution of g, which is a multiple of 1/N
+        pub g_scale: usize = 1_048_576, "N", count(1);
+        /// Resolution of what neighbours exchange: multiples of 1/N
+        pub quantization: usize = 1_000_000, "N", count(1);
+        /// Largest entry of X that can be exchanged; a larger range leaves less room in a ciphertext
+        pub x_range: f64 = 1000.0, "X", number(1e-9, 1e12);
+        /// Length of each party's Paillier modulus
+        #[without(plain: "nothing is encrypted with --plain; leave out one of them")]
+        pub key_bits: KeyBits = KeyBits::Bits2048, "BITS";
+        /// Allow --key-bits 128, which a laptop breaks in seconds; to reproduce the paper's experiments
+        #[needs(key_bits: "allows --key-bits 128; add it")]
+        pub insecure_key: bool;
+        /// Compute the same numbers without encryption: neighbours see each other's X. For speed and for tests
+        pub plain: bool;
+        /// One g for a whole message, as in the paper. This leaks: the greatest common divisor of what a party decrypts is
+        /// its neighbour's g, which reveals the neighbour's X
+        pub scalar_g: bool;
+        /// Threads of each rank for encryption
+        #[without(plain: "nothing is encrypted with --plain; leave out one of them")]
+        pub crypto_threads: usize = 1, "N", crypto_threads;
+        /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for
+        /// tests only
+        pub secret_seed: SecretSource = SecretSource::OperatingSystem, "N|os";
+    }
 }
 
 fn crypto_threads(text: &str) -> Parsed<usize> {
@@ -132,7 +114,7 @@ fn crypto_threads(text: &str) -> Parsed<usize> {
     parsed.ok_or_else(|| "must be a whole number from 1 to 1024".into())
 }
 
-impl Method for PpdnmfArgs {
+impl Method for Ppdnmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "ppdnmf",
         aliases: &[],
@@ -216,7 +198,7 @@ struct Common<T> {
     v: Vec<Array2<T>>,
 }
 
-struct Ppdnmf<T: Real> {
+struct PpdnmfRun<T: Real> {
     comm: PartyCommunicator,
     parties: Parties,
     agents: Vec<Agent<T>>,
@@ -246,7 +228,7 @@ pub(super) fn penalties<T: Real>(
     data: &Loaded<T>,
     k: usize,
     parties: Parties,
-    args: &InnerAdmmArgs,
+    args: &InnerAdmmParams,
     g_max: Option<f64>,
 ) -> Penalties {
     let (m, n) = (data.header.rows, data.header.cols);
@@ -283,7 +265,7 @@ fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: 
     topology.build(parties.count, seed, &listing)
 }
 
-fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
@@ -332,7 +314,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     }
     let party_sum =
         if vault_is_used { PartySum::masked(&comm, parties, HEADROOM)? } else { PartySum::plain(&comm, parties) };
-    Ok(Box::new(Ppdnmf {
+    Ok(Box::new(PpdnmfRun {
         comm,
         party_sum: RefCell::new(party_sum),
         largest: args.x_range,
@@ -352,7 +334,7 @@ fn build<T: Real>(args: &PpdnmfArgs, problem: Problem<'_, T>) -> Result<Box<dyn 
     }))
 }
 
-impl<T: Real> Ppdnmf<T> {
+impl<T: Real> PpdnmfRun<T> {
     /// One joint estimation of the X_i with the neighbours. Returns whether it was interrupted; the state is then
     /// unchanged.
     fn estimate_x(&mut self) -> Result<bool> {
@@ -365,13 +347,13 @@ impl<T: Real> Ppdnmf<T> {
             agent.begin_x()?;
         }
         for step in 0..self.admm_iters as u64 {
-            let Ppdnmf { comm, agents, network, flags, tolerance, .. } = self;
+            let PpdnmfRun { comm, agents, network, flags, tolerance, .. } = self;
             comm.work("update", || -> Result<()> {
                 for (local, agent) in agents.iter_mut().enumerate() {
                     if agent.step_x(*tolerance) {
                         flags[local] = flags[local].min(step);
                     }
-                    network.put(local, agent.x.u.as_slice_memory_order().expect("made contiguous"))?;
+                    network.put(local, agent.x.u.entries())?;
                 }
                 Ok(())
             })?;
@@ -406,14 +388,14 @@ impl<T: Real> Ppdnmf<T> {
     }
 }
 
-impl<T: Real> Algorithm<T> for Ppdnmf<T> {
+impl<T: Real> Algorithm<T> for PpdnmfRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         self.common.take();
         for _ in 0..n {
             if self.estimate_x()? {
                 break;
             }
-            let Ppdnmf { comm, agents, admm_iters, tolerance, .. } = self;
+            let PpdnmfRun { comm, agents, admm_iters, tolerance, .. } = self;
             comm.work("update", || agents.iter_mut().try_for_each(|a| a.estimate_y(*admm_iters, *tolerance)))?;
             self.iteration += 1;
         }
@@ -438,7 +420,7 @@ impl<T: Real> Algorithm<T> for Ppdnmf<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         self.common()?;
-        let Ppdnmf { comm, party_sum, parties, agents, common, norm2, .. } = self;
+        let PpdnmfRun { comm, party_sum, parties, agents, common, norm2, .. } = self;
         let Some(Common { u, v }) = common.get() else { return Ok(Vec::new()) };
         let pairs: Vec<[f64; 2]> = agents
             .iter()

@@ -4,15 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_privacy::transcript::hex;
 
-use crate::parameters;
-use crate::parameters::Parsed;
+use crate::parameters::{ParamType, ParamValue, Parsed};
 
 /// An undirected, connected graph without loops.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +51,7 @@ pub fn topology(text: &str) -> Parsed<Topology> {
                 Topology::Random { degree: degree.ok_or("the degree must be a number of at least 0")? }
             }
             None => Topology::File(
-                parameters::file(text).map_err(|must| format!("{must}, ring, grid, complete or random:degree=D"))?,
+                PathBuf::parse(text).map_err(|must| format!("{must}, ring, grid, complete or random:degree=D"))?,
             ),
         },
     })
@@ -71,9 +69,13 @@ impl fmt::Display for Topology {
     }
 }
 
-impl Serialize for Topology {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl ParamType for Topology {
+    fn value(&self) -> ParamValue {
+        ParamValue::Text(self.to_string())
+    }
+
+    fn parse(text: &str) -> Parsed<Self> {
+        topology(text)
     }
 }
 

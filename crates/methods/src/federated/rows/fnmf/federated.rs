@@ -4,8 +4,6 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, masked};
 use fednmf_linalg::Real;
@@ -20,13 +18,12 @@ use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM
 use crate::federated::rows::fnmf::client::{LocalRule, LocalSteps};
 use crate::method::{Groups, Method};
 use crate::metrics::Measure;
-use crate::parameters;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, Parameters, count, number};
 use crate::shared::dp;
-use crate::shared::dp::DpArgs;
-use crate::shared::missing::{PartyMissing, PartyMissingArgs};
-use crate::shared::regularization::RegularizationArgs;
-use crate::shared::secure_sum::{SURVIVING, SecureSumArgs, ThresholdArgs};
+use crate::shared::dp::DpParams;
+use crate::shared::missing::{PartyMissing, PartyMissingParams};
+use crate::shared::regularization::RegularizationParams;
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams};
 use crate::{Algorithm, Problem};
 
 /// Guarantees that these methods do not give.
@@ -35,22 +32,17 @@ const LIMITS: [&str; 2] = [
     "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",
 ];
 
-/// Parameters of a method with local steps `L` and aggregation `A`.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct Federated<L: LocalStep, A: Aggregate> {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub local: L,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub aggregate: A,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub federated: FederatedArgs,
+fednmf_base::parameters! {
+    /// Parameters of a method with local steps `L` and aggregation `A`.
+    pub struct Federated<L: LocalStep, A: Aggregate> {
+        group local: L;
+        group aggregate: A;
+        group federated: FederatedParams;
+    }
 }
 
 /// How a party steps between two exchanges: the type of the parameters.
-pub trait LocalStep: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+pub trait LocalStep: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     const SCHEDULE: Schedule;
 
     /// The steps between two exchanges.
@@ -62,13 +54,13 @@ pub trait LocalStep: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + S
     }
 
     /// The parameters of a method that exchanges in every round.
-    fn rounds(&self) -> Option<&RoundArgs> {
+    fn rounds(&self) -> Option<&RoundParams> {
         None
     }
 }
 
 /// How the parties' V_j become V̄: the type of the parameters.
-pub trait Aggregate: clap::Args + Serialize + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+pub trait Aggregate: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     /// What `--normalize auto` is with proximal steps.
     const NORMALIZE: Normalize;
     /// Whether the first round has the proximal term too. V̄ is then the mean of the starts, and public.
@@ -114,9 +106,10 @@ pub trait Published {
     }
 }
 
-/// The plain mean of all V_j: component l of V̄ is the mean of their components l.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct Mean {}
+fednmf_base::parameters! {
+    /// The plain mean of all V_j: component l of V̄ is the mean of their components l.
+    pub struct Mean {}
+}
 
 impl Aggregate for Mean {
     const NORMALIZE: Normalize = Normalize::None;
@@ -188,37 +181,29 @@ where
     }
 }
 
-/// How the parties' V start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StartOfV {
-    /// Each its own
-    Independent,
-    /// The same for all
-    Shared,
+fednmf_base::words! {
+    /// How the parties' V start.
+    pub enum StartOfV {
+        /// Each its own
+        Independent = "independent",
+        /// The same for all
+        Shared = "shared",
+    }
 }
 
-/// Options of all federated methods with private rows.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct FederatedArgs {
-    /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<StartOfV>()))]
-    pub start: Auto<StartOfV>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub regularization: RegularizationArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub dp: DpArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub sum: SecureSumArgs,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub threshold: ThresholdArgs,
+fednmf_base::parameters! {
+    /// Options of all federated methods with private rows.
+    pub struct FederatedParams {
+        /// Start of the parties' V: independent, or shared by all. auto: independent, but shared for fnmf with --secure-sum
+        pub start: Auto<StartOfV> = Auto::Auto, "HOW";
+        group regularization: RegularizationParams;
+        group dp: DpParams;
+        group sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
 }
 
-impl FederatedArgs {
+impl FederatedParams {
     fn groups(&self) -> Groups<'_> {
         Groups {
             secure_sum: Some(&self.sum),
@@ -230,53 +215,47 @@ impl FederatedArgs {
     }
 }
 
-/// How a party steps between two exchanges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// Inertial proximal gradient steps
-    Ipalm,
-    /// Sweeps, component by component
-    Hals,
+fednmf_base::words! {
+    /// How a party steps between two exchanges.
+    pub enum Update {
+        /// Inertial proximal gradient steps
+        Ipalm = "ipalm",
+        /// Sweeps, component by component
+        Hals = "hals",
+    }
 }
 
-/// The scale of the components that parties release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normalize {
-    /// Norm 1; U takes up the factor
-    Unit,
-    /// As they are
-    None,
+fednmf_base::words! {
+    /// The scale of the components that parties release.
+    pub enum Normalize {
+        /// Norm 1; U takes up the factor
+        Unit = "unit",
+        /// As they are
+        None = "none",
+    }
 }
 
-/// Options of the methods that exchange in every round.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct RoundArgs {
-    /// Steps of a party between two exchanges
-    #[arg(long, value_name = "N", default_value = "10", value_parser = parameters::count(1))]
-    pub local_iters: usize,
-    /// A party ends its local steps early when both factors change less than this, relatively
-    #[arg(long, value_name = "X", default_value = "0", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub local_tol: f64,
-    /// How a party updates a factor
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = Update::Ipalm)]
-    pub update: Update,
-    /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameters::number(0.0, 1.0))]
-    pub inertia: f64,
-    /// Share of the parties that take part in a round, drawn by --seed
-    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = parameters::number(1e-9, 1.0))]
-    pub participation: f64,
-    /// Scale of the components that parties release. auto: unit for fnmf and with --update hals, else none
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Normalize>()))]
-    pub normalize: Auto<Normalize>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub missing: PartyMissingArgs,
+fednmf_base::parameters! {
+    /// Options of the methods that exchange in every round.
+    pub struct RoundParams {
+        /// Steps of a party between two exchanges
+        pub local_iters: usize = 10, "N", count(1);
+        /// A party ends its local steps early when both factors change less than this, relatively
+        pub local_tol: f64 = 0.0, "X", number(0.0, f64::INFINITY);
+        /// How a party updates a factor
+        pub update: Update = Update::Ipalm, "NAME";
+        /// Share of the last change that a proximal step carries on: X (t-1)/(t+2) in local step t; 0 for none
+        #[unless(|p| p.update == Update::Hals, "carries on proximal steps; --update hals has none")]
+        pub inertia: f64 = 1.0, "X", number(0.0, 1.0);
+        /// Share of the parties that take part in a round, drawn by --seed
+        pub participation: f64 = 1.0, "SHARE", number(1e-9, 1.0);
+        /// Scale of the components that parties release. auto: unit for fnmf and with --update hals, else none
+        pub normalize: Auto<Normalize> = Auto::Auto, "HOW";
+        group missing: PartyMissingParams;
+    }
 }
 
-impl LocalStep for RoundArgs {
+impl LocalStep for RoundParams {
     const SCHEDULE: Schedule = Schedule::Rounds;
 
     fn steps(&self) -> LocalSteps {
@@ -287,23 +266,21 @@ impl LocalStep for RoundArgs {
         LocalSteps { steps: self.local_iters, tolerance: self.local_tol, rule }
     }
 
-    fn rounds(&self) -> Option<&RoundArgs> {
+    fn rounds(&self) -> Option<&RoundParams> {
         Some(self)
     }
 }
 
-/// The same with a proximal term ½ γ ‖V_j − V̄‖² in the steps of V_j.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct ProximalArgs {
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub rounds: RoundArgs,
-    /// Weight of the pull of a party's V to the shared one, in every local step
-    #[arg(long, value_name = "X", default_value = "0.1", value_parser = parameters::number(0.0, f64::INFINITY))]
-    pub gamma: f64,
+fednmf_base::parameters! {
+    /// The same with a proximal term ½ γ ‖V_j − V̄‖² in the steps of V_j.
+    pub struct ProximalParams {
+        group rounds: RoundParams;
+        /// Weight of the pull of a party's V to the shared one, in every local step
+        pub gamma: f64 = 0.1, "X", number(0.0, f64::INFINITY);
+    }
 }
 
-impl LocalStep for ProximalArgs {
+impl LocalStep for ProximalParams {
     const SCHEDULE: Schedule = Schedule::Rounds;
 
     fn steps(&self) -> LocalSteps {
@@ -314,14 +291,14 @@ impl LocalStep for ProximalArgs {
         self.gamma
     }
 
-    fn rounds(&self) -> Option<&RoundArgs> {
+    fn rounds(&self) -> Option<&RoundParams> {
         Some(&self.rounds)
     }
 }
 
-impl RoundArgs {
+impl RoundParams {
     /// Refuses penalties where components are rescaled; `auto` is the scale with `--normalize auto` and proximal steps.
-    fn check_scale(&self, federated: &FederatedArgs, auto: Normalize) -> Result<()> {
+    fn check_scale(&self, federated: &FederatedParams, auto: Normalize) -> Result<()> {
         if self.normalizes(auto) && federated.regularization.is_on() {
             return Err(Error::input(
                 "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \

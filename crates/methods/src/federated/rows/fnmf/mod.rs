@@ -31,31 +31,28 @@ use fednmf_base::error::{Error, Result};
 
 use self::align::Alignment;
 use self::barycenter::Barycenter;
-use self::federated::{Aggregate, Federated, FederatedArgs, Normalize, ProximalArgs, Published, StartOfV};
+use self::federated::{Aggregate, Federated, FederatedParams, Normalize, ProximalParams, Published, StartOfV};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
-use crate::parameters;
 use crate::parameters::Auto;
 
-/// FNMF's aggregation: the server aligns the components of all V_j before it averages them.
-#[derive(Debug, Clone, PartialEq, clap::Args, serde::Serialize)]
-pub struct AlignedArgs {
-    /// Which components correspond to each other
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Alignment::Lap)]
-    pub align: Alignment,
-    /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
-    /// fuzzy-cmeans. auto: fixed-point, or with
-    /// --secure-sum the mean, the only one that a sum shows
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parameters::auto(parameters::word::<Barycenter>()))]
-    pub barycenter: Auto<Barycenter>,
-    /// Components that only one party has stay with it, in the place of shared ones that it does not have
-    #[arg(long)]
-    pub personalize: bool,
+fednmf_base::parameters! {
+    /// FNMF's aggregation: the server aligns the components of all V_j before it averages them.
+    pub struct AlignedParams {
+        /// Which components correspond to each other
+        pub align: Alignment = Alignment::Lap, "HOW";
+        /// How the shared V is made from the parties': mean, fixed-point, greedy, tree, kmeans or
+        /// fuzzy-cmeans. auto: fixed-point, or with
+        /// --secure-sum the mean, the only one that a sum shows
+        pub barycenter: Auto<Barycenter> = Auto::Auto, "HOW";
+        /// Components that only one party has stay with it, in the place of shared ones that it does not have
+        pub personalize: bool;
+    }
 }
 
 /// Parameters of FNMF.
-pub type FnmfArgs = Federated<ProximalArgs, AlignedArgs>;
+pub type Fnmf = Federated<ProximalParams, AlignedParams>;
 
-impl Aggregate for AlignedArgs {
+impl Aggregate for AlignedParams {
     const NORMALIZE: Normalize = Normalize::Unit;
     const TERM_IN_FIRST_ROUND: bool = false;
 
@@ -87,7 +84,7 @@ impl Aggregate for AlignedArgs {
     }
 }
 
-impl Published for FnmfArgs {
+impl Published for Fnmf {
     const NAME: &'static str = "fnmf";
     const SUMMARY: &'static str =
         "federated NMF by rows: parties step on their own, aligned to a shared V, the mean of aligned components";
@@ -114,7 +111,7 @@ impl Published for FnmfArgs {
         // The distances for a one-to-one assignment are products of factors; those of the other ways are loops.
         let kernel = if self.aggregate.align == Alignment::Lap { Kernel::Gram } else { Kernel::Other };
         cost.add(kernel, aligning * hosted as f64, aligning * parties as f64);
-        let FederatedArgs { sum, threshold, .. } = &self.federated;
+        let FederatedParams { sum, threshold, .. } = &self.federated;
         if sum.secure_sum {
             sum.add_cost(Some(threshold), &mut cost, (ranks, parties), &[(barycenter::SUM_V, n * k)], (word, 1));
             cost.caveat("the flops of aligning are about right");

@@ -17,7 +17,7 @@ use super::measure;
 use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, Server};
 use crate::federated::rows::fnmf::client::{Client, LocalSteps, ProximalTerm, Work};
-use crate::federated::rows::fnmf::federated::{FederatedArgs, FederatedSettings, Normalize, Schedule, StartOfV};
+use crate::federated::rows::fnmf::federated::{FederatedParams, FederatedSettings, Normalize, Schedule, StartOfV};
 use crate::shared::dp;
 use crate::shared::dp::Messages;
 use crate::shared::init;
@@ -92,7 +92,7 @@ impl<T: Real> Refit<T> {
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     method: FederatedSettings,
-    args: &FederatedArgs,
+    args: &FederatedParams,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);

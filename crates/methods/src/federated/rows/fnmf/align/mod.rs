@@ -19,23 +19,22 @@ use fednmf_linalg::{Real, gemm};
 
 use self::sinkhorn::Sinkhorn;
 
-/// The kinds of alignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Alignment {
-    /// P = I: components stand for themselves, as in generic federated learning.
-    #[value(skip)]
-    Identity,
-    /// Best one-to-one assignment
-    Lap,
-    /// The same by correlation, only where it is significant
-    LapRho,
-    /// Soft weights by optimal transport
-    Sinkhorn,
-    /// The same by correlation, only where it is significant
-    SinkhornRho,
-    /// Nearest three
-    Knn,
+fednmf_base::words! {
+    /// The kinds of alignment.
+    pub enum Alignment {
+        /// Best one-to-one assignment
+        Lap = "lap",
+        /// The same by correlation, only where it is significant
+        LapRho = "lap-rho",
+        /// Soft weights by optimal transport
+        Sinkhorn = "sinkhorn",
+        /// The same by correlation, only where it is significant
+        SinkhornRho = "sinkhorn-rho",
+        /// Nearest three
+        Knn = "knn";
+        /// P = I: components stand for themselves, as in generic federated learning.
+        Identity = "identity"
+    }
 }
 
 /// The assignment cost of a forbidden pair: more than any correlation distance, which is at most 2.

@@ -1,6 +1,6 @@
 //! The fixed point of "align to V̄, then average" (Alg. 1).
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
 use super::greedy;
@@ -14,7 +14,7 @@ const TOLERANCE: f64 = 1e-9;
 /// The fixed point from the last V̄, which the parties started from. In the first round, from the better of two: the plain
 /// mean, as printed, and the greedy barycenter, both iterated to convergence with one-to-one alignment. From the mean
 /// only, the iteration often converges to a poor fixed point if the parties differ: Σ RMSD of 1.8 instead of 0.59.
-pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> SharedResult<()> {
     if first_round {
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);
         let started = first(server);
@@ -25,7 +25,7 @@ pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> Result<()> {
     Ok(())
 }
 
-fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
+fn first<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
     server.average()?;
     let from_mean = iterate(server)?;
     let kept = server.mean.clone();
@@ -37,7 +37,7 @@ fn first<T: Real>(server: &mut Server<T>) -> Result<()> {
 }
 
 /// Aligns and averages until the loss no longer decreases; returns the loss before the last average.
-fn iterate<T: Real>(server: &mut Server<T>) -> Result<f64> {
+fn iterate<T: Real>(server: &mut Server<T>) -> SharedResult<f64> {
     let mut last = f64::INFINITY;
     for _ in 0..MAX_ITERATIONS {
         server.align_all();

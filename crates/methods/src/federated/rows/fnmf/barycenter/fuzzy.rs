@@ -1,6 +1,6 @@
 //! Fuzzy c-means (Dunn 1974) with the usual exponent 2 on the rows of all V_j: a baseline.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
 use super::kmeans::update_centres;
@@ -13,7 +13,7 @@ const TOLERANCE: f64 = 1e-9;
 
 /// V̄ ← the centres, starting from the last V̄. In the first round they start from the components of one party, which
 /// are k distinct ones. From k random rows, some of which are the same component, soft centres coincide and remain equal.
-pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> SharedResult<()> {
     if first_round {
         if let Some(at) = server.local(0) {
             let upload = &mut server.uploads[at];

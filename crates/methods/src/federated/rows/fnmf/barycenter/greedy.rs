@@ -1,13 +1,14 @@
 //! A greedy barycenter: one party after the other is aligned to the mean of those before it and folded in. One pass; the
 //! running mean walks from rank to rank.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
+use fednmf_privacy::{Declared, DeclaredMut};
 
 use super::server::{INSIDE, Server, merge};
 
 /// V̄ ← the running mean after the last active party.
-pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
     let (k, n) = (server.k, server.n);
     let length = k * n + k;
     let me = server.comm.rank();
@@ -25,7 +26,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
                 let (left, right) = server.uploads.split_at_mut(at);
                 right[0].share[..length].copy_from_slice(&left[before].share[..length]);
             } else {
-                server.comm.receive(INSIDE, from, &mut server.uploads[at].share[..length]);
+                server.comm.receive(INSIDE, from, DeclaredMut(&mut server.uploads[at].share[..length]));
             }
             // `total` begins with room for the moved rows and ends with k ones.
             let (moved, ones) = server.total.split_at_mut(k * n);
@@ -38,7 +39,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
         if position + 1 < server.active.len() {
             let next = host(server, position + 1);
             if next != me {
-                server.comm.send(INSIDE, next, &server.uploads[at].share[..length]);
+                server.comm.send(INSIDE, next, Declared(&server.uploads[at].share[..length]));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Lloyd's k-means on the rows of all V_j: a baseline without one-to-one correspondence. Its centres come in any order.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 use fednmf_linalg::random::{Purpose, Stream};
 
@@ -12,7 +12,7 @@ const MAX_ITERATIONS: usize = 50;
 const TOLERANCE: f64 = 1e-9;
 
 /// V̄ ← the centres, from k random rows.
-pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> SharedResult<()> {
     random_rows(server, round)?;
     let mut last = f64::INFINITY;
     for _ in 0..MAX_ITERATIONS {
@@ -33,7 +33,7 @@ pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> Result<()> {
 pub fn update_centres<T: Real>(
     server: &mut Server<T>,
     assign: impl Fn(&[f64], &mut dyn FnMut(usize, f64)),
-) -> Result<f64> {
+) -> SharedResult<f64> {
     let Server { uploads, aligner, mean, k, n, .. } = server;
     let (k, n) = (*k, *n);
     for upload in uploads.iter_mut().filter(|u| u.active) {
@@ -56,7 +56,7 @@ pub fn update_centres<T: Real>(
 }
 
 /// V̄ ← k different rows of the active parties' matrices, drawn from the public seed.
-pub fn random_rows<T: Real>(server: &mut Server<T>, round: usize) -> Result<()> {
+pub fn random_rows<T: Real>(server: &mut Server<T>, round: usize) -> SharedResult<()> {
     let (k, n) = (server.k, server.n);
     let mut cursor = Stream::new(server.seed, Purpose::Start, round as u64).at(0);
     let all = (server.active.len() * k) as u64;

@@ -14,27 +14,25 @@ mod tree;
 
 pub use server::{DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
 
-/// How the server finds V̄.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Barycenter {
-    /// Align and average until V̄ converges
-    FixedPoint,
-    /// One party after the other
-    Greedy,
-    /// Pairs, then pairs of pairs
-    Tree,
-    /// On all components
-    Kmeans,
-    /// On all components
-    #[value(name = "fuzzy-cmeans")]
-    #[serde(rename = "fuzzy-cmeans")]
-    Fuzzy,
-    /// Parties align their own, and only the mean is needed: for --secure-sum
-    Mean,
+fednmf_base::words! {
+    /// How the server finds V̄.
+    pub enum Barycenter {
+        /// Align and average until V̄ converges
+        FixedPoint = "fixed-point",
+        /// One party after the other
+        Greedy = "greedy",
+        /// Pairs, then pairs of pairs
+        Tree = "tree",
+        /// On all components
+        Kmeans = "kmeans",
+        /// On all components
+        Fuzzy = "fuzzy-cmeans",
+        /// Parties align their own, and only the mean is needed: for --secure-sum
+        Mean = "mean",
+    }
 }
 
 impl<T: Real> Server<T> {
@@ -42,7 +40,7 @@ impl<T: Real> Server<T> {
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.
-    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> Result<()> {
+    pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> SharedResult<()> {
         if self.active.is_empty() {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use ndarray::ArrayViewMut2;
 use fednmf_base::error::Result;
 use fednmf_comm::PartyCommunicator;
 use fednmf_comm::party_sum::PartySum;
-use fednmf_linalg::Real;
+use fednmf_linalg::{Contiguous, ContiguousMut, Real};
 use fednmf_privacy::{Declared, Protection, Releases};
 
 use super::server::{SUM_V, Server, UPLOAD};
@@ -27,9 +27,9 @@ impl<T: Real> Server<T> {
     /// Sends the uploads of the hosted parties to the server: with noise, if there are `releases`; if `relative`, the
     /// difference from V̄ is released. Returns the protection.
     pub fn upload(&mut self, comm: &PartyCommunicator, releases: Option<&mut Releases>, relative: bool) -> Protection {
-        let known = relative.then(|| self.mean.as_slice().expect("in row order"));
+        let known = relative.then(|| self.mean.row_major());
         let active = self.uploads.iter_mut().enumerate().filter(|(_, upload)| upload.active);
-        let values = active.map(|(hosted, upload)| (hosted, upload.values.as_slice_mut().expect("in row order")));
+        let values = active.map(|(hosted, upload)| (hosted, upload.values.row_major_mut()));
         match releases {
             Some(releases) => {
                 let noised: Vec<_> = comm
@@ -62,10 +62,10 @@ impl<T: Real> Server<T> {
         let total = &mut total[..*k * *n];
         match releases {
             Some(releases) => {
-                let known = relative.then(|| mean.as_slice().expect("in row order"));
+                let known = relative.then(|| mean.row_major());
                 let fill = |hosted: usize, out: &mut [u64]| {
                     let upload = &uploads[hosted];
-                    let message = upload.active.then(|| upload.values.as_slice().expect("in row order"));
+                    let message = upload.active.then(|| upload.values.row_major());
                     releases.release_words(hosted, message, known, out)
                 };
                 let sum = party_sum.sum_noised_words(comm, SUM_V, total.len(), fill);
@@ -78,7 +78,7 @@ impl<T: Real> Server<T> {
             }
             None => {
                 uploads.iter_mut().filter(|u| !u.active).for_each(|u| u.values.fill(T::zero()));
-                let shares = uploads.iter().map(|u| u.values.as_slice().expect("in row order"));
+                let shares = uploads.iter().map(|u| u.values.row_major());
                 party_sum.sum(comm, SUM_V, scale, shares, total)?;
                 // If no party of this round is in the sum, V̄ stays.
                 let count = active.iter().filter(|&&party| party_sum.includes(party)).count();

@@ -2,9 +2,9 @@
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::party_sum::SUMMED;
-use fednmf_comm::{Communicator, MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload, ServerCommunicator};
 use fednmf_linalg::Real;
 use fednmf_privacy::Declared;
 
@@ -33,7 +33,7 @@ pub(super) struct Upload<T> {
 /// One rank's part of the server.
 pub struct Server<T: Real> {
     /// The communicator of the server: what its ranks exchange has already left the parties.
-    pub(super) comm: Communicator,
+    pub(super) comm: ServerCommunicator,
     pub(super) parties: Parties,
     pub(super) seed: u64,
     pub(super) k: usize,
@@ -113,14 +113,14 @@ impl<T: Real> Server<T> {
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.
-    pub fn loss(&mut self) -> Result<f64> {
+    pub fn loss(&mut self) -> SharedResult<f64> {
         self.align_all();
         self.sum()?;
         Ok(self.total[self.k * self.n + self.k].as_f64())
     }
 
     /// V̄ ← mean of all V_j.
-    pub(super) fn average(&mut self) -> Result<()> {
+    pub(super) fn average(&mut self) -> SharedResult<()> {
         for upload in self.uploads.iter_mut().filter(|u| u.active) {
             let (values, rest) = upload.share.split_at_mut(self.k * self.n);
             values.iter_mut().zip(&upload.values).for_each(|(x, v)| *x = *v);
@@ -157,7 +157,7 @@ impl<T: Real> Server<T> {
     }
 
     /// `total` ← sum of the active parties' terms.
-    pub(super) fn sum(&mut self) -> Result<()> {
+    pub(super) fn sum(&mut self) -> SharedResult<()> {
         let shares = self.uploads.iter().filter(|u| u.active).map(|u| Declared(u.share.as_slice()));
         self.comm.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)
     }
@@ -180,7 +180,7 @@ impl<T: Real> Server<T> {
     }
 
     /// V̄ ← the k × n values in the term of the active party at `position`, on all ranks.
-    pub(super) fn publish(&mut self, position: usize) -> Result<()> {
+    pub(super) fn publish(&mut self, position: usize) -> SharedResult<()> {
         let party = self.active[position];
         let shares = self.uploads.iter().filter(|u| u.party == party).map(|u| Declared(u.share.as_slice()));
         self.comm.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)?;

@@ -3,14 +3,16 @@
 
 use ndarray::ArrayView2;
 
-use fednmf_base::error::Result;
-use fednmf_linalg::Real;
+use fednmf_base::error::SharedResult;
+use fednmf_comm::ServerCommunicator;
+use fednmf_linalg::{ContiguousMut, Real};
+use fednmf_privacy::{Declared, DeclaredMut};
 
 use super::server::{INSIDE, Server, merge};
 use crate::federated::rows::fnmf::align::Aligner;
 
 /// V̄ ← the root of the tree.
-pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
+pub fn run<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
     let (k, n) = (server.k, server.n);
     let length = k * n + k;
     for upload in server.uploads.iter_mut().filter(|u| u.active) {
@@ -38,9 +40,9 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
                     let from = server.parties.host(server.active[right]);
                     // The values of this upload are in its term by now: their place is free for the other's.
                     let upload = &mut server.uploads[a];
-                    let (other, weights) = (upload.values.as_slice_mut().expect("in row order"), &mut server.total);
-                    server.comm.receive(INSIDE, from, other);
-                    server.comm.receive(INSIDE, from, &mut weights[k * n..length]);
+                    let (other, weights) = (upload.values.row_major_mut(), &mut server.total);
+                    server.comm.receive(INSIDE, from, DeclaredMut(other));
+                    server.comm.receive(INSIDE, from, DeclaredMut(&mut weights[k * n..length]));
                     let (moved, weights) = server.total.split_at_mut(k * n);
                     let (share, values) = (&mut upload.share[..length], upload.values.view());
                     let (comm, aligner) = (&server.comm, &mut server.aligner);
@@ -49,8 +51,8 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
                 (None, Some(b)) => {
                     let to = server.parties.host(server.active[left]);
                     let (values, weights) = server.uploads[b].share[..length].split_at(k * n);
-                    server.comm.send(INSIDE, to, values);
-                    server.comm.send(INSIDE, to, weights);
+                    server.comm.send(INSIDE, to, Declared(values));
+                    server.comm.send(INSIDE, to, Declared(weights));
                 }
                 (None, None) => {}
             }
@@ -62,7 +64,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> Result<()> {
 
 /// Merges the term of one upload into that of another of the same rank.
 fn fold<T: Real>(
-    comm: &fednmf_comm::Communicator,
+    comm: &ServerCommunicator,
     aligner: &mut Aligner<T>,
     moved: &mut [T],
     a: &mut [T],

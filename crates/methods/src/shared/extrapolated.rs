@@ -1,0 +1,138 @@
+//! The exact methods with extrapolation and restart ([`super::extrapolation`]): each factor is extrapolated after its
+//! update, and the next updates start there and are fitted to it.
+
+use std::mem::swap;
+
+use ndarray::{Array2, ArrayViewMut2, s};
+
+use fednmf_base::error::{Result, SharedResult};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::{Real, gram};
+
+use super::alternating::{Exact, Factor};
+use super::extrapolation::{Momentum, WORDS, extrapolate, extrapolate_rows, inner, split_into_two_words};
+use super::grid::Grid;
+use crate::{Algorithm, Measures};
+
+/// An exact method whose factors hold the extrapolated points.
+pub struct Extrapolated<T: Real> {
+    exact: Exact<T>,
+    momentum: Momentum,
+    /// The factors after their last updates.
+    u: Array2<T>,
+    v: Array2<T>,
+    /// UᵀU of this rank's rows.
+    gram: Array2<T>,
+    /// Message buffer: a Gram matrix to be summed, and [`WORDS`].
+    message: Vec<T>,
+}
+
+impl<T: Real> Extrapolated<T> {
+    /// `exact` in its initial state.
+    pub fn new(exact: Exact<T>) -> Self {
+        let k = exact.gram.nrows();
+        Extrapolated {
+            momentum: Momentum::default(),
+            u: exact.grid.u.own.clone(),
+            v: exact.grid.v.own.clone(),
+            gram: Array2::zeros((k, k)),
+            message: vec![T::zero(); k * k + WORDS],
+            exact,
+        }
+    }
+
+    /// Called after U's update at V_y: sums the Gram matrix of the extrapolated U and the objective in one message, and
+    /// computes the right-hand side of V. If the objective rose, both factors first return to their state after the
+    /// last updates.
+    fn prepare_v_extrapolated(&mut self) -> SharedResult<()> {
+        let Extrapolated { exact, momentum, u: new, v: new_v, gram: own_gram, message } = self;
+        let Exact { comm, grid: Grid { data, u, v, .. }, gram: g, norm2, penalties, .. } = exact;
+        let k = g.nrows();
+        let (entries, words) = message.split_at_mut(k * k);
+        comm.work("Gram", || {
+            gram(&new.view(), &mut own_gram.view_mut());
+            let fit = inner(&own_gram.view(), &g.view()) - 2.0 * inner(&new.view(), &u.rhs.view());
+            let objective = fit + 2.0 * penalties.value(&new.view(), &v.own.view());
+            gram(&u.own.view(), &mut ArrayViewMut2::from_shape((k, k), entries).expect("k x k"));
+            words.copy_from_slice(&split_into_two_words(objective, *norm2));
+        });
+        comm.sum(u.tags.gram, message);
+        let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
+        if momentum.accept(objective) {
+            g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+            data.product_for_v_after_update(comm, u, v)
+        } else {
+            u.own.assign(new);
+            v.own.assign(new_v);
+            exact.prepare(Factor::V)
+        }
+    }
+
+    fn iterate(&mut self) -> Result<()> {
+        let beta = self.momentum.beta;
+        let new = &mut self.u;
+        self.exact.update_u(|rows, x| extrapolate_rows(x, new.slice_mut(s![rows, ..]), beta))?;
+        self.prepare_v_extrapolated()?;
+        self.exact.rhs_is_current = true;
+        self.exact.update_v()?;
+        let Extrapolated { exact: Exact { comm, grid, iteration, .. }, momentum, v, .. } = self;
+        comm.work("update", || extrapolate(&mut grid.v.own, v, momentum.beta));
+        *iteration += 1;
+        Ok(())
+    }
+
+    /// Swaps V with V after its last update. Together with the extrapolated U, to which that V was fitted, it is the
+    /// result.
+    fn swap_v(&mut self) {
+        swap(&mut self.exact.grid.v.own, &mut self.v);
+    }
+}
+
+impl<T: Real> Algorithm<T> for Extrapolated<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.exact.iteration()
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.swap_v();
+        let found = self.exact.measure();
+        self.swap_v();
+        found
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let Grid { u, v, .. } = &self.exact.grid;
+        vec![u.piece(), v.piece_of(v.tags.name, &self.v)]
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let Grid { u, v, .. } = &self.exact.grid;
+        let mut state = State::from(self.factors()).with(Owner::Shared, &self.momentum);
+        state.matrices.push(u.piece_of("U_new", &self.u));
+        state.matrices.push(v.piece_of("V_beyond", &v.own));
+        state
+    }
+
+    fn refresh(&mut self) {
+        // Rounding makes the objective rise, and each rise reduces the weight.
+        self.momentum = Momentum::default();
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        self.exact.restore(saved, iteration)?;
+        let Grid { u, v, .. } = &mut self.exact.grid;
+        self.v.assign(&v.own);
+        saved.rows("U_new", Owner::Shared, u.own_rows.start, self.u.view_mut())?;
+        saved.rows("V_beyond", Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+        self.momentum = saved.read(Owner::Shared)?;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<(&'static str, serde_json::Value)> {
+        self.exact.decisions()
+    }
+}

@@ -1,0 +1,303 @@
+//! This rank's part of the data ([`RankData`]): a block in memory, or panels that are read from the file in each pass.
+//!
+//! A pass over the panels gives both products of an iteration: for each panel the rows of M V, from them the new rows of
+//! U, and their term of MᵀU. So an iteration reads the file once, where one with the data in memory multiplies it twice.
+
+use std::mem::swap;
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+
+use fednmf_base::error::{Result, SharedResult};
+use fednmf_comm::Communicator;
+use fednmf_data::Panels;
+use fednmf_linalg::{Block, Order, Real};
+
+use super::factor_side::FactorSide;
+
+/// The update of some rows of U (their range, counted from the first own row): the rows themselves, their right-hand
+/// side, and the Gram matrix of V.
+pub type UpdateRows<'a, T> =
+    dyn FnMut(Range<usize>, ArrayViewMut2<'_, T>, ArrayView2<'_, T>, &Array2<T>) -> Result<()> + 'a;
+
+/// The rows and the columns of a block that hold entries.
+pub enum Occupied {
+    /// Those marked.
+    Some([Vec<bool>; 2]),
+    /// All: the block is dense.
+    All,
+    /// Not known before the data are read.
+    Unknown,
+}
+
+/// This rank's part of the data, and its products with the factors.
+pub trait RankData<T: Real> {
+    /// The memory order of the factors.
+    fn order(&self) -> Order;
+
+    /// Prepares for products with k columns.
+    ///
+    /// # Errors
+    /// If MKL refuses a sparse block.
+    fn prepare(&mut self, k: usize) -> Result<()>;
+
+    fn occupied(&self) -> Occupied;
+
+    /// A copy of the rows (axis 0) or columns (axis 1) at these places, which ascend. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>>;
+
+    /// Right-hand side M V of U's owned rows. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    fn product_for_u(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()>;
+
+    /// Right-hand side MᵀU of V's owned rows. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    fn product_for_v(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()>;
+
+    /// Computes V's Gram matrix g (k × k) and U's right-hand side, and updates all own rows of U. Collective.
+    ///
+    /// # Errors
+    /// If an update fails; on all ranks, if a file cannot be read.
+    fn update_u(
+        &mut self,
+        comm: &Communicator,
+        sides: (&mut FactorSide<T>, &mut FactorSide<T>),
+        g: &mut Array2<T>,
+        update: &mut UpdateRows<'_, T>,
+    ) -> Result<()>;
+
+    /// As [`RankData::product_for_v`], for the U of the last [`RankData::update_u`]. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    fn product_for_v_after_update(
+        &mut self,
+        comm: &Communicator,
+        u: &mut FactorSide<T>,
+        v: &mut FactorSide<T>,
+    ) -> SharedResult<()>;
+
+    /// This rank's part of ‖M − UVᵀ‖². Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if a file cannot be read.
+    fn residual2(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<f64>;
+
+    /// The block, if it is in memory.
+    fn into_block(self: Box<Self>) -> Option<Block<T>> {
+        None
+    }
+
+    /// Whether each product and residual reads a file.
+    fn is_streamed(&self) -> bool {
+        false
+    }
+
+    /// For trace and output.
+    fn decisions(&self) -> Option<(&'static str, serde_json::Value)> {
+        None
+    }
+}
+
+/// The first of a rank's blocks, or its panels.
+pub fn rank_data<T: Real>(blocks: Vec<Block<T>>, panels: Option<Panels<T>>) -> Box<dyn RankData<T>> {
+    match panels {
+        Some(panels) => {
+            let (empty, product) = (panels.empty_block(), Array2::zeros((0, 0)));
+            Box::new(InPanels { panels, empty, product })
+        }
+        None => Box::new(blocks.into_iter().next().expect("a grid has one block on each rank")),
+    }
+}
+
+/// Panels, on a grid of rows only.
+struct InPanels<T: Real> {
+    panels: Panels<T>,
+    /// Without rows, of the same kind as the panels.
+    empty: Block<T>,
+    /// This rank's term of MᵀU (n × k), to be summed.
+    product: Array2<T>,
+}
+
+/// A block in memory, on any grid.
+impl<T: Real> RankData<T> for Block<T> {
+    fn order(&self) -> Order {
+        Block::order(self)
+    }
+
+    fn prepare(&mut self, k: usize) -> Result<()> {
+        Block::prepare(self, k)
+    }
+
+    fn occupied(&self) -> Occupied {
+        match self {
+            Block::Sparse(block) => Occupied::Some(block.occupied()),
+            _ => Occupied::All,
+        }
+    }
+
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>> {
+        Ok(comm.work("start: sample", || Block::select(self, axis, places)))
+    }
+
+    fn product_for_u(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
+        let v = v.gather_needed();
+        u.sum_rhs(|out| comm.work("product M V", || self.mul(&v, &mut out.view_mut())));
+        Ok(())
+    }
+
+    fn product_for_v(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
+        let u = u.gather_needed();
+        v.sum_rhs(|out| comm.work("product M'U", || self.tmul(&u, &mut out.view_mut())));
+        Ok(())
+    }
+
+    /// The summed Gram matrix is not needed before the update, so the sum overlaps with the product.
+    fn update_u(
+        &mut self,
+        comm: &Communicator,
+        (u, v): (&mut FactorSide<T>, &mut FactorSide<T>),
+        g: &mut Array2<T>,
+        update: &mut UpdateRows<'_, T>,
+    ) -> Result<()> {
+        v.gram_while(comm, g, |v| self.product_for_u(comm, u, v))?;
+        comm.work("update", || update(0..u.own.nrows(), u.own.view_mut(), u.rhs.view(), g))
+    }
+
+    fn product_for_v_after_update(
+        &mut self,
+        comm: &Communicator,
+        u: &mut FactorSide<T>,
+        v: &mut FactorSide<T>,
+    ) -> SharedResult<()> {
+        self.product_for_v(comm, u, v)
+    }
+
+    fn residual2(&mut self, _: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<f64> {
+        Ok(Block::residual2(self, &u.gather(), &v.gather()))
+    }
+
+    fn into_block(self: Box<Self>) -> Option<Block<T>> {
+        Some(*self)
+    }
+}
+
+impl<T: Real> InPanels<T> {
+    /// One pass over the panels; `f` may add to the product. Collective.
+    fn pass(
+        &mut self,
+        comm: &Communicator,
+        mut f: impl FnMut(Range<usize>, &Block<T>, &mut Array2<T>) -> Result<()>,
+    ) -> SharedResult<()> {
+        let InPanels { panels, product, .. } = self;
+        let read = panels.pass(comm, |rows, block| f(rows, block, product));
+        comm.agree_on_error(read).map(drop)
+    }
+}
+
+impl<T: Real> RankData<T> for InPanels<T> {
+    fn order(&self) -> Order {
+        self.empty.order()
+    }
+
+    fn prepare(&mut self, k: usize) -> Result<()> {
+        self.product = self.order().zeros(self.empty.shape().1, k);
+        self.empty.prepare(k)
+    }
+
+    fn occupied(&self) -> Occupied {
+        Occupied::Unknown
+    }
+
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>> {
+        // A rank without rows has no panel.
+        let mut parts = vec![self.empty.select(axis, if axis == Axis(0) { &[] } else { places })];
+        self.pass(comm, |rows, block, _| {
+            comm.work("start: sample", || {
+                parts.push(if axis == Axis(0) {
+                    let within = places.iter().filter(|&at| rows.contains(at)).map(|at| at - rows.start);
+                    block.select(axis, &within.collect::<Vec<_>>())
+                } else {
+                    block.select(axis, places)
+                });
+            });
+            Ok(())
+        })?;
+        Block::stacked(parts)
+    }
+
+    fn product_for_u(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
+        let v = v.gather();
+        self.pass(comm, |rows, block, _| {
+            comm.work("product M V", || block.mul(&v, &mut u.rhs.slice_mut(s![rows, ..])));
+            Ok(())
+        })
+    }
+
+    fn product_for_v(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {
+        self.product.fill(T::zero());
+        self.pass(comm, |rows, block, product| {
+            comm.work("product M'U", || block.tmul_add(&u.own.slice(s![rows, ..]), &mut product.view_mut()));
+            Ok(())
+        })?;
+        self.product_for_v_after_update(comm, u, v)
+    }
+
+    /// The pass also adds up this rank's term of MᵀU, for [`RankData::product_for_v_after_update`].
+    fn update_u(
+        &mut self,
+        comm: &Communicator,
+        (u, v): (&mut FactorSide<T>, &mut FactorSide<T>),
+        g: &mut Array2<T>,
+        update: &mut UpdateRows<'_, T>,
+    ) -> Result<()> {
+        v.gram(comm, g);
+        self.product.fill(T::zero());
+        let v = v.gather();
+        self.pass(comm, |rows, block, product| {
+            let mut rhs = u.rhs.slice_mut(s![rows.clone(), ..]);
+            comm.work("product M V", || block.mul(&v, &mut rhs));
+            let mut own = u.own.slice_mut(s![rows.clone(), ..]);
+            comm.work("update", || update(rows, own.view_mut(), rhs.view(), g))?;
+            comm.work("product M'U", || block.tmul_add(&own.view(), &mut product.view_mut()));
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn product_for_v_after_update(
+        &mut self,
+        _: &Communicator,
+        _: &mut FactorSide<T>,
+        v: &mut FactorSide<T>,
+    ) -> SharedResult<()> {
+        // The memory in which V was gathered, or the last right-hand side, is that of the next product.
+        v.sum_rhs(|out| swap(out, &mut self.product));
+        Ok(())
+    }
+
+    fn residual2(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<f64> {
+        let (v, u) = (v.gather(), &u.own);
+        let mut sum = 0.0;
+        self.pass(comm, |rows, block, _| {
+            sum += block.residual2(&u.slice(s![rows, ..]), &v);
+            Ok(())
+        })?;
+        Ok(sum)
+    }
+
+    fn is_streamed(&self) -> bool {
+        true
+    }
+
+    fn decisions(&self) -> Option<(&'static str, serde_json::Value)> {
+        Some(("streamed", serde_json::json!({"panels": self.panels.count(), "panel_rows": self.panels.rows()})))
+    }
+}
