@@ -16,9 +16,9 @@ use fednmf_driver::progress::Progress;
 use fednmf_driver::trace::Trace;
 use fednmf_driver::{Checkpointer, Driver, Stop, Trajectory, arrange};
 pub use fednmf_driver::{FactorScale, Limits, Observer};
+use fednmf_linalg::Real;
 use fednmf_linalg::nls;
 pub use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::Real;
 pub use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::description::Partition;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
@@ -308,7 +308,8 @@ pub fn choose_k(matrix: Matrix<f64>, search: &Search, observer: SearchObserver<'
         return Err(Error::input("there must be at least one number of components and one run"));
     };
     check_sizes(&search.ks, shape)?;
-    let methods = search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
+    let methods =
+        search.method.configure(&search.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
     let layout = model_selection::layout(&*methods[&first], &left_out, shape, &comm);
     let loaded = Loaded::in_memory(vec![matrix], &layout, false, &comm)?;
     let (mut points, mut all_matched) = (Vec::new(), Vec::new());

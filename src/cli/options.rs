@@ -36,7 +36,11 @@ impl MethodOption {
         for parameter in registry::ALL.iter().flat_map(|entry| entry.parameters()) {
             if parameter.name == self.first.name {
                 let new = (parameter.words)().into_iter().map(|word| word.name);
-                new.for_each(|word| if !words.contains(&word) { words.push(word) });
+                new.for_each(|word| {
+                    if !words.contains(&word) {
+                        words.push(word)
+                    }
+                });
             }
         }
         words

@@ -51,8 +51,7 @@ fn cells(method: &Description) -> Cells {
     let own = method.messages.iter().any(|w| w.payload == Payload::Masked);
     let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).filter(|_| own).collect();
     let masked = |w: &&MessageSpec| !masks.is_empty() && !w.is_always_shown();
-    let optional = registry::find(method.name)
-        .is_some_and(|entry| entry.takes("secure-sum"));
+    let optional = registry::find(method.name).is_some_and(|entry| entry.takes("secure-sum"));
     if !optional && !masks.is_empty() {
         // Protected unless that is turned off.
         let encrypted = all().filter(is(Payload::Ciphertext));

@@ -22,8 +22,8 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
 use fednmf_methods::parameters::count;
 
-use crate::cli::parameters::{Group, words};
 use super::report::DisplayArgs;
+use crate::cli::parameters::{Group, words};
 
 /// Maximum number of parties of a run; the state of each must fit in memory.
 const MOST_PARTIES: usize = 1 << 20;

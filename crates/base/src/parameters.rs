@@ -154,7 +154,12 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    pub fn new<V: ParamType>(name: &'static str, doc: &'static str, value_name: Option<&'static str>, value: &V) -> Self {
+    pub fn new<V: ParamType>(
+        name: &'static str,
+        doc: &'static str,
+        value_name: Option<&'static str>,
+        value: &V,
+    ) -> Self {
         Parameter {
             name,
             value_name,
@@ -406,7 +411,10 @@ mod tests {
         assert_eq!((all[0].help().as_str(), all[0].value_name), ("Rows, at least one", Some("N")));
         assert_eq!((all[1].text.as_deref(), all[2].text.as_deref(), all[3].value_name), (Some("1e-5"), None, None));
         assert!(!all[1].affects_result && all[0].affects_result);
-        assert_eq!(Value::from(to_json(&shape)).to_string(), r#"{"rows":4,"deviation":0.00001,"seed":null,"square":true}"#);
+        assert_eq!(
+            Value::from(to_json(&shape)).to_string(),
+            r#"{"rows":4,"deviation":0.00001,"seed":null,"square":true}"#
+        );
 
         assert_eq!(shape.set("seed", "7"), Some(Ok(())));
         assert_eq!(shape.set("rows", "0"), Some(Err("no".into())));
@@ -418,9 +426,8 @@ mod tests {
     #[test]
     fn a_parameter_without_effect_is_found() {
         let shape = Shape::default();
-        let ignored = |shape: &Shape, given: &[&str]| {
-            shape.ignored(&|name| given.contains(&name)).map(|ignored| ignored.name)
-        };
+        let ignored =
+            |shape: &Shape, given: &[&str]| shape.ignored(&|name| given.contains(&name)).map(|ignored| ignored.name);
         assert_eq!(ignored(&shape, &["seed"]), Some("seed"));
         assert_eq!(ignored(&shape, &["seed", "deviation", "square"]), None);
         assert_eq!(ignored(&shape.rows(1_usize), &["square"]), Some("square"));

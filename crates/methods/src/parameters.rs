@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use fednmf_base::parameters::{
-    Ignored, ParamType, ParamValue, Parameter, Parameters, Parsed, all, group, to_json,
-};
+pub use fednmf_base::parameters::{Ignored, ParamType, ParamValue, Parameter, Parameters, Parsed, all, group, to_json};
 use fednmf_base::units;
 
 /// A value, or `auto`: the method chooses.

@@ -112,11 +112,8 @@ impl SweepMethod {
         // With excluded entries, sweeps are cheap: a row and its operands are in cache.
         let inner_sweeps = Auto::Given(2);
         // Runs that all start from the data's singular vectors would agree for any k.
-        let exact = ExactParams {
-            init: InitParams::RANDOM,
-            regularization: regularization.clone(),
-            ..Hals::default().exact
-        };
+        let exact =
+            ExactParams { init: InitParams::RANDOM, regularization: regularization.clone(), ..Hals::default().exact };
         let one: Arc<dyn ConfiguredMethod> = match self {
             SweepMethod::Hals => Arc::new(Hals { inner_sweeps, missing, exact, ..Hals::default() }),
             SweepMethod::Mu => Arc::new(Mu { missing, exact }),

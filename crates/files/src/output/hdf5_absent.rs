@@ -109,7 +109,12 @@ impl Container {
         match self.0 {}
     }
 
-    pub fn read<T: Real>(&self, _matrix: (&str, &str), _wanted: Range<usize>, _out: ArrayViewMut2<'_, T>) -> Result<()> {
+    pub fn read<T: Real>(
+        &self,
+        _matrix: (&str, &str),
+        _wanted: Range<usize>,
+        _out: ArrayViewMut2<'_, T>,
+    ) -> Result<()> {
         match self.0 {}
     }
 }

@@ -26,9 +26,11 @@ fednmf_base::parameters! {
 /// Why there is no `weighted` among them, or what it must be.
 pub fn oblivious<K: Words>(text: &str) -> Parsed<K> {
     if text == "weighted" {
-        return Err("its draws would show other parties which rows and columns of the data are large; choose another kind, \
+        return Err(
+            "its draws would show other parties which rows and columns of the data are large; choose another kind, \
                     or use --algo dsanls on data that all ranks may see"
-            .into());
+                .into(),
+        );
     }
     ParamType::parse(text)
 }

@@ -5,11 +5,11 @@
 
 #[cfg(feature = "hdf5")]
 mod reader;
-#[cfg(feature = "hdf5")]
-pub mod real;
 #[cfg(not(feature = "hdf5"))]
 #[path = "absent.rs"]
 mod reader;
+#[cfg(feature = "hdf5")]
+pub mod real;
 
 use std::path::Path;
 

@@ -15,9 +15,7 @@ use crate::formats::detect;
 use crate::formats::detect::FileKind;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
-use crate::output::anndata::{
-    ABOUT, Annotations, ENTRIES, NUMBERED_COLUMNS, NUMBERED_ROWS, OBS, VAR, place,
-};
+use crate::output::anndata::{ABOUT, Annotations, ENTRIES, NUMBERED_COLUMNS, NUMBERED_ROWS, OBS, VAR, place};
 use crate::output::hdf5::writer::{Rows, Writer};
 use crate::output::part::Part;
 use crate::output::plan::Matrix;

@@ -431,7 +431,18 @@ impl<T: Real> DsanlsSecureRun<T> {
         let number = t % self.limit;
         self.draw(number);
         let DsanlsSecureRun {
-            comm, party_sum, public, draws, step, members, down, released, release, fixed, scratch, ..
+            comm,
+            party_sum,
+            public,
+            draws,
+            step,
+            members,
+            down,
+            released,
+            release,
+            fixed,
+            scratch,
+            ..
         } = self;
         let PublicInfo { m, n, scale, .. } = *public;
         let [fixed_v, fixed_u] = fixed;
