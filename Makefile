@@ -15,7 +15,8 @@ MAKEFLAGS += --no-print-directory
 TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich none,$(MPI)),target-$(MPI),target))
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
-FEATURES := $(if $(filter none,$(MPI)),--no-default-features --features sites)
+FEATURES := $(if $(filter none,$(MPI)),--no-default-features --features sites$(,)hdf5$(,)paillier)
+, := ,
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.

@@ -46,7 +46,8 @@ pub trait Words: Copy + PartialEq + Send + Sync + 'static {
 pub fn paragraph(doc: &str) -> String {
     let lines: Vec<&str> = doc.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = lines.join(" ");
-    text.strip_suffix('.').map(ToString::to_string).unwrap_or(text)
+    // An ellipsis stays.
+    text.strip_suffix('.').filter(|rest| !rest.ends_with('.')).map(ToString::to_string).unwrap_or(text)
 }
 
 /// Declares an enum of [`Words`]: each variant with its word, aliases behind a `|`. The doc comments are the help texts.

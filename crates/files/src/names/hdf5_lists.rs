@@ -134,7 +134,7 @@ mod tests {
     use crate::spec::InputSpec;
 
     fn file(name: &str) -> String {
-        format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+        format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
     }
 
     /// Each matrix of an AnnData file has the names of its own place.

@@ -264,7 +264,7 @@ mod tests {
     use crate::formats::options::TableFormat;
 
     fn file(name: &str) -> String {
-        format!("{}/tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+        format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct AttackArgs {
     #[arg(required = true, value_name = "VIEW")]
     pub views: Vec<PathBuf>,
     /// The matrix to compare with [default: the run's own --input]
-    #[arg(long, value_name = "MATRIX")]
+    #[arg(long = "truth", value_name = "MATRIX")]
     pub ground_truth: Option<String>,
     /// For membership inference: rows that were in nobody's data
     #[arg(long, value_name = "MATRIX")]
