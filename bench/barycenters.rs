@@ -10,7 +10,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use fednmf_comm::{Communicator, Parties, PartyCommunicator};
-use fednmf_methods::federated::rows::fnmf::align::{Aligner, How};
+use fednmf_methods::federated::rows::fnmf::align::{Aligner, Alignment};
 use fednmf_methods::federated::rows::fnmf::barycenter::{Barycenter, Server};
 
 const K: usize = 10;
@@ -18,15 +18,15 @@ const N: usize = 100;
 const CLIENTS: [usize; 3] = [4, 16, 64];
 /// Standard deviation of the noise of each copy, of which the positive part is added.
 const CASES: [(&str, f64); 3] = [("ideal", 0.0), ("realistic", 0.3), ("noisy", 1.0)];
-const SERVERS: [(&str, How, Barycenter); 8] = [
-    ("LAP", How::Lap, Barycenter::FixedPoint),
-    ("LAP-rho", How::LapRho, Barycenter::FixedPoint),
-    ("SK", How::Sinkhorn, Barycenter::FixedPoint),
-    ("k-NN", How::Knn, Barycenter::FixedPoint),
-    ("greedy", How::Lap, Barycenter::Greedy),
-    ("tree", How::Lap, Barycenter::Tree),
-    ("KMC", How::Lap, Barycenter::Kmeans),
-    ("FCM", How::Lap, Barycenter::Fuzzy),
+const SERVERS: [(&str, Alignment, Barycenter); 8] = [
+    ("LAP", Alignment::Lap, Barycenter::FixedPoint),
+    ("LAP-rho", Alignment::LapRho, Barycenter::FixedPoint),
+    ("SK", Alignment::Sinkhorn, Barycenter::FixedPoint),
+    ("k-NN", Alignment::Knn, Barycenter::FixedPoint),
+    ("greedy", Alignment::Lap, Barycenter::Greedy),
+    ("tree", Alignment::Lap, Barycenter::Tree),
+    ("KMC", Alignment::Lap, Barycenter::Kmeans),
+    ("FCM", Alignment::Lap, Barycenter::Fuzzy),
 ];
 
 /// A standard normal number (Box and Muller).
@@ -63,7 +63,7 @@ fn copy(v: &Array2<f64>, noise: f64, rng: &mut impl Rng) -> Array2<f64> {
 
 /// ‖A − P B‖² with the best permutation P.
 fn distance2(a: &Array2<f64>, b: &Array2<f64>) -> f64 {
-    let (mut aligner, mut moved) = (Aligner::new(How::Lap, K), Array2::zeros((K, N)));
+    let (mut aligner, mut moved) = (Aligner::new(Alignment::Lap, K), Array2::zeros((K, N)));
     aligner.align(&a.view(), &b.view());
     aligner.apply(&b.view(), &mut moved.view_mut());
     (a - &moved).iter().map(|d| d * d).sum()

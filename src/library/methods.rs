@@ -1,10 +1,11 @@
 //! The methods: each an [`Estimator`] of its parameters, with a setter for each that users change.
 
-use fednmf_methods::boolean::asso::Asso as AssoParams;
-use fednmf_methods::boolean::elbmf_zhang::{Elbmf as ElbmfParams, Zhang as ZhangParams};
+use fednmf_methods::boolean::asso;
+use fednmf_methods::boolean::elbmf_zhang;
 use fednmf_methods::boolean::felb::{Felb as FelbParams, FelbMu as FelbMuParams};
-use fednmf_methods::boolean::grecond::Grecond as GrecondParams;
-use fednmf_methods::boolean::mebf::Mebf as MebfParams;
+use fednmf_methods::boolean::grecond;
+use fednmf_methods::boolean::mebf;
+use fednmf_methods::boolean::vote::Voted;
 use fednmf_methods::distributed::auto::Automatic as AutoParams;
 use fednmf_methods::distributed::bpp::Bpp as BppParams;
 use fednmf_methods::distributed::divergence::beta::{Beta, BetaMu as BetaMuParams};
@@ -82,6 +83,12 @@ impl From<Penalty> for RegularizationParams {
         RegularizationParams { alpha_u: u, alpha_v: Weight::Given(v), l1_ratio }
     }
 }
+
+type ElbmfParams = Voted<elbmf_zhang::Elbmf>;
+type ZhangParams = Voted<elbmf_zhang::Zhang>;
+type AssoParams = Voted<asso::Asso>;
+type GrecondParams = Voted<grecond::Grecond>;
+type MebfParams = Voted<mebf::Mebf>;
 
 /// The example of a method of parties with blocks along this axis.
 macro_rules! example {
@@ -360,11 +367,11 @@ methods! {
     ///
     Fnmf = Rows FnmfParams {
         /// Weight of the pull of a party's V to the shared one.
-        gamma: f64 => gamma;
+        gamma: f64 => local.gamma;
         /// Components that only one party has stay with it.
-        personalize: bool => personalize;
+        personalize: bool => aggregate.personalize;
         /// Steps of a party between two exchanges.
-        local_iters: usize => rounds.local_iters;
+        local_iters: usize => local.rounds.local_iters;
         /// Penalties on the factors.
         penalty: Penalty => federated.regularization;
     }
@@ -372,7 +379,7 @@ methods! {
     /// Parties with blocks of rows average their V (McMahan et al. 2017), a baseline for [`Fnmf`].
     FedAvg = Rows FedAvgParams {
         /// Steps of a party between two exchanges.
-        local_iters: usize => rounds.local_iters;
+        local_iters: usize => local.local_iters;
         /// Penalties on the factors.
         penalty: Penalty => federated.regularization;
     }
@@ -380,9 +387,9 @@ methods! {
     /// [`FedAvg`] with a proximal term (Li et al. 2020).
     FedProx = Rows FedProxParams {
         /// Weight of the proximal term.
-        gamma: f64 => gamma;
+        gamma: f64 => local.gamma;
         /// Steps of a party between two exchanges.
-        local_iters: usize => rounds.local_iters;
+        local_iters: usize => local.rounds.local_iters;
         /// Penalties on the factors.
         penalty: Penalty => federated.regularization;
     }
@@ -391,7 +398,7 @@ methods! {
     /// baseline for [`Fnmf`].
     Ipalm = Rows IpalmParams {
         /// Share of the last change that a step repeats.
-        inertia: f64 => inertia;
+        inertia: f64 => local.inertia;
         /// Penalties on the factors.
         penalty: Penalty => federated.regularization;
     }
@@ -543,7 +550,7 @@ methods! {
     /// Boolean factorisation from associations of columns (Miettinen et al., The Discrete Basis Problem); the parties vote on V.
     Asso = Rows AssoParams {
         /// Threshold of the association confidence.
-        tau: f64 => tau;
+        tau: f64 => local.tau;
     }
 
     /// Boolean factorisation by formal concepts (Belohlavek and Vychodil, Discovery of Optimal Factors in Binary
@@ -554,7 +561,7 @@ methods! {
     /// Geometric Segmentation); the parties vote on V.
     Mebf = Rows MebfParams {
         /// Threshold of an expansion.
-        tau: f64 => tau;
+        tau: f64 => local.tau;
     }
 }
 

@@ -229,8 +229,8 @@ pub fn to_json(parameters: &(impl Parameters + ?Sized)) -> Map<String, Value> {
 /// [`Parameters`].
 ///
 /// A line `pub name: Type = DEFAULT, "VALUE NAME", CHECK;` is a parameter; without CHECK, [`ParamType::parse`] parses it.
-/// A line `pub name: bool;` is a flag. A line `group name: Type;` is a group of parameters that other structs share. In
-/// front of a parameter may stand, in this order,
+/// A line `pub name: bool;` is a flag. A line `group name: Type;` is a group of parameters that other structs share; its
+/// type may be a parameter of the struct. In front of a parameter may stand, in this order,
 /// - `#[needs(other | another: "advice")]`: it is ignored unless one of the others of this struct is given too;
 /// - `#[without(other: "advice")]`: it is ignored if the other one is given;
 /// - `#[unless(|p| CONDITION, "advice")]`: it is ignored if these parameters are so;
@@ -240,7 +240,7 @@ pub fn to_json(parameters: &(impl Parameters + ?Sized)) -> Map<String, Value> {
 macro_rules! parameters {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $Name:ident {
+        $vis:vis struct $Name:ident $(<$($Param:ident : $Bound:path),+>)? {
             $(
                 $(#[doc = $help:literal])*
                 $(#[needs($($needed:ident)|+ : $needs:literal)])*
@@ -254,17 +254,17 @@ macro_rules! parameters {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
-        $vis struct $Name {
+        $vis struct $Name $(<$($Param: $Bound),+>)? {
             $( $(#[doc = $help])* pub $field: $Type, )*
         }
 
-        impl Default for $Name {
+        impl $(<$($Param: $Bound),+>)? Default for $Name $(<$($Param),+>)? {
             fn default() -> Self {
                 $Name { $( $field: $crate::parameters!(@default $($default)?), )* }
             }
         }
 
-        impl $Name {
+        impl $(<$($Param: $Bound),+>)? $Name $(<$($Param),+>)? {
             $(
                 $(#[doc = $help])*
                 #[must_use]
@@ -275,23 +275,27 @@ macro_rules! parameters {
             )*
         }
 
-        impl $crate::parameters::Parameters for $Name {
+        impl $(<$($Param: $Bound),+>)? $crate::parameters::Parameters for $Name $(<$($Param),+>)? {
             fn visit(&self, visit: &mut dyn FnMut($crate::parameters::Parameter)) {
+                let _ = &visit;
                 $( $crate::parameters!(
                     @visit $kind self.$field, visit, $field, [$($help)*] [$($value)?] [$($affects)?] [$($listed)?]
                 ); )*
             }
 
             fn set(&mut self, name: &str, text: &str) -> Option<$crate::parameters::Parsed<()>> {
+                let _ = (name, text);
                 $( $crate::parameters!(@set $kind self.$field, name, text, $field, [$($($check)?)?]); )*
                 None
             }
 
             fn each_group<'a>(&'a self, visit: &mut dyn FnMut(&'a dyn std::any::Any)) {
+                let _ = &visit;
                 $( $crate::parameters!(@groups $kind self.$field, visit); )*
             }
 
             fn ignored(&self, given: &dyn Fn(&str) -> bool) -> Option<$crate::parameters::Ignored> {
+                let _ = given;
                 $( $crate::parameters!(@ignored $kind self.$field, given); )*
                 $( if given(stringify!($field)) {
                     let ignored = |advice| Some($crate::parameters::Ignored { name: stringify!($field), advice });
@@ -353,7 +357,7 @@ macro_rules! parameters {
     (@parse $text:ident) => { $crate::parameters::ParamType::parse($text) };
     (@parse $text:ident $check:expr) => { ($check)($text) };
 
-    (@groups pub $this:expr, $visit:ident) => { let _ = &$visit; };
+    (@groups pub $this:expr, $visit:ident) => {};
     (@groups group $this:expr, $visit:ident) => {
         $visit(&$this);
         $crate::parameters::Parameters::each_group(&$this, $visit);

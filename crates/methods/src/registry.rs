@@ -6,6 +6,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_data::NanRemedy;
 
 use super::boolean;
+use super::boolean::vote::Voted;
 use super::description::{Description, Partition};
 use super::distributed;
 use super::federated::{columns, graph, rows};
@@ -38,11 +39,11 @@ pub static ALL: &[&dyn Entry] = &[
     entry::<rows::inmf::Inmf>(),
     entry::<boolean::felb::Felb>(),
     entry::<boolean::felb::FelbMu>(),
-    entry::<boolean::elbmf_zhang::Elbmf>(),
-    entry::<boolean::elbmf_zhang::Zhang>(),
-    entry::<boolean::asso::Asso>(),
-    entry::<boolean::grecond::Grecond>(),
-    entry::<boolean::mebf::Mebf>(),
+    entry::<Voted<boolean::elbmf_zhang::Elbmf>>(),
+    entry::<Voted<boolean::elbmf_zhang::Zhang>>(),
+    entry::<Voted<boolean::asso::Asso>>(),
+    entry::<Voted<boolean::grecond::Grecond>>(),
+    entry::<Voted<boolean::mebf::Mebf>>(),
     entry::<graph::ppdnmf::Ppdnmf>(),
     entry::<graph::admm::Admm>(),
 ];

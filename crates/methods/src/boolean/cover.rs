@@ -1,5 +1,5 @@
 //! Boolean products on packed bits: which components cover a row best, and how well a product fits the data. Counts
-//! come from the ones of the data and from whole words of components, never from a product written out.
+//! use the ones of the data and words of 64 bits of the components; no product is formed.
 
 use ndarray::ArrayView2;
 
@@ -23,7 +23,7 @@ pub struct Signal {
     pub tiles: Components,
 }
 
-/// How a Boolean product R fits the data A (and the signal S, where one is known): numbers of ones.
+/// The fit of a Boolean product R to the data A, and to the signal S if it is known: numbers of ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// of A
@@ -88,8 +88,8 @@ impl Components {
         counts
     }
 
-    /// Chooses components for each row of the data greedily: always the one that corrects most entries of the row, as
-    /// long as there is one; `u` (rows × k) is overwritten.
+    /// Chooses components for each row of the data greedily: always the one that corrects most entries of the row,
+    /// until none corrects any; `u` (rows × k) is overwritten.
     pub fn refit<T: Real>(&self, x: &Ones<T>, u: &mut Bits, signal: Option<&Signal>) -> Counts {
         let k = self.sizes.len();
         let mut covered = vec![0u64; x.shape().1.div_ceil(64)];
@@ -127,7 +127,7 @@ impl Components {
     fn best(&self, gains: &[usize], covered: &[u64], nothing_covered: bool) -> Option<usize> {
         let mut best = (0, None);
         for (c, &gain) in gains.iter().enumerate() {
-            // What is newly covered holds the gain at least.
+            // The newly covered entries include the gain.
             if gain <= best.0 {
                 continue;
             }
@@ -165,7 +165,7 @@ impl Counts {
     }
 }
 
-/// Ones of some words.
+/// The number of ones in some words.
 pub fn count(words: &[u64]) -> usize {
     words.iter().map(|w| w.count_ones() as usize).sum()
 }

@@ -8,19 +8,15 @@
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
-use fednmf_linalg::{Bits, Contiguous, ContiguousMut, Real};
+use fednmf_linalg::{Bits, Real};
 
-use super::vote;
-use super::{Client, round_rows, rounded};
+use super::{Client, round_rows, rounded, slice, slice_mut};
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
-use crate::boolean::vote::{Local, VoteParams};
+use crate::boolean::vote::{self, LocalFactorization, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::method::Method;
 use crate::parameters::number;
 use crate::shared::init;
-use crate::{Algorithm, Problem};
 
 fednmf_base::parameters! {
     /// The weight λ_t.
@@ -52,11 +48,10 @@ fednmf_base::parameters! {
         pub inertia: f64 = 0.01, "X", number(0.0, 1.0);
         /// Length of a proximal step, G being the Gram matrix of the other factor in the Frobenius norm
         pub step_size: StepSize = StepSize::Ipalm, "STEP";
-        group vote: VoteParams;
     }
 }
 
-impl Method for Elbmf {
+impl LocalMethod for Elbmf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "elbmf",
         "Boolean factorisation by proximal gradients at each party, components joined by vote",
@@ -64,11 +59,9 @@ impl Method for Elbmf {
         Unit::Local,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Relaxed<T>;
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Relaxed<T> {
         let step = ProximalStep {
             rule: match self.step_size {
                 StepSize::Ipalm => ProximalRule::Ipalm,
@@ -78,7 +71,7 @@ impl Method for Elbmf {
             lambda: self.weight.lambda,
             inertia: self.inertia,
         };
-        build(problem, &self.vote, step, self.weight.lambda_rate)
+        Relaxed::new(step, self.weight.lambda_rate, client, problem)
     }
 }
 
@@ -86,11 +79,10 @@ fednmf_base::parameters! {
     /// Parameters of ZHANG.
     pub struct Zhang {
         group weight: WeightParams;
-        group vote: VoteParams;
     }
 }
 
-impl Method for Zhang {
+impl LocalMethod for Zhang {
     const DESCRIPTION: &'static Description = &vote::describe(
         "zhang",
         "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
@@ -98,21 +90,21 @@ impl Method for Zhang {
         Unit::Local,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Relaxed<T>;
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Relaxed<T> {
         let step = ProximalStep { rule: ProximalRule::Penalty, kappa: 0.0, lambda: self.weight.lambda, inertia: 0.0 };
-        build(problem, &self.vote, step, self.weight.lambda_rate)
+        Relaxed::new(step, self.weight.lambda_rate, client, problem)
     }
 }
 
 /// λ_t stops growing here: entries are then Boolean to working precision, and the numbers stay finite.
-const MOST_LAMBDA: f64 = 1e8;
+const MAX_LAMBDA: f64 = 1e8;
 
-struct Relaxed<T> {
-    parameters: ProximalStep,
+/// The real-valued factors of one party, U (rows × k) and V (n × k), before they are rounded.
+pub struct Relaxed<T> {
+    step: ProximalStep,
+    /// Growth of λ from one iteration to the next.
     rate: f64,
     u: Array2<T>,
     v: Array2<T>,
@@ -123,22 +115,21 @@ struct Relaxed<T> {
     gram: Vec<T>,
 }
 
-fn build<T: Real>(
-    problem: Problem<'_, T>,
-    args: &VoteParams,
-    parameters: ProximalStep,
-    rate: f64,
-) -> Result<Box<dyn Algorithm<T>>> {
-    let (seed, k, n) = (problem.seed, problem.k, problem.data.header.cols);
-    vote::build(problem, args, None, move |client, first_row| {
-        let rows = client.x.shape().0;
+impl<T: Real> Relaxed<T> {
+    fn new(
+        step: ProximalStep,
+        rate: f64,
+        client: &Client<T>,
+        &LocalProblem { k, seed, first_row }: &LocalProblem,
+    ) -> Self {
+        let (rows, n) = client.x.shape();
         let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
         init::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
         // Every party starts from its own V.
         let first = client.party * n;
         init::v(seed, &(first..first + n), 1.0, v.view_mut());
         Relaxed {
-            parameters,
+            step,
             rate,
             u_before: u.clone(),
             v_before: v.clone(),
@@ -148,23 +139,14 @@ fn build<T: Real>(
             u,
             v,
         }
-    })
+    }
 }
 
-/// A factor and what belongs to it, as slices.
-fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.row_major()
-}
-
-fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.row_major_mut()
-}
-
-impl<T: Real> Local<T> for Relaxed<T> {
+impl<T: Real> LocalFactorization<T> for Relaxed<T> {
     fn iterate(&mut self, client: &Client<T>, t: usize) {
         let k = self.v.ncols();
-        let lambda = (self.parameters.lambda * self.rate.powf(t as f64)).min(MOST_LAMBDA);
-        let parameters = ProximalStep { lambda, ..self.parameters };
+        let lambda = (self.step.lambda * self.rate.powf(t as f64)).min(MAX_LAMBDA);
+        let parameters = ProximalStep { lambda, ..self.step };
         gram(slice(&self.v), k, &mut self.gram);
         client.x.mul(&self.v.view(), &mut self.u_rhs.view_mut());
         let (x, before) = (slice_mut(&mut self.u), slice_mut(&mut self.u_before));
@@ -177,7 +159,7 @@ impl<T: Real> Local<T> for Relaxed<T> {
     }
 
     fn boolean(&self, client: &Client<T>) -> (Bits, Bits) {
-        if self.parameters.rule == ProximalRule::Penalty {
+        if self.step.rule == ProximalRule::Penalty {
             return best_thresholds(&client.x, &self.u, &self.v);
         }
         (round_rows(&self.u), rounded(&self.v.view()))

@@ -1,30 +1,22 @@
 //! GRECOND (Belohlavek, Vychodil: Discovery of optimal factors in binary matrices via a novel method of matrix
 //! decomposition). A component is a formal concept: rows and columns whose rectangle is full of ones and that cannot be
-//! made larger. One iteration grows a concept greedily, always by the column that leaves the concept covering most of the
-//! ones not covered so far, until no column helps.
+//! enlarged. One iteration grows a concept greedily: it adds the column with which the concept contains the most uncovered
+//! ones, until no column increases this number.
 
-use ndarray::Array2;
-
-use fednmf_base::error::Result;
 use fednmf_linalg::{Bits, Real};
 
 use super::Client;
-use super::vote;
 use crate::boolean::cover::count;
-use crate::boolean::greedy_state::{Found, common, each};
-use crate::boolean::vote::{Local, VoteParams};
+use crate::boolean::greedy::{Component, ComponentSearch, Coverage, Greedy, count_common, for_each_one};
+use crate::boolean::vote::{self, LocalMethod, LocalProblem};
 use crate::description::{Description, Unit};
-use crate::method::Method;
-use crate::{Algorithm, Problem};
 
 fednmf_base::parameters! {
-    /// Parameters of GRECOND.
-    pub struct Grecond {
-        group vote: VoteParams;
-    }
+    /// Parameters of GRECOND: it has none of its own.
+    pub struct Grecond {}
 }
 
-impl Method for Grecond {
+impl LocalMethod for Grecond {
     const DESCRIPTION: &'static Description = &vote::describe(
         "grecond",
         "Boolean factorisation by formal concepts at each party, components joined by vote",
@@ -32,16 +24,22 @@ impl Method for Grecond {
         Unit::Component,
     );
 
-    fn check(&self) -> Result<()> {
-        self.vote.check()
-    }
+    type Local<T: Real> = Greedy<T, GrecondSearch>;
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(self, problem)
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Greedy<T, GrecondSearch> {
+        let (rows, n) = client.x.shape();
+        let empty = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };
+        Greedy::new(client, problem.k, |data| GrecondSearch {
+            by_column: data.ones.transposed(),
+            best: empty.clone(),
+            next: empty.clone(),
+            candidate: empty,
+            uncovered_in_row: vec![0; rows],
+        })
     }
 }
 
-/// Rows and columns of a concept, a bit each, and the ones left that it covers.
+/// Rows and columns of a concept, one bit each, and the number of uncovered ones in it.
 #[derive(Clone)]
 struct Concept {
     rows: Vec<u64>,
@@ -49,25 +47,15 @@ struct Concept {
     covers: usize,
 }
 
-struct GrecondMiner<T> {
-    found: Found<T>,
+/// The search for a concept with many uncovered ones.
+pub struct GrecondSearch {
+    /// The data, n × rows.
     by_column: Bits,
     best: Concept,
     next: Concept,
-    tried: Concept,
-    /// Ones left in each row.
-    left_in: Vec<usize>,
-}
-
-fn build<T: Real>(args: &Grecond, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let k = problem.k;
-    vote::build(problem, &args.vote, Some(k), move |client, _| {
-        let found = Found::new(client, k);
-        let (rows, n) = client.x.shape();
-        let none = Concept { rows: vec![0; rows.div_ceil(64)], columns: vec![0; n.div_ceil(64)], covers: 0 };
-        let by_column = found.ones.transposed();
-        GrecondMiner { found, by_column, best: none.clone(), next: none.clone(), tried: none, left_in: vec![0; rows] }
-    })
+    candidate: Concept,
+    /// Uncovered ones in each row.
+    uncovered_in_row: Vec<usize>,
 }
 
 impl Concept {
@@ -78,15 +66,12 @@ impl Concept {
     }
 }
 
-impl<T: Real> Local<T> for GrecondMiner<T> {
-    fn iterate(&mut self, _: &Client<T>, t: usize) {
-        if t >= self.found.k() {
-            return;
-        }
-        let Found { ones, left, .. } = &self.found;
+impl ComponentSearch for GrecondSearch {
+    fn find(&mut self, data: &Coverage) -> Option<Component<'_>> {
+        let Coverage { ones, uncovered_ones, .. } = data;
+        let GrecondSearch { by_column, best, next, candidate, uncovered_in_row } = self;
         let (rows, n) = ones.shape();
-        self.left_in.iter_mut().enumerate().for_each(|(i, sum)| *sum = count(left.row(i)));
-        let GrecondMiner { by_column, best, next, tried, left_in, .. } = self;
+        uncovered_in_row.iter_mut().enumerate().for_each(|(i, sum)| *sum = count(uncovered_ones.row(i)));
         best.columns.fill(0);
         best.covers = 0;
         best.rows.fill(0);
@@ -95,20 +80,21 @@ impl<T: Real> Local<T> for GrecondMiner<T> {
             next.covers = best.covers;
             for j in (0..n).filter(|j| best.columns[j / 64] >> (j % 64) & 1 == 0) {
                 let mut bound = 0;
-                for ((rows, all), column) in tried.rows.iter_mut().zip(&best.rows).zip(by_column.row(j)) {
+                for ((rows, all), column) in candidate.rows.iter_mut().zip(&best.rows).zip(by_column.row(j)) {
                     *rows = all & column;
                 }
-                each(&tried.rows, |i| bound += left_in[i]);
-                // A concept covers no more than what is left in its rows.
+                for_each_one(&candidate.rows, |i| bound += uncovered_in_row[i]);
+                // A concept covers at most the uncovered ones in its rows.
                 if bound <= next.covers {
                     continue;
                 }
-                tried.columns.fill(u64::MAX);
-                each(&tried.rows, |i| tried.columns.iter_mut().zip(ones.row(i)).for_each(|(c, ones)| *c &= ones));
-                tried.covers = 0;
-                each(&tried.rows, |i| tried.covers += common(left.row(i), &tried.columns));
-                if tried.covers > next.covers {
-                    next.copy(tried);
+                let Concept { rows, columns, covers } = &mut *candidate;
+                columns.fill(u64::MAX);
+                for_each_one(rows, |i| columns.iter_mut().zip(ones.row(i)).for_each(|(c, ones)| *c &= ones));
+                *covers = 0;
+                for_each_one(rows, |i| *covers += count_common(uncovered_ones.row(i), columns));
+                if *covers > next.covers {
+                    next.copy(candidate);
                 }
             }
             if next.covers == best.covers {
@@ -116,24 +102,6 @@ impl<T: Real> Local<T> for GrecondMiner<T> {
             }
             best.copy(next);
         }
-        if best.covers > 0 {
-            self.found.set(t, &self.best.rows, &self.best.columns);
-        }
-    }
-
-    fn boolean(&self, _: &Client<T>) -> (Bits, Bits) {
-        self.found.boolean()
-    }
-
-    fn state(&self) -> Vec<(&'static str, &Array2<T>)> {
-        self.found.state()
-    }
-
-    fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)> {
-        self.found.state_mut()
-    }
-
-    fn restored(&mut self) {
-        self.found.restored();
+        (best.covers > 0).then_some((&best.rows, &best.columns))
     }
 }

@@ -1,12 +1,15 @@
-//! What the Boolean factorisations share: A_i ≈ U_i ∘ V̂ᵀ (rows of party i × n, OR for +) with a private Boolean U_i and
-//! shared Boolean components V̂, on 0/1 data.
+//! Boolean factorisations over federated rows of 0/1 data: A_i ≈ U_i ∘ V̂ᵀ (rows of party i × n, with OR for +), with a
+//! private Boolean U_i and shared Boolean components V̂.
+//!
+//! * `felb`, `felb-mu` ([`felb`]): proximal steps at the parties, and a mean of their V_i in each round;
+//! * all others ([`vote`]): each party factorises its own rows, then the parties vote on the components once.
 
 pub mod asso;
 mod cover;
 pub mod elbmf_zhang;
 pub mod felb;
 pub mod grecond;
-mod greedy_state;
+mod greedy;
 pub mod mebf;
 mod party_block;
 pub mod proximal;
@@ -14,9 +17,68 @@ mod result;
 mod thresholds;
 pub mod vote;
 
-pub use cover::{Components, Counts, Signal, rounded};
-pub use party_block::Ones;
-pub use result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
+use ndarray::Array2;
+
+use fednmf_comm::MessageTag;
+use fednmf_comm::party_sum::{KEYS, masked};
+use fednmf_linalg::{Contiguous, ContiguousMut};
+
+pub use self::cover::{Components, Counts, Signal, rounded};
+pub use self::party_block::Ones;
+pub use self::result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
+use crate::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
+};
+use crate::metrics::Measure;
+use crate::shared::dp;
+
+/// The description of a Boolean method; `messages` is made by [`messages`].
+const fn describe(
+    name: &'static str,
+    summary: &'static str,
+    paper: &'static str,
+    unit: Unit,
+    messages: &'static [MessageSpec],
+) -> Description {
+    Description {
+        name,
+        aliases: &[],
+        summary,
+        paper,
+        partition: Partition::PartyRows,
+        unit,
+        forms: &[Form::Dense, Form::Sparse, Form::Bits],
+        allows_negative: false,
+        measure: Measure::F1,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
+        limits: Some(LIMITS),
+        messages,
+    }
+}
+
+/// The message table of a method whose parties sum their components (n × k) under `tag`.
+const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
+    [
+        MessageSpec::new(tag, "n x k for each party", when),
+        MessageSpec::new(masked(tag), "n x k for each party", "the same, with --secure-sum"),
+        MessageSpec::new(COUNTS, "9 for each party", "each evaluation"),
+        MessageSpec::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
+        dp::MESSAGES,
+        dp::MESSAGES_MASKED,
+        LARGEST_TERM,
+        MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+    ]
+}
+
+/// All entries of a factor, row by row.
+fn slice<T>(factor: &Array2<T>) -> &[T] {
+    factor.row_major()
+}
+
+/// As [`slice`].
+fn slice_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
+    factor.row_major_mut()
+}
 
 /// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [

@@ -80,7 +80,7 @@ impl<T: Real> Ones<T> {
         self.by_col.mul(u, out);
     }
 
-    /// The same block with one bit an entry.
+    /// The same block with one bit per entry.
     pub fn bits(&self) -> Bits {
         to_bits(&self.by_row)
     }
@@ -93,7 +93,7 @@ fn to_bits<T: Real>(x: &Csr<T>) -> Bits {
     bits
 }
 
-/// The error is shown to all parties, so it says where the entry is and not what it is.
+/// All parties see the error, so it has the position of the entry and not its value.
 fn boolean<T: Real>(x: T, (i, j): (usize, usize)) -> Result<()> {
     if x == T::one() || x == T::zero() {
         return Ok(());

@@ -4,9 +4,9 @@
 //! x ← prox(y − η ∘ (yG − r)),  y = x + β (x − x_before),
 //!
 //! where the prox is that of the two elastic nets around 0 and 1 (FELB (3), (6)) with κ and λ scaled by the step, then a
-//! cut to [0, 1] or to the nonnegative numbers, then the pull towards the shared factor (7), likewise scaled. Zhang's
-//! method takes another step on the same G and r. One pass over the memory, rows in tiles of vectors; what happens to a row
-//! does not depend on its place, and everything is summed in one order.
+//! cut to [0, 1] or to the nonnegative numbers, then the proximal step towards the shared factor (7), likewise scaled.
+//! Zhang's method takes another step with the same G and r. The memory is read once, rows in tiles of vectors; the result
+//! of a row does not depend on its position, and the order of summation is fixed.
 
 use pulp::{Simd, WithSimd};
 
@@ -19,7 +19,7 @@ const TILE: usize = 64;
 /// Tiles of a Gram matrix whose products are summed in the arithmetic of the factor; these sums are added up in f64.
 const TILES_OF_SUM: usize = 32;
 
-/// Kept out of 0/0 in multiplicative steps.
+/// Avoids 0/0 in multiplicative steps.
 const TINY: f64 = 1e-12;
 
 /// The kind of a step.
@@ -28,9 +28,9 @@ pub enum ProximalRule {
     /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below; entries are cut to [0, 1].
     Lipschitz,
     /// η = 2 (1 − β) / (1 + 2β) / ‖G‖_F, the step of iPALM, or 1 / (1.1 ‖G‖_F) without inertia (β = 0), as in the code of
-    /// ELBMF's authors; entries are cut at 0 alone.
+    /// ELBMF's authors; entries are cut at 0 only.
     Ipalm,
-    /// η = x ⊘ (xG): Lee and Seung's.
+    /// η = x ⊘ (xG), as in Lee and Seung's updates.
     Multiplicative,
     /// No prox: Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007).
     Penalty,
@@ -56,7 +56,7 @@ pub fn prox<T: Real>(x: T, kappa: T, lambda: T) -> T {
     if y < one { y } else { one }
 }
 
-/// As [`prox`], but cut at 0 alone: entries may exceed 1.
+/// As [`prox`], but cut at 0 only: entries may exceed 1.
 #[inline(always)]
 fn prox_nonnegative<T: Real>(x: T, kappa: T, lambda: T) -> T {
     let one = T::one();
@@ -81,8 +81,8 @@ pub fn gram<T: Real>(f: &[T], k: usize, out: &mut [T]) {
     dispatch(Gram { f, k, out });
 }
 
-/// See the module. `x`, `before` and `r` are rows × k; `before` becomes the old x. `pull` is the shared factor of the
-/// same shape and the weight γ.
+/// One step, see the module documentation. `x`, `before` and `r` are rows × k; `before` becomes the old x. `target` is
+/// the shared factor, of the same shape, and the weight γ of its proximal term.
 pub fn step<T: Real>(
     x: &mut [T],
     before: &mut [T],
@@ -90,11 +90,11 @@ pub fn step<T: Real>(
     g: &[T],
     k: usize,
     step: ProximalStep,
-    pull: Option<(&[T], f64)>,
+    target: Option<(&[T], f64)>,
 ) {
     assert!(x.len() == before.len() && x.len() == r.len() && g.len() == k * k, "shapes of a step");
-    assert!(pull.is_none_or(|(v, _)| v.len() == x.len()), "shape of the shared factor");
-    dispatch(Advance { x, before, r, g, k, step, pull });
+    assert!(target.is_none_or(|(v, _)| v.len() == x.len()), "shape of the shared factor");
+    dispatch(Advance { x, before, r, g, k, step, target });
 }
 
 /// c (4 × N vectors, rows `stride` apart) += a b with a(i, t) = a[i·(row of a) + t·(step of a)] and the rows of b
@@ -247,7 +247,7 @@ struct Advance<'a, T> {
     g: &'a [T],
     k: usize,
     step: ProximalStep,
-    pull: Option<(&'a [T], f64)>,
+    target: Option<(&'a [T], f64)>,
 }
 
 impl<T: Real> WithSimd for Advance<'_, T> {
@@ -255,13 +255,13 @@ impl<T: Real> WithSimd for Advance<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, s: S) {
-        let Advance { x, before, r, g, k, step, pull } = self;
+        let Advance { x, before, r, g, k, step, target } = self;
         let wide = padded::<T, S>(k);
         let norm = g.iter().map(|g| g.as_f64() * g.as_f64()).sum::<f64>().sqrt();
         let length = T::from_f64(length(step.rule, norm, step.inertia));
         let multiplicative = matches!(step.rule, ProximalRule::Multiplicative | ProximalRule::Penalty);
         let [kappa, lambda, inertia, tiny] = [step.kappa, step.lambda, step.inertia, TINY].map(T::from_f64);
-        let (shared, gamma) = pull.map_or((None, T::zero()), |(v, gamma)| (Some(v), T::from_f64(gamma)));
+        let (shared, gamma) = target.map_or((None, T::zero()), |(v, gamma)| (Some(v), T::from_f64(gamma)));
         T::with_buffer(|buffer| {
             buffer.clear();
             buffer.resize((2 * TILE + wide) * wide, T::zero());
@@ -321,13 +321,13 @@ mod tests {
     }
 
     /// argmin_y ½(y − x)² + the smaller of the two elastic nets, by search.
-    fn prox_by_search(x: f64, kappa: f64, lambda: f64, most: f64) -> f64 {
-        let target = if x <= 0.5 { 0.0 } else { 1.0 };
+    fn prox_by_search(x: f64, kappa: f64, lambda: f64, upper: f64) -> f64 {
+        let centre = if x <= 0.5 { 0.0 } else { 1.0 };
         let cost = |y: f64| {
-            let d: f64 = y - target;
+            let d: f64 = y - centre;
             0.5 * (y - x) * (y - x) + kappa * d.abs() + 0.5 * lambda * d * d
         };
-        let grid = (0..=200_000).map(|i| most * f64::from(i) / 200_000.0);
+        let grid = (0..=200_000).map(|i| upper * f64::from(i) / 200_000.0);
         grid.min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap()
     }
 
@@ -335,9 +335,9 @@ mod tests {
     fn the_prox_is_the_minimum_it_says() {
         for (kappa, lambda) in [(0.0, 0.0), (0.1, 0.3), (0.02, 5.0)] {
             for x in [-0.3, -0.01, 0.0, 0.01, 0.2, 0.499, 0.501, 0.8, 0.99, 1.0, 1.05, 1.7] {
-                for (found, most) in [(prox(x, kappa, lambda), 1.0), (prox_nonnegative(x, kappa, lambda), 2.0)] {
-                    let expected = prox_by_search(x, kappa, lambda, most);
-                    assert!((found - expected).abs() < 1e-5, "{x} {kappa} {lambda} {most}: {found} {expected}");
+                for (found, upper) in [(prox(x, kappa, lambda), 1.0), (prox_nonnegative(x, kappa, lambda), 2.0)] {
+                    let expected = prox_by_search(x, kappa, lambda, upper);
+                    assert!((found - expected).abs() < 1e-5, "{x} {kappa} {lambda} {upper}: {found} {expected}");
                 }
             }
         }
@@ -379,8 +379,8 @@ mod tests {
                         );
                         assert_eq!(before, x);
                         let multiplicative = rule == ProximalRule::Multiplicative;
-                        let least = if multiplicative { 0.0 } else { -9.0 };
-                        let y = (&x + &(0.1 * (&x - &old))).mapv(|y| y.max(least));
+                        let lower = if multiplicative { 0.0 } else { -9.0 };
+                        let y = (&x + &(0.1 * (&x - &old))).mapv(|y| y.max(lower));
                         let p = y.dot(&g);
                         let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
                         let entry = |(i, j): (usize, usize), y: &ArrayView2<f64>| {

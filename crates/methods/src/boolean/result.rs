@@ -1,4 +1,4 @@
-//! From Boolean factors to output and measures, the same for all methods of the family.
+//! Output and measures of Boolean factors, the same for all methods.
 
 use ndarray::Array2;
 
@@ -6,6 +6,7 @@ use fednmf_base::error::Result;
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
+use fednmf_data::state::Piece;
 use fednmf_linalg::{Bits, Real};
 use fednmf_privacy::Private;
 
@@ -22,8 +23,6 @@ fednmf_base::words! {
         None = "none",
     }
 }
-use fednmf_data::state::Piece;
-
 /// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
 
@@ -79,7 +78,7 @@ pub struct Fits {
     pub own: Option<Counts>,
 }
 
-/// Boolean factors as they go to the output.
+/// The Boolean factors of the output, and how they fit.
 pub struct Outcome<T> {
     /// (m, n)
     shape: (usize, usize),
@@ -92,14 +91,14 @@ pub struct Outcome<T> {
 }
 
 impl<T: Real> Outcome<T> {
-    /// All zero, for m × n data; `refit` says which U_i goes to the output.
+    /// All zero, for m × n data; with `refit` the output has the refitted U_i.
     pub fn new(clients: &[Client<T>], shape: (usize, usize), k: usize, refit: bool) -> Self {
         let u = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
         Outcome { shape, refit, v: Array2::zeros((shape.1, k)), u, fits: vec![Fits::default(); clients.len()] }
     }
 
-    /// Takes the shared components and, for each hosted party, its Boolean U_i (rows × k) and how its own components
-    /// fit, where it has any.
+    /// Sets the shared components and, for each hosted party, its Boolean U_i (rows × k) and the fit of its own
+    /// components, if it has any.
     pub fn set(
         &mut self,
         clients: &[Client<T>],
@@ -130,8 +129,8 @@ impl<T: Real> Outcome<T> {
         let shares: Vec<[f64; 9]> = self.fits.iter().zip(&self.u).map(|(f, u)| self.share(f, u.nrows())).collect();
         let mut sum = [0.0; 9];
         // No statistic of a party exceeds the number of entries, so no headroom is needed above it.
-        let most = party_sum.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
-        party_sum.sum(comm, COUNTS, most, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
+        let max = party_sum.without_headroom(self.shape.0 as f64 * self.shape.1 as f64);
+        party_sum.sum(comm, COUNTS, max, shares.iter().map(<[f64; 9]>::as_slice), &mut sum)?;
         let [ones, covered, both, signal, signal_both, local, refit, own, own_parties] = sum;
         let errors = ones + covered - 2.0 * both;
         let mut all = agreement(ones, covered, both);
@@ -174,7 +173,7 @@ impl<T: Real> Outcome<T> {
     }
 }
 
-/// Pieces of a shared `V`, which every rank has whole and rank 0 gives, and of the parties' own `U`.
+/// Pieces of a shared `V`, which every rank has and rank 0 contributes, and of the parties' own `U`.
 pub fn pieces<'a, T: Real>(
     clients: &[Client<T>],
     comm: &PartyCommunicator,

@@ -1,6 +1,7 @@
-//! The search for the thresholds α for U and β for V, of a grid of 100 × 100, whose Boolean product fits best (FELB's
-//! paper, B.1). For one β a row of the data is gone through once for all α: as α falls, one component of the row after the
-//! other joins, and each newly covers some zeros and some ones, which whole words tell. No product is ever written out.
+//! The search for the thresholds α for U and β for V, on a grid of 100 × 100, whose Boolean product fits best (Dalleiger,
+//! Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization, B.1). For one β each row of the data
+//! is visited once for all α: as α decreases, the components of the row join one by one, and each newly covers some zeros
+//! and some ones, which are counted in words of 64 bits. No product is formed.
 
 use ndarray::Array2;
 
@@ -8,22 +9,22 @@ use fednmf_linalg::{Bits, Real};
 
 use crate::boolean::party_block::Ones;
 
-/// Points of the grid in each direction, from `LEAST` to 1.
+/// Points of the grid in each direction, from `MIN_THRESHOLD` to 1.
 const POINTS: usize = 100;
-const LEAST: f64 = 1e-12;
+const MIN_THRESHOLD: f64 = 1e-12;
 
 /// Point `at` of the grid.
 fn point(at: usize) -> f64 {
-    LEAST + (1.0 - LEAST) * at as f64 / (POINTS - 1) as f64
+    MIN_THRESHOLD + (1.0 - MIN_THRESHOLD) * at as f64 / (POINTS - 1) as f64
 }
 
-/// Points that x reaches: it is a one for those thresholds.
+/// The number of points that are at most x: x is a one for these thresholds.
 fn reached(x: f64) -> usize {
-    if x.is_nan() || x < LEAST {
+    if x.is_nan() || x < MIN_THRESHOLD {
         return 0;
     }
     // The division may be off by one place; the points themselves decide.
-    let near = ((x - LEAST) / (1.0 - LEAST) * (POINTS - 1) as f64).min((POINTS - 1) as f64) as usize;
+    let near = ((x - MIN_THRESHOLD) / (1.0 - MIN_THRESHOLD) * (POINTS - 1) as f64).min((POINTS - 1) as f64) as usize;
     let mut count = near.saturating_sub(1);
     while count < POINTS && x >= point(count) {
         count += 1;
@@ -35,7 +36,7 @@ fn reached(x: f64) -> usize {
 pub fn best_thresholds<T: Real>(x: &Ones<T>, u: &Array2<T>, v: &Array2<T>) -> (Bits, Bits) {
     let (rows, n) = x.shape();
     let k = v.ncols();
-    // Of each row: its components, those that join first in front, and the points each of them reaches.
+    // For each row: the points that its components reach, and the components, in the order in which they join.
     let mut order: Vec<Vec<(usize, usize)>> = Vec::with_capacity(rows);
     for row in u.rows() {
         let mut all: Vec<(usize, usize)> =
@@ -117,14 +118,14 @@ mod tests {
             let errors =
                 |u: &Array2<f64>, v: &Array2<f64>| (&u.dot(&v.t()).mapv(|x| x.min(1.0)) - &a).mapv(f64::abs).sum();
             let at_least = |x: &Array2<f64>, at| x.mapv(|x| f64::from(u8::from(x >= point(at))));
-            let mut least = f64::INFINITY;
+            let mut fewest = f64::INFINITY;
             for alpha in 0..POINTS {
                 for beta in 0..POINTS {
-                    least = least.min(errors(&at_least(&u, alpha), &at_least(&v, beta)));
+                    fewest = fewest.min(errors(&at_least(&u, alpha), &at_least(&v, beta)));
                 }
             }
             let (u_bits, v_bits) = best_thresholds(&x, &u, &v);
-            assert_eq!(errors(&u_bits.to_dense(), &v_bits.transposed().to_dense()), least);
+            assert_eq!(errors(&u_bits.to_dense(), &v_bits.transposed().to_dense()), fewest);
         }
     }
 }

@@ -1,22 +1,24 @@
-//! Common skeleton of FELB's baselines (its paper's Alg. 2): every party factorises its own rows by itself, then the Boolean
-//! components are merged by majority vote, rounded average or logical or, component by component. Nothing else is
-//! exchanged: k n entries per party. With `--parties 1` it is the method itself on all the data.
+//! The baselines of FELB (Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization,
+//! Alg. 2): every party factorises its own rows by a method of its own ([`LocalMethod`]), then the Boolean components are
+//! merged by majority vote, rounded average or logical or, component by component. Nothing else is exchanged: k n entries
+//! per party. With `--parties 1` the result is that of the local method on all the data.
+
+use std::fmt;
 
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::party_sum::{KEYS, PartySum, masked};
+use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Bits, Real};
 use fednmf_privacy::{Bound, Releases};
 
-use super::{COUNTS, Client, Components, Counts, Outcome, clients};
+use super::{Client, Components, Counts, Outcome, clients};
 use crate::boolean::result::Refit;
-use crate::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
-};
-use crate::metrics::Measure;
+use crate::description::{Description, MessageSpec, Unit};
+use crate::method::Method;
+use crate::parameters::Parameters;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::secure_sum;
@@ -25,31 +27,51 @@ use crate::{Algorithm, Measures, Problem};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
-pub const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(VOTES, "n x k for each party", "at the end; each evaluation (with --dp at the end alone)"),
-    MessageSpec::new(masked(VOTES), "n x k for each party", "the same, with --secure-sum"),
-    MessageSpec::new(COUNTS, "9 for each party", "each evaluation"),
-    MessageSpec::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
-    dp::MESSAGES,
-    dp::MESSAGES_MASKED,
-    LARGEST_TERM,
-    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
-];
+const MESSAGES: &[MessageSpec] = &super::messages(VOTES, "at the end; each evaluation (with --dp at the end alone)");
 
-/// A factorisation of one party's rows.
-pub trait Local<T: Real> {
+/// A factorisation of one party's rows, in progress.
+pub trait LocalFactorization<T: Real> {
     /// One local iteration; `t` counts from 0.
     fn iterate(&mut self, x: &Client<T>, t: usize);
 
-    /// The present Boolean U_i (rows × k) and components (k × n).
+    /// The current Boolean U_i (rows × k) and components (k × n).
     fn boolean(&self, x: &Client<T>) -> (Bits, Bits);
 
-    /// The matrices that a later resume needs, by name.
+    /// The matrices that a resumed run needs, by name.
     fn state(&self) -> Vec<(&'static str, &Array2<T>)>;
     fn state_mut(&mut self) -> Vec<(&'static str, &mut Array2<T>)>;
 
     /// Recomputes the values that follow from the state.
     fn restored(&mut self) {}
+}
+
+/// A method for one party's rows: the type of its parameters.
+pub trait LocalMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    /// See [`describe`].
+    const DESCRIPTION: &'static Description;
+
+    type Local<T: Real>: LocalFactorization<T> + 'static;
+
+    /// The factorisation of one party's rows before its first iteration.
+    fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Self::Local<T>;
+}
+
+/// What a party's factorisation depends on besides its data.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalProblem {
+    /// Number of components.
+    pub k: usize,
+    pub seed: u64,
+    /// The party's first row in the whole matrix.
+    pub first_row: usize,
+}
+
+fednmf_base::parameters! {
+    /// Parameters of a method `L` that each party runs on its own rows, followed by a vote on the components.
+    pub struct Voted<L: LocalMethod> {
+        group local: L;
+        group vote: VoteParams;
+    }
 }
 
 fednmf_base::words! {
@@ -76,10 +98,21 @@ fednmf_base::parameters! {
     }
 }
 
+impl<L: LocalMethod> Method for Voted<L> {
+    const DESCRIPTION: &'static Description = L::DESCRIPTION;
+
+    fn check(&self) -> Result<()> {
+        self.vote.check()
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        build(self, problem)
+    }
+}
+
 impl VoteParams {
-    /// # Errors
-    /// Naming the option that is wrong.
-    pub fn check(&self) -> Result<()> {
+    /// Refuses noise and aggregation that do not suit Boolean components.
+    fn check(&self) -> Result<()> {
         let name = match self.dp.dp {
             Noise::None | Noise::Xor => None,
             Noise::Gaussian => Some("gaussian"),
@@ -101,20 +134,7 @@ impl VoteParams {
 
 /// The description of a method with a vote.
 pub const fn describe(name: &'static str, summary: &'static str, paper: &'static str, unit: Unit) -> Description {
-    Description {
-        name,
-        aliases: &[],
-        summary,
-        paper,
-        partition: Partition::PartyRows,
-        unit,
-        forms: &[Form::Dense, Form::Sparse, Form::Bits],
-        allows_negative: false,
-        measure: Measure::F1,
-        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
-        limits: Some(super::LIMITS),
-        messages: MESSAGES,
-    }
+    super::describe(name, summary, paper, unit, MESSAGES)
 }
 
 impl Aggregate {
@@ -136,70 +156,62 @@ struct Vote<T: Real, L> {
     aggregate: Aggregate,
     /// (k, n)
     shape: (usize, usize),
-    /// Maximum useful number of iterations, independent of the data.
-    most: Option<usize>,
+    /// The number of iterations after which all components are found; `None` if iterations refine all of them.
+    max_iterations: Option<usize>,
     clients: Vec<Client<T>>,
     locals: Vec<L>,
     outcome: Outcome<T>,
     iteration: usize,
-    /// The iteration whose components were last made shared ones.
-    concluded: Option<usize>,
+    /// The iteration of the last vote.
+    voted_at: Option<usize>,
 }
 
-/// Puts a method together that has nothing left to do after `most` iterations; `local` is made for each hosted party with
-/// its first row of all.
-///
-/// # Errors
-/// When the data is not Boolean.
-pub fn build<T: Real, L: Local<T> + 'static>(
-    problem: Problem<'_, T>,
-    args: &VoteParams,
-    most: Option<usize>,
-    mut local: impl FnMut(&Client<T>, usize) -> L,
-) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, max_iters, parties, comm, .. } = problem;
+fn build<T: Real, L: LocalMethod>(method: &Voted<L>, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
+    let VoteParams { aggregate, refit, dp, sum } = &method.vote;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     let messages =
         Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean: true };
-    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
-    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, None)?;
+    let releases = dp::releases(dp, sum.secure_sum, messages, parties, &comm)?;
+    let party_sum = secure_sum::party_sum(&comm, parties, sum, None)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;
-    let locals = clients.iter().map(|c| local(c, rows[c.party].start)).collect();
-    let outcome = Outcome::new(&clients, (m, n), k, args.refit == Refit::Greedy);
-    let (parties, shape) = (parties.count, (k, n));
-    Ok(Box::new(Vote {
+    let start =
+        |client: &Client<T>| method.local.start(client, &LocalProblem { k, seed, first_row: rows[client.party].start });
+    let locals = clients.iter().map(start).collect();
+    let outcome = Outcome::new(&clients, (m, n), k, *refit == Refit::Greedy);
+    Ok(Box::new(Vote::<T, L::Local<T>> {
         comm,
-        parties,
+        parties: parties.count,
         releases,
         party_sum,
-        aggregate: args.aggregate,
-        shape,
-        most,
+        aggregate: *aggregate,
+        shape: (k, n),
+        max_iterations: (L::DESCRIPTION.unit == Unit::Component).then_some(k),
         clients,
         locals,
         outcome,
         iteration: 0,
-        concluded: None,
+        voted_at: None,
     }))
 }
 
-impl<T: Real, L: Local<T>> Vote<T, L> {
+impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
     fn first_party(&self) -> usize {
         self.clients.first().map_or(0, |c| c.party)
     }
 
-    /// Votes on the components and fits every U_i to them.
+    /// Votes on the components, and fits every U_i to them; nothing if this iteration has been voted on.
     fn vote(&mut self) -> Result<()> {
-        if self.concluded == Some(self.iteration) {
+        if self.voted_at == Some(self.iteration) {
             return Ok(());
         }
         let (k, n) = self.shape;
         let boolean = |(client, local): (&Client<T>, &L)| local.boolean(client);
-        let own: Vec<(Bits, Bits)> =
+        let locals: Vec<(Bits, Bits)> =
             self.comm.work("Boolean components", || self.clients.iter().zip(&self.locals).map(boolean).collect());
-        let mut votes: Vec<Vec<f32>> = own
+        let mut votes: Vec<Vec<f32>> = locals
             .iter()
             .map(|(_, v)| {
                 let mut votes = vec![0.0; k * n];
@@ -221,7 +233,7 @@ impl<T: Real, L: Local<T>> Vote<T, L> {
         for (at, _) in sum.iter().enumerate().filter(|(_, votes)| self.aggregate.accepts(**votes, self.parties)) {
             shared.set(at / n, at % n);
         }
-        let locals: Vec<(Bits, Option<Counts>)> = own
+        let locals: Vec<(Bits, Option<Counts>)> = locals
             .into_iter()
             .zip(&self.clients)
             .map(|((u, v), client)| {
@@ -231,12 +243,12 @@ impl<T: Real, L: Local<T>> Vote<T, L> {
             .collect();
         let shared = Components::new(shared);
         self.comm.work("refit", || self.outcome.set(&self.clients, &shared, locals.into_iter()));
-        self.concluded = Some(self.iteration);
+        self.voted_at = Some(self.iteration);
         Ok(())
     }
 }
 
-impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
+impl<T: Real, L: LocalFactorization<T>> Algorithm<T> for Vote<T, L> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
             if self.done() {
@@ -256,7 +268,7 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
     }
 
     fn done(&self) -> bool {
-        self.most.is_some_and(|most| self.iteration >= most)
+        self.max_iterations.is_some_and(|max| self.iteration >= max)
     }
 
     fn conclude(&mut self) -> Result<()> {
@@ -293,7 +305,7 @@ impl<T: Real, L: Local<T>> Algorithm<T> for Vote<T, L> {
         let first = self.first_party();
         dp::restore(saved, self.releases.as_mut(), first)?;
         self.iteration = iteration;
-        self.concluded = None;
+        self.voted_at = None;
         Ok(())
     }
 

@@ -2,13 +2,13 @@
 //! Binary Matrix Factorization using Proximal Optimization, Alg. 1).
 //!
 //! In each round every party starts from the shared V̂ and does b steps of inertial proximal alternating minimisation on
-//! its own rows, each for U_i and for V_i (`boolean::proximal`); then V̂ ← prox(Σ V_i / C), all that is ever exchanged:
-//! n k words a party. The weight λ_t = λ·rate^t of the pull to {0, 1} grows with the *round*; the server's prox has the
-//! step 1/C that follows from (10). The steps are those of ½‖A − UVᵀ‖². Inertia starts afresh in each round.
+//! its own rows, each for U_i and for V_i (`boolean::proximal`); then V̂ ← prox(Σ V_i / C). Nothing else is exchanged:
+//! n k words per party. The weight λ_t = λ·rate^t of the regulariser around {0, 1} grows with the *round*; the server's
+//! prox has the step 1/C that follows from (10). The steps minimise ½‖A − UVᵀ‖². Each round starts without inertia.
 //!
 //! The paper leaves γ open; see `gamma`.
 //!
-//! What comes out is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
+//! The result is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
 
 mod gamma;
 
@@ -18,22 +18,21 @@ use gamma::Gamma;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::party_sum::{KEYS, PartySum, SUMMED, masked};
+use fednmf_comm::party_sum::{PartySum, SUMMED};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::{Contiguous, ContiguousMut, Real};
+use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
-use super::{COUNTS, Client, Components, Ones, Outcome, clients, pieces, round_rows, rounded};
+use super::{
+    Client, Components, Ones, Outcome, clients, describe, messages, pieces, round_rows, rounded, slice, slice_mut,
+};
 use crate::boolean::Refit;
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
 use crate::decision::Decision;
-use crate::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
-};
+use crate::description::{Description, MessageSpec, Unit};
 use crate::method::Method;
-use crate::metrics::Measure;
 use crate::parameters::{Auto, auto, count, number};
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages, Noise};
@@ -79,29 +78,17 @@ fednmf_base::parameters! {
     }
 }
 
-const fn describe(name: &'static str, aliases: &'static [&'static str], summary: &'static str) -> Description {
-    Description {
-        name,
-        aliases,
-        summary,
-        paper: PAPER,
-        partition: Partition::PartyRows,
-        unit: Unit::Round,
-        forms: &[Form::Dense, Form::Sparse, Form::Bits],
-        allows_negative: false,
-        measure: Measure::F1,
-        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
-        limits: Some(super::LIMITS),
-        messages: MESSAGES,
-    }
-}
-
 impl Method for Felb {
-    const DESCRIPTION: &'static Description = &describe(
-        "felb",
-        &["felb-lipschitz"],
-        "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
-    );
+    const DESCRIPTION: &'static Description = &Description {
+        aliases: &["felb-lipschitz"],
+        ..describe(
+            "felb",
+            "federated Boolean factorisation: private U_i, shared components, Lipschitz steps",
+            PAPER,
+            Unit::Round,
+            MESSAGES,
+        )
+    };
 
     fn check(&self) -> Result<()> {
         if self.clamp && (!matches!(self.dp.dp, Noise::Gaussian | Noise::Laplace) || self.sum.secure_sum) {
@@ -135,7 +122,8 @@ impl Method for Felb {
 }
 
 impl Method for FelbMu {
-    const DESCRIPTION: &'static Description = &describe("felb-mu", &[], "as felb, with multiplicative step sizes");
+    const DESCRIPTION: &'static Description =
+        &describe("felb-mu", "as felb, with multiplicative step sizes", PAPER, Unit::Round, MESSAGES);
 
     fn check(&self) -> Result<()> {
         Method::check(&self.felb)
@@ -150,23 +138,13 @@ impl Method for FelbMu {
     }
 }
 
-const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(SUM_V, "n x k for each party", "each round"),
-    MessageSpec::new(masked(SUM_V), "n x k for each party", "the same, with --secure-sum"),
-    MessageSpec::new(COUNTS, "9 for each party", "each evaluation"),
-    MessageSpec::new(masked(COUNTS), "9 for each party", "the same, with --secure-sum"),
-    dp::MESSAGES,
-    dp::MESSAGES_MASKED,
-    LARGEST_TERM,
-    MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
-];
-
+const MESSAGES: &[MessageSpec] = &messages(SUM_V, "each round");
 const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
 
-/// A V̂ this near to {0, 1} is Boolean.
+/// The largest distance of the entries of a Boolean V̂ from {0, 1}.
 const BOOLEAN: f64 = 1e-6;
 
-/// State that is the same in every round.
+/// Parameters of the steps, and γ.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     rule: ProximalRule,
@@ -178,7 +156,7 @@ struct Plan {
     inertia: f64,
 }
 
-/// Memory of a local step, used by one hosted party after the other.
+/// Scratch memory of a local step, shared by the hosted parties.
 struct Work<T> {
     u_before: Vec<T>,
     u_rhs: Array2<T>,
@@ -235,10 +213,10 @@ fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> R
     let rows: Vec<Range<usize>> = clients.iter().map(|c| cuts[c.party].clone()).collect();
     let mut shared = Array2::zeros((n, k));
     start(seed, &rows, &mut u, &mut shared);
-    let most = u.iter().map(Array2::nrows).max().unwrap_or(0);
+    let max_rows = u.iter().map(Array2::nrows).max().unwrap_or(0);
     let work = Work {
-        u_before: vec![T::zero(); most * k],
-        u_rhs: Array2::zeros((most, k)),
+        u_before: vec![T::zero(); max_rows * k],
+        u_rhs: Array2::zeros((max_rows, k)),
         v_before: Array2::zeros((n, k)),
         v_rhs: Array2::zeros((n, k)),
         gram: vec![T::zero(); k * k],
@@ -272,8 +250,8 @@ fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared:
 }
 
 impl<T: Real> Work<T> {
-    /// The local steps of one party in one round, which update `u` and `v`; `v` starts from `shared` and is pulled
-    /// towards it.
+    /// The local steps of one party in one round, which update `u` and `v`; `v` starts from `shared`, and a proximal term
+    /// of weight γ ties it to `shared`.
     fn round(
         &mut self,
         x: &Ones<T>,
@@ -298,18 +276,10 @@ impl<T: Real> Work<T> {
 
             gram(slice(u), k, &mut self.gram);
             x.tmul(&u.view(), &mut self.v_rhs.view_mut());
-            let pull = (gamma > 0.0).then(|| (slice(shared), gamma));
-            step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, pull);
+            let target = (gamma > 0.0).then(|| (slice(shared), gamma));
+            step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, target);
         }
     }
-}
-
-fn slice<T>(a: &Array2<T>) -> &[T] {
-    a.row_major()
-}
-
-fn slice_mut<T>(a: &mut Array2<T>) -> &mut [T] {
-    a.row_major_mut()
 }
 
 impl<T: Real> FelbRun<T> {

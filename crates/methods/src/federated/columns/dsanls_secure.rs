@@ -219,9 +219,9 @@ fn range<T: Real>(block: &Block<T>) -> f64 {
 /// The number of columns that the party with the most columns does not know: the unknowns of the equations.
 fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     let all = data.header.cols;
-    let most = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
+    let max = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
     // A single party has nobody to hide from.
-    if most == all { all } else { all - most }
+    if max == all { all } else { all - max }
 }
 
 /// The smallest fraction of nonzero entries in a row. Rows of zeros only are excluded, because any release shows them.
@@ -256,8 +256,8 @@ impl SafeReleases {
             Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
         };
         let for_zeros = |block: &Block<T>| {
-            let most = pursuit::insufficient_equations(nonzero_share(block), hidden);
-            (most as u32).min(hidden as u32 - 1) / d_u as u32
+            let max = pursuit::insufficient_equations(nonzero_share(block), hidden);
+            (max as u32).min(hidden as u32 - 1) / d_u as u32
         };
         let smallest = [data.blocks.iter().filter_map(for_grid).min(), data.blocks.iter().map(for_zeros).min()];
         // Two numbers for all: the smallest limits.
@@ -274,7 +274,7 @@ fn precision_bits<T: Real>() -> f64 {
 }
 
 /// Limit on the entries of all releases, which are kept in memory.
-const MOST_KEPT: usize = 1 << 40;
+const MAX_KEPT: usize = 1 << 40;
 
 /// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
 /// the entries allow for d_U.
@@ -297,7 +297,7 @@ fn sizes(
     let safe = (hidden - 1) / d_u;
     let limit = if args.max_releases == 0 { safe } else { args.max_releases };
     let kept = limit.checked_mul(m).and_then(|rows| rows.checked_mul(d_u));
-    if kept.is_none_or(|entries| entries > MOST_KEPT) {
+    if kept.is_none_or(|entries| entries > MAX_KEPT) {
         return Err(Error::input(format!(
             "--max-releases {limit}: {m} x {d_u} numbers each are more than any memory holds; {} release(s) determine M",
             n.div_ceil(d_u)
@@ -315,9 +315,9 @@ fn sizes(
         )));
     }
     let SafeReleases { for_grids, for_zeros } = safe_for_entries(d_u);
-    let least = limit.min(for_zeros).min(for_grids.unwrap_or(usize::MAX));
-    if least >= 1 && args.max_releases <= least {
-        return Ok((d_u, d_v, least));
+    let allowed = limit.min(for_zeros).min(for_grids.unwrap_or(usize::MAX));
+    if allowed >= 1 && args.max_releases <= allowed {
+        return Ok((d_u, d_v, allowed));
     }
     let why = match for_grids {
         Some(grids) if grids <= for_zeros => format!(
@@ -329,26 +329,26 @@ fn sizes(
         }
     };
     Err(Error::input(format!(
-        "--max-releases {}: a party's {why}; {least} are allowed (a smaller --sketch-size allows more) without \
+        "--max-releases {}: a party's {why}; {allowed} are allowed (a smaller --sketch-size allows more) without \
          --i-know-this-leaks",
         limit.max(1)
     )))
 }
 
 fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let (d_u, d_v, limit) = sizes(args, &public, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
     let PublicInfo { m, n, order, .. } = public;
-    let rows_of = |parties: Range<usize>| match (parties.start, parties.end) {
-        (a, b) if a < b => even_part(m, who.count, a).start..even_part(m, who.count, b - 1).end,
+    let rows_of = |range: Range<usize>| match (range.start, range.end) {
+        (a, b) if a < b => even_part(m, parties.count, a).start..even_part(m, parties.count, b - 1).end,
         _ => 0..0,
     };
-    let u_rows = rows_by_rank(who, rows_of);
-    let mine = hosted_parties(data, &public, PartyMissing::None, seed, who.hosted(comm.rank()))?;
+    let u_rows = rows_by_rank(parties, rows_of);
+    let mine = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     let member = |party: Party<T>| {
-        let rows = even_part(m, who.count, party.index);
+        let rows = even_part(m, parties.count, party.index);
         let mut u = order.zeros(rows.len(), k);
         init::u(seed, &rows, public.scale, u.view_mut());
         SecureParty {
@@ -362,8 +362,8 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dy
         }
     };
     Ok(Box::new(DsanlsSecureRun {
-        party_sum: party_sum(&comm, who, &args.secure_sum, None)?,
-        draws: Draws { seed, parties: who.count },
+        party_sum: party_sum(&comm, parties, &args.secure_sum, None)?,
+        draws: Draws { seed, parties: parties.count },
         step: SketchedStep::new(&args.step),
         limit,
         members: mine.into_iter().map(member).collect(),
@@ -384,11 +384,11 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dy
 }
 
 /// The rows of U that each rank's parties own; a rank without parties has an empty range where the last one ended.
-fn rows_by_rank(who: Parties, rows_of: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Range<usize>> {
+fn rows_by_rank(parties: Parties, rows_of: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Range<usize>> {
     let mut end = 0;
-    let each = (0..who.ranks).map(|rank| {
-        let rows = rows_of(who.hosted(rank));
-        if rows.is_empty() && who.hosted(rank).is_empty() {
+    let each = (0..parties.ranks).map(|rank| {
+        let rows = rows_of(parties.hosted(rank));
+        if rows.is_empty() && parties.hosted(rank).is_empty() {
             return end..end;
         }
         end = rows.end;

@@ -1,5 +1,7 @@
 //! A party's local steps: of its copy of U and of its V_r, on its own columns.
 
+use std::fmt;
+
 use ndarray::{Array1, Array2};
 
 use fednmf_base::error::{Error, Result};
@@ -9,11 +11,12 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Contiguous, Real, gram, squares};
 
 use super::{Party, PublicInfo};
-use crate::parameters::{Sizes, count};
+use crate::parameters::{Parameters, Sizes, count};
+use crate::shared::dp::DpParams;
 use crate::shared::missing;
 use crate::shared::missing::{PartyMissing, PartyMissingParams, Side};
 use crate::shared::regularization::{Penalties, RegularizationParams};
-use crate::shared::sketched_step::{SketchedStep, StepParams};
+use crate::shared::sketched_step::{SketchParams, SketchedStep, StepParams};
 
 fednmf_base::words! {
     /// The factor that a party updates first.
@@ -45,6 +48,34 @@ impl LocalParams {
     /// Naming the sketch.
     pub fn check_sketch(&self, kind: SketchKind) -> Result<()> {
         if self.missing.missing == PartyMissing::None { Ok(()) } else { missing::check_sketch(kind, "subsample") }
+    }
+}
+
+/// A group of parameters `G`, or [`NoGroup`] in methods without it.
+pub trait OptionalGroup<G>: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    fn group(&self) -> Option<&G>;
+}
+
+fednmf_base::parameters! {
+    /// The place of a group of parameters that a method does not have.
+    pub struct NoGroup {}
+}
+
+impl<G> OptionalGroup<G> for NoGroup {
+    fn group(&self) -> Option<&G> {
+        None
+    }
+}
+
+impl OptionalGroup<SketchParams> for SketchParams {
+    fn group(&self) -> Option<&SketchParams> {
+        Some(self)
+    }
+}
+
+impl OptionalGroup<DpParams> for DpParams {
+    fn group(&self) -> Option<&DpParams> {
+        Some(self)
     }
 }
 
@@ -106,9 +137,9 @@ impl Draws {
 ///
 /// # Errors
 /// When d_V is more than m.
-pub fn sketch_sizes(asked: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
+pub fn sketch_sizes(requested: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
     let k = public.k;
-    let d_v = asked.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
+    let d_v = requested.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
     if d_v > public.m {
         return Err(Error::input(format!(
             "--sketch-size: {d_v} rows for V's update, but the matrix has {} of them",
@@ -116,7 +147,7 @@ pub fn sketch_sizes(asked: Option<Sizes>, public: &PublicInfo) -> Result<(impl F
         )));
     }
     // A count may exceed the columns of a small party, which then takes them all.
-    let d_u = move |columns: usize| match asked {
+    let d_u = move |columns: usize| match requested {
         Some(sizes) => sizes.u.of(columns).min(columns),
         None => sketch::default_size(columns, k).min(columns),
     };
@@ -164,11 +195,11 @@ impl<T: Real> LocalParty<T> {
     /// V_r's step against the party's own copy of U.
     pub fn step_v(&mut self, step: &SketchedStep, t: usize, scratch: &mut Scratch<T>) {
         let penalty = self.penalties.v;
-        let Party { block, gaps, v, rhs, .. } = &mut self.party;
+        let Party { block, missing, v, rhs, .. } = &mut self.party;
         gram(&self.u.view(), &mut scratch.gram.view_mut());
         block.tmul(&self.u.view(), &mut rhs.view_mut());
-        if let Some(gaps) = gaps {
-            gaps.complete(Side::Columns, &v.view(), &self.u.view(), &scratch.gram.view(), rhs);
+        if let Some(missing) = missing {
+            missing.complete(Side::Columns, &v.view(), &self.u.view(), &scratch.gram.view(), rhs);
         }
         let (r, g) = (&rhs.view(), (&scratch.gram.view(), penalty));
         step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
@@ -176,7 +207,7 @@ impl<T: Real> LocalParty<T> {
 
     /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
     pub fn step_u(&mut self, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
-        let Party { block, gaps, v, index, .. } = &mut self.party;
+        let Party { block, missing, v, index, .. } = &mut self.party;
         if v.nrows() == 0 {
             return;
         }
@@ -187,17 +218,17 @@ impl<T: Real> LocalParty<T> {
                 sketch.sketch_rows(0, &v.view(), &mut sketched.view_mut());
                 gram(&sketched.view(), &mut g.view_mut());
                 sketch.product(across, &sketched.view(), &mut rhs.view_mut());
-                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                if let (Some(missing), Some(picked)) = (missing, sketch.picked()) {
                     let picked = (picked, &sketched.view());
-                    gaps.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
+                    missing.complete_sample(Side::Rows, &self.u.view(), picked, &g.view(), rhs);
                 }
                 squares(v.entries())
             }
             None => {
                 gram(&v.view(), &mut g.view_mut());
                 block.mul(&v.view(), &mut rhs.view_mut());
-                if let Some(gaps) = gaps {
-                    gaps.complete(Side::Rows, &self.u.view(), &v.view(), &g.view(), rhs);
+                if let Some(missing) = missing {
+                    missing.complete(Side::Rows, &self.u.view(), &v.view(), &g.view(), rhs);
                 }
                 trace(g)
             }

@@ -7,8 +7,8 @@
 //! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
 //!   ([`noised_hals`]) noise on the sums hides single columns.
 //!
-//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; what they send is
-//! what they send of complete columns.
+//! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; their
+//! messages have the same form as with complete columns.
 //!
 //! Every sum over parties goes through a [`PartySum`], so that all of them can be masked (`--secure-sum`). The
 //! asynchronous methods have no such sums.
@@ -32,11 +32,12 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting};
-use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, Real, gram};
+use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::Measures;
 use crate::description::{Form, MessageSpec};
+use crate::federated::{entries, entries_mut};
 use crate::metrics;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};
@@ -62,7 +63,7 @@ struct Party<T: Real> {
     /// M[:, J_r], m × |J_r|
     block: Private<Block<T>>,
     /// The missing entries, for which the block contains zeros; `None` if nothing is missing.
-    gaps: Option<Private<MissingEntries<T>>>,
+    missing: Option<Private<MissingEntries<T>>>,
     /// V[J_r], |J_r| × k
     v: Private<Array2<T>>,
     /// The right-hand side of V's update, |J_r| × k
@@ -72,8 +73,8 @@ struct Party<T: Real> {
 impl<T: Real> Party<T> {
     /// Σ (m_ij − u_i·v_j)² over the observed entries.
     fn residual2(&self, u: &ArrayView2<T>, v: &ArrayView2<T>) -> f64 {
-        match &self.gaps {
-            Some(gaps) => gaps.residual2(&self.block, u, v),
+        match &self.missing {
+            Some(missing) => missing.residual2(&self.block, u, v),
             None => self.block.residual2(u, v),
         }
     }
@@ -120,17 +121,17 @@ fn hosted_parties<T: Real>(
 ) -> Result<Vec<Party<T>>> {
     let cuts = data.cuts.cols;
     let each = hosted.zip(data.blocks).map(|(index, block)| {
-        let (mut block, gaps) = missing.separate(block, public.k);
+        let (mut block, missing) = missing.separate(block, public.k);
         block.prepare(public.k)?;
         let cols = cuts[index].clone();
         let mut v = public.order.zeros(cols.len(), public.k);
         init::v(seed, &cols, public.scale, v.view_mut());
-        if let Some(gaps) = &gaps {
-            gaps.clear_unobserved(Side::Columns, &mut v, public.m);
+        if let Some(missing) = &missing {
+            missing.clear_unobserved(Side::Columns, &mut v, public.m);
         }
         Ok(Party {
             index,
-            gaps,
+            missing,
             rhs: public.order.zeros(cols.len(), public.k),
             cols,
             block: Private::new(block),
@@ -153,8 +154,8 @@ fn refit<'a, T: Real>(
     let mut one = |party: &Party<T>| {
         let (mut v, mut rhs) = (party.v.clone(), party.rhs.clone());
         party.block.tmul(u, &mut rhs.view_mut());
-        match &party.gaps {
-            Some(gaps) => gaps.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
+        match &party.missing {
+            Some(missing) => missing.solve(Side::Columns, &mut v, &rhs.view(), u, &mut solver, penalty),
             None => solver.solve_penalized(&mut v.view_mut(), &rhs.view(), &g.view(), penalty),
         }
         v
@@ -198,8 +199,8 @@ fn relative_error<'a, T: Real>(
     Ok(metrics::relative(sum[0], norm2 * party_sum.share_left()))
 }
 
-/// The relative error, as [`relative_error`], and with penalties the objective. What V's penalty is at a party is summed with the
-/// residuals. Collective.
+/// The relative error, as [`relative_error`], and with penalties the objective. The parties' penalties on V are summed
+/// with the residuals. Collective.
 fn fit<'a, T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
@@ -215,9 +216,9 @@ fn fit<'a, T: Real>(
     let each: Vec<[f64; 2]> = parts.map(term).collect();
     let mut sum = [0.0; 2];
     party_sum.sum(comm, metrics::RESIDUAL, norm2, each.iter().map(<[f64; 2]>::as_slice), &mut sum)?;
-    let [residual2, of_v] = sum;
+    let [residual2, penalty_v] = sum;
     let mut found = vec![("rel_error", metrics::relative(residual2, norm2 * party_sum.share_left()))];
-    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + of_v));
+    found.extend(penalties.objective(0.5 * residual2.max(0.0), penalties.u.value(u) + penalty_v));
     Ok(found)
 }
 
@@ -250,14 +251,4 @@ fn normalize_by_survivors<T: Real>(party_sum: &PartySum, weights: &[f64], sum: &
     if weight > 0.0 && weight != 1.0 {
         sum.mapv_inplace(|x| x / T::from_f64(weight));
     }
-}
-
-/// All entries of a factor in memory order.
-fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.entries()
-}
-
-/// As [`entries`].
-fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.entries_mut()
 }

@@ -1,10 +1,10 @@
 //! `secure-hals --dp`: the sums of `secure-hals` under differential privacy of a single column.
 //!
-//! A row v of V is a function of its own column m and of the U's so far, all of which are public: it starts at 0 and not at
-//! random. What U's update needs is therefore a sum with a term for each column, and noise that hides one term hides one
-//! column. Released is not (Σ m vᵀ, Σ v vᵀ), but (R, G) = (Σ r vᵀ, Σ v vᵀ) with the residual r = m − U v, from which
-//! everybody has Σ m vᵀ = R + U G. A residual is small, so its terms need half as much noise. And with (R + U G, G) for the
-//! right-hand side and the Gram matrix, the minimiser is U + R G⁻¹: the noise of G counts only as much as R does, less and less.
+//! A row v of V starts at 0, so it is a function of its own column m and of the previous U's, which are public. The sums
+//! for U's update therefore have one term per column, and noise that hides one term hides one column. The parties release
+//! (R, G) = (Σ r vᵀ, Σ v vᵀ) with the residual r = m − U v instead of (Σ m vᵀ, Σ v vᵀ); everybody computes
+//! Σ m vᵀ = R + U G. Residuals are small, so their terms need half as much noise. With the right-hand side R + U G and the
+//! Gram matrix G, the minimiser is U + R G⁻¹, so the noise of G has less and less effect as R decreases.
 //!
 //! **Sensitivity.** Each column counts with a weight c² such that c‖m‖ ≤ C and c²(‖r‖² + ‖v‖²) ≤ C², with C the norm of
 //! `--clip`. Let r and v stand for c r and c v. The release is (R, G/√2), whose Euclidean norm is that of R and, from the
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! since 2 a |s| − s² ≤ a². One column in the place of any other moves the release by at most C². Two columns that are
-//! multiples of different components, U v and U v' with v·v' = 0, attain it. A factor of 1/√2 for G is the largest that
-//! leaves the noise of R as it would be without G.
+//! multiples of different components, U v and U v' with v·v' = 0, attain it. 1/√2 is the largest factor of G with which
+//! R has the same noise as without G.
 //!
 //! Nothing is assumed about how v was found. For the exact v ≥ 0 and U ≥ 0 with columns of norm 1, ‖v‖² ≤ ‖U v‖² and
 //! ‖r‖² + ‖U v‖² = ‖m‖², so the second condition follows from the first: c is 1 for columns of norm at most C.
@@ -100,14 +100,14 @@ fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
 /// Makes the algorithm. V's rows are updated by `update`, from 0.
 ///
 /// # Errors
-/// If the noise that is asked for is impossible.
+/// If the requested noise is impossible.
 pub fn build<T: Real>(
     args: &DpParams,
     secure_sum: &SecureSumParams,
     update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, max_iters, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, None);
     let mut u = public.order.zeros(public.m, k);
@@ -131,8 +131,8 @@ pub fn build<T: Real>(
         entry: 1.0,
         boolean: false,
     };
-    let releases = dp::releases(args, secure_sum.secure_sum, messages, who, &comm)?;
-    let hosted = hosted_parties(data, &public, PartyMissing::None, seed, who.hosted(comm.rank()))?;
+    let releases = dp::releases(args, secure_sum.secure_sum, messages, parties, &comm)?;
+    let hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {
@@ -145,10 +145,10 @@ pub fn build<T: Real>(
     };
     Ok(Box::new(NoisedHals {
         members: hosted.into_iter().map(member).collect(),
-        party_sum: party_sum(&comm, who, secure_sum, None)?,
-        releases: releases.expect("asked for"),
-        first: who.hosted(comm.rank()).start,
-        parties: who.count,
+        party_sum: party_sum(&comm, parties, secure_sum, None)?,
+        releases: releases.expect("requested"),
+        first: parties.hosted(comm.rank()).start,
+        parties: parties.count,
         comm,
         bound,
         public,
@@ -188,12 +188,7 @@ impl<T: Real> NoisedParty<T> {
             row.mapv_inplace(|x| T::from_f64(c2.sqrt() * x.as_f64()));
         }
         party.block.mul(&weighted.view(), &mut product.view_mut());
-        for (mut row, u) in product.rows_mut().into_iter().zip(u.rows()) {
-            for (a, x) in row.iter_mut().enumerate() {
-                let fitted: f64 = u.iter().zip(own.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
-                *x = T::from_f64(x.as_f64() - fitted);
-            }
-        }
+        add_product(product, -1.0, u, &own);
         let (residuals, triangle) = message.split_at_mut(product.len());
         residuals.copy_from_slice(entries(product));
         for (x, (a, b)) in triangle.iter_mut().zip(triangle_of(k)) {
@@ -201,6 +196,16 @@ impl<T: Real> NoisedParty<T> {
         }
         let limit = bound.norm * bound.norm;
         norms2.iter().filter(|&&norm2| norm2 > limit).count() as u64
+    }
+}
+
+/// X ← X + sign · U G in f64, for X and U m × k, and G k × k.
+fn add_product<T: Real, G: Real>(x: &mut Array2<T>, sign: f64, u: &ArrayView2<T>, g: &Array2<G>) {
+    for (mut row, u) in x.rows_mut().into_iter().zip(u.rows()) {
+        for (a, x) in row.iter_mut().enumerate() {
+            let product: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
+            *x = T::from_f64(x.as_f64() + sign * product);
+        }
     }
 }
 
@@ -260,8 +265,8 @@ pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) 
     (r, g)
 }
 
-/// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and as much of U to the
-/// right-hand side: it holds U back where G is as small as its noise, and leaves the minimum where it is.
+/// U's update for R and G with noise of this standard deviation. A multiple of I is added to G, and the same
+/// multiple of U to the right-hand side: a proximal term that limits the step of U where G is as small as its noise.
 fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
     let k = g.nrows();
     let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));
@@ -270,12 +275,7 @@ fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Arra
     let shift = shift(&g, step) + step;
     g.diag_mut().mapv_inplace(|x| x + shift);
     let g: Array2<T> = g.mapv(T::from_f64);
-    for (mut r, u) in r.rows_mut().into_iter().zip(u.rows()) {
-        for (a, r) in r.iter_mut().enumerate() {
-            let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g.as_f64()).sum();
-            *r = T::from_f64(r.as_f64() + fitted);
-        }
-    }
+    add_product(&mut r, 1.0, &u.view(), &g);
     update.apply(u, &r, &g, Penalty::NONE);
     to_unit_columns(u);
 }
@@ -299,7 +299,7 @@ fn message(
         index: 0,
         cols: 0..n,
         block: Private::new(Block::Dense(columns.as_standard_layout().into_owned().into())),
-        gaps: None,
+        missing: None,
         v: Private::new(Order::ColumnMajor.zeros(n, k)),
         rhs: Order::ColumnMajor.zeros(n, k),
     };
@@ -389,12 +389,7 @@ impl<T: Real> NoisedHals<T> {
     /// Records in the view Σ m vᵀ and Σ v vᵀ, which everybody can compute.
     fn show_product(&self, r: &Array2<T>, g: &Array2<f64>) {
         let mut product = r.clone();
-        for (mut row, u) in product.rows_mut().into_iter().zip(self.u.rows()) {
-            for (a, x) in row.iter_mut().enumerate() {
-                let fitted: f64 = u.iter().zip(g.column(a)).map(|(u, g)| u.as_f64() * g).sum();
-                *x = T::from_f64(x.as_f64() + fitted);
-            }
-        }
+        add_product(&mut product, 1.0, &self.u.view(), g);
         self.comm.opened(masked(PRODUCT), None, entries(&product));
     }
 }

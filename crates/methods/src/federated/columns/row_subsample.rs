@@ -49,7 +49,7 @@ impl<T: Real> Rows<T> {
     }
 
     /// Chooses the rows of iteration t.
-    pub fn turn_to(&mut self, t: usize) {
+    pub fn select_rows(&mut self, t: usize) {
         let m = self.order.len();
         let first = (t % m) * (self.chosen.len() % m) % m;
         for (i, row) in self.chosen.iter_mut().enumerate() {
@@ -101,7 +101,7 @@ mod tests {
             let mut rows = Rows::<f64>::new(m, d, 2, 4, Order::RowMajor);
             let mut turns = vec![0; m];
             for t in 0..m {
-                rows.turn_to(t);
+                rows.select_rows(t);
                 assert!(rows.chosen.windows(2).all(|w| w[0] < w[1]), "{:?}", rows.chosen);
                 rows.chosen.iter().for_each(|&row| turns[row] += 1);
             }

@@ -249,7 +249,7 @@ const START: u64 = 0x5354_4152_5400_0000;
 struct SecureParty<T: Real> {
     party: Party<T>,
     /// With extrapolation, the extrapolated V_r: the start of its next update, and what U is fitted to.
-    v_beyond: Option<Array2<T>>,
+    v_extrapolated: Option<Array2<T>>,
     product: Array2<T>,
     gram: Array2<T>,
     /// With a sketch, the change of the right-hand side, |J_r| × k.
@@ -283,8 +283,8 @@ struct Extrapolated<T: Real> {
 
 impl<T: Real> Extrapolated<T> {
     /// Extrapolates the new U, unless the objective at it has risen; r = Σ M_r V_r and g = Σ V_rᵀV_r are the sums that
-    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and the
-    /// trace of g tells its L2 penalty.
+    /// U was updated with. Returns whether it did; if not, V's extrapolation must be undone too. V has no L1 penalty, and
+    /// its L2 penalty follows from the trace of g.
     fn advance(&mut self, u: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, public: &PublicInfo) -> bool {
         let PublicInfo { norm2, penalties, .. } = *public;
         gram(&u.view(), &mut self.gram.view_mut());
@@ -300,11 +300,11 @@ impl<T: Real> Extrapolated<T> {
 }
 
 fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
     let u = start_u(&public, seed);
-    let beyond = args.extrapolation == Extrapolation::Restart;
+    let extrapolates = args.extrapolation == Extrapolation::Restart;
     let rows = match args.sketch {
         RowSketch::None => None,
         RowSketch::Subsample => {
@@ -317,7 +317,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn 
         }
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
-    let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, who.hosted(comm.rank()))?;
+    let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
     if args.start_or_default() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;
@@ -325,22 +325,25 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn 
     let members = hosted
         .into_iter()
         .map(|party| {
-            let v_beyond = beyond.then(|| party.v.clone());
+            let v_extrapolated = extrapolates.then(|| party.v.clone());
             let change = rows.as_ref().map(|_| public.order.zeros(party.cols.len(), k));
             SecureParty {
                 party,
-                v_beyond,
+                v_extrapolated,
                 product: public.order.zeros(summed_rows, k),
                 gram: Array2::zeros((k, k)),
                 change,
             }
         })
         .collect();
-    let extrapolated =
-        beyond.then(|| Extrapolated { momentum: Momentum::default(), u_new: u.clone(), gram: Array2::zeros((k, k)) });
+    let extrapolated = extrapolates.then(|| Extrapolated {
+        momentum: Momentum::default(),
+        u_new: u.clone(),
+        gram: Array2::zeros((k, k)),
+    });
     let rhs_rows = if rows.is_some() { 0 } else { public.m };
     Ok(Box::new(SecureHalsRun {
-        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
         update: LeastSquaresUpdate::new(args.update_or_default() == Update::Bpp, args.local_iters, k),
         members,
@@ -404,7 +407,7 @@ impl<T: Real> SecureHalsRun<T> {
         let t = self.iteration;
         let SecureHalsRun { comm, party_sum, public, update, members, u, rows, gram: g, .. } = self;
         let Some(rows) = rows else { return Ok(()) };
-        rows.turn_to(t);
+        rows.select_rows(t);
         comm.work("product", || {
             for SecureParty { party, product, gram: term, .. } in members.iter_mut() {
                 rows.product(party, &party.v.view(), product);
@@ -440,8 +443,8 @@ impl<T: Real> SecureHalsRun<T> {
         }
         let SecureHalsRun { comm, party_sum, public, update, members, u, extrapolated, rhs, gram: g, .. } = self;
         comm.work("product", || {
-            for SecureParty { party, v_beyond, product, gram: term, .. } in members.iter_mut() {
-                let v = v_beyond.as_ref().unwrap_or(&party.v).view();
+            for SecureParty { party, v_extrapolated, product, gram: term, .. } in members.iter_mut() {
+                let v = v_extrapolated.as_ref().unwrap_or(&party.v).view();
                 party.block.mul(&v, &mut product.view_mut());
                 gram(&v, &mut term.view_mut());
             }
@@ -452,8 +455,8 @@ impl<T: Real> SecureHalsRun<T> {
             if let Some(x) = extrapolated
                 && !x.advance(u, rhs, g, public)
             {
-                for SecureParty { party, v_beyond, .. } in members.iter_mut() {
-                    if let Some(v) = v_beyond {
+                for SecureParty { party, v_extrapolated, .. } in members.iter_mut() {
+                    if let Some(v) = v_extrapolated {
                         v.assign(&party.v);
                     }
                 }
@@ -467,8 +470,8 @@ impl<T: Real> SecureHalsRun<T> {
             }
         });
         comm.work("update", || {
-            for SecureParty { party, v_beyond, .. } in members.iter_mut() {
-                match (v_beyond, &*extrapolated) {
+            for SecureParty { party, v_extrapolated, .. } in members.iter_mut() {
+                match (v_extrapolated, &*extrapolated) {
                     (Some(v), Some(x)) => {
                         update.apply(v, &party.rhs, g, public.penalties.v);
                         extrapolate(v, &mut party.v, x.momentum.beta);
@@ -508,10 +511,10 @@ impl<T: Real> Algorithm<T> for SecureHalsRun<T> {
             state.matrices.push(Piece::shared("U_new", x.u_new.nrows(), 0, x.u_new.view()));
             state = state.with(Owner::Shared, &x.momentum);
         }
-        for SecureParty { party, v_beyond, change, .. } in &self.members {
+        for SecureParty { party, v_extrapolated, change, .. } in &self.members {
             // The right-hand side is updated incrementally; recomputing it would change its last digits.
             state.matrices.extend(change.as_ref().map(|_| Piece::private("rhs", party.index, party.rhs.view())));
-            state.matrices.extend(v_beyond.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
+            state.matrices.extend(v_extrapolated.as_ref().map(|v| Piece::private("V_beyond", party.index, v.view())));
         }
         state
     }
@@ -522,14 +525,14 @@ impl<T: Real> Algorithm<T> for SecureHalsRun<T> {
             saved.rows("U_new", Owner::Shared, 0, x.u_new.view_mut())?;
             x.momentum = saved.read(Owner::Shared)?;
         }
-        for SecureParty { party, v_beyond, change, .. } in &mut self.members {
+        for SecureParty { party, v_extrapolated, change, .. } in &mut self.members {
             if change.is_some() && saved.is_consistent() {
                 saved.rows("rhs", Owner::Party(party.index), 0, party.rhs.view_mut())?;
             } else if change.is_some() {
                 // A right-hand side from an older checkpoint belongs to another U.
                 party.block.tmul(&self.u.view(), &mut party.rhs.view_mut());
             }
-            if let Some(v) = v_beyond {
+            if let Some(v) = v_extrapolated {
                 saved.rows("V_beyond", Owner::Party(party.index), 0, v.view_mut())?;
             }
         }

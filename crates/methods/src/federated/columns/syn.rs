@@ -13,6 +13,7 @@
 //! an old V. At the end each party fits V_r to the final U locally; `rel_error` is computed with that fit, and
 //! `rel_error_unfitted` without it.
 
+use std::fmt;
 use std::ops::Range;
 
 use ndarray::Array2;
@@ -33,7 +34,9 @@ use super::{
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
-use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes, trace};
+use crate::federated::columns::local::{
+    Draws, LocalParams, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes, trace,
+};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -67,37 +70,82 @@ fednmf_base::parameters! {
     }
 }
 
-fednmf_base::parameters! {
-    /// Parameters of Syn-SD.
-    pub struct SynSd {
-        group syn: SynParams;
-        group dp: DpParams;
-    }
+/// What distinguishes the variants.
+pub trait Variant: fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    const DESCRIPTION: &'static Description;
+    /// Whether V_r is fitted to the average of the sketched copies S₂ᵀU_r, in each local step.
+    const AVERAGES_SKETCHES: bool;
+    /// Whether U_r's step is sketched by S₁.
+    const SKETCHES_COLUMNS: bool;
+
+    type Sketch: OptionalGroup<SketchParams>;
+    type Dp: OptionalGroup<DpParams>;
 }
 
 fednmf_base::parameters! {
-    /// Parameters of Syn-SSD-U.
-    pub struct SynSsdU {
+    /// Parameters of a variant.
+    pub struct SynVariant<V: Variant> {
         group syn: SynParams;
-        group sketch: SketchParams;
+        group sketch: V::Sketch;
+        group dp: V::Dp;
     }
 }
 
-fednmf_base::parameters! {
-    /// Parameters of Syn-SSD-V.
-    pub struct SynSsdV {
-        group syn: SynParams;
-        group sketch: SketchParams;
-        group dp: DpParams;
-    }
+/// Syn-SD.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sd;
+/// Syn-SSD-U.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdU;
+/// Syn-SSD-V.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdV;
+/// Syn-SSD-UV.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdUv;
+
+pub type SynSd = SynVariant<Sd>;
+pub type SynSsdU = SynVariant<SsdU>;
+pub type SynSsdV = SynVariant<SsdV>;
+pub type SynSsdUv = SynVariant<SsdUv>;
+
+impl Variant for Sd {
+    const DESCRIPTION: &'static Description = &averaging(
+        "syn-sd",
+        "private columns: each party factorises its own, and copies of U are averaged now and then",
+    );
+    const AVERAGES_SKETCHES: bool = false;
+    const SKETCHES_COLUMNS: bool = false;
+    type Sketch = NoGroup;
+    type Dp = DpParams;
 }
 
-fednmf_base::parameters! {
-    /// Parameters of Syn-SSD-UV.
-    pub struct SynSsdUv {
-        group syn: SynParams;
-        group sketch: SketchParams;
-    }
+impl Variant for SsdU {
+    const DESCRIPTION: &'static Description = &averaging_sketches(
+        "syn-ssd-u",
+        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
+    );
+    const AVERAGES_SKETCHES: bool = true;
+    const SKETCHES_COLUMNS: bool = false;
+    type Sketch = SketchParams;
+    type Dp = NoGroup;
+}
+
+impl Variant for SsdV {
+    const DESCRIPTION: &'static Description =
+        &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
+    const AVERAGES_SKETCHES: bool = false;
+    const SKETCHES_COLUMNS: bool = true;
+    type Sketch = SketchParams;
+    type Dp = DpParams;
+}
+
+impl Variant for SsdUv {
+    const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
+    const AVERAGES_SKETCHES: bool = true;
+    const SKETCHES_COLUMNS: bool = true;
+    type Sketch = SketchParams;
+    type Dp = NoGroup;
 }
 
 const AVERAGE_U: MessageTag = MessageTag::new("average of U_r", Payload::SharedFactor);
@@ -169,29 +217,11 @@ const fn averaging_sketches(name: &'static str, summary: &'static str) -> Descri
     }
 }
 
-impl Method for SynSd {
-    const DESCRIPTION: &'static Description = &averaging(
-        "syn-sd",
-        "private columns: each party factorises its own, and copies of U are averaged now and then",
-    );
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(Sketches::default(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, Sketches::default(), Some(&self.dp), problem)
-    }
-}
-
-impl Method for SynSsdU {
-    const DESCRIPTION: &'static Description = &averaging_sketches(
-        "syn-ssd-u",
-        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
-    );
+impl<V: Variant> Method for SynVariant<V> {
+    const DESCRIPTION: &'static Description = V::DESCRIPTION;
 
     fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
+        self.sketch.group().map_or(Ok(()), |args| self.syn.local.check_sketch(args.sketch))
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -199,63 +229,19 @@ impl Method for SynSsdU {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), None, problem)
+        build(&self.syn, self.sketches(), self.dp.group(), problem)
     }
 }
 
-impl SynSsdU {
+impl<V: Variant> SynVariant<V> {
     fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: Some(&self.sketch), own: None }
-    }
-}
-
-impl Method for SynSsdV {
-    const DESCRIPTION: &'static Description =
-        &averaging("syn-ssd-v", "as syn-sd; U's steps see a sketch of the party's own columns");
-
-    fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(self.sketches(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), Some(&self.dp), problem)
-    }
-}
-
-impl SynSsdV {
-    fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: None, own: Some(&self.sketch) }
-    }
-}
-
-impl Method for SynSsdUv {
-    const DESCRIPTION: &'static Description = &averaging_sketches("syn-ssd-uv", "syn-ssd-u and syn-ssd-v together");
-
-    fn check(&self) -> Result<()> {
-        self.syn.local.check_sketch(self.sketch.sketch)
-    }
-
-    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        self.syn.cost(self.sketches(), workload, ranks).map(Some)
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.syn, self.sketches(), None, problem)
-    }
-}
-
-impl SynSsdUv {
-    fn sketches(&self) -> Sketches<'_> {
-        Sketches { exchanged: Some(&self.sketch), own: Some(&self.sketch) }
+        let sketch = self.sketch.group();
+        Sketches { exchanged: sketch.filter(|_| V::AVERAGES_SKETCHES), own: sketch.filter(|_| V::SKETCHES_COLUMNS) }
     }
 }
 
 /// The sketches of a variant.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Sketches<'a> {
     /// S₂, of the copies of U that are averaged in each local step.
     exchanged: Option<&'a SketchParams>,
@@ -358,18 +344,18 @@ fn build<T: Real>(
     dp: Option<&DpParams>,
     problem: Problem<'_, T>,
 ) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, max_iters, parties: who, comm, .. } = problem;
+    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
     let (for_u, for_v) = sketch_sizes(sizes, &public)?;
     let weight = |cols: &Range<usize>| match args.weights {
-        PartyWeights::Equal => 1.0 / who.count as f64,
+        PartyWeights::Equal => 1.0 / parties.count as f64,
         PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, who.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, parties.hosted(comm.rank()))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();
@@ -389,16 +375,16 @@ fn build<T: Real>(
                 entry: start_entry(public.scale),
                 boolean: false,
             };
-            dp::releases(dp, args.secure_sum.secure_sum, messages, who, &comm)?
+            dp::releases(dp, args.secure_sum.secure_sum, messages, parties, &comm)?
         }
         None => None,
     };
     Ok(Box::new(Syn {
         releases,
-        first: who.hosted(comm.rank()).start,
-        party_sum: party_sum(&comm, who, &args.secure_sum, Some(&args.threshold))?,
+        first: parties.hosted(comm.rank()).start,
+        party_sum: party_sum(&comm, parties, &args.secure_sum, Some(&args.threshold))?,
         comm,
-        draws: Draws { seed, parties: who.count },
+        draws: Draws { seed, parties: parties.count },
         weights,
         step: SketchedStep::new(&args.local.step),
         local_iters: args.local.local_iters,
@@ -436,11 +422,11 @@ impl<T: Real> Syn<T> {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
             let norm2 = trace(&scratch.gram);
             for LocalParty { party, .. } in members.iter_mut() {
-                let Party { block, gaps, v, rhs, .. } = party;
+                let Party { block, missing, v, rhs, .. } = party;
                 sketch.product(block, &fixed.view(), &mut rhs.view_mut());
-                if let (Some(gaps), Some(picked)) = (gaps, sketch.picked()) {
+                if let (Some(missing), Some(picked)) = (missing, sketch.picked()) {
                     let picked = (picked, &fixed.view());
-                    gaps.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
+                    missing.complete_sample(Side::Columns, &v.view(), picked, &scratch.gram.view(), rhs);
                 }
                 let (r, g) = (&party.rhs.view(), (&scratch.gram.view(), public.penalties.v));
                 step.apply(&mut party.v.view_mut(), r, g, norm2, t, &mut scratch.probe.view_mut());

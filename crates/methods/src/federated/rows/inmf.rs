@@ -4,7 +4,7 @@
 //!
 //! ½ Σ_i ‖X_i − U_i (V + W_i)ᵀ‖² + ½ λ Σ_i ‖U_i W_iᵀ‖²
 //!
-//! is minimised over U_i, V, W_i ≥ 0: the components V are shared, and W_i is what party i has of them on its own. An
+//! is minimised over U_i, V, W_i ≥ 0: the components V are shared, and W_i is the part of them that only party i has. An
 //! iteration updates three blocks, each a row-wise nonnegative least squares problem. Gram matrix and right-hand side are
 //!
 //! | block | Gram matrix | right-hand side |
@@ -26,11 +26,12 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, Real, gram};
+use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::federated::{entries, entries_mut};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -42,13 +43,13 @@ use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, par
 use crate::{Algorithm, Measures, Problem};
 
 /// The largest λ. W_i is of the order of 1/λ, and the squares of its entries must be representable in f32.
-const MOST_PENALTY: f64 = 1e12;
+const MAX_PENALTY: f64 = 1e12;
 
 fednmf_base::parameters! {
     /// Parameters of integrative NMF.
     pub struct Inmf {
         /// Weight of the penalty on the parties' own parts, the lambda of LIGER: the larger, the more is shared
-        pub own_penalty: f64 = 5.0, "X", number(0.0, MOST_PENALTY);
+        pub own_penalty: f64 = 5.0, "X", number(0.0, MAX_PENALTY);
         /// Update of a factor from its Gram matrix and right-hand side
         pub update: Update = Update::Bpp, "NAME";
         /// Sweeps of a factor in an iteration, with --update hals
@@ -135,7 +136,7 @@ const PRODUCT: MessageTag = MessageTag::new("sum of X_r'U_r - W_r U_r'U_r", Payl
 const GRAM: MessageTag = MessageTag::new("sum of U_r'U_r", Payload::Gram);
 
 /// A party: its rows, its factors, and its terms of the sums.
-struct Member<T: Real> {
+struct PartyState<T: Real> {
     index: usize,
     /// X_i, rows × n
     block: Private<Block<T>>,
@@ -165,7 +166,7 @@ struct InmfRun<T: Real> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     update: LeastSquaresUpdate,
-    members: Vec<Member<T>>,
+    members: Vec<PartyState<T>>,
     /// V, n × k
     v: Array2<T>,
     /// The sums that V is updated from, n × k and k × k
@@ -175,7 +176,7 @@ struct InmfRun<T: Real> {
     /// λ
     own_penalty: f64,
     norm2: f64,
-    /// The sizes of the entries of both sums to expect.
+    /// Expected sizes of the entries of both sums.
     expected: [f64; 2],
     iteration: usize,
 }
@@ -192,7 +193,7 @@ fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> Result<Box<dyn Algori
         let rows: Range<usize> = data.cuts.rows[index].clone();
         let mut u = order.zeros(rows.len(), k);
         init::u(seed, &rows, scale, u.view_mut());
-        members.push(Member {
+        members.push(PartyState {
             index,
             block: Private::new(block),
             rhs: order.zeros(rows.len(), k),
@@ -239,7 +240,7 @@ fn subtract_product<T: Real>(x: &mut Array2<T>, f: &Array2<T>, g: &Array2<T>) {
     }
 }
 
-impl<T: Real> Member<T> {
+impl<T: Real> PartyState<T> {
     /// Updates U_i and W_i, and computes the terms of the sums for V's update.
     fn step(
         &mut self,
@@ -249,7 +250,7 @@ impl<T: Real> Member<T> {
         scratch: &mut Scratch<T>,
         lambda: T,
     ) {
-        let Member { block, u, rhs, own, product, gram: of_u, .. } = self;
+        let PartyState { block, u, rhs, own, product, gram: gram_u, .. } = self;
         let Scratch { combined, gram: g, own_gram } = scratch;
         comm.work("product X (V + W)", || {
             combine(v, own, combined);
@@ -262,17 +263,17 @@ impl<T: Real> Member<T> {
         });
         comm.work("update", || update.apply(u, rhs, g, Penalty::NONE));
         comm.work("product X'U", || {
-            gram(&u.view(), &mut of_u.view_mut());
+            gram(&u.view(), &mut gram_u.view_mut());
             block.tmul(&u.view(), &mut product.view_mut());
             combined.assign(product);
-            subtract_product(combined, v, of_u);
+            subtract_product(combined, v, gram_u);
             // Divided by 1 + λ, so that the Gram matrix is that of the sum.
             let share = (T::one() + lambda).recip();
             combined.mapv_inplace(|x| x * share);
         });
         comm.work("update", || {
-            update.apply(own, combined, of_u, Penalty::NONE);
-            subtract_product(product, own, of_u);
+            update.apply(own, combined, gram_u, Penalty::NONE);
+            subtract_product(product, own, gram_u);
         });
     }
 
@@ -292,29 +293,19 @@ fn combine<T: Real>(v: &Array2<T>, own: &Array2<T>, combined: &mut Array2<T>) {
     ndarray::Zip::from(combined).and(v).and(own).for_each(|sum, &v, &own| *sum = v + own);
 }
 
-/// All entries of a factor in memory order.
-fn entries<T>(factor: &Array2<T>) -> &[T] {
-    factor.entries()
-}
-
-/// As [`entries`].
-fn entries_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.entries_mut()
-}
-
 impl<T: Real> InmfRun<T> {
     fn iterate(&mut self) -> Result<()> {
         let InmfRun { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
         let lambda = T::from_f64(*own_penalty);
         members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
         let product = |hosted: usize| entries(&members[hosted].product);
-        let of_u = |hosted: usize| entries(&members[hosted].gram);
-        let [of_product, of_gram] = *expected;
+        let gram_term = |hosted: usize| entries(&members[hosted].gram);
+        let [product_size, gram_size] = *expected;
         party_sum.sum_together(
             comm,
             &mut [
-                Joint { tag: PRODUCT, expected: of_product, term: &product, out: entries_mut(rhs) },
-                Joint { tag: GRAM, expected: of_gram, term: &of_u, out: entries_mut(gram) },
+                Joint { tag: PRODUCT, expected: product_size, term: &product, out: entries_mut(rhs) },
+                Joint { tag: GRAM, expected: gram_size, term: &gram_term, out: entries_mut(gram) },
             ],
         )?;
         comm.work("update", || update.apply(v, rhs, gram, Penalty::NONE));

@@ -5,10 +5,10 @@
 //!
 //! One of three clocks decides which party is merged next:
 //!
-//! * virtual ([`schedule`]): a turn takes time in proportion to its multiplications, counted from public numbers. So
+//! * virtual (`schedule`): a turn takes time in proportion to its multiplications, counted from public numbers. So
 //!   the order of merges, and every bit of the result, is the same on any number of ranks. Ranks work in parallel: a
 //!   rank executes its own parties' turns and waits only for the server's answers;
-//! * real ([`live`]): parties are merged in order of arrival, which differs between runs and can be recorded;
+//! * real (`real_clock`): parties are merged in order of arrival, which differs between runs and can be recorded;
 //! * a recorded order (`--replay`), executed like the virtual clock. What a party computes in a turn depends only on
 //!   the U that it received and on the number of the turn, so the replayed run has the bits of the recorded one.
 //!
@@ -37,7 +37,9 @@ use super::{
 };
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::federated::columns::local::{Draws, LocalParams, LocalParty, Scratch, UpdateOrder, sketch_sizes};
+use crate::federated::columns::local::{
+    Draws, LocalParams, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes,
+};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -127,18 +129,31 @@ impl AsynParams {
 }
 
 fednmf_base::parameters! {
-    /// Parameters of Asyn-SD.
-    pub struct AsynSd {
+    /// Parameters of a variant: Asyn-SSD-V sketches U's steps (`S` is [`SketchParams`]), Asyn-SD does not ([`NoGroup`]).
+    pub struct AsynVariant<S: Variant> {
         group asyn: AsynParams;
+        group sketch: S;
     }
 }
 
-fednmf_base::parameters! {
-    /// Parameters of Asyn-SSD-V.
-    pub struct AsynSsdV {
-        group asyn: AsynParams;
-        group sketch: SketchParams;
-    }
+/// What distinguishes the variants.
+pub trait Variant: OptionalGroup<SketchParams> {
+    const DESCRIPTION: &'static Description;
+}
+
+pub type AsynSd = AsynVariant<NoGroup>;
+pub type AsynSsdV = AsynVariant<SketchParams>;
+
+impl Variant for NoGroup {
+    const DESCRIPTION: &'static Description = &describe(
+        "asyn-sd",
+        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
+    );
+}
+
+impl Variant for SketchParams {
+    const DESCRIPTION: &'static Description =
+        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
 }
 
 const fn describe(name: &'static str, summary: &'static str) -> Description {
@@ -163,32 +178,16 @@ const fn describe(name: &'static str, summary: &'static str) -> Description {
     }
 }
 
-impl Method for AsynSd {
-    const DESCRIPTION: &'static Description = &describe(
-        "asyn-sd",
-        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
-    );
-
-    fn check(&self) -> Result<()> {
-        self.asyn.check()
-    }
-
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.asyn, None, problem)
-    }
-}
-
-impl Method for AsynSsdV {
-    const DESCRIPTION: &'static Description =
-        &describe("asyn-ssd-v", "as asyn-sd; U's steps see a sketch of the party's own columns");
+impl<S: Variant> Method for AsynVariant<S> {
+    const DESCRIPTION: &'static Description = S::DESCRIPTION;
 
     fn check(&self) -> Result<()> {
         self.asyn.check()?;
-        self.asyn.local.check_sketch(self.sketch.sketch)
+        self.sketch.group().map_or(Ok(()), |args| self.asyn.local.check_sketch(args.sketch))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        build(&self.asyn, Some(&self.sketch), problem)
+        build(&self.asyn, self.sketch.group(), problem)
     }
 }
 
@@ -295,7 +294,7 @@ struct MergeHistory {
 /// What a checkpoint keeps of a party in real time.
 #[derive(Serialize, Deserialize)]
 struct TurnState {
-    /// Local steps done in the present turn.
+    /// Local steps done in the current turn.
     steps: usize,
 }
 
@@ -379,7 +378,7 @@ impl<T: Real> Asyn<T> {
 impl<T: Real> Asyn<T> {
     /// Restores the order of `merges` and the parties' progress within their turns.
     fn restore_order(&mut self, saved: &dyn SavedState<T>, merges: usize) -> Result<()> {
-        let known = self.schedule.as_mut().map(|schedule| schedule.go_to(merges));
+        let known = self.schedule.as_mut().map(|schedule| schedule.skip_to(merges));
         let stored = || -> Result<Vec<usize>> {
             let MergeHistory { order } = saved.read(Owner::Shared)?;
             Ok(order)

@@ -8,7 +8,7 @@
 //! a rank waits for the server only.
 //!
 //! A rank that sends nothing for `--party-timeout` is lost. The run then ends, or with `--on-lost-party continue` the
-//! others continue without it. In the collectives of an evaluation a rank that hangs is found by the watchdog alone. MPI
+//! others continue without it. In the collectives of an evaluation a rank that hangs is found only by the watchdog. MPI
 //! allows no more: a rank whose process *ends* takes the job with it, because the launchers of Open MPI and MPICH end a
 //! job that loses a process.
 
@@ -39,7 +39,7 @@ const GONE: u64 = 7;
 /// of a merge is not known in advance.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// A hosted party's present turn.
+/// A hosted party's current turn.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
     /// Its number, counted from 0.

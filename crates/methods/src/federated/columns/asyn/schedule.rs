@@ -14,7 +14,7 @@ pub struct Schedule {
     /// Finished turns of each party.
     turns: Vec<usize>,
     /// Merges so far.
-    made: usize,
+    merges: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ enum MergeOrder {
 impl Schedule {
     /// Virtual time, where `cost` is the time of a turn of each party.
     pub fn of_time(cost: Vec<Option<u64>>) -> Self {
-        Schedule { turns: vec![0; cost.len()], order: MergeOrder::Virtual(cost), made: 0 }
+        Schedule { turns: vec![0; cost.len()], order: MergeOrder::Virtual(cost), merges: 0 }
     }
 
     /// Parses a `--replay` file: one party per line; comments start with `#`.
@@ -45,14 +45,14 @@ impl Schedule {
             }
             let party = word.parse().ok().filter(|&party: &usize| party < parties);
             order.push(party.ok_or_else(|| {
-                let most = parties.saturating_sub(1);
-                Error::input(format!("line {}: '{word}' is no party; they are 0 to {most}", at + 1))
+                let max = parties.saturating_sub(1);
+                Error::input(format!("line {}: '{word}' is no party; they are 0 to {max}", at + 1))
             })?);
         }
         if order.is_empty() {
             return Err(Error::input("names no party; it must be a file of --record-order, with one party per line"));
         }
-        Ok(Schedule { order: MergeOrder::Recorded(order), turns: vec![0; parties], made: 0 })
+        Ok(Schedule { order: MergeOrder::Recorded(order), turns: vec![0; parties], merges: 0 })
     }
 
     /// Whether the order was recorded.
@@ -62,7 +62,7 @@ impl Schedule {
 
     /// Whether no merge is left; virtual time never ends.
     pub fn is_over(&self) -> bool {
-        matches!(&self.order, MergeOrder::Recorded(order) if self.made >= order.len())
+        matches!(&self.order, MergeOrder::Recorded(order) if self.merges >= order.len())
     }
 
     /// The next party and the number of its turn; `None` at the end of a recorded order.
@@ -73,17 +73,17 @@ impl Schedule {
                 let end = |party: usize| cost[party].map(|c| u128::from(c) * (turns[party] as u128 + 1));
                 (0..cost.len()).filter_map(|p| Some((end(p)?, p))).min().map_or(0, |(_, p)| p)
             }
-            MergeOrder::Recorded(order) => *order.get(self.made)?,
+            MergeOrder::Recorded(order) => *order.get(self.merges)?,
         };
-        self.made += 1;
+        self.merges += 1;
         turns[party] += 1;
         Some((party, turns[party] - 1))
     }
 
     /// Restarts and skips `merges` merges. Returns their parties.
-    pub fn go_to(&mut self, merges: usize) -> Vec<usize> {
+    pub fn skip_to(&mut self, merges: usize) -> Vec<usize> {
         self.turns.fill(0);
-        self.made = 0;
+        self.merges = 0;
         (0..merges).map_while(|_| self.next()).map(|(party, _)| party).collect()
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         let order: Vec<(usize, usize)> = (0..8).map_while(|_| time.next()).collect();
         // Ends: party 1 and 3 at 10, 20, 30, …; party 0 at 30. The lower party comes first.
         assert_eq!(order, [(1, 0), (3, 0), (1, 1), (3, 1), (0, 0), (1, 2), (3, 2), (1, 3)]);
-        assert_eq!(time.go_to(3), [1, 3, 1]);
+        assert_eq!(time.skip_to(3), [1, 3, 1]);
         assert_eq!(time.next(), Some((3, 1)));
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let mut replay = Schedule::parse("# of a run\n1\n0 \n\n1\n", 2).unwrap();
         assert_eq!([replay.next(), replay.next(), replay.next()], [Some((1, 0)), Some((0, 0)), Some((1, 1))]);
         assert!(replay.is_over() && replay.next().is_none());
-        assert_eq!(replay.go_to(9), [1, 0, 1]);
+        assert_eq!(replay.skip_to(9), [1, 0, 1]);
         for (text, words) in
             [("0\n2\n", "line 2: '2'"), ("0\n\nx", "line 3: 'x'"), ("-1", "line 1"), ("#\n", "no party")]
         {

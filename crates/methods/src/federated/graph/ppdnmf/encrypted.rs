@@ -28,7 +28,7 @@ use fednmf_privacy::paillier::{PrivateKey, PublicKey, Worker};
 use fednmf_privacy::{Ciphertexts, PublicKeys};
 
 use crate::federated::graph::ppdnmf::exchange::PUBLIC_KEY;
-use crate::federated::graph::ppdnmf::fixed_point::Fixed;
+use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
 /// Keys of the hosted parties and of their neighbours, and scratch memory.
@@ -59,7 +59,7 @@ impl KeyStore {
         parties: Parties,
         rank: usize,
         bits: u32,
-        (fixed, neighbours): (Fixed, usize),
+        (fixed, neighbours): (FixedPointScale, usize),
         one_weight: bool,
         (secret_seed, threads): (Option<u64>, usize),
     ) -> Result<Self> {

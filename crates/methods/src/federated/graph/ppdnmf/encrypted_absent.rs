@@ -5,7 +5,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Parties, PartyCommunicator};
 use fednmf_privacy::Ciphertexts;
 
-use crate::federated::graph::ppdnmf::fixed_point::Fixed;
+use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
 /// No number is encrypted.
@@ -18,7 +18,7 @@ impl KeyStore {
         _parties: Parties,
         _rank: usize,
         _bits: u32,
-        _sizes: (Fixed, usize),
+        _sizes: (FixedPointScale, usize),
         _one_weight: bool,
         _secret: (Option<u64>, usize),
     ) -> Result<Self> {

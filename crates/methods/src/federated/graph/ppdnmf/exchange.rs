@@ -5,7 +5,7 @@
 //! 2. j answers with E_i(G_j (û_j − û_i) + mask), computed on the ciphertext;
 //! 3. i multiplies the answers, decrypts Σ_j G_j (û_j − û_i), and multiplies by its own G_i: ρ_ij = G_i G_j.
 //!
-//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees the sum alone; with one neighbour there is
+//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees only the sum; with one neighbour there is
 //! nothing to mask. For that an agent has one G for all of its neighbours. Agents that collude can therefore cancel it: if all
 //! neighbours of two of them but j collude, the two have G_j (û_j − û_i) for two known û_i, and so û_j.
 //!
@@ -13,7 +13,7 @@
 //! G is added to the answer: at most half a quantisation step after the division by G. If G were drawn once for a whole
 //! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
 //! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
-//! known from the public bound τ. What remains: an answer of an only neighbour reveals |û_j − û_i| up to a factor of two, and many
+//! known from the public bound τ. What remains: the answer of a party's only neighbour reveals |û_j − û_i| up to a factor of two, and many
 //! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more
 //! to hide from each other, but this is a mitigation, not a proof.
 
@@ -26,7 +26,7 @@ use fednmf_linalg::random::{mix, secret_rng};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
 
 use crate::federated::graph::ppdnmf::encrypted::{EdgeEnd, KeyStore, Masking};
-use crate::federated::graph::ppdnmf::fixed_point::Fixed;
+use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
 pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
@@ -59,7 +59,7 @@ pub enum Weights {
 pub struct ExchangeParams {
     /// Entries of U at each party.
     pub entries: usize,
-    pub fixed: Fixed,
+    pub fixed: FixedPointScale,
     pub weights: Weights,
     pub secret_seed: Option<u64>,
 }
@@ -122,7 +122,7 @@ struct End {
 }
 
 /// A hosted party's weights G, which are the same for all of its neighbours.
-struct Own {
+struct PartyWeights {
     rng: StdRng,
     weights: Vec<u64>,
 }
@@ -150,7 +150,7 @@ pub struct Network {
     quantised: Vec<Vec<i64>>,
     messages: Vec<NeighbourMessage>,
     sums: Vec<Vec<i128>>,
-    own: Vec<Own>,
+    own: Vec<PartyWeights>,
     /// `None` if nothing is encrypted.
     masking: Option<Masking>,
     interrupt: Interrupt,
@@ -173,7 +173,7 @@ impl Network {
         let mut ends = Vec::new();
         let mut own = Vec::new();
         for (local, party) in hosted.clone().enumerate() {
-            own.push(Own { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
+            own.push(PartyWeights { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
             for &neighbour in &graph.neighbours[party] {
                 let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
                 ends.push(End::new(local, (party, neighbour), rng, entries));
@@ -374,7 +374,7 @@ impl Network {
         }
     }
 
-    /// The answers go back.
+    /// Every hosted party receives the answers of its neighbours.
     fn send_answers(&mut self) {
         let Network { comm, ends, directed_edges, .. } = self;
         for way in &*directed_edges {
@@ -442,7 +442,7 @@ impl Network {
     }
 }
 
-/// Records what a party finds in each answer alone, and in the sum of several, each followed by its own weights.
+/// Records what a party finds in each single answer, and in the sum of several, each followed by its own weights.
 fn view(
     comm: &PartyCommunicator,
     mut vault: Option<&mut KeyStore>,
@@ -475,10 +475,10 @@ fn view(
     Ok(())
 }
 
-impl Own {
+impl PartyWeights {
     /// Draws weights G.
     fn draw(&mut self, draw: Weights, g_max: u64) {
-        let Own { rng, weights } = self;
+        let PartyWeights { rng, weights } = self;
         match draw {
             Weights::Entry => {
                 let low = g_max / 2;
@@ -540,14 +540,14 @@ mod tests {
 
     const ENTRIES: usize = 150;
 
-    fn own_weights(seed: u64) -> Own {
-        Own { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
+    fn own_weights(seed: u64) -> PartyWeights {
+        PartyWeights { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
     }
 
     /// Party 0 of a ring of three sees the sum of its neighbours' answers; each alone is uniform modulo n.
     #[test]
     fn one_neighbours_answer_alone_is_masked() {
-        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let fixed = FixedPointScale::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 3, ranks: 1 };
         let graph = Topology::Ring.build(3, 0, "").unwrap();
         let comm = PartyCommunicator::new(fednmf_comm::Communicator::local());
@@ -594,7 +594,7 @@ mod tests {
 
     /// What party 0 decrypts in each of four ADMM iterations, with real keys, from party 1's answers.
     fn decrypted(draw: Weights, bits: u32, own: &[i64], theirs: &[i64]) -> Vec<Vec<i64>> {
-        let fixed = Fixed::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
+        let fixed = FixedPointScale::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
         let parties = Parties { count: 2, ranks: 1 };
         let mut vault = KeyStore::new(parties, 0, bits, (fixed, 1), draw == Weights::Scalar, (Some(3), 2)).unwrap();
         vault.learn(0, vault.public_words(0).as_slice()).unwrap();

@@ -10,9 +10,9 @@ use fednmf_linalg::Real;
 /// does not spill into the next slot unnoticed.
 const GUARD: u32 = 2;
 
-/// The scales, and the bounds of the integers.
+/// The scales of the integers, and their bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fixed {
+pub struct FixedPointScale {
     /// N.
     n: f64,
     /// N_g.
@@ -23,13 +23,14 @@ pub struct Fixed {
     pub g_max: u64,
 }
 
-impl Fixed {
+impl FixedPointScale {
     /// # Errors
     /// When the integers do not fit into words, or G has too few values to hide anything.
     pub fn new(n: usize, range: f64, g_scale: usize, g_max: f64) -> Result<Self> {
         let bound = (range * n as f64).ceil();
         let largest = (g_max * g_scale as f64).floor();
-        let fixed = Fixed { n: n as f64, g_scale: g_scale as f64, bound: bound as i64, g_max: largest as u64 };
+        let fixed =
+            FixedPointScale { n: n as f64, g_scale: g_scale as f64, bound: bound as i64, g_max: largest as u64 };
         if largest < 2.0 {
             return Err(Error::input(format!(
                 "--g-scale {g_scale}: g up to {g_max:.3e} is less than 2 steps of 1/{g_scale}; use a larger --g-scale, \
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn numbers_come_back_to_their_resolution() {
-        let fixed = Fixed::new(1000, 10.0, 1 << 10, 0.5).unwrap();
+        let fixed = FixedPointScale::new(1000, 10.0, 1 << 10, 0.5).unwrap();
         assert_eq!((fixed.bound, fixed.g_max, fixed.largest_answer()), (10_000, 512, 20_001 * 512));
         assert!(1i128 << (fixed.slot_bits() - 1) > 2 * i128::from(fixed.largest_answer()));
         let mut out = [0; 3];
@@ -101,13 +102,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_an_error() {
-        let fixed = Fixed::new(10, 1.0, 100, 0.1).unwrap();
+        let fixed = FixedPointScale::new(10, 1.0, 100, 0.1).unwrap();
         for wrong in [1.06, -2.0, f64::NAN, f64::INFINITY] {
             let e = fixed.quantise(&[wrong], 3, &mut [0]).unwrap_err();
             assert!(e.message.contains("party 3") && e.exit_code() == 1, "{e}");
         }
-        assert!(Fixed::new(10, 1.0, 10, 0.1).unwrap_err().message.contains("--g-scale"));
-        assert!(Fixed::new(1_000_000_000, 1e9, 1 << 20, 1.0).unwrap_err().message.contains("64 bits"));
-        assert!(Fixed::new(10, 1.0, 10, f64::NAN).is_err());
+        assert!(FixedPointScale::new(10, 1.0, 10, 0.1).unwrap_err().message.contains("--g-scale"));
+        assert!(FixedPointScale::new(1_000_000_000, 1e9, 1 << 20, 1.0).unwrap_err().message.contains("64 bits"));
+        assert!(FixedPointScale::new(10, 1.0, 10, f64::NAN).is_err());
     }
 }

@@ -109,7 +109,7 @@ impl<T: Real> Inverse<T> {
     /// For H (k × k) in row order.
     ///
     /// # Errors
-    /// When H + λI is not positive definite: its entries are not finite, or λ is negligible beside them.
+    /// When H + λI is not positive definite: its entries are not finite, or λ is negligible compared with them.
     pub fn of_gram(&mut self, h: &[T], lambda: f64) -> Result<()> {
         let (k, inverse) = (self.inverse.nrows(), &mut self.inverse);
         let entry = |i: usize, j: usize| h[i * k + j].as_f64() + if i == j { lambda } else { 0.0 };

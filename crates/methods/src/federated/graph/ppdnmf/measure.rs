@@ -16,7 +16,7 @@ pub const SUM_X: MessageTag = MessageTag::new("evaluation and output: sum of X",
 pub const RESIDUALS: MessageTag = MessageTag::new("evaluation: squared residual and NMSE", Payload::Scalar);
 pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagreement", Payload::Scalar);
 
-/// The mean of all agents' X (m × k), on every rank; `largest` is the size of entries to expect. Collective.
+/// The mean of all agents' X (m × k), on every rank; `largest` is the expected largest entry. Collective.
 ///
 /// # Errors
 /// When an entry is not finite, or too large for a masked sum.

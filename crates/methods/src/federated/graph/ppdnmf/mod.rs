@@ -40,7 +40,7 @@ use fednmf_privacy::DeclaredMut;
 
 use self::encrypted::KeyStore;
 use self::exchange::{ExchangeParams, Network, Weights};
-use self::fixed_point::Fixed;
+use self::fixed_point::FixedPointScale;
 use self::local::{Agent, InnerAdmmParams, Penalties};
 use self::topology::{Graph, Topology};
 use crate::decision::Decision;
@@ -205,7 +205,7 @@ struct PpdnmfRun<T: Real> {
     network: Network,
     /// Sums for evaluation and output: masked, unless the run is `--plain`.
     party_sum: RefCell<PartySum>,
-    /// The largest entry of X to expect.
+    /// Expected largest entry of X.
     largest: f64,
     /// For each hosted agent, the first ADMM iteration at which a flag was raised, as far as the agent knows.
     flags: Vec<u64>,
@@ -268,7 +268,7 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
-    let fixed = Fixed::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
+    let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
     let secret_seed = args.secret_seed.seed();
     let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
     // A single party has nobody to send a ciphertext to.
@@ -276,12 +276,12 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
         None
     } else {
         let secret = (secret_seed, args.crypto_threads);
-        let most = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
+        let max_neighbours = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
         Some(KeyStore::new(
             parties,
             comm.rank(),
             args.key_bits.bits(),
-            (fixed, most),
+            (fixed, max_neighbours),
             weights == Weights::Scalar,
             secret,
         )?)

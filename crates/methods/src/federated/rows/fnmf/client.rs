@@ -15,8 +15,8 @@ use crate::shared::regularization::Penalties;
 
 /// How a party steps between two exchanges.
 #[derive(Debug, Clone, Copy)]
-pub struct Local {
-    /// Steps at most.
+pub struct LocalSteps {
+    /// Maximum number of steps.
     pub steps: usize,
     /// Relative change of both factors below which it stops earlier.
     pub tolerance: f64,
@@ -29,14 +29,14 @@ pub struct Local {
 pub enum LocalRule {
     /// Inertial proximal gradient: Z = U + β(U − U'), U ← [Z − η(Z G − R)]₊ with β = `inertia`·(t − 1)/(t + 2).
     Ipalm { inertia: f64 },
-    /// The same with a block for each component, which has the step 1/G_ll for its own, and without inertia: HALS.
+    /// HALS: each component is a block with the step 1/G_ll, without inertia.
     Hals,
     /// Multiplicative updates.
     Mur,
 }
 
-/// What pulls V_j: the target V̄ (k × n) and its weight γ.
-pub struct Pull<'a, T> {
+/// The proximal term ½ γ ‖V_j − V̄‖² in V_j's steps, with V̄ (k × n) for `target`.
+pub struct ProximalTerm<'a, T> {
     pub target: &'a Array2<T>,
     pub gamma: f64,
 }
@@ -47,8 +47,8 @@ pub struct Client<T: Real> {
     /// Its rows of the whole matrix.
     pub rows: Range<usize>,
     pub block: Private<Block<T>>,
-    /// Where the block has zeros in the place of missing entries; `None` if nothing is missing.
-    pub gaps: Option<Private<MissingEntries<T>>>,
+    /// The missing entries, for which the block contains zeros; `None` if nothing is missing.
+    pub missing: Option<Private<MissingEntries<T>>>,
     /// Its share of the penalties.
     pub penalties: Penalties,
     /// |rows| × k.
@@ -59,12 +59,12 @@ pub struct Client<T: Real> {
     pub u_before: Array2<T>,
     pub v_before: Array2<T>,
     rhs: Array2<T>,
-    /// Steps since the factors were last set from outside.
-    pub age: usize,
+    /// Steps since V_j was last set from outside.
+    pub steps_since_reset: usize,
     /// This party's own components (n × k), at the positions of components of V̄ without a counterpart here; 0
     /// elsewhere. It has no columns if no components are personal.
     pub own: Array2<T>,
-    /// For each component of V̄ the one of V_j that is its counterpart.
+    /// For each component of V̄, its counterpart in V_j.
     slots: Vec<usize>,
 }
 
@@ -77,9 +77,9 @@ pub struct Work<T> {
     pub aligner: Aligner<T>,
 }
 
-/// Weight, for HALS, of staying near the current component, relative to the mean curvature. A component that a party
-/// hardly has would otherwise be unbounded, and could dominate those of the others in the mean.
-const STAY: f64 = 1e-9;
+/// The proximal weight of HALS, relative to the mean curvature. A component that a party hardly has would otherwise be
+/// unbounded, and could dominate those of the other parties in the mean.
+const HALS_PROXIMAL: f64 = 1e-9;
 /// Rows of a tile of a multiplicative step.
 const TILE_ROWS: usize = 1024;
 
@@ -110,11 +110,11 @@ impl<T: Real> Client<T> {
             u_before: zeros(height),
             v_before: zeros(n),
             rhs: zeros(height),
-            age: 0,
+            steps_since_reset: 0,
             own: block.order().zeros(n, if personalize { k } else { 0 }),
             slots: (0..k).collect(),
             block: Private::new(block),
-            gaps: None,
+            missing: None,
         }
     }
 
@@ -128,7 +128,7 @@ impl<T: Real> Client<T> {
         (0..self.own.ncols()).filter(|&l| self.is_own(l)).count()
     }
 
-    /// V_j ← V̄, but for the components that are this party's own: those stay. Steps begin anew, without inertia.
+    /// V_j ← V̄, except for this party's own components, which are unchanged. The next step has no inertia.
     pub fn set(&mut self, mean: &Array2<T>) {
         for (l, mean) in mean.rows().into_iter().enumerate() {
             if self.is_own(l) {
@@ -137,22 +137,28 @@ impl<T: Real> Client<T> {
                 self.v.column_mut(l).assign(&mean);
             }
         }
-        self.age = 0;
+        self.steps_since_reset = 0;
     }
 
-    /// `local.steps` alternating updates of U_j and V_j, those of V_j with the pull.
-    pub fn run(&mut self, comm: &PartyCommunicator, local: Local, work: &mut Work<T>, pull: Option<&Pull<'_, T>>) {
+    /// `local.steps` alternating updates of U_j and V_j, those of V_j with the proximal term.
+    pub fn run(
+        &mut self,
+        comm: &PartyCommunicator,
+        local: LocalSteps,
+        work: &mut Work<T>,
+        term: Option<&ProximalTerm<'_, T>>,
+    ) {
         work.aligner.reset();
         for _ in 0..local.steps {
-            self.age += 1;
-            let t = self.age as f64;
+            self.steps_since_reset += 1;
+            let t = self.steps_since_reset as f64;
             comm.work("Gram", || gram(&self.v.view(), &mut work.gram.view_mut()));
             comm.work("product X V", || self.block.mul(&self.v.view(), &mut self.rhs.view_mut()));
             comm.work("update", || {
                 advance(&mut self.u, &mut self.u_before, local.rule, t);
-                if let Some(gaps) = &mut self.gaps {
+                if let Some(missing) = &mut self.missing {
                     let (x, y, g) = (&self.u.view(), &self.v.view(), &work.gram.view());
-                    gaps.complete(Side::Rows, x, y, g, &mut self.rhs);
+                    missing.complete(Side::Rows, x, y, g, &mut self.rhs);
                 }
                 let own = (&mut *self.u, self.penalties.u);
                 update(own, &self.rhs, work_of(work), local.rule);
@@ -162,18 +168,23 @@ impl<T: Real> Client<T> {
             comm.work("product X'U", || self.block.tmul(&self.u.view(), &mut work.rhs.view_mut()));
             comm.work("update", || {
                 advance(&mut self.v, &mut self.v_before, local.rule, t);
-                if let Some(gaps) = &mut self.gaps {
+                if let Some(missing) = &mut self.missing {
                     let (x, y, g) = (&self.v.view(), &self.u.view(), &work.gram.view());
-                    gaps.complete(Side::Columns, x, y, g, &mut work.rhs);
+                    missing.complete(Side::Columns, x, y, g, &mut work.rhs);
                 }
             });
-            // HALS has the pull in the problem that it makes a step of; with the others it follows the step.
-            let (inside, after) = if local.rule == LocalRule::Hals { (pull, None) } else { (None, pull) };
-            if let Some(pull) = inside {
+            // HALS includes the term in its least squares problem; with the other rules a proximal step follows.
+            let (inside, after) = if local.rule == LocalRule::Hals { (term, None) } else { (None, term) };
+            if let Some(term) = inside {
                 comm.work("pull", || {
-                    work.aligner.align(&self.v.t(), &pull.target.view());
+                    work.aligner.align(&self.v.t(), &term.target.view());
                     let Work { rhs, gram, aligner, .. } = work;
-                    aligner.weigh(&mut rhs.view_mut().reversed_axes(), gram, &pull.target.view(), pull.gamma);
+                    aligner.add_proximal_term(
+                        &mut rhs.view_mut().reversed_axes(),
+                        gram,
+                        &term.target.view(),
+                        term.gamma,
+                    );
                 });
             }
             comm.work("update", || {
@@ -181,15 +192,19 @@ impl<T: Real> Client<T> {
                 let own = (&mut self.v, self.penalties.v);
                 update(own, rhs, (gram, probe, tile), local.rule);
             });
-            if let Some(pull) = after {
+            if let Some(term) = after {
                 comm.work("pull", || {
-                    work.aligner.align(&self.v.t(), &pull.target.view());
-                    work.aligner.pull(&mut self.v.view_mut().reversed_axes(), &pull.target.view(), pull.gamma);
+                    work.aligner.align(&self.v.t(), &term.target.view());
+                    work.aligner.apply_proximal_step(
+                        &mut self.v.view_mut().reversed_axes(),
+                        &term.target.view(),
+                        term.gamma,
+                    );
                 });
             }
             if local.tolerance > 0.0
-                && settled(&self.u, &self.u_before, local.tolerance)
-                && settled(&self.v, &self.v_before, local.tolerance)
+                && has_converged(&self.u, &self.u_before, local.tolerance)
+                && has_converged(&self.v, &self.v_before, local.tolerance)
             {
                 break;
             }
@@ -208,10 +223,10 @@ impl<T: Real> Client<T> {
         }
     }
 
-    /// Brings U_j into the order of V̄'s components, after V_j has been aligned to it (the aligner's last plan is
-    /// V̄ ≈ P V_j). What has no counterpart in V̄ is left out of U_j; where components may be personal, it is kept in the
-    /// place of a component of V̄ that has no counterpart here.
-    pub fn follow(&mut self, aligner: &mut Aligner<T>) {
+    /// Permutes the columns of U_j as the aligner's last plan, V̄ ≈ P V_j, permutes those of V_j. A component without a
+    /// counterpart in V̄ is removed from U_j; if components may be personal, it is kept at the position of a component
+    /// of V̄ that has no counterpart here.
+    pub fn align_to_shared(&mut self, aligner: &mut Aligner<T>) {
         let k = self.slots.len();
         let free = k;
         for (slot, pair) in self.slots.iter_mut().zip(aligner.pairs()) {
@@ -250,8 +265,8 @@ impl<T: Real> Client<T> {
     /// The squared error of this U and V (n × k) on the observed entries.
     pub fn residual2(&self, u: &Array2<T>, v: &Array2<T>) -> f64 {
         let (u, v) = (&u.view(), &v.view());
-        match &self.gaps {
-            Some(gaps) => gaps.residual2(&self.block, u, v),
+        match &self.missing {
+            Some(missing) => missing.residual2(&self.block, u, v),
             None => self.block.residual2(u, v).max(0.0),
         }
     }
@@ -259,7 +274,7 @@ impl<T: Real> Client<T> {
     /// The number of observed entries.
     pub fn observed(&self) -> usize {
         let (rows, n) = self.block.shape();
-        self.gaps.as_ref().map_or(rows * n, |gaps| gaps.observed((rows, n)))
+        self.missing.as_ref().map_or(rows * n, |missing| missing.observed((rows, n)))
     }
 
     /// U ← the exact minimiser over U ≥ 0, with this party's penalty, for V (n × k), the right-hand side M V, and VᵀV.
@@ -270,8 +285,8 @@ impl<T: Real> Client<T> {
         (rhs, g): (&ArrayView2<'_, T>, &Array2<T>),
         solver: &mut Pivoting,
     ) {
-        match &self.gaps {
-            Some(gaps) => gaps.solve(Side::Rows, u, rhs, &v.view(), solver, self.penalties.u),
+        match &self.missing {
+            Some(missing) => missing.solve(Side::Rows, u, rhs, &v.view(), solver, self.penalties.u),
             None => solver.solve_penalized(&mut u.view_mut(), rhs, &g.view(), self.penalties.u),
         }
     }
@@ -310,7 +325,7 @@ fn update<T: Real>(
     match rule {
         LocalRule::Mur => multiply(&mut x.view_mut(), &r.view(), &g.view(), penalty, tile),
         LocalRule::Hals => {
-            let mu = T::from_f64(STAY * g.diag().iter().map(|g| g.as_f64()).sum::<f64>() / g.nrows() as f64);
+            let mu = T::from_f64(HALS_PROXIMAL * g.diag().iter().map(|g| g.as_f64()).sum::<f64>() / g.nrows() as f64);
             sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu, passes: 1, penalty });
         }
         LocalRule::Ipalm { .. } => {
@@ -323,7 +338,7 @@ fn update<T: Real>(
 }
 
 /// ‖X − X'‖ ≤ tolerance · ‖X‖.
-fn settled<T: Real>(x: &Array2<T>, before: &Array2<T>, tolerance: f64) -> bool {
+fn has_converged<T: Real>(x: &Array2<T>, before: &Array2<T>, tolerance: f64) -> bool {
     let (mut change, mut size) = (0.0, 0.0);
     ndarray::Zip::from(x).and(before).for_each(|x, b| {
         change += (x.as_f64() - b.as_f64()).powi(2);

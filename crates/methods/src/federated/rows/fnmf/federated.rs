@@ -1,33 +1,181 @@
-//! Rounds, server and options of all federated methods with private rows (Alg. 2): FNMF, FedAvg, FedProx, and the methods that
-//! average once.
+//! The parameters of all federated methods with private rows (Dalleiger and Gionis, Alg. 2). A method is a pair of types,
+//! [`Federated<L, A>`](Federated): `L` says how a party steps between two exchanges, `A` how the parties' V_j become V̄. The
+//! loop of local steps, exchange and aggregation is the same for all ([`run`](super::run)).
 
-use ndarray::{Array2, s};
+use std::fmt;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::party_sum::{KEYS, PartySum, masked};
-use fednmf_comm::{Parties, PartyCommunicator};
-use fednmf_data::state::OWN_COMPONENTS;
-use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::nls::Pivoting;
-use fednmf_linalg::random::{Purpose, Stream, uniform_rows};
-use fednmf_linalg::{Order, Real, gram};
-use fednmf_privacy::{Bound, Releases};
+use fednmf_comm::party_sum::{KEYS, masked};
+use fednmf_linalg::Real;
 
-use super::measure;
-use crate::decision::Decision;
-use crate::description::{LARGEST_TERM, MessageSpec};
-use crate::federated::rows::fnmf::align::{Aligner, How};
-use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, Server, UPLOAD};
-use crate::federated::rows::fnmf::client::{Client, Local, LocalRule, Pull, Work};
-use crate::parameters::{Auto, count, number};
+use super::{measure, run};
+use crate::cost::{Cost, Workload};
+use crate::description::{
+    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
+};
+use crate::federated::rows::fnmf::align::Alignment;
+use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, UPLOAD};
+use crate::federated::rows::fnmf::client::{LocalRule, LocalSteps};
+use crate::method::Method;
+use crate::metrics::Measure;
+use crate::parameters::{Auto, Parameters, count, number};
 use crate::shared::dp;
-use crate::shared::dp::{DpParams, Messages};
-use crate::shared::init;
-use crate::shared::missing::{PartyMissing, PartyMissingParams, Side};
-use crate::shared::regularization::{Penalties, RegularizationParams};
-use crate::shared::secure_sum;
+use crate::shared::dp::DpParams;
+use crate::shared::missing::{PartyMissing, PartyMissingParams};
+use crate::shared::regularization::RegularizationParams;
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams};
-use crate::{Algorithm, Measures, Problem};
+use crate::{Algorithm, Problem};
+
+/// Guarantees that these methods do not give.
+const LIMITS: [&str; 2] = [
+    "without --dp the server sees each V_j as it is, and can tell from it whether a row was in the data;",
+    "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",
+];
+
+fednmf_base::parameters! {
+    /// Parameters of a method with local steps `L` and aggregation `A`.
+    pub struct Federated<L: LocalStep, A: Aggregate> {
+        group local: L;
+        group aggregate: A;
+        group federated: FederatedParams;
+    }
+}
+
+/// How a party steps between two exchanges: the type of the parameters.
+pub trait LocalStep: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    const SCHEDULE: Schedule;
+
+    /// The steps between two exchanges.
+    fn steps(&self) -> LocalSteps;
+
+    /// The weight γ of the proximal term that ties V_j to V̄; 0 for none.
+    fn gamma(&self) -> f64 {
+        0.0
+    }
+
+    /// The parameters of a method that exchanges in every round.
+    fn rounds(&self) -> Option<&RoundParams> {
+        None
+    }
+}
+
+/// How the parties' V_j become V̄: the type of the parameters.
+pub trait Aggregate: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
+    /// What `--normalize auto` is with proximal steps.
+    const NORMALIZE: Normalize;
+    /// Whether the first round has the proximal term too. V̄ is then the mean of the starts, and public.
+    const TERM_IN_FIRST_ROUND: bool;
+
+    /// Checks the parameters against each other.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What `--start auto` is, with masked sums or without.
+    fn start(_masked: bool) -> StartOfV {
+        StartOfV::Independent
+    }
+
+    /// Which components of V_j and V̄ correspond.
+    fn alignment(&self) -> Alignment;
+
+    /// The server's mean, with masked sums or without.
+    fn barycenter(&self, masked: bool) -> Barycenter;
+
+    /// Whether a component that only one party has stays with this party.
+    fn personalizes(&self) -> bool {
+        false
+    }
+}
+
+/// Name, source and cost of a pair of local steps and aggregation.
+pub trait Published {
+    const NAME: &'static str;
+    const SUMMARY: &'static str;
+    const PAPER: &'static str;
+
+    /// See [`Method::cost`].
+    ///
+    /// # Errors
+    /// As there.
+    fn cost(&self, _workload: &Workload, _ranks: usize) -> Result<Option<Cost>> {
+        Ok(None)
+    }
+}
+
+fednmf_base::parameters! {
+    /// The plain mean of all V_j: component l of V̄ is the mean of their components l.
+    pub struct Mean {}
+}
+
+impl Aggregate for Mean {
+    const NORMALIZE: Normalize = Normalize::None;
+    const TERM_IN_FIRST_ROUND: bool = true;
+
+    fn alignment(&self) -> Alignment {
+        Alignment::Identity
+    }
+
+    fn barycenter(&self, _masked: bool) -> Barycenter {
+        Barycenter::Mean
+    }
+}
+
+impl<L: LocalStep, A: Aggregate> Federated<L, A> {
+    fn settings(&self) -> FederatedSettings {
+        let Federated { local, aggregate, federated } = self;
+        let (rounds, masked) = (local.rounds(), federated.sum.secure_sum);
+        FederatedSettings {
+            schedule: L::SCHEDULE,
+            local: local.steps(),
+            gamma: local.gamma(),
+            term_in_first_round: A::TERM_IN_FIRST_ROUND,
+            align: aggregate.alignment(),
+            barycenter: aggregate.barycenter(masked),
+            independent: federated.start.given().unwrap_or(A::start(masked)) == StartOfV::Independent,
+            participation: rounds.map_or(1.0, |rounds| rounds.participation),
+            missing: rounds.map_or(PartyMissing::None, |rounds| rounds.missing.missing),
+            personalize: aggregate.personalizes(),
+            unit: rounds.is_some_and(|rounds| rounds.normalizes(A::NORMALIZE)),
+        }
+    }
+}
+
+impl<L: LocalStep, A: Aggregate> Method for Federated<L, A>
+where
+    Self: Published,
+{
+    const DESCRIPTION: &'static Description = &Description {
+        name: Self::NAME,
+        aliases: &[],
+        summary: Self::SUMMARY,
+        paper: Self::PAPER,
+        partition: Partition::PartyRows,
+        unit: L::SCHEDULE.unit(),
+        forms: &[Form::Dense, Form::Sparse],
+        allows_negative: false,
+        measure: Measure::Rmsd,
+        dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
+        limits: Some(LIMITS),
+        messages: L::SCHEDULE.messages(),
+    };
+
+    fn check(&self) -> Result<()> {
+        self.aggregate.check()?;
+        self.local.rounds().map_or(Ok(()), |rounds| rounds.check_scale(&self.federated, A::NORMALIZE))
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Published::cost(self, workload, ranks)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        run::build(problem, self.settings(), &self.federated)
+    }
+}
 
 fednmf_base::words! {
     /// How the parties' V start.
@@ -91,12 +239,50 @@ fednmf_base::parameters! {
     }
 }
 
+impl LocalStep for RoundParams {
+    const SCHEDULE: Schedule = Schedule::Rounds;
+
+    fn steps(&self) -> LocalSteps {
+        let rule = match self.update {
+            Update::Hals => LocalRule::Hals,
+            Update::Ipalm => LocalRule::Ipalm { inertia: self.inertia },
+        };
+        LocalSteps { steps: self.local_iters, tolerance: self.local_tol, rule }
+    }
+
+    fn rounds(&self) -> Option<&RoundParams> {
+        Some(self)
+    }
+}
+
+fednmf_base::parameters! {
+    /// The same with a proximal term ½ γ ‖V_j − V̄‖² in the steps of V_j.
+    pub struct ProximalParams {
+        group rounds: RoundParams;
+        /// Weight of the pull of a party's V to the shared one, in every local step
+        pub gamma: f64 = 0.1, "X", number(0.0, f64::INFINITY);
+    }
+}
+
+impl LocalStep for ProximalParams {
+    const SCHEDULE: Schedule = Schedule::Rounds;
+
+    fn steps(&self) -> LocalSteps {
+        self.rounds.steps()
+    }
+
+    fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
+    fn rounds(&self) -> Option<&RoundParams> {
+        Some(&self.rounds)
+    }
+}
+
 impl RoundParams {
     /// Refuses penalties where components are rescaled; `auto` is the scale with `--normalize auto` and proximal steps.
-    ///
-    /// # Errors
-    /// Naming the options.
-    pub fn check_scale(&self, federated: &FederatedParams, auto: Normalize) -> Result<()> {
+    fn check_scale(&self, federated: &FederatedParams, auto: Normalize) -> Result<()> {
         if self.normalizes(auto) && federated.regularization.is_on() {
             return Err(Error::input(
                 "--alpha-u, --alpha-v: --normalize unit rescales the components after each round, and with them the penalties; \
@@ -115,7 +301,7 @@ impl RoundParams {
 }
 
 /// What leaves a party with a method of rounds.
-pub const MESSAGES: &[MessageSpec] = &with_private([
+const MESSAGES: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part"),
     MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
@@ -123,14 +309,14 @@ pub const MESSAGES: &[MessageSpec] = &with_private([
 ]);
 
 /// What leaves a party with a method that averages once.
-pub const MESSAGES_ONCE: &[MessageSpec] = &with_private([
+const MESSAGES_ONCE: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
     MessageSpec::new(DOWNLOAD, "n x k", "as often"),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
     MessageSpec::new(masked(SUM_V), "n x k", "as often, in the place of all these, with --secure-sum"),
 ]);
 
-/// These lines, and those that are the same for both.
+/// Adds the message kinds of both schedules.
 const fn with_private([a, b, c, d]: [MessageSpec; 4]) -> [MessageSpec; 13] {
     let errors = MessageSpec::new(measure::ERRORS, "10", "each evaluation");
     let masked = MessageSpec::new(masked(measure::ERRORS), "10", "the same, with --secure-sum");
@@ -148,16 +334,32 @@ pub enum Schedule {
     Once,
 }
 
-/// What distinguishes the methods.
+impl Schedule {
+    const fn unit(self) -> Unit {
+        match self {
+            Schedule::Rounds => Unit::Round,
+            Schedule::Once => Unit::Update,
+        }
+    }
+
+    const fn messages(self) -> &'static [MessageSpec] {
+        match self {
+            Schedule::Rounds => MESSAGES,
+            Schedule::Once => MESSAGES_ONCE,
+        }
+    }
+}
+
+/// A method with its parameters, as the loop needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct FederatedSettings {
     pub schedule: Schedule,
-    pub local: Local,
-    /// Weight of the pull to V̄; 0 for none.
+    pub local: LocalSteps,
+    /// Weight of the proximal term; 0 for none.
     pub gamma: f64,
-    /// Whether the first round already pulls to the mean of the starts. Matters only for independent starts.
-    pub pull_in_first_round: bool,
-    pub align: How,
+    /// See [`Aggregate::TERM_IN_FIRST_ROUND`]; matters only for independent starts.
+    pub term_in_first_round: bool,
+    pub align: Alignment,
     pub barycenter: Barycenter,
     /// Whether each party has its own start of V_j.
     pub independent: bool,
@@ -168,420 +370,4 @@ pub struct FederatedSettings {
     pub personalize: bool,
     /// Whether components are compared and averaged at norm 1.
     pub unit: bool,
-}
-
-impl FederatedSettings {
-    /// A method of rounds in which nothing pulls and V̄ is the plain mean; `normalize` as in [`RoundParams::check_scale`].
-    pub fn rounds(rounds: &RoundParams, federated: &FederatedParams, normalize: Normalize) -> FederatedSettings {
-        FederatedSettings {
-            schedule: Schedule::Rounds,
-            local: Local {
-                steps: rounds.local_iters,
-                tolerance: rounds.local_tol,
-                rule: match rounds.update {
-                    Update::Hals => LocalRule::Hals,
-                    Update::Ipalm => LocalRule::Ipalm { inertia: rounds.inertia },
-                },
-            },
-            gamma: 0.0,
-            pull_in_first_round: false,
-            align: How::Identity,
-            barycenter: Barycenter::Mean,
-            independent: federated.start.given() != Some(StartOfV::Shared),
-            participation: rounds.participation,
-            missing: rounds.missing.missing,
-            personalize: false,
-            unit: rounds.normalizes(normalize),
-        }
-    }
-
-    /// A method in which every party works by itself; V̄ is the plain mean of their final V_j.
-    pub fn once(federated: &FederatedParams, rule: LocalRule) -> FederatedSettings {
-        FederatedSettings {
-            schedule: Schedule::Once,
-            local: Local { steps: 1, tolerance: 0.0, rule },
-            gamma: 0.0,
-            pull_in_first_round: false,
-            align: How::Identity,
-            barycenter: Barycenter::Mean,
-            independent: federated.start.given() != Some(StartOfV::Shared),
-            participation: 1.0,
-            missing: PartyMissing::None,
-            personalize: false,
-            unit: false,
-        }
-    }
-}
-
-/// With personal components: the correlation that a party's component must exceed to count as one of V̄'s. The mean of
-/// two unrelated components has a correlation of 0.71 with either.
-const SAME: f64 = 0.75;
-
-struct Federated<T: Real> {
-    comm: PartyCommunicator,
-    parties: Parties,
-    party_sum: PartySum,
-    releases: Option<Releases>,
-    method: FederatedSettings,
-    seed: u64,
-    norm2: f64,
-    penalties: Penalties,
-    /// The size of V's entries to expect.
-    scale: f64,
-    clients: Vec<Client<T>>,
-    server: Server<T>,
-    work: Work<T>,
-    /// The parties that have rows, and a draw for each of all parties.
-    working: Vec<usize>,
-    lots: Vec<(f64, usize)>,
-    iteration: usize,
-    /// The iteration whose V̄ the server has, for a method that averages once.
-    averaged_at: Option<usize>,
-    /// With noise, what fits U_j to the V̄ that was released.
-    refit: Option<Refit<T>>,
-}
-
-/// Memory for the exact update of U_j, made once.
-struct Refit<T: Real> {
-    solver: Pivoting,
-    /// k × k
-    gram: Array2<T>,
-    /// V̄ in the memory order of the blocks, n × k.
-    v: Array2<T>,
-    /// Right-hand side of the longest block, rows × k.
-    rhs: Array2<T>,
-}
-
-impl<T: Real> Refit<T> {
-    fn new(order: Order, rows: usize, n: usize, k: usize) -> Self {
-        let (v, rhs) = (order.zeros(n, k), order.zeros(rows, k));
-        Refit { solver: Pivoting::new(k), gram: Array2::zeros((k, k)), v, rhs }
-    }
-
-    /// U_j ← argmin ½‖M_j − U_j V̄ᵀ‖² and the penalty on U_j, over U_j ≥ 0, for `mean` = V̄ᵀ (k × n).
-    fn run(&mut self, clients: &mut [Client<T>], mean: &Array2<T>) {
-        self.v.assign(&mean.t());
-        gram(&self.v.view(), &mut self.gram.view_mut());
-        for client in clients.iter_mut().filter(|client| !client.is_empty()) {
-            let mut rhs = self.rhs.slice_mut(s![..client.u.nrows(), ..]);
-            client.block.mul(&self.v.view(), &mut rhs);
-            let mut u = std::mem::take(&mut *client.u);
-            client.fit(&mut u, &self.v, (&rhs.view(), &self.gram), &mut self.solver);
-            *client.u = u;
-        }
-    }
-}
-
-/// Puts a method together.
-///
-/// # Errors
-/// When a sparse block is refused by MKL.
-pub fn build<T: Real>(
-    problem: Problem<'_, T>,
-    method: FederatedSettings,
-    args: &FederatedParams,
-) -> Result<Box<dyn Algorithm<T>>> {
-    let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
-    let comm = PartyCommunicator::new(comm);
-    let (m, n) = (data.header.rows, data.header.cols);
-    check_masked(&method, args.sum.secure_sum)?;
-    let penalties = args.regularization.penalties((m, n));
-    let natural = method.unit.then_some(Bound::Units(k));
-    let once = method.schedule == Schedule::Once;
-    let scale = init::scale(data.statistics.sum, (m, n), k);
-    let entry = init::start_entry(scale);
-    let messages = Messages { max_iters, once, length: n * k, natural, entry, boolean: false };
-    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
-    if releases.is_some() && method.personalize {
-        return Err(Error::input(
-            "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
-        ));
-    }
-    let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
-    let mut clients = Vec::new();
-    for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
-        let gaps;
-        (block, gaps) = method.missing.separate(block, k);
-        block.prepare(k)?;
-        let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
-        // The parties' shares of the penalty on V add up to the whole.
-        let share = if m > 0 { client.rows.len() as f64 / m as f64 } else { 0.0 };
-        client.penalties = Penalties { u: penalties.u, v: penalties.v.times(share) };
-        init::u(seed, &client.rows, scale, client.u.view_mut());
-        if let Some(gaps) = &gaps {
-            gaps.clear_unobserved(Side::Rows, &mut client.u, n);
-        }
-        client.gaps = gaps;
-        if method.independent {
-            let own = Stream::new(seed, Purpose::StartV, 1 + party as u64);
-            uniform_rows(&own, 0..n, scale, client.v.view_mut());
-        } else {
-            init::v(seed, &(0..n), scale, client.v.view_mut());
-        }
-        clients.push(client);
-    }
-    let order = clients.first().map_or(Order::RowMajor, |c| c.block.order());
-    let mut aligner = Aligner::new(method.align, k);
-    let mut server = Server::new(&comm, parties, seed, (k, n), aligner.clone());
-    if method.personalize {
-        aligner = aligner.strict(SAME);
-    }
-    // Before the first round there is no V̄: what is reported then is a public start.
-    let mut first = Array2::zeros((n, k));
-    init::v(seed, &(0..n), scale, first.view_mut());
-    server.mean.assign(&first.t());
-    let working: Vec<usize> = (0..parties.count).filter(|&p| !data.cuts.rows[p].is_empty()).collect();
-    let longest = clients.iter().map(|c| c.u.nrows()).max().unwrap_or(0);
-    Ok(Box::new(Federated {
-        refit: releases.is_some().then(|| Refit::new(order, longest, n, k)),
-        work: Work::new(n, k, order, aligner),
-        lots: Vec::with_capacity(parties.count),
-        norm2: data.statistics.norm2,
-        penalties,
-        scale: if method.unit { 1.0 } else { scale },
-        averaged_at: None,
-        releases,
-        party_sum,
-        iteration: 0,
-        comm,
-        parties,
-        method,
-        seed,
-        clients,
-        server,
-        working,
-    }))
-}
-
-/// Refuses options that need the individual terms, which a masked sum hides.
-fn check_masked(method: &FederatedSettings, masked: bool) -> Result<()> {
-    let wrong = |why: &str| Err(Error::input(why));
-    if method.barycenter == Barycenter::Mean && method.align != How::Identity && method.independent {
-        return wrong(
-            "--barycenter mean: parties align to the shared V, and with independent starts there is none at \
-                      first; add --start shared",
-        );
-    }
-    if method.barycenter == Barycenter::Mean && matches!(method.align, How::LapRho | How::SinkhornRho) {
-        return wrong("--barycenter mean: every component has to have a counterpart; use --align lap, sinkhorn or knn");
-    }
-    if masked && method.barycenter != Barycenter::Mean {
-        return wrong(
-            "--secure-sum: this barycenter is made of the single V_j, which a sum does not show; use \
-                      --barycenter mean with --start shared",
-        );
-    }
-    if masked && method.personalize {
-        return wrong("--secure-sum: which components are personal would have to be seen; leave --personalize out");
-    }
-    Ok(())
-}
-
-impl<T: Real> Federated<T> {
-    /// Draws the parties that take part in this round: a share of the parties with rows, rounded up, by the public
-    /// seed.
-    fn open_round(&mut self) {
-        let count = (self.method.participation * self.working.len() as f64).ceil() as usize;
-        if count >= self.working.len() {
-            self.server.open(self.working.iter().copied());
-            return;
-        }
-        let lots = Stream::new(self.seed, Purpose::Participation, self.iteration as u64);
-        self.lots.clear();
-        self.lots.extend(self.working.iter().map(|&p| (lots.at(p as u128).uniform(), p)));
-        self.lots.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        self.server.open(self.lots[..count].iter().map(|l| l.1));
-    }
-
-    fn round(&mut self) -> Result<()> {
-        self.open_round();
-        let first = self.iteration == 0;
-        if first && self.pull_in_first_round() && self.method.independent {
-            // Starts are public, so they need no protection.
-            self.exchange(Barycenter::Mean, false)?;
-        }
-        let FederatedSettings { local, gamma, .. } = self.method;
-        let pulled = gamma > 0.0 && (!first || self.pull_in_first_round());
-        for client in self.clients.iter_mut().filter(|c| self.server.participates(c.party)) {
-            if !first {
-                client.set(&self.server.mean);
-            }
-            let pull = pulled.then_some(Pull { target: &self.server.mean, gamma });
-            client.run(&self.comm, local, &mut self.work, pull.as_ref());
-            if self.method.unit {
-                client.normalise();
-            }
-        }
-        self.exchange(self.method.barycenter, true)?;
-        if self.method.align != How::Identity {
-            let (work, server) = (&mut self.work, &self.server);
-            for client in self.clients.iter_mut().filter(|c| server.participates(c.party)) {
-                work.aligner.reset();
-                work.aligner.align(&server.mean.view(), &client.v.t());
-                client.follow(&mut work.aligner);
-            }
-        }
-        self.refit();
-        Ok(())
-    }
-
-    /// With noise, V̄ differs from the one that U_j was fitted to. Evaluations, output and the next round use U_j
-    /// fitted to the released V̄.
-    fn refit(&mut self) {
-        if let Some(refit) = &mut self.refit {
-            self.comm.work("refit", || refit.run(&mut self.clients, &self.server.mean));
-        }
-    }
-
-    /// Whether the first round has something to pull to.
-    fn pull_in_first_round(&self) -> bool {
-        self.method.gamma > 0.0 && (self.method.pull_in_first_round || !self.method.independent)
-    }
-
-    /// Sends the parties' V_j to the server and receives its V̄. `trained` is false if the V_j are public starts.
-    fn exchange(&mut self, kind: Barycenter, trained: bool) -> Result<()> {
-        let Federated { comm, party_sum, releases, clients, server, work, method, iteration, scale, .. } = self;
-        let mut hosted = 0;
-        for client in clients.iter() {
-            let taken = server.take(client.party, &client.v.t(), |l| client.is_own(l));
-            hosted += usize::from(taken);
-            if taken && trained && kind == Barycenter::Mean && method.align != How::Identity {
-                server.align_to_mean(client.party, &mut work.aligner);
-            }
-        }
-        server.show(comm);
-        let mut releases = releases.as_mut().filter(|_| trained);
-        if let Some(releases) = &mut releases {
-            releases.open()?;
-        }
-        let relative = method.schedule == Schedule::Rounds && *iteration > 0;
-        if party_sum.is_masked() {
-            return server.masked_mean(comm, party_sum, releases, relative, *scale);
-        }
-        let protection = server.upload(comm, releases, relative);
-        server.aggregate(kind, *iteration)?;
-        if self.releases.is_some() {
-            server.clamp_nonnegative();
-        }
-        comm.record_download::<T>(DOWNLOAD, protection, hosted * server.mean.len());
-        Ok(())
-    }
-
-    /// The one aggregation of a method that averages once.
-    fn average_once(&mut self) -> Result<()> {
-        if self.method.schedule == Schedule::Once && self.averaged_at != Some(self.iteration) {
-            self.server.open(self.working.iter().copied());
-            self.exchange(Barycenter::Mean, true)?;
-            self.averaged_at = Some(self.iteration);
-            self.refit();
-        }
-        Ok(())
-    }
-}
-
-impl<T: Real> Algorithm<T> for Federated<T> {
-    fn advance(&mut self, n: usize) -> Result<()> {
-        match self.method.schedule {
-            Schedule::Rounds => {
-                for _ in 0..n {
-                    if self.done() {
-                        break;
-                    }
-                    self.round()?;
-                    self.iteration += 1;
-                }
-            }
-            Schedule::Once => {
-                let local = Local { steps: n, ..self.method.local };
-                for client in self.clients.iter_mut().filter(|c| !c.is_empty()) {
-                    client.run(&self.comm, local, &mut self.work, None);
-                }
-                self.iteration += n;
-            }
-        }
-        Ok(())
-    }
-
-    fn iteration(&self) -> usize {
-        self.iteration
-    }
-
-    fn done(&self) -> bool {
-        self.method.schedule == Schedule::Rounds && self.releases.as_ref().is_some_and(Releases::is_spent)
-    }
-
-    fn measure(&mut self) -> Result<Measures> {
-        // Under differential privacy there is one release, at the end: until then V̄ is a public start.
-        if self.releases.is_none() {
-            self.average_once()?;
-        }
-        let Federated { comm, party_sum, norm2, penalties, clients, server, work, releases, .. } = self;
-        let scales = (*norm2, *penalties);
-        let mut all = measure::measure(comm, party_sum, scales, clients, &server.mean, &mut work.aligner)?;
-        all.extend(party_sum.losses());
-        dp::measure(releases.as_ref(), party_sum, comm, &mut all)?;
-        Ok(all)
-    }
-
-    fn private_releases(&self) -> Option<&Releases> {
-        self.releases.as_ref()
-    }
-
-    fn conclude(&mut self) -> Result<()> {
-        self.average_once()
-    }
-
-    fn factors(&self) -> Vec<Piece<'_, T>> {
-        let mut pieces = vec![Piece::shared("V", self.server.mean.ncols(), 0, self.server.mean.t())];
-        for client in &self.clients {
-            pieces.push(Piece::private("U", client.party, client.u.view()));
-            if self.method.personalize {
-                pieces.push(Piece::private(OWN_COMPONENTS, client.party, client.own.view()));
-            }
-        }
-        pieces
-    }
-
-    fn decisions(&self) -> Vec<Decision> {
-        let start = if self.method.independent { StartOfV::Independent } else { StartOfV::Shared };
-        let mut decisions = vec![Decision::StartOfV(start), Decision::Barycenter(self.method.barycenter)];
-        if self.method.schedule == Schedule::Rounds {
-            let normalize = if self.method.unit { Normalize::Unit } else { Normalize::None };
-            decisions.push(Decision::Normalize(normalize));
-        }
-        decisions
-    }
-
-    fn state(&self) -> State<'_, T> {
-        let mut pieces = self.factors();
-        for client in &self.clients {
-            pieces.push(Piece::private("V_local", client.party, client.v.view()));
-            if self.method.schedule == Schedule::Once {
-                pieces.push(Piece::private("U_before", client.party, client.u_before.view()));
-                pieces.push(Piece::private("V_before", client.party, client.v_before.view()));
-            }
-        }
-        dp::save(pieces.into(), self.releases.as_ref(), self.parties.hosted(self.comm.rank()).start)
-    }
-
-    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        saved.rows("V", Owner::Shared, 0, self.server.mean.view_mut().reversed_axes())?;
-        for client in &mut self.clients {
-            let owner = Owner::Party(client.party);
-            saved.rows("U", owner, 0, client.u.view_mut())?;
-            saved.rows("V_local", owner, 0, client.v.view_mut())?;
-            if self.method.personalize {
-                saved.rows(OWN_COMPONENTS, owner, 0, client.own.view_mut())?;
-            }
-            if self.method.schedule == Schedule::Once {
-                saved.rows("U_before", owner, 0, client.u_before.view_mut())?;
-                saved.rows("V_before", owner, 0, client.v_before.view_mut())?;
-                client.age = iteration;
-            }
-        }
-        let first = self.parties.hosted(self.comm.rank()).start;
-        dp::restore(saved, self.releases.as_mut(), first)?;
-        self.iteration = iteration;
-        Ok(())
-    }
 }

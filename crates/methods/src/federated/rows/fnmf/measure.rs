@@ -9,7 +9,7 @@ use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::{Real, gram};
 
 use crate::Measures;
-use crate::federated::rows::fnmf::align::{Aligner, How};
+use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 use crate::federated::rows::fnmf::client::Client;
 use crate::shared::regularization::Penalties;
 
@@ -38,7 +38,7 @@ pub fn measure<T: Real>(
     let k = mean.nrows();
     let mut solver = Pivoting::new(k);
     let mut g = Array2::zeros((k, k));
-    let mut aligners = [aligner, &mut Aligner::new(How::Lap, k)];
+    let mut aligners = [aligner, &mut Aligner::new(Alignment::Lap, k)];
     let own: Vec<[f64; COUNT]> =
         clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
@@ -104,7 +104,7 @@ fn of_client<T: Real>(
     let (mut refitted, mut rhs) = (client.u.clone(), order.zeros(rows, k));
     block.mul(&v.view(), &mut rhs.view_mut());
     gram(&v.view(), &mut g.view_mut());
-    let Penalties { u: of_u, v: of_v } = client.penalties;
+    let Penalties { u: penalty_u, v: penalty_v } = client.penalties;
     client.fit(&mut refitted, &v, (&rhs.view(), g), solver);
     let refit2 = client.residual2(&refitted, &v);
 
@@ -128,6 +128,6 @@ fn of_client<T: Real>(
     let entries = client.observed().max(1) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
     // A personal component is penalised in the place of the shared one.
-    let penalty = of_u.value(&client.u.view()) + of_v.value(&v.view());
+    let penalty = penalty_u.value(&client.u.view()) + penalty_v.value(&v.view());
     [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
 }

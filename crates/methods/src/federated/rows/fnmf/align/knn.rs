@@ -4,7 +4,7 @@
 /// Neighbours of a row.
 const NEIGHBOURS: usize = 3;
 
-/// plan (k × k) ← 1/κ for the κ least costs of each row. `order` has length k.
+/// plan (k × k) ← 1/κ for the κ smallest costs of each row. `order` has length k.
 pub fn solve(cost: &[f64], order: &mut [usize], plan: &mut [f64]) {
     let k = order.len();
     let count = NEIGHBOURS.min(k);

@@ -1,5 +1,5 @@
 //! The linear assignment problem by shortest augmenting paths (Jonker and Volgenant's form of the Hungarian method):
-//! exact, O(k³), and O(k²) where the last solution is still the best, since the column prices are kept.
+//! exact, O(k³), and O(k²) if the last solution is still optimal, because the column prices are kept.
 
 const NONE: usize = usize::MAX;
 
@@ -12,10 +12,11 @@ pub struct Assignment {
     row: Vec<f64>,
     row_of: Vec<usize>,
     column_of: Vec<usize>,
-    /// State of one path search: least reduced cost of each column, its predecessor, and which columns are final.
-    least: Vec<f64>,
+    /// State of one path search: the length of the shortest path to each column so far, its predecessor, and which
+    /// columns have been visited.
+    distance: Vec<f64>,
     before: Vec<usize>,
-    settled: Vec<bool>,
+    visited: Vec<bool>,
 }
 
 impl Assignment {
@@ -26,9 +27,9 @@ impl Assignment {
             row: vec![0.0; k],
             row_of: vec![NONE; k],
             column_of: vec![NONE; k],
-            least: vec![0.0; k],
+            distance: vec![0.0; k],
             before: vec![NONE; k],
-            settled: vec![false; k],
+            visited: vec![false; k],
         }
     }
 
@@ -37,7 +38,7 @@ impl Assignment {
         self.column.fill(0.0);
     }
 
-    /// The column of each row, with the least sum of costs (k × k, by rows, all finite).
+    /// The column of each row, with the smallest sum of costs (k × k, by rows, all finite).
     pub fn solve(&mut self, cost: &[f64]) -> &[usize] {
         let k = self.k;
         assert_eq!(cost.len(), k * k, "a square matrix of costs");
@@ -67,25 +68,25 @@ impl Assignment {
     /// Assigns the free row `start` along a shortest path to a free column (Dijkstra on reduced costs).
     fn augment(&mut self, start: usize, cost: &[f64]) {
         let k = self.k;
-        self.least.fill(f64::INFINITY);
-        self.settled.fill(false);
+        self.distance.fill(f64::INFINITY);
+        self.visited.fill(false);
         let (mut i, mut from, mut length) = (start, NONE, 0.0);
         let end = loop {
             let (mut best, mut at) = (f64::INFINITY, NONE);
             for j in 0..k {
-                if self.settled[j] {
+                if self.visited[j] {
                     continue;
                 }
                 let through = length + (cost[i * k + j] - self.row[i] - self.column[j]);
-                if through < self.least[j] {
-                    self.least[j] = through;
+                if through < self.distance[j] {
+                    self.distance[j] = through;
                     self.before[j] = from;
                 }
-                if at == NONE || self.least[j] < best {
-                    (best, at) = (self.least[j], j);
+                if at == NONE || self.distance[j] < best {
+                    (best, at) = (self.distance[j], j);
                 }
             }
-            self.settled[at] = true;
+            self.visited[at] = true;
             length = best;
             if self.row_of[at] == NONE {
                 break at;
@@ -93,9 +94,9 @@ impl Assignment {
             (i, from) = (self.row_of[at], at);
         };
         self.row[start] += length;
-        for j in (0..k).filter(|&j| self.settled[j] && j != end) {
-            self.row[self.row_of[j]] += length - self.least[j];
-            self.column[j] -= length - self.least[j];
+        for j in (0..k).filter(|&j| self.visited[j] && j != end) {
+            self.row[self.row_of[j]] += length - self.distance[j];
+            self.column[j] -= length - self.distance[j];
         }
         let mut j = end;
         while j != NONE {
@@ -114,15 +115,15 @@ mod tests {
 
     use super::*;
 
-    /// The least sum over all permutations, by trying them.
-    fn least(cost: &[f64], k: usize, row: usize, used: &mut Vec<usize>) -> f64 {
+    /// The smallest sum over all permutations, by trying them.
+    fn smallest(cost: &[f64], k: usize, row: usize, used: &mut Vec<usize>) -> f64 {
         if row == k {
             return 0.0;
         }
         let mut best = f64::INFINITY;
         for j in (0..k).filter(|j| !used.contains(j)).collect::<Vec<_>>() {
             used.push(j);
-            best = best.min(cost[row * k + j] + least(cost, k, row + 1, used));
+            best = best.min(cost[row * k + j] + smallest(cost, k, row + 1, used));
             used.pop();
         }
         best
@@ -145,7 +146,7 @@ mod tests {
                 seen.sort_unstable();
                 assert_eq!(seen, (0..k).collect::<Vec<_>>());
                 let sum: f64 = columns.iter().enumerate().map(|(i, &j)| cost[i * k + j]).sum();
-                assert!((sum - least(&cost, k, 0, &mut Vec::new())).abs() < 1e-9, "{k} {cost:?} {columns:?}");
+                assert!((sum - smallest(&cost, k, 0, &mut Vec::new())).abs() < 1e-9, "{k} {cost:?} {columns:?}");
             }
         }
     }

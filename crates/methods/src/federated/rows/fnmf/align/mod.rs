@@ -1,7 +1,8 @@
-//! Which components of two factors belong together (Definition 2): P with A ≈ P B for the rows of A and B (k × n).
+//! Which components of two factors correspond (Dalleiger and Gionis, Definition 2): P with A ≈ P B for the rows of A and
+//! B (k × n).
 //!
-//! * `lap` (D₁): P is the permutation with the least ‖A − P B‖;
-//! * `lap-rho` (D₂): the permutation with the least correlation distance, without its pairs that are not significantly
+//! * `lap` (D₁): P is the permutation with the smallest ‖A − P B‖;
+//! * `lap-rho` (D₂): the permutation with the smallest correlation distance, without its pairs that are not significantly
 //!   correlated: such a row of A is unaligned, its row of P is 0;
 //! * `sinkhorn` (D₃): stochastic rows, by entropic transport; `sinkhorn-rho` the same on the correlation distance;
 //! * `knn`: the mean of the nearest rows.
@@ -20,7 +21,7 @@ use self::sinkhorn::Sinkhorn;
 
 fednmf_base::words! {
     /// The kinds of alignment.
-    pub enum How {
+    pub enum Alignment {
         /// Best one-to-one assignment
         Lap = "lap",
         /// The same by correlation, only where it is significant
@@ -37,14 +38,14 @@ fednmf_base::words! {
 }
 
 /// The assignment cost of a forbidden pair: more than any correlation distance, which is at most 2.
-const DUMMY: f64 = 2.1;
-/// Replaces a cost that is not a number, so that every solver terminates; the driver detects such values.
-const BROKEN: f64 = 1e300;
+const UNMATCHED_COST: f64 = 2.1;
+/// Bounds and replaces non-finite costs, so that every solver terminates; the driver detects such values.
+const NON_FINITE_COST: f64 = 1e300;
 
 /// Finds alignments; holds the memory for it.
 #[derive(Debug, Clone)]
 pub struct Aligner<T> {
-    how: How,
+    alignment: Alignment,
     /// The correlation that two components must exceed to be aligned, for the alignments that test it.
     above: f64,
     k: usize,
@@ -68,9 +69,9 @@ const UNALIGNED: usize = usize::MAX;
 
 impl<T: Real> Aligner<T> {
     /// For k components.
-    pub fn new(how: How, k: usize) -> Self {
+    pub fn new(alignment: Alignment, k: usize) -> Self {
         Aligner {
-            how,
+            alignment,
             above: 0.0,
             k,
             dot: Array2::zeros((k, k)),
@@ -82,12 +83,13 @@ impl<T: Real> Aligner<T> {
             pairing: Assignment::new(k),
             sinkhorn: Sinkhorn::new(k),
             plan: Array2::eye(k),
-            counterpart: matches!(how, How::Identity | How::Lap | How::LapRho).then(|| (0..k).collect()),
+            counterpart: matches!(alignment, Alignment::Identity | Alignment::Lap | Alignment::LapRho)
+                .then(|| (0..k).collect()),
         }
     }
 
-    /// The same, but components belong together only where their correlation is significantly above ρ₀ = `above`.
-    pub fn strict(self, above: f64) -> Self {
+    /// The same, but two components correspond only if their correlation is significantly above ρ₀ = `above`.
+    pub fn with_min_correlation(self, above: f64) -> Self {
         Aligner { above, ..self }
     }
 
@@ -99,37 +101,37 @@ impl<T: Real> Aligner<T> {
 
     /// The plan P with A ≈ P B, for A and B k × n in any memory order.
     pub fn align(&mut self, a: &ArrayView2<T>, b: &ArrayView2<T>) {
-        if self.how == How::Identity {
+        if self.alignment == Alignment::Identity {
             return;
         }
         let k = self.k;
         gemm(T::one(), a, &b.t(), T::zero(), &mut self.dot.view_mut());
-        match self.how {
-            How::Identity => {}
-            How::Lap => {
-                // ‖A − P B‖² differs from −2⟨A, P B⟩ by what no permutation changes.
+        match self.alignment {
+            Alignment::Identity => {}
+            Alignment::Lap => {
+                // ‖A − P B‖² is −2⟨A, P B⟩ plus a term that no permutation changes.
                 self.cost.iter_mut().zip(&self.dot).for_each(|(c, d)| *c = finite(-d.as_f64()));
                 self.weights.fill(0.0);
                 let columns = self.lap.solve(&self.cost);
                 columns.iter().enumerate().for_each(|(r, s)| self.weights[r * k + s] = 1.0);
             }
-            How::LapRho => {
+            Alignment::LapRho => {
                 rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
-                self.cost.iter_mut().for_each(|c| *c = c.min(DUMMY));
+                self.cost.iter_mut().for_each(|c| *c = c.min(UNMATCHED_COST));
                 self.weights.fill(0.0);
                 for (r, &s) in self.lap.solve(&self.cost).iter().enumerate() {
-                    self.weights[r * k + s] = f64::from(u8::from(self.cost[r * k + s] < DUMMY));
+                    self.weights[r * k + s] = f64::from(u8::from(self.cost[r * k + s] < UNMATCHED_COST));
                 }
             }
-            How::Sinkhorn => {
+            Alignment::Sinkhorn => {
                 self.squared_distances(a, b);
                 self.sinkhorn.solve(&self.cost, &mut self.weights);
             }
-            How::SinkhornRho => {
+            Alignment::SinkhornRho => {
                 rho::distances(a, b, &self.dot.view(), self.above, &mut self.rows, &mut self.cost);
                 self.sinkhorn.solve(&self.cost, &mut self.weights);
             }
-            How::Knn => {
+            Alignment::Knn => {
                 self.squared_distances(a, b);
                 knn::solve(&self.cost, &mut self.order, &mut self.weights);
             }
@@ -195,8 +197,8 @@ impl<T: Real> Aligner<T> {
         }
     }
 
-    /// The proximal map: A ← (A + γ P B) / (1 + γ), where a row without a counterpart stays as it is.
-    pub fn pull(&self, a: &mut ArrayViewMut2<T>, b: &ArrayView2<T>, gamma: f64) {
+    /// The proximal step A ← (A + γ P B) / (1 + γ), except for rows without a counterpart.
+    pub fn apply_proximal_step(&self, a: &mut ArrayViewMut2<T>, b: &ArrayView2<T>, gamma: f64) {
         let (own, other) = (T::from_f64(1.0 / (1.0 + gamma)), T::from_f64(gamma / (1.0 + gamma)));
         for r in 0..self.k {
             if self.is_aligned(r) {
@@ -206,9 +208,9 @@ impl<T: Real> Aligner<T> {
         self.add(other, b, a);
     }
 
-    /// Adds the pull λ/2 ‖A − P B‖² to a least squares problem in A, given by its right-hand side (as A, k × n) and Gram
-    /// matrix (k × k); λ is γ times the Gram matrix's mean diagonal. Rows without a counterpart are not pulled.
-    pub fn weigh(&self, rhs: &mut ArrayViewMut2<T>, gram: &mut Array2<T>, b: &ArrayView2<T>, gamma: f64) {
+    /// Adds the term λ/2 ‖A − P B‖² to a least squares problem in A, given by its right-hand side (as A, k × n) and Gram
+    /// matrix (k × k); λ is γ times the mean diagonal of the Gram matrix. Rows without a counterpart have no term.
+    pub fn add_proximal_term(&self, rhs: &mut ArrayViewMut2<T>, gram: &mut Array2<T>, b: &ArrayView2<T>, gamma: f64) {
         let trace: f64 = gram.diag().iter().map(|g| g.as_f64()).sum();
         let lambda = T::from_f64(gamma * trace / self.k as f64);
         self.add(lambda, b, rhs);
@@ -237,7 +239,7 @@ impl<T: Real> Aligner<T> {
 }
 
 fn finite(x: f64) -> f64 {
-    if x.is_nan() { BROKEN } else { x.clamp(-BROKEN, BROKEN) }
+    if x.is_nan() { NON_FINITE_COST } else { x.clamp(-NON_FINITE_COST, NON_FINITE_COST) }
 }
 
 #[cfg(test)]
@@ -252,63 +254,63 @@ mod tests {
         let order = [3, 1, 5, 0, 2, 4];
         let b = uniform_factor::<f64>(&Stream::new(3, Purpose::Probe, 0), 0..k, n, 1.0).mapv(|x| x.powi(8));
         let a = b.select(ndarray::Axis(0), &order);
-        for how in [How::Lap, How::LapRho, How::Sinkhorn, How::SinkhornRho] {
-            let mut aligner = Aligner::new(how, k);
+        for alignment in [Alignment::Lap, Alignment::LapRho, Alignment::Sinkhorn, Alignment::SinkhornRho] {
+            let mut aligner = Aligner::new(alignment, k);
             aligner.align(&a.view(), &b.view());
-            assert_eq!(aligner.pairs().map(Option::unwrap).collect::<Vec<_>>(), order, "{how:?}");
+            assert_eq!(aligner.pairs().map(Option::unwrap).collect::<Vec<_>>(), order, "{alignment:?}");
             let mut out = Array2::zeros((k, n));
             aligner.apply(&b.view(), &mut out.view_mut());
-            assert!((&out - &a).iter().all(|e| e.abs() < 1e-3), "{how:?}");
-            assert!(aligner.orthogonality_gap() < 1e-2, "{how:?} {}", aligner.orthogonality_gap());
+            assert!((&out - &a).iter().all(|e| e.abs() < 1e-3), "{alignment:?}");
+            assert!(aligner.orthogonality_gap() < 1e-2, "{alignment:?} {}", aligner.orthogonality_gap());
         }
-        let mut nearest = Aligner::new(How::Knn, k);
+        let mut nearest = Aligner::new(Alignment::Knn, k);
         nearest.align(&a.view(), &b.view());
         assert!(nearest.orthogonality_gap() > 0.5);
     }
 
     #[test]
-    fn a_component_that_only_one_side_has_is_not_aligned_nor_pulled() {
+    fn a_component_that_only_one_side_has_is_neither_aligned_nor_moved() {
         let (k, n) = (3, 90);
         // disjoint supports: A's last row lies where nothing of B does
         let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
         let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((k, n), |(r, j)| part(parts[r])(j));
         let (mut a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));
-        for how in [How::LapRho, How::SinkhornRho] {
-            let mut aligner = Aligner::new(how, k);
+        for alignment in [Alignment::LapRho, Alignment::SinkhornRho] {
+            let mut aligner = Aligner::new(alignment, k);
             aligner.align(&a.view(), &b.view());
-            assert_eq!(aligner.pairs().collect::<Vec<_>>(), [Some(1), Some(0), None], "{how:?}");
+            assert_eq!(aligner.pairs().collect::<Vec<_>>(), [Some(1), Some(0), None], "{alignment:?}");
             let before = a.clone();
-            aligner.pull(&mut a.view_mut(), &b.view(), 0.5);
-            assert!((&a - &before).iter().all(|e| e.abs() < 1e-12), "{how:?}");
+            aligner.apply_proximal_step(&mut a.view_mut(), &b.view(), 0.5);
+            assert!((&a - &before).iter().all(|e| e.abs() < 1e-12), "{alignment:?}");
         }
     }
 
     #[test]
-    fn the_pull_is_the_weighted_mean() {
+    fn the_proximal_step_is_the_weighted_mean() {
         let (mut a, b) = (ndarray::array![[4.0, 1.0], [0.0, 3.0]], ndarray::array![[1.0, 3.0], [3.0, 0.0]]);
-        let mut aligner = Aligner::new(How::Lap, 2);
+        let mut aligner = Aligner::new(Alignment::Lap, 2);
         aligner.align(&a.view(), &b.view());
-        aligner.pull(&mut a.view_mut(), &b.view(), 0.25);
+        aligner.apply_proximal_step(&mut a.view_mut(), &b.view(), 0.25);
         let expected = ndarray::array![[(4.0 + 0.25 * 3.0) / 1.25, 0.8], [0.2, 3.0]];
         assert!((&a - &expected).iter().all(|e: &f64| e.abs() < 1e-14), "{a}");
     }
 
     /// λ = γ tr(G)/k is added to the problem ½ aᵀG a − rᵀa of each column, but not for the row that has no counterpart.
     #[test]
-    fn the_weighed_problem_has_the_pull_in_it() {
+    fn the_proximal_term_is_added_to_the_problem() {
         let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
         let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((3, 90), |(r, j)| part(parts[r])(j));
         let (a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));
-        for how in [How::LapRho, How::SinkhornRho] {
-            let mut aligner = Aligner::new(how, 3);
+        for alignment in [Alignment::LapRho, Alignment::SinkhornRho] {
+            let mut aligner = Aligner::new(alignment, 3);
             aligner.align(&a.view(), &b.view());
             let (mut r, mut g) = (a.clone(), Array2::from_diag(&ndarray::array![1.0, 2.0, 6.0]));
-            aligner.weigh(&mut r.view_mut(), &mut g, &b.view(), 0.5);
-            assert_eq!(g.diag().to_vec(), [2.5, 3.5, 6.0], "{how:?}");
+            aligner.add_proximal_term(&mut r.view_mut(), &mut g, &b.view(), 0.5);
+            assert_eq!(g.diag().to_vec(), [2.5, 3.5, 6.0], "{alignment:?}");
             for (row, expected) in
                 r.rows().into_iter().zip([&a.row(0) + &(&b.row(1) * 1.5), &a.row(1) + &(&b.row(0) * 1.5)])
             {
-                assert!((&row - &expected).iter().all(|e| e.abs() < 1e-9), "{how:?}");
+                assert!((&row - &expected).iter().all(|e| e.abs() < 1e-9), "{alignment:?}");
             }
             assert_eq!(r.row(2), a.row(2));
         }
@@ -317,8 +319,10 @@ mod tests {
     #[test]
     fn numbers_that_are_none_come_to_an_end() {
         let a = Array2::from_elem((4, 9), f64::NAN);
-        for how in [How::Lap, How::LapRho, How::Sinkhorn, How::SinkhornRho, How::Knn] {
-            let mut aligner = Aligner::new(how, 4);
+        for alignment in
+            [Alignment::Lap, Alignment::LapRho, Alignment::Sinkhorn, Alignment::SinkhornRho, Alignment::Knn]
+        {
+            let mut aligner = Aligner::new(alignment, 4);
             aligner.align(&a.view(), &a.view());
             assert_eq!(aligner.pairs().count(), 4);
         }

@@ -19,13 +19,13 @@ pub fn distances<T: Real>(
     distance: &mut [f64],
 ) {
     let (k, n) = a.dim();
-    let (of_a, of_b) = scratch.split_at_mut(2 * k);
-    moments(a, of_a);
-    moments(b, of_b);
+    let (moments_a, moments_b) = scratch.split_at_mut(2 * k);
+    moments(a, moments_a);
+    moments(b, moments_b);
     for r in 0..k {
         for s in 0..k {
             let [mean_a, deviation_a, mean_b, deviation_b] =
-                [of_a[2 * r], of_a[2 * r + 1], of_b[2 * s], of_b[2 * s + 1]];
+                [moments_a[2 * r], moments_a[2 * r + 1], moments_b[2 * s], moments_b[2 * s + 1]];
             let covariance = dot[[r, s]].as_f64() / n as f64 - mean_a * mean_b;
             let product = deviation_a * deviation_b;
             let correlation = if product > 0.0 { (covariance / product).clamp(-1.0, 1.0) } else { 0.0 };

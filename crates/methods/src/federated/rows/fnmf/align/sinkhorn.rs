@@ -4,8 +4,8 @@
 const REGULARISATION: f64 = 0.03;
 /// Maximum number of scalings of rows and columns.
 const SWEEPS: usize = 200;
-/// Largest change of a potential, in units of the regularisation, at which the scaling has settled.
-const SETTLED: f64 = 1e-6;
+/// Largest change of a potential, in units of the regularisation, at which the scaling has converged.
+const CONVERGED: f64 = 1e-6;
 
 /// The scaling with its memory. The potentials are kept as the next start.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Sinkhorn {
                 let new = soft_min((0..k).map(|r| cost[r * k + s] - self.row[r]), epsilon);
                 self.column[s] = if new.is_finite() { new } else { 0.0 };
             }
-            if change <= SETTLED * epsilon {
+            if change <= CONVERGED * epsilon {
                 break;
             }
         }
@@ -59,13 +59,13 @@ impl Sinkhorn {
     }
 }
 
-/// −ε log Σ exp(−x/ε); infinite for nothing but infinities.
+/// −ε log Σ exp(−x/ε); infinite if all values are.
 fn soft_min(values: impl Iterator<Item = f64> + Clone, epsilon: f64) -> f64 {
-    let least = values.clone().fold(f64::INFINITY, f64::min);
-    if !least.is_finite() {
-        return least;
+    let smallest = values.clone().fold(f64::INFINITY, f64::min);
+    if !smallest.is_finite() {
+        return smallest;
     }
-    least - epsilon * values.map(|x| ((least - x) / epsilon).exp()).sum::<f64>().ln()
+    smallest - epsilon * values.map(|x| ((smallest - x) / epsilon).exp()).sum::<f64>().ln()
 }
 
 #[cfg(test)]

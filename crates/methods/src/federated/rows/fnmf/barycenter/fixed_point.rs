@@ -7,44 +7,44 @@ use super::greedy;
 use super::server::Server;
 
 /// Maximum number of iterations.
-const TURNS: usize = 50;
+const MAX_ITERATIONS: usize = 50;
 /// Relative decrease of the loss below which the iteration has converged.
-const REST: f64 = 1e-9;
+const TOLERANCE: f64 = 1e-9;
 
-/// The fixed point from the last V̄, which the parties started from; where there is none (`afresh`), from the better of
-/// two: the plain mean, as printed, and the greedy barycenter, both brought to rest with one-to-one alignment. The mean
-/// alone is a blur that, with clients that differ, often leads nowhere: Σ RMSD of 1.8 instead of 0.59.
-pub fn run<T: Real>(server: &mut Server<T>, afresh: bool) -> SharedResult<()> {
-    if afresh {
+/// The fixed point from the last V̄, which the parties started from. In the first round, from the better of two: the plain
+/// mean, as printed, and the greedy barycenter, both iterated to convergence with one-to-one alignment. From the mean
+/// only, the iteration often converges to a poor fixed point if the parties differ: Σ RMSD of 1.8 instead of 0.59.
+pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> SharedResult<()> {
+    if first_round {
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);
         let started = first(server);
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);
         started?;
     }
-    settle(server)?;
+    iterate(server)?;
     Ok(())
 }
 
 fn first<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
     server.average()?;
-    let from_mean = settle(server)?;
+    let from_mean = iterate(server)?;
     let kept = server.mean.clone();
     greedy::run(server)?;
-    if settle(server)? > from_mean {
+    if iterate(server)? > from_mean {
         server.mean.assign(&kept);
     }
     Ok(())
 }
 
 /// Aligns and averages until the loss no longer decreases; returns the loss before the last average.
-fn settle<T: Real>(server: &mut Server<T>) -> SharedResult<f64> {
+fn iterate<T: Real>(server: &mut Server<T>) -> SharedResult<f64> {
     let mut last = f64::INFINITY;
-    for _ in 0..TURNS {
+    for _ in 0..MAX_ITERATIONS {
         server.align_all();
         server.sum()?;
         let (loss, moved) = server.divide();
         // V̄ is unchanged, so every later alignment would be the same.
-        if !moved || loss >= last * (1.0 - REST) {
+        if !moved || loss >= last * (1.0 - TOLERANCE) {
             return Ok(loss);
         }
         last = loss;

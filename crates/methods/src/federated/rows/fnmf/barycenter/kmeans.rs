@@ -6,39 +6,53 @@ use fednmf_linalg::random::{Purpose, Stream};
 
 use super::server::Server;
 
-/// Turns at most.
-const TURNS: usize = 50;
-/// Relative fall of the loss below which it has come to rest.
-const REST: f64 = 1e-9;
+/// Maximum number of iterations.
+const MAX_ITERATIONS: usize = 50;
+/// Relative decrease of the loss below which the iteration has converged.
+const TOLERANCE: f64 = 1e-9;
 
 /// V̄ ← the centres, from k random rows.
 pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> SharedResult<()> {
     random_rows(server, round)?;
-    let (k, n) = (server.k, server.n);
     let mut last = f64::INFINITY;
-    for _ in 0..TURNS {
-        let Server { uploads, aligner, mean, .. } = server;
-        for upload in uploads.iter_mut().filter(|u| u.active) {
-            upload.share.fill(T::zero());
-            let distances = aligner.distances2(&upload.values.view(), &mean.view());
-            let mut loss = 0.0;
-            for (row, distances) in upload.values.rows().into_iter().zip(distances.chunks_exact(k)) {
-                let nearest = (0..k).min_by(|&a, &b| distances[a].total_cmp(&distances[b])).expect("k > 0");
-                loss += distances[nearest];
-                let sum = &mut upload.share[nearest * n..(nearest + 1) * n];
-                sum.iter_mut().zip(row).for_each(|(s, x)| *s += *x);
-                upload.share[k * n + nearest] += T::one();
-            }
-            upload.share[k * n + k] = T::from_f64(loss);
-        }
-        server.sum()?;
-        let (loss, _) = server.divide();
-        if loss >= last * (1.0 - REST) {
+    for _ in 0..MAX_ITERATIONS {
+        let loss = update_centres(server, |distances, add| {
+            let nearest = (0..distances.len()).min_by(|&a, &b| distances[a].total_cmp(&distances[b]));
+            add(nearest.expect("k > 0"), 1.0);
+        })?;
+        if loss >= last * (1.0 - TOLERANCE) {
             break;
         }
         last = loss;
     }
     Ok(())
+}
+
+/// V̄ ← the weighted means of the active parties' rows: `assign` gets the squared distances of a row from all centres, and
+/// adds the row to centres with weights. Returns the weighted sum of the squared distances. Collective.
+pub fn update_centres<T: Real>(
+    server: &mut Server<T>,
+    assign: impl Fn(&[f64], &mut dyn FnMut(usize, f64)),
+) -> SharedResult<f64> {
+    let Server { uploads, aligner, mean, k, n, .. } = server;
+    let (k, n) = (*k, *n);
+    for upload in uploads.iter_mut().filter(|u| u.active) {
+        upload.share.fill(T::zero());
+        let distances = aligner.distances2(&upload.values.view(), &mean.view());
+        let (sums, rest) = upload.share.split_at_mut(k * n);
+        let mut loss = 0.0;
+        for (row, distances) in upload.values.rows().into_iter().zip(distances.chunks_exact(k)) {
+            assign(distances, &mut |l, weight| {
+                loss += weight * distances[l];
+                let weight = T::from_f64(weight);
+                sums[l * n..(l + 1) * n].iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * *x);
+                rest[l] += weight;
+            });
+        }
+        rest[k] = T::from_f64(loss);
+    }
+    server.sum()?;
+    Ok(server.divide().0)
 }
 
 /// V̄ ← k different rows of the active parties' matrices, drawn from the public seed.

@@ -1,4 +1,4 @@
-//! The server (`SERVER` of Alg. 2): one V̄ from what the parties hand over.
+//! The server (`SERVER` of Alg. 2): one V̄ from the uploads of the parties.
 //!
 //! The ranks together implement the server. Each rank runs the part of the server for its own parties: a party's upload
 //! stays on its rank and is aligned there, and only sums are sent between ranks. No rank ever holds all V_j. A party
@@ -36,7 +36,7 @@ fednmf_base::words! {
 }
 
 impl<T: Real> Server<T> {
-    /// Makes the new V̄ from what was taken. `round` counts from 0. Collective.
+    /// Computes the new V̄ from the uploads. `round` counts from 0. Collective.
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.

@@ -12,8 +12,7 @@ use super::server::{SUM_V, Server, UPLOAD};
 use crate::federated::rows::fnmf::align::Aligner;
 
 impl<T: Real> Server<T> {
-    /// The place of a hosted party among those of this rank, and what it hands over ← P_j V_j, aligned to V̄ by the party
-    /// itself.
+    /// The upload of a hosted party ← P_j V_j, aligned to V̄ by the party itself.
     pub fn align_to_mean(&mut self, party: usize, aligner: &mut Aligner<T>) {
         let (k, n) = (self.k, self.n);
         for upload in self.uploads.iter_mut().filter(|u| u.party == party) {
@@ -25,8 +24,8 @@ impl<T: Real> Server<T> {
         }
     }
 
-    /// What the parties hand over leaves them: with noise, if there are `releases`, `relative` to V̄ where it is known to
-    /// what is near it. Returns how it is protected.
+    /// Sends the uploads of the hosted parties to the server: with noise, if there are `releases`; if `relative`, the
+    /// difference from V̄ is released. Returns the protection.
     pub fn upload(&mut self, comm: &PartyCommunicator, releases: Option<&mut Releases>, relative: bool) -> Protection {
         let known = relative.then(|| self.mean.row_major());
         let active = self.uploads.iter_mut().enumerate().filter(|(_, upload)| upload.active);
@@ -41,13 +40,13 @@ impl<T: Real> Server<T> {
         }
     }
 
-    /// V̄ ← max(V̄, 0): noise may have taken it below.
+    /// V̄ ← max(V̄, 0): noise may have made entries negative.
     pub fn clamp_nonnegative(&mut self) {
         self.mean.mapv_inplace(|x| x.max(T::zero()));
     }
 
-    /// V̄ ← mean of what was taken, by a masked sum, in which every party has a part: those that do not take part add
-    /// zeros, and all of them their share of the noise. `scale` is the size of entries to expect. Collective.
+    /// V̄ ← mean of the uploads, by a masked sum over all parties: those that do not participate in this round add zeros,
+    /// and every party adds its share of the noise. `scale` is the expected size of an entry. Collective.
     ///
     /// # Errors
     /// As [`PartySum::sum`].
@@ -71,7 +70,7 @@ impl<T: Real> Server<T> {
                 };
                 let sum = party_sum.sum_noised_words(comm, SUM_V, total.len(), fill);
                 let count = active.len().max(1) as f64;
-                // Differences from V̄ were added up, or the V_j themselves.
+                // The sum is of differences from V̄, or of the V_j.
                 let known = if releases.is_relative() && relative { T::one() } else { T::zero() };
                 for (x, sum) in mean.iter_mut().zip(sum) {
                     *x = (known * *x + T::from_f64(releases.decode(*sum) / count)).max(T::zero());

@@ -8,16 +8,16 @@ use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload, ServerCommuni
 use fednmf_linalg::Real;
 use fednmf_privacy::Declared;
 
-use crate::federated::rows::fnmf::align::{Aligner, How};
+use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 
-/// A party hands V_j to the server.
+/// A party sends V_j to the server.
 pub const UPLOAD: MessageTag = MessageTag::new("V_j to the server", Payload::SharedFactor);
-/// A party gets V̄.
+/// The server sends V̄ to a party.
 pub const DOWNLOAD: MessageTag = MessageTag::new("mean V to the party", Payload::SharedFactor);
-/// Between the ranks that play the server.
+/// Between the ranks that implement the server.
 pub const INSIDE: MessageTag = MessageTag::new("inside the server", Payload::SharedFactor);
 
-/// The sum of all V_j, whose terms nobody sees.
+/// The masked sum of all V_j.
 pub const SUM_V: MessageTag = MessageTag::new("sum V_j", Payload::SharedFactor);
 
 /// One party's upload, at the part of the server on its rank.
@@ -39,13 +39,13 @@ pub struct Server<T: Real> {
     pub(super) k: usize,
     pub(super) n: usize,
     pub(super) uploads: Vec<Upload<T>>,
-    /// The parties that take part in this round, on all ranks alike.
+    /// The parties that participate in this round, equal on all ranks.
     pub(super) active: Vec<usize>,
     pub(super) total: Vec<T>,
     pub(super) aligner: Aligner<T>,
     /// The one-to-one alignment with which the first V̄ is found.
     pub(super) first_aligner: Aligner<T>,
-    /// V̄ (k × n), on every rank alike.
+    /// V̄ (k × n), equal on all ranks.
     pub mean: Array2<T>,
 }
 
@@ -71,12 +71,12 @@ impl<T: Real> Server<T> {
             active: Vec::with_capacity(parties.count),
             total: vec![T::zero(); length],
             aligner,
-            first_aligner: Aligner::new(How::Lap, k),
+            first_aligner: Aligner::new(Alignment::Lap, k),
             mean: Array2::zeros((k, n)),
         }
     }
 
-    /// Opens a round in which the parties of `active` take part; equal on all ranks.
+    /// Opens a round in which the parties of `active` participate; equal on all ranks.
     pub fn open(&mut self, active: impl Iterator<Item = usize>) {
         self.active.clear();
         self.active.extend(active);
@@ -90,8 +90,8 @@ impl<T: Real> Server<T> {
         self.active.binary_search(&party).is_ok()
     }
 
-    /// Takes V_j (k × n) of a hosted party that takes part in the round. Its `own` components are not uploaded; they
-    /// are set to 0.
+    /// Stores V_j (k × n) of a hosted party, and returns true, if it participates in the round. Its `own` components are not
+    /// uploaded; they are set to 0.
     pub fn take(&mut self, party: usize, values: &ArrayView2<T>, own: impl Fn(usize) -> bool) -> bool {
         let upload = self.uploads.iter_mut().find(|u| u.party == party && u.active);
         let taken = upload.is_some();
@@ -109,7 +109,7 @@ impl<T: Real> Server<T> {
         }
     }
 
-    /// Σ_j ½‖V̄ − P_j V_j‖² over what was taken, with P_j by the server's alignment. Collective.
+    /// Σ_j ½‖V̄ − P_j V_j‖² over the uploads, with P_j by the server's alignment. Collective.
     ///
     /// # Errors
     /// On all ranks, when the values cannot be summed.
@@ -162,8 +162,8 @@ impl<T: Real> Server<T> {
         self.comm.sum_parties(INSIDE, self.parties.count, shares, &mut self.total)
     }
 
-    /// V̄ ← the sums over their weights; a row that nobody has stays as it is. The loss that was summed, and whether V̄ is
-    /// another one now.
+    /// V̄ ← the sums divided by their weights; a row of weight 0 is unchanged. Returns the summed loss, and whether V̄ has
+    /// changed.
     pub(super) fn divide(&mut self) -> (f64, bool) {
         let (values, rest) = self.total.split_at(self.k * self.n);
         let mut moved = false;
@@ -179,7 +179,7 @@ impl<T: Real> Server<T> {
         (rest[self.k].as_f64(), moved)
     }
 
-    /// The k × n values in the term of the active party at `position` become everybody's V̄.
+    /// V̄ ← the k × n values in the term of the active party at `position`, on all ranks.
     pub(super) fn publish(&mut self, position: usize) -> SharedResult<()> {
         let party = self.active[position];
         let shares = self.uploads.iter().filter(|u| u.party == party).map(|u| Declared(u.share.as_slice()));
@@ -188,14 +188,14 @@ impl<T: Real> Server<T> {
         Ok(())
     }
 
-    /// The place among this rank's uploads of the active party at `position`, if it is hosted here.
+    /// The index among this rank's uploads of the active party at `position`, if it is hosted here.
     pub(super) fn local(&self, position: usize) -> Option<usize> {
         let party = self.active[position];
         self.uploads.iter().position(|u| u.party == party)
     }
 }
 
-/// Folds B (k × n, with k weights) into A: aligned rows become the weighted mean, the others stay.
+/// Merges B (k × n, with k weights) into A: aligned rows become the weighted mean, the others are unchanged.
 pub(super) fn merge<T: Real>(
     aligner: &mut Aligner<T>,
     a: &mut [T],
