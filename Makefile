@@ -22,7 +22,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build test demo install docs bench lint audit python clean
+.PHONY: help setup ready build check test demo install docs bench lint audit python clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -52,6 +52,10 @@ test: ## all tests; with MPI=none those that need no ranks
 	@$(MAKE) ready
 	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))} HDF5_USE_FILE_LOCKING=FALSE; \
 	cargo test --workspace --no-fail-fast $(FEATURES) $(TESTS)
+
+check: ## unit tests and quick tests
+	@$(MAKE) test TESTS=--lib
+	@$(MAKE) test TESTS='--test structure --test program -- crates_ methods_of docs:: refused:: usability::'
 
 demo: build ## factorise real data, with 4 ranks
 	@$(ENV) jobs/demo.sh '$(BINARY)' '$(TARGET)/demo'

@@ -14,7 +14,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     for part in bytes.chunks(usize::from(step) + 1) {
         decoder.buffer().extend(part);
         loop {
-            match decoder.next() {
+            match decoder.next_frame() {
                 Ok(Some(frame)) => comes_back(&frame),
                 Ok(None) => break,
                 Err(_) => return,
@@ -30,7 +30,7 @@ fn comes_back(frame: &Frame) {
     decoder.buffer().extend(&bytes);
     // JSON in other words may be longer than what arrived.
     if bytes.len() <= LONGEST {
-        assert_eq!(decoder.next().as_ref(), Ok(&Some(frame.clone())));
-        assert_eq!(decoder.next(), Ok(None));
+        assert_eq!(decoder.next_frame().as_ref(), Ok(&Some(frame.clone())));
+        assert_eq!(decoder.next_frame(), Ok(None));
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::parameters::Group;
+use fednmf_files::TableOptions;
+
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
 use crate::commands::clusters::ClustersArgs;
@@ -18,11 +20,7 @@ use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
 #[cfg(feature = "sites")]
-use fednmf_files::TableOptions;
-
-use crate::commands::join::JoinArgs;
-use crate::commands::keygen::KeygenArgs;
-use crate::commands::serve::ServeArgs;
+use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 
 #[derive(Debug, Parser)]
 #[command(

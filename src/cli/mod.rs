@@ -17,8 +17,14 @@ use clap::{CommandFactory, FromArgMatches};
 pub use self::args::{Cli, Command};
 pub use self::reference::algorithms;
 pub use self::revealed::revealed;
+use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
+use fednmf_driver as driver;
+use fednmf_files::formats::detect;
+use fednmf_files::hdf5_probe;
+use fednmf_files::hdf5_probe::Content;
+use fednmf_files::{InputSpec, Source};
 use fednmf_methods::description::DifferentialPrivacy;
 use fednmf_methods::method::{ConfiguredMethod, Entry};
 use fednmf_methods::registry;
@@ -29,15 +35,7 @@ use crate::commands::{
     audit, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
 };
 #[cfg(feature = "sites")]
-use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_driver as driver;
-use fednmf_files::formats::detect;
-use fednmf_files::hdf5_probe;
-use fednmf_files::hdf5_probe::Content;
-use fednmf_files::{InputSpec, Source};
-
-use crate::commands::join::JoinArgs;
-use crate::commands::{join, keygen, serve};
+use crate::commands::{join, join::JoinArgs, keygen, serve};
 
 /// The parsed request.
 pub enum Request {

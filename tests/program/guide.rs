@@ -115,7 +115,7 @@ fn every_feature_has_a_test_or_a_command() {
 fn slug(line: &str) -> String {
     let kept = line.trim_start_matches('#').trim().to_lowercase();
     kept.chars()
-        .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || c == '-').then_some(c) })
+        .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || matches!(c, '-' | '_')).then_some(c) })
         .collect()
 }
 

@@ -180,7 +180,7 @@ impl Decoder {
     ///
     /// # Errors
     /// If the bytes are no frame.
-    pub fn next(&mut self) -> Result<Option<Frame>, String> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, String> {
         let rest = &self.bytes[self.at..];
         let Some((head, rest)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let [a, b, c, d, kind] = *head;
@@ -206,8 +206,8 @@ mod tests {
     fn decoded(bytes: &[u8]) -> Option<Frame> {
         let mut decoder = Decoder::default();
         decoder.buffer().extend(bytes);
-        let frame = decoder.next().ok()?;
-        frame.filter(|_| decoder.next() == Ok(None))
+        let frame = decoder.next_frame().ok()?;
+        frame.filter(|_| decoder.next_frame() == Ok(None))
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             let (mut decoder, mut found) = (Decoder::default(), Vec::new());
             for part in bytes.chunks(step) {
                 decoder.buffer().extend(part);
-                while let Some(frame) = decoder.next().unwrap() {
+                while let Some(frame) = decoder.next_frame().unwrap() {
                     found.push(frame);
                 }
             }
@@ -252,7 +252,7 @@ mod tests {
             'connection: for part in framed.chunks(step) {
                 decoder.buffer().extend(part);
                 loop {
-                    match decoder.next() {
+                    match decoder.next_frame() {
                         Ok(Some(frame)) => prop_assert_eq!(decoded(&frame.encode()), Some(frame)),
                         Ok(None) => break,
                         Err(_) => break 'connection,
@@ -293,7 +293,7 @@ mod tests {
         for wrong in [&b"GET / HTTP/1.1"[..], &[1, 0, 0, 0, 9, 0], &[1, 0, 0, 0, 0, b'x'], &[1, 0, 0, 0, 2, 0]] {
             let mut decoder = Decoder::default();
             decoder.buffer().extend(wrong);
-            assert!(decoder.next().is_err(), "{wrong:?}");
+            assert!(decoder.next_frame().is_err(), "{wrong:?}");
         }
     }
 }

@@ -472,7 +472,7 @@ impl Hub {
     /// Relays what a site sends, until its connection ends.
     fn relay(&self, rank: usize, outbox: &Arc<Outbox>, mut decoder: Decoder) {
         let why = loop {
-            match decoder.next() {
+            match decoder.next_frame() {
                 Ok(Some(frame)) => {
                     if self.pass(rank, frame) {
                         outbox.end();
@@ -560,7 +560,7 @@ impl Hub {
 fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
     let until = Instant::now() + IDENTIFY_TIMEOUT;
     loop {
-        match decoder.next() {
+        match decoder.next_frame() {
             Ok(Some(Frame::Control(control))) => return Some(control),
             Ok(None) if Instant::now() < until => stream.receive(decoder.buffer()).ok()?,
             _ => return None,

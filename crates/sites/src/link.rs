@@ -228,7 +228,7 @@ fn join_run(
     let mut welcome = None;
     let mut missing = Vec::new();
     loop {
-        while let Some(frame) = decoder.next().map_err(|e| JoinError::Fatal(Error::failed(e)))? {
+        while let Some(frame) = decoder.next_frame().map_err(|e| JoinError::Fatal(Error::failed(e)))? {
             let Frame::Control(control) = frame else { continue };
             match control {
                 Control::Welcome { run, sites, rank } => {
@@ -546,7 +546,7 @@ impl Link {
     fn read(&self, stream: &Stream, decoder: &mut Decoder) -> String {
         loop {
             loop {
-                match decoder.next() {
+                match decoder.next_frame() {
                     Ok(Some(frame)) => self.take(frame),
                     Ok(None) => break,
                     Err(e) => fail(&format!("--hub {}: {e}", self.config.hub)),

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-#[cfg(feature = "sites")]
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::units::bytes;
@@ -18,6 +17,7 @@ use fednmf_privacy::BudgetFile;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
 use fednmf_privacy::transcript::Verified;
+#[cfg(feature = "sites")]
 use fednmf_sites::Authority;
 
 /// What `fednmf audit verify` is told.

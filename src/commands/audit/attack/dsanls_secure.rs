@@ -23,7 +23,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let (m, n, hidden) = (pooled.m, pooled.n, pooled.hidden());
     let Some(&first) = releases.first() else { return Ok(Vec::new()) };
     let d = pooled.views[0].records[first].cols / m;
-    let kind = pooled.param("sketch").as_str().and_then(|kind| SketchKind::parse(kind));
+    let kind = pooled.param("sketch").as_str().and_then(SketchKind::parse);
     let kind = kind.ok_or_else(|| Error::input("the view does not tell the kind of sketch; record it again"))?;
     if hidden.len() > MOST {
         let what = format!("{} hidden columns: an attack would keep more than 8 GiB", hidden.len());

@@ -379,10 +379,9 @@ mod tests {
         let comm = Communicator::local();
         let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
         let data = opened.load(&Layout::RowsAndColumns { ranks: 1 }, &comm, &mut |_| ()).expect("loads");
-        let mut args = VrDsanls::default();
-        args.epoch = Auto::Given(1000);
         let size = parameters::Size::Count(12);
-        args.sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
+        let sketch_size = Auto::Given(parameters::Sizes { u: size, v: size });
+        let args = VrDsanls { epoch: Auto::Given(1000), sketch_size, ..VrDsanls::default() };
         let problem = Problem {
             data,
             k: 3,

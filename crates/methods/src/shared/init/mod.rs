@@ -101,6 +101,9 @@ pub const MESSAGES: [MessageSpec; 6] = [
 /// that NNDSVDar puts there.
 const FLOOR: f64 = 0.01;
 
+/// The data of a rank, and its own rows of U and of V.
+pub type DataAndFactors<T> = (Box<dyn RankData<T>>, [Array2<T>; 2]);
+
 /// Own rows of both factors of an m × n matrix from this rank's data, which come back. Where `positive`, no entry is zero,
 /// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or what the start has there. Collective.
 ///
@@ -113,7 +116,7 @@ pub fn on_grid<T: Real>(
     positive: bool,
     data: Box<dyn RankData<T>>,
     rows: [&Range<usize>; 2],
-) -> Result<(Box<dyn RankData<T>>, [Array2<T>; 2])> {
+) -> Result<DataAndFactors<T>> {
     let Task { comm, shape, k, sum, .. } = *task;
     let order = data.order();
     let mean = sum / (shape.0 as f64 * shape.1 as f64);

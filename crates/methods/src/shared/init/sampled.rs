@@ -14,6 +14,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Real, gram};
 
+use super::DataAndFactors;
 use super::TAGS;
 use super::low_rank::{GRAM, Task};
 use super::uniform;
@@ -69,7 +70,7 @@ pub fn factors<T: Real>(
     mut data: Box<dyn RankData<T>>,
     sample: Sample,
     fill: f64,
-) -> Result<(Box<dyn RankData<T>>, [Array2<T>; 2])> {
+) -> Result<DataAndFactors<T>> {
     let Task { comm, cuts, shape: (m, n), k, entries, .. } = *task;
     let tall = m >= n;
     let drawn = draw(task.seed, m.max(n), sample.lines);
