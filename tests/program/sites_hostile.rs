@@ -415,14 +415,23 @@ fn messages_that_are_lost_late_repeated_or_changed_make_no_wrong_answer() {
     expect(
         "a message under another sender's name",
         "",
-        Box::new(move |frame| {
-            let mut frame = frame.clone();
-            if frame.is_data_to(1) && frame.number() == 3 {
-                let other = if frame.peer() == 0 { 2u16 } else { 0 };
-                frame.body[..2].copy_from_slice(&other.to_le_bytes());
-            }
-            vec![frame.bytes()]
-        }),
+        {
+            // Site b opens a frame only if it has the number that is next for its sender.
+            let mut next = [0; NAMES.len()];
+            Box::new(move |frame| {
+                let mut frame = frame.clone();
+                if frame.is_data_to(1) {
+                    let (peer, number) = (usize::from(frame.peer()), frame.number());
+                    let other =
+                        [0, 2, 3].into_iter().find(|&other| other != peer && number > 0 && next[other] == number);
+                    match other {
+                        Some(other) => frame.body[..2].copy_from_slice(&u16::try_from(other).unwrap().to_le_bytes()),
+                        None => next[peer] = next[peer].max(number + 1),
+                    }
+                }
+                vec![frame.bytes()]
+            })
+        },
         &changed,
         &right,
     );
