@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use fednmf::{
-    Error, ErrorKind, FactorScale, Options, Point, ProductKernel, Real, Search, SearchMethod, SearchResult, Start,
+    Error, ErrorKind, FactorScale, Options, Point, ProductKernel, Real, Search, SearchResult, Start,
 };
 
 /// The message of the library as Python's exception.
@@ -230,9 +230,8 @@ struct SearchSettings {
 #[pyfunction]
 fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
     let SearchSettings { ks, runs, method, holdout, max_iters, tol, seed, threads, callback } = settings;
-    let method = SearchMethod::from_name(&method).map_err(|e| raise(&e))?;
-    let mut search =
-        Search::over(ks).runs(runs).method(method).max_iters(max_iters).tol(tol).seed(seed).threads(threads);
+    let mut search = Search::over(ks).method(&method).map_err(|e| raise(&e))?;
+    search = search.runs(runs).max_iters(max_iters).tol(tol).seed(seed).threads(threads);
     if let Some(share) = holdout {
         search = search.holdout(share);
     }

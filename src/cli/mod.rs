@@ -26,7 +26,7 @@ use fednmf_files::hdf5_probe;
 use fednmf_files::hdf5_probe::Content;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::description::DifferentialPrivacy;
-use fednmf_methods::method::{ConfiguredMethod, Entry};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use crate::commands::estimate::EstimateArgs;
@@ -49,8 +49,8 @@ pub enum Request {
 }
 
 /// The parser for a run, or an estimate, of one method.
-pub fn command_of(entry: &'static dyn Entry) -> clap::Command {
-    let args = parameters::args(entry);
+pub fn command_of(method: &'static dyn ConfiguredMethod) -> clap::Command {
+    let args = parameters::args(method);
     let command = Cli::command().args(args.clone());
     let command = command.mut_subcommand("estimate", |estimate| estimate.args(args.clone()));
     if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
@@ -82,20 +82,20 @@ pub fn begin(words: impl IntoIterator<Item = OsString>) {
 /// Naming the option that is wrong, and what it should be.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     let words: Vec<OsString> = words.into_iter().collect();
-    let entry = entry_of(&words)?;
-    let mut matches = match command_of(entry).try_get_matches_from(&words) {
+    let method = method_of(&words)?;
+    let mut matches = match command_of(&**method).try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(e) if !e.use_stderr() => {
             let text = e.render();
             let terminal = std::io::stdout().is_terminal();
             return Ok(Request::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
         }
-        Err(e) => return Err(explain(&e, entry, subcommand(&words))),
+        Err(e) => return Err(explain(&e, &**method, subcommand(&words))),
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
-        None => Some(parameters::configure(entry, &matches)?),
-        Some(("estimate" | "join", matches)) => Some(parameters::configure(entry, matches)?),
+        None => Some(parameters::configure(&**method, &matches)?),
+        Some(("estimate" | "join", matches)) => Some(parameters::configure(&**method, matches)?),
         Some(_) => None,
     };
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
@@ -124,9 +124,9 @@ fn value_of<'a>(option: &str, words: &'a [OsString]) -> Option<&'a str> {
 }
 
 /// The method that `--algo` names, `auto` by default. The sweep has an `--algo` of its own, which is parsed later.
-fn entry_of(words: &[OsString]) -> Result<&'static dyn Entry> {
+fn method_of(words: &[OsString]) -> Result<&'static Arc<dyn ConfiguredMethod>> {
     let name = value_of("--algo", words);
-    let Some(name) = name else { return Ok(registry::AUTO) };
+    let Some(name) = name else { return Ok(&registry::AUTO) };
     registry::find(name).ok_or_else(|| {
         let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();
         Error::input(format!("--algo {name}: no such method; there are auto, {}", names.join(", ")))
@@ -169,7 +169,7 @@ const MEANINGS: [(&[&str], &str); 13] = [
 ];
 
 /// Rephrases an error of the parser.
-fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Error {
+fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, subcommand: Option<String>) -> Error {
     let text = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -193,7 +193,7 @@ fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Er
                         "{option}: fednmf {command} does not take it; 'fednmf {command} --help' shows what it takes"
                     ));
                 }
-                return other_method_option(&foreign, entry);
+                return other_method_option(&foreign, method);
             }
             if let Some((_, meant)) = MEANINGS.iter().find(|(names, _)| names.contains(&option.trim_start_matches('-')))
             {
@@ -221,10 +221,10 @@ fn explain(e: &clap::Error, entry: &dyn Entry, subcommand: Option<String>) -> Er
 }
 
 /// Refuses an option of other methods; ignoring it silently would mislead the user.
-fn other_method_option(option: &options::MethodOption, entry: &dyn Entry) -> Error {
-    let method = entry.description();
+fn other_method_option(option: &options::MethodOption, configured: &dyn ConfiguredMethod) -> Error {
+    let method = configured.description();
     let takers: Vec<&str> = option.takers().collect();
-    let why = match (entry.why_not(&option.name), method.dp) {
+    let why = match (configured.why_not(&option.name), method.dp) {
         (Some(why), _) => format!(": {why}"),
         (None, DifferentialPrivacy::Refused(why)) if takers.iter().all(|name| takes_dp(name)) => format!(": {why}"),
         _ => String::new(),
@@ -339,8 +339,8 @@ mod tests {
     #[test]
     fn the_parsers_are_sound() {
         complete_command().debug_assert();
-        for entry in registry::ALL.iter().chain([&registry::AUTO]) {
-            command_of(*entry).debug_assert();
+        for method in registry::ALL.iter().chain([&*registry::AUTO]) {
+            command_of(&**method).debug_assert();
         }
     }
 
@@ -375,7 +375,7 @@ mod tests {
         let spec =
             check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
         assert_eq!((spec.k, spec.checkpoint_every), (3, Every::Seconds(20.0)));
-        assert_eq!(spec.method.assumed().parameters()["sketch_size"], "10%,20");
+        assert_eq!(fednmf_base::parameters::to_json(spec.method.assumed())["sketch_size"], "10%,20");
     }
 
     #[test]

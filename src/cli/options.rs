@@ -66,7 +66,7 @@ impl MethodOption {
 /// Every option of every method, in the order of the registry.
 pub fn all() -> Vec<MethodOption> {
     let mut all: Vec<MethodOption> = Vec::new();
-    for entry in registry::ALL {
+    for entry in registry::ALL.iter() {
         let method = entry.description().name;
         for parameter in entry.parameters() {
             let name = parameter.option();

@@ -14,30 +14,30 @@ use fednmf_base::parameters;
 use fednmf_base::parameters::{Parameter, Parameters, Parsed};
 use fednmf_base::words::{Word, Words};
 use fednmf_files::TableOptions;
-use fednmf_methods::method::{ConfiguredMethod, Entry};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 /// Checks the text of the parameter with this name.
 type Check = Arc<dyn Fn(&str, &str) -> Parsed<()> + Send + Sync>;
 
 /// The arguments of a method.
-pub fn args(entry: &'static dyn Entry) -> Vec<Arg> {
-    let heading = format!("Options of {}", entry.description().name);
-    let check: Check = Arc::new(|name, text| entry.check(name, text));
+pub fn args(method: &'static dyn ConfiguredMethod) -> Vec<Arg> {
+    let heading = format!("Options of {}", method.description().name);
+    let check: Check = Arc::new(|name, text| method.check_value(name, text));
     let own = |parameter| {
         let arg = arg(&parameter, &check).help_heading(heading.clone());
         // Our own parsers take negative numbers; they report which values are allowed.
         if parameter.value_name.is_some() { arg.allow_hyphen_values(true) } else { arg }
     };
-    entry.parameters().into_iter().map(own).collect()
+    method.parameters().into_iter().map(own).collect()
 }
 
 /// The method with the parameters that were typed, its defaults for the rest.
 ///
 /// # Errors
 /// Naming the option that is wrong.
-pub fn configure(entry: &dyn Entry, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
-    entry.configure(&given(&entry.parameters(), matches))
+pub fn configure(method: &dyn ConfiguredMethod, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
+    method.configure(&given(&method.parameters(), matches))
 }
 
 /// The arguments of a struct of parameters. What was typed is kept in `.0`.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_methods::description::Description;
-use fednmf_methods::method::Entry;
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use crate::cli::parameters;
@@ -14,9 +14,9 @@ use crate::cli::parameters;
 /// # Errors
 /// When there is no such method.
 pub fn one(name: &str, wire: bool) -> Result<String> {
-    let entry = registry::find(name)
+    let method = registry::find(name)
         .ok_or_else(|| Error::input(format!("{name}: no such method; 'fednmf list' shows them all")))?;
-    Ok(if wire { message_table(entry.description()) } else { describe(entry) })
+    Ok(if wire { message_table(method.description()) } else { describe(&**method) })
 }
 
 /// All methods.
@@ -45,8 +45,8 @@ pub fn owner(m: &Description) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
 
-fn describe(entry: &'static dyn Entry) -> String {
-    let m = entry.description();
+fn describe(method: &'static dyn ConfiguredMethod) -> String {
+    let m = method.description();
     let mut out = format!("{}: {}\n", m.name, m.summary);
     if !m.aliases.is_empty() {
         let _ = writeln!(out, "also called: {}", m.aliases.join(", "));
@@ -58,7 +58,7 @@ fn describe(entry: &'static dyn Entry) -> String {
     if let Some(unit) = m.protects() {
         let _ = writeln!(out, "--dp hides: {}", unit.describe());
     }
-    let options = parameters::args(entry);
+    let options = parameters::args(method);
     if !options.is_empty() {
         let command = clap::Command::new("fednmf").disable_help_flag(true).args(options);
         let help = command.clone().help_template("{options}").render_long_help().to_string();

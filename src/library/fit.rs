@@ -12,6 +12,7 @@ use fednmf_linalg::nls;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
+use fednmf_methods::distributed::divergence::beta::BetaMu;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_privacy::Protection;
@@ -212,7 +213,7 @@ impl<T: Real> Fit<T> {
 fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
     match method.description().measure {
         Measure::Divergence => Some(1.0),
-        Measure::BetaDivergence => method.parameters().get("beta").and_then(|beta| beta.as_f64()),
+        Measure::BetaDivergence => method.as_any().downcast_ref::<BetaMu>().map(|method| method.beta.0),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ mod search;
 
 pub use fednmf_base::error::{Error, ErrorKind, Result};
 pub use fednmf_comm::Payload;
-pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities, SweepMethod as SearchMethod};
+pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities};
 pub use fednmf_driver::{Evaluation, FactorScale, Stop};
 pub use fednmf_linalg::ProductKernel;
 pub use fednmf_methods::distributed::divergence::beta::Beta;

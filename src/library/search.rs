@@ -1,16 +1,20 @@
 //! The number of components.
 
+use std::sync::Arc;
+
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_driver::model_selection::{
-    Choice, Consensus, Matched, Point, Similarities, SweepMethod, SweepMissing, Trial, check_sizes, choose, layout,
-    point,
+    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_sizes, choose, configure, layout,
+    left_out, point, sweepable_method,
 };
 use fednmf_driver::{Observer, Stop};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
+use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
@@ -33,11 +37,11 @@ use super::MatrixView;
 /// assert_eq!(found.consensus.unwrap().v.dim(), (40, 4));
 /// # Ok::<(), fednmf::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Search {
     ks: Vec<usize>,
     runs: usize,
-    method: SweepMethod,
+    method: Arc<dyn ConfiguredMethod>,
     holdout: Option<f64>,
     max_iters: usize,
     tol: f64,
@@ -76,7 +80,7 @@ impl Search {
         Search {
             ks: ks.into_iter().collect(),
             runs: 5,
-            method: SweepMethod::Hals,
+            method: Arc::new(Hals::default()),
             holdout: None,
             max_iters: 200,
             tol: 1e-4,
@@ -88,8 +92,6 @@ impl Search {
     setters! {
         /// Factorisations for each k.
         runs: usize;
-        /// The method of the factorisations.
-        method: SweepMethod;
         /// Share of the entries that a run does not see.
         holdout: f64 => Some;
         /// Largest number of iterations of a factorisation.
@@ -100,6 +102,15 @@ impl Search {
         seed: u64;
         /// Threads of the products with the data.
         threads: usize;
+    }
+
+    /// The method of the factorisations, by its name: `hals` (the default), `auto`, `mu`, `kl-mu` and others.
+    ///
+    /// # Errors
+    /// If a search cannot run it; the message names those that it can.
+    pub fn method(mut self, name: &str) -> Result<Self> {
+        self.method = sweepable_method(name)?;
+        Ok(self)
     }
 
     /// Tries all k.
@@ -135,13 +146,13 @@ impl Search {
         let matrix = unsafe { matrix.unbounded() }?;
         let comm = Communicator::local();
         let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
-        let left_out = self.method.left_out(Missing::None, self.holdout)?;
+        let missing = left_out(&*self.method, Missing::None, self.holdout)?;
         let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
             return Err(Error::input("there must be at least one number of components and one run"));
         };
         check_sizes(&self.ks, shape)?;
-        let methods =
-            self.method.configure(&self.ks, (shape.0, shape.1, sparse), &left_out, &RegularizationParams::NONE);
+        let settings = SweepSettings { missing: missing.clone(), regularization: RegularizationParams::NONE };
+        let methods = configure(&self.method, &self.ks, (shape.0, shape.1, sparse), &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
         let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), &comm)?;
         let (mut points, mut all_matched) = (Vec::new(), Vec::new());
@@ -156,7 +167,7 @@ impl Search {
                     tol: self.tol,
                 };
                 let of_run: Observer<'_> = Box::new(|iteration, measures| observe(k, run, iteration, measures));
-                let found = trial.run(&loaded, &left_out, Some(of_run), &comm);
+                let found = trial.run(&loaded, &missing, Some(of_run), &comm);
                 let found = found.map_err(|e| e.at(format!("k = {k}, run {run}")))?;
                 if found.stop == Stop::Observer {
                     return Err(Error::failed("the search was ended"));

@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 use tempfile::tempdir;
 
 use fednmf_methods::description::Description;
-use fednmf_methods::method::Entry;
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use crate::common::session::Session;
@@ -56,7 +56,7 @@ enum Kind {
 }
 
 /// The parameters that a method takes.
-fn parameters(entry: &'static dyn Entry) -> Vec<Parameter> {
+fn parameters(entry: &'static dyn ConfiguredMethod) -> Vec<Parameter> {
     fednmf::cli::parameters::args(entry).iter().map(Parameter::new).collect()
 }
 
@@ -192,7 +192,7 @@ fn not_finite(summary: &serde_json::Value, files: Option<&Path>) -> Option<Strin
 #[test]
 fn every_value_of_every_parameter_is_used_or_refused() {
     let mut crossing = Crossing::new(0);
-    for &entry in registry::ALL {
+    for entry in registry::ALL.iter().map(|method| &**method) {
         let method = entry.description();
         for parameter in parameters(entry).iter().chain(&common_parameters()) {
             for argument in parameter.arguments(&VALUES) {
@@ -208,7 +208,7 @@ fn every_value_of_every_parameter_is_used_or_refused() {
 #[test]
 fn every_pair_of_parameters_is_used_or_refused() {
     let mut crossing = Crossing::new(0);
-    for &entry in registry::ALL {
+    for entry in registry::ALL.iter().map(|method| &**method) {
         let (method, all) = (entry.description(), parameters(entry));
         for (i, first) in all.iter().enumerate() {
             for second in &all[i + 1..] {
@@ -231,7 +231,7 @@ fn every_pair_of_parameters_is_used_or_refused() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn every_word_of_every_parameter_is_used_or_refused_by_several_ranks() {
     let mut crossing = Crossing::new(3);
-    for &entry in registry::ALL {
+    for entry in registry::ALL.iter().map(|method| &**method) {
         let method = entry.description();
         for parameter in parameters(entry) {
             for argument in parameter.arguments(&["1", "auto"]) {
@@ -245,8 +245,8 @@ fn every_word_of_every_parameter_is_used_or_refused_by_several_ranks() {
 #[test]
 fn every_parameter_of_another_method_is_refused_by_name() {
     let mut crossing = Crossing::new(0);
-    let all: Vec<Parameter> = registry::ALL.iter().flat_map(|&entry| parameters(entry)).collect();
-    for &entry in registry::ALL {
+    let all: Vec<Parameter> = registry::ALL.iter().flat_map(|method| parameters(&**method)).collect();
+    for entry in registry::ALL.iter().map(|method| &**method) {
         let (method, own) = (entry.description(), parameters(entry));
         let mut names: Vec<&str> = all.iter().map(|p| p.name.as_str()).collect();
         names.sort_unstable();

@@ -551,7 +551,7 @@ fn large_shapes_are_estimated_in_little_memory() {
 fn missing_entries_are_read_where_they_are_expected() {
     let dir = tempdir().unwrap();
     let input = dir.path().join("e.csv");
-    std::fs::write(&input, "1,,3\n4,5,6\n7,8,1\n").unwrap();
+    std::fs::write(&input, "5,,3\n4,5,6\n7,8,1\n").unwrap();
     let line = format!("estimate --algo hals -k 1 --rates {} --input {}", rates(dir.path()), input.display());
     fednmf(0, &line).refused(&["row 0, column 1", "--missing nan"]);
     assert_eq!(fednmf(0, &format!("{line} --missing nan")).run().code, Some(0));

@@ -94,7 +94,7 @@ fn every_feature_has_a_test_or_a_command() {
         ticks += 1;
         let proof = proof.trim_matches('`');
         if let Some((module, test)) = proof.split_once("::") {
-            let places = [format!("tests/program/{module}.rs"), format!("src/{module}.rs")];
+            let places = ["tests/program/{}.rs", "src/{}/tests.rs"].map(|place| place.replace("{}", module));
             let found = places.iter().map(|place| root().join(place)).filter(|path| path.exists());
             let mut texts = found.map(|path| text(&path));
             assert!(texts.any(|text| text.contains(&format!("fn {test}()"))), "{feature}: no test {proof}");

@@ -20,7 +20,7 @@ use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::{Block, Context, ContextOptions};
 use fednmf_methods::Problem;
 use fednmf_methods::description::{Partition, Unit};
-use fednmf_methods::method::{ConfiguredMethod, Entry};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::registry;
 use fednmf_methods::shared::grid;
@@ -373,7 +373,7 @@ fn the_traffic_of_the_grids_of_more_ranks_is_what_their_blocks_touch() {
 }
 
 /// A method with the parameters that these arguments set, and its defaults for the rest.
-fn configure(entry: &'static dyn Entry, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
+fn configure(entry: &'static dyn ConfiguredMethod, arguments: &[&str]) -> Arc<dyn ConfiguredMethod> {
     let command = clap::Command::new("fednmf").args(parameters::args(entry));
     let matches = command.get_matches_from(["fednmf"].iter().chain(arguments));
     parameters::configure(entry, &matches).expect("the arguments pass their check")
@@ -381,11 +381,11 @@ fn configure(entry: &'static dyn Entry, arguments: &[&str]) -> Arc<dyn Configure
 
 fn allocations(comm: &Communicator) {
     let context = Context::new(ContextOptions::default()).expect("one thread");
-    for entry in registry::ALL {
+    for entry in registry::ALL.iter().map(|method| &**method) {
         let method = entry.description();
         let (dense, sparse) = ("synthetic:planted,m=200,n=90,k=3", "synthetic:sparse,m=300,n=100,density=0.1");
         // Methods that complete what is missing take the blocks that they take without it.
-        let completes = method.name == "dsanls" || entry.defaults().groups().party_missing.is_some();
+        let completes = method.name == "dsanls" || entry.groups().party_missing.is_some();
         let cases = [(dense, false), (sparse, false), (dense, true), (sparse, true)];
         for (text, missing) in cases.into_iter().filter(|(_, missing)| completes || !missing) {
             let text = match method.partition {
@@ -407,7 +407,7 @@ fn allocations(comm: &Communicator) {
                 "dsanls-secure" => &["--i-know-this-leaks"],
                 _ => &[],
             };
-            let configured = configure(*entry, arguments);
+            let configured = configure(entry, arguments);
             let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
             let problem = Problem {
                 data,
@@ -444,7 +444,7 @@ fn sketched_work(comm: &Communicator) {
         let method = entry.description();
         let parties = Parties { count: comm.size(), ranks: comm.size() };
         let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
-        let configured = configure(entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
+        let configured = configure(&**entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
         let problem = Problem {
             data,

@@ -9,7 +9,6 @@ use fednmf_methods::decision::Decision;
 use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
-use fednmf_methods::shared::sketched_step::StepParams;
 
 use super::plan::Planned;
 use super::spec::SAMPLE_INPUT;
@@ -52,10 +51,7 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
              of what is protected"
         ));
     }
-    let parameters = planned.method.parameters();
-    // A sketch of all rows and columns is exact, and the step is that of hals.
-    let sketched = parameters.get("sketch_size").is_some_and(|size| size.as_str() != Some("100%,100%"));
-    if sketched && planned.method.groups().step.is_some_and(StepParams::lets_scales_drift) {
+    if planned.method.groups().lets_scales_drift() {
         progress.warn(
             "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
              in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",
@@ -80,7 +76,7 @@ pub fn of_decisions(planned: &Planned, decisions: &[Decision], shape: (usize, us
 fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
     let requested = planned.method.parameters();
     for (option, chosen) in decisions.iter().filter_map(record::word) {
-        if requested.get(option).is_some_and(|value| value == "auto") {
+        if requested.iter().any(|parameter| parameter.name == option && parameter.text.as_deref() == Some("auto")) {
             progress.note(&format!("--{} auto: {chosen}", option.replace('_', "-")));
         }
     }

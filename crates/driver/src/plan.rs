@@ -312,8 +312,8 @@ impl Footprint<'_> {
         }
         let workload = self.workload(None);
         let Some(cost) = self.method.streamed_cost(&workload, ranks) else {
-            let able = registry::ALL.iter().filter(|entry| entry.defaults().streamed_cost(&workload, 1).is_some());
-            let able: Vec<&str> = able.map(|entry| entry.description().name).collect();
+            let able = registry::ALL.iter().filter(|method| method.streamed_cost(&workload, 1).is_some());
+            let able: Vec<&str> = able.map(|method| method.description().name).collect();
             return Err(format!(
                 "{} needs the whole matrix in memory; {} do not (--algo {})",
                 self.method.description().name,

@@ -11,7 +11,7 @@ use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::Description;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
-use fednmf_methods::parameters::Parameter;
+use fednmf_methods::parameters::{self, Parameter};
 use fednmf_methods::registry;
 use fednmf_report::Display;
 
@@ -231,7 +231,7 @@ impl Spec {
     /// All parameters of a run with this method and precision.
     pub fn all(&self, method: &dyn ConfiguredMethod, precision: Option<Precision>) -> Map<String, Value> {
         let mut all = self.result_parameters(method, precision);
-        all.extend(method.parameters());
+        all.extend(parameters::to_json(method));
         all.insert("input".into(), self.input_text.clone().into());
         all.extend(self.input.table.to_json());
         all.insert("max_iters".into(), self.max_iters.into());

@@ -256,6 +256,11 @@ impl Description {
         messages: &[],
     };
 
+    /// Whether this is its name or an alias, in any case.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+    }
+
     /// The message table, including the messages of every method.
     pub fn all_messages(&self) -> impl Iterator<Item = &'static MessageSpec> {
         let of_ranks = if self.partition.is_private() { &[] } else { RANK_MESSAGES };

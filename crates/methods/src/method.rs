@@ -1,11 +1,9 @@
-//! A method: the type of its parameters ([`Method`]), and its type-erased forms ([`Entry`], [`ConfiguredMethod`]),
-//! for code that treats all methods alike.
+//! A method: the type of its parameters ([`Method`]), and a value of any such type ([`ConfiguredMethod`]), for code that
+//! treats all methods alike.
 
+use std::any::Any;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
-
-use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
@@ -14,14 +12,14 @@ use super::cost::{Cost, Workload};
 use super::description::Description;
 use super::federated::columns::asyn::ClockParams;
 use super::parameters;
-use super::parameters::{Missing, Parameter, Parameters, Parsed, group};
+use super::parameters::{Auto, Missing, Parameter, Parameters, Parsed, Size, Sizes, group};
 use super::shared::dp::DpParams;
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
 use super::shared::missing::{MissingParams, PartyMissing, PartyMissingParams};
 use super::shared::regularization::RegularizationParams;
 use super::shared::secure_sum::{SecureSumParams, ThresholdParams};
-use super::shared::sketched_step::StepParams;
+use super::shared::sketched_step::{DsanlsSketchParams, SketchParams, StepParams};
 use super::{Algorithm, Problem};
 use crate::metrics::Measure;
 
@@ -38,6 +36,7 @@ pub struct Groups<'a> {
     pub threshold: Option<&'a ThresholdParams>,
     pub dp: Option<&'a DpParams>,
     pub step: Option<&'a StepParams>,
+    pub sketch_size: Option<Auto<Sizes>>,
     pub clock: Option<&'a ClockParams>,
 }
 
@@ -54,6 +53,9 @@ impl<'a> Groups<'a> {
             threshold: group(parameters),
             dp: group(parameters),
             step: group(parameters),
+            sketch_size: group(parameters)
+                .map(|sketch: &SketchParams| sketch.sketch_size)
+                .or(group(parameters).map(|sketch: &DsanlsSketchParams| sketch.sketch_size)),
             clock: group(parameters),
         }
     }
@@ -61,6 +63,14 @@ impl<'a> Groups<'a> {
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
         self.regularization.is_some_and(RegularizationParams::is_on)
+    }
+
+    /// Whether nothing holds the scale of a component between sketches: it grows in one factor and vanishes in the other. A
+    /// sketch of all rows and columns is exact, and the step is that of HALS.
+    pub fn lets_scales_drift(&self) -> bool {
+        const ALL: Sizes = Sizes { u: Size::Share(1.0), v: Size::Share(1.0) };
+        let sketched = self.sketch_size.is_some_and(|size| size.given() != Some(ALL));
+        sketched && self.step.is_some_and(StepParams::lets_scales_drift)
     }
 
     /// Whether the method supports missing entries.
@@ -122,6 +132,17 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         group(self).is_some_and(|sum: &SecureSumParams| sum.secure_sum)
     }
 
+    /// These parameters as a sweep over k has them; `None` if no sweep can run the method. Runs that all started from the
+    /// data's singular vectors would agree for any k, so they start at random.
+    fn for_sweep(&self, _settings: &SweepSettings) -> Option<Self> {
+        None
+    }
+
+    /// Whether entries that are 0 at the start stay 0, as in multiplicative updates.
+    fn keeps_zeros(&self) -> bool {
+        false
+    }
+
     /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
     /// Only `auto` chooses.
     fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
@@ -167,12 +188,44 @@ pub struct Choice {
     pub why: &'static str,
 }
 
-/// A method with checked parameters.
+/// What a sweep over k sets in the parameters of its method.
+#[derive(Debug, Clone)]
+pub struct SweepSettings {
+    pub missing: MissingParams,
+    pub regularization: RegularizationParams,
+}
+
+/// A method with its parameters. Those of the [registry](crate::registry) have their defaults.
 pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     fn description(&self) -> &'static Description;
 
-    /// Names and values of all parameters, for trace, output and checkpoint.
-    fn parameters(&self) -> Map<String, Value>;
+    /// All parameters with their values.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// The method with the parameters that are given by name and text, those of `self` for the rest.
+    ///
+    /// # Errors
+    /// Naming the option that is wrong.
+    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>>;
+
+    /// The method of a run from its recorded parameters, of which each may be missing; those of `self` for the rest.
+    fn recorded(&self, text: &dyn Fn(&str) -> Option<String>) -> Arc<dyn ConfiguredMethod>;
+
+    /// # Errors
+    /// What the value of this parameter must be.
+    fn check_value(&self, name: &str, text: &str) -> Parsed<()>;
+
+    /// See [`Method::why_not`].
+    fn why_not(&self, name: &str) -> Option<&'static str>;
+
+    /// See [`Method::for_sweep`].
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Arc<dyn ConfiguredMethod>>;
+
+    /// See [`Method::keeps_zeros`].
+    fn keeps_zeros(&self) -> bool;
+
+    /// The parameters as the type that they have.
+    fn as_any(&self) -> &dyn Any;
 
     /// See [`Method::check`].
     ///
@@ -208,6 +261,11 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// # Errors
     /// When the parameters do not fit the data.
     fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>;
+
+    /// Whether the method takes `--option`.
+    fn takes(&self, option: &str) -> bool {
+        self.parameters().iter().any(|parameter| parameter.option() == option)
+    }
 }
 
 impl<M: Method> ConfiguredMethod for M {
@@ -215,8 +273,50 @@ impl<M: Method> ConfiguredMethod for M {
         M::DESCRIPTION
     }
 
-    fn parameters(&self) -> Map<String, Value> {
-        parameters::to_json(self)
+    fn parameters(&self) -> Vec<Parameter> {
+        parameters::all(self)
+    }
+
+    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
+        let mut method = self.clone();
+        for (name, text) in given {
+            let refuse = |must| Error::input(format!("--{} {text}: {must}", name.replace('_', "-")));
+            set(&mut method, name, text).map_err(refuse)?;
+        }
+        if let Some(ignored) = method.ignored(&|name| given.iter().any(|(given, _)| *given == name)) {
+            return Err(Error::input(format!("--{}: {}", ignored.name.replace('_', "-"), ignored.advice)));
+        }
+        ConfiguredMethod::check(&method)?;
+        Ok(Arc::new(method))
+    }
+
+    fn recorded(&self, text: &dyn Fn(&str) -> Option<String>) -> Arc<dyn ConfiguredMethod> {
+        let mut method = self.clone();
+        for parameter in ConfiguredMethod::parameters(self) {
+            // What the run decided by itself may not be among the values that the parameter takes.
+            let _ = text(parameter.name).map(|text| set(&mut method, parameter.name, &text));
+        }
+        Arc::new(method)
+    }
+
+    fn check_value(&self, name: &str, text: &str) -> Parsed<()> {
+        set(&mut self.clone(), name, text)
+    }
+
+    fn why_not(&self, name: &str) -> Option<&'static str> {
+        M::why_not(name)
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Arc<dyn ConfiguredMethod>> {
+        Some(Arc::new(Method::for_sweep(self, settings)?))
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        Method::keeps_zeros(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 
     fn check(&self) -> Result<()> {
@@ -251,75 +351,6 @@ impl<M: Method> ConfiguredMethod for M {
     fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
         self.build(problem)
     }
-}
-
-/// A method of the registry, whatever the type of its parameters.
-pub trait Entry: Sync {
-    fn description(&self) -> &'static Description;
-
-    /// Its parameters with their defaults.
-    fn parameters(&self) -> Vec<Parameter>;
-
-    /// The method with the parameters that are given by name and text, its defaults for the rest.
-    ///
-    /// # Errors
-    /// Naming the option that is wrong.
-    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>>;
-
-    /// # Errors
-    /// What the value of this parameter must be.
-    fn check(&self, name: &str, text: &str) -> Parsed<()>;
-
-    /// The method with all its defaults.
-    fn defaults(&self) -> Arc<dyn ConfiguredMethod>;
-
-    /// See [`Method::why_not`].
-    fn why_not(&self, name: &str) -> Option<&'static str>;
-
-    /// Whether the method takes `--name`.
-    fn takes(&self, name: &str) -> bool {
-        self.parameters().iter().any(|parameter| parameter.option() == name)
-    }
-}
-
-impl<M: Method> Entry for PhantomData<M> {
-    fn description(&self) -> &'static Description {
-        M::DESCRIPTION
-    }
-
-    fn why_not(&self, name: &str) -> Option<&'static str> {
-        M::why_not(name)
-    }
-
-    fn parameters(&self) -> Vec<Parameter> {
-        parameters::all(&M::default())
-    }
-
-    fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
-        let mut method = M::default();
-        for (name, text) in given {
-            let refuse = |must| Error::input(format!("--{} {text}: {must}", name.replace('_', "-")));
-            set(&mut method, name, text).map_err(refuse)?;
-        }
-        if let Some(ignored) = method.ignored(&|name| given.iter().any(|(given, _)| *given == name)) {
-            return Err(Error::input(format!("--{}: {}", ignored.name.replace('_', "-"), ignored.advice)));
-        }
-        ConfiguredMethod::check(&method)?;
-        Ok(Arc::new(method))
-    }
-
-    fn check(&self, name: &str, text: &str) -> Parsed<()> {
-        set(&mut M::default(), name, text)
-    }
-
-    fn defaults(&self) -> Arc<dyn ConfiguredMethod> {
-        Arc::new(M::default())
-    }
-}
-
-/// The registry's entry of a method.
-pub const fn entry<M: Method>() -> &'static dyn Entry {
-    &PhantomData::<M>
 }
 
 fn set(method: &mut impl Parameters, name: &str, text: &str) -> Parsed<()> {

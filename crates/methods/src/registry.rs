@@ -10,46 +10,52 @@ use super::boolean::vote::Voted;
 use super::description::{Description, Partition};
 use super::distributed;
 use super::federated::{columns, graph, rows};
-use super::method::{ConfiguredMethod, Entry, entry};
+use super::method::{ConfiguredMethod, Method};
 
 /// All methods, in the order of `list` and of messages that name several.
-pub static ALL: &[&dyn Entry] = &[
-    entry::<distributed::dsanls::Dsanls>(),
-    entry::<distributed::vr_dsanls::VrDsanls>(),
-    entry::<distributed::hals::Hals>(),
-    entry::<distributed::bpp::Bpp>(),
-    entry::<distributed::mu::Mu>(),
-    entry::<distributed::divergence::mu::KlMu>(),
-    entry::<distributed::divergence::cd::KlCd>(),
-    entry::<distributed::divergence::beta::BetaMu>(),
-    entry::<distributed::symnmf::SymNmf>(),
-    entry::<columns::syn::SynSd>(),
-    entry::<columns::syn::SynSsdU>(),
-    entry::<columns::syn::SynSsdV>(),
-    entry::<columns::syn::SynSsdUv>(),
-    entry::<columns::asyn::AsynSd>(),
-    entry::<columns::asyn::AsynSsdV>(),
-    entry::<columns::secure_hals::SecureHals>(),
-    entry::<columns::dsanls_secure::DsanlsSecure>(),
-    entry::<rows::fnmf::Fnmf>(),
-    entry::<rows::baselines::FedAvg>(),
-    entry::<rows::baselines::FedProx>(),
-    entry::<rows::baselines::Ipalm>(),
-    entry::<rows::baselines::Mur>(),
-    entry::<rows::inmf::Inmf>(),
-    entry::<boolean::felb::Felb>(),
-    entry::<boolean::felb::FelbMu>(),
-    entry::<Voted<boolean::elbmf_zhang::Elbmf>>(),
-    entry::<Voted<boolean::elbmf_zhang::Zhang>>(),
-    entry::<Voted<boolean::asso::Asso>>(),
-    entry::<Voted<boolean::grecond::Grecond>>(),
-    entry::<Voted<boolean::mebf::Mebf>>(),
-    entry::<graph::ppdnmf::Ppdnmf>(),
-    entry::<graph::admm::Admm>(),
-];
+pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
+    vec![
+        entry::<distributed::dsanls::Dsanls>(),
+        entry::<distributed::vr_dsanls::VrDsanls>(),
+        entry::<distributed::hals::Hals>(),
+        entry::<distributed::bpp::Bpp>(),
+        entry::<distributed::mu::Mu>(),
+        entry::<distributed::divergence::mu::KlMu>(),
+        entry::<distributed::divergence::cd::KlCd>(),
+        entry::<distributed::divergence::beta::BetaMu>(),
+        entry::<distributed::symnmf::SymNmf>(),
+        entry::<columns::syn::SynSd>(),
+        entry::<columns::syn::SynSsdU>(),
+        entry::<columns::syn::SynSsdV>(),
+        entry::<columns::syn::SynSsdUv>(),
+        entry::<columns::asyn::AsynSd>(),
+        entry::<columns::asyn::AsynSsdV>(),
+        entry::<columns::secure_hals::SecureHals>(),
+        entry::<columns::dsanls_secure::DsanlsSecure>(),
+        entry::<rows::fnmf::Fnmf>(),
+        entry::<rows::baselines::FedAvg>(),
+        entry::<rows::baselines::FedProx>(),
+        entry::<rows::baselines::Ipalm>(),
+        entry::<rows::baselines::Mur>(),
+        entry::<rows::inmf::Inmf>(),
+        entry::<boolean::felb::Felb>(),
+        entry::<boolean::felb::FelbMu>(),
+        entry::<Voted<boolean::elbmf_zhang::Elbmf>>(),
+        entry::<Voted<boolean::elbmf_zhang::Zhang>>(),
+        entry::<Voted<boolean::asso::Asso>>(),
+        entry::<Voted<boolean::grecond::Grecond>>(),
+        entry::<Voted<boolean::mebf::Mebf>>(),
+        entry::<graph::ppdnmf::Ppdnmf>(),
+        entry::<graph::admm::Admm>(),
+    ]
+});
 
 /// `--algo auto`, the default: it runs one of the others.
-pub static AUTO: &dyn Entry = entry::<distributed::auto::Automatic>();
+pub static AUTO: LazyLock<Arc<dyn ConfiguredMethod>> = LazyLock::new(entry::<distributed::auto::Automatic>);
+
+fn entry<M: Method>() -> Arc<dyn ConfiguredMethod> {
+    Arc::new(M::default())
+}
 
 /// What each of them declares.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
@@ -73,9 +79,10 @@ pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
 }
 
 fn others(alike: impl Fn(Partition) -> bool) -> String {
-    let can =
-        |entry: &&&dyn Entry| alike(entry.description().partition) && entry.defaults().groups().supports_missing();
-    let names: Vec<&str> = ALL.iter().filter(can).map(|entry| entry.description().name).collect();
+    let can = |method: &&Arc<dyn ConfiguredMethod>| {
+        alike(method.description().partition) && method.groups().supports_missing()
+    };
+    let names: Vec<&str> = ALL.iter().filter(can).map(|method| method.description().name).collect();
     match names.split_last() {
         Some((last, [])) => format!("a run with {last} leaves it out with --missing nan"),
         Some((last, names)) => format!("a run with {} or {last} leaves it out with --missing nan", names.join(", ")),
@@ -84,12 +91,8 @@ fn others(alike: impl Fn(Partition) -> bool) -> String {
 }
 
 /// The method of that name or alias, [`AUTO`] included.
-pub fn find(name: &str) -> Option<&'static dyn Entry> {
-    let named = |entry: &&dyn Entry| {
-        let method = entry.description();
-        method.name.eq_ignore_ascii_case(name) || method.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
-    };
-    ALL.iter().copied().chain([AUTO]).find(named)
+pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
+    ALL.iter().chain([&*AUTO]).find(|method| method.description().is_called(name))
 }
 
 /// The method `name` with these parameters by name and text (`inner_sweeps`, `3`), its defaults for the rest.
@@ -97,25 +100,25 @@ pub fn find(name: &str) -> Option<&'static dyn Entry> {
 /// # Errors
 /// Naming what is wrong: there is no such method, or parameter, or a value is not accepted.
 pub fn named(name: &str, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
-    let Some(entry) = find(name) else {
+    let Some(method) = find(name) else {
         let names: Vec<&str> = descriptions().map(|description| description.name).collect();
         return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
     };
-    entry.configure(given).map_err(|e| e.at(name))
+    method.configure(given).map_err(|e| e.at(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all() -> impl Iterator<Item = &'static dyn Entry> {
-        ALL.iter().copied().chain([AUTO])
+    fn all() -> impl Iterator<Item = &'static Arc<dyn ConfiguredMethod>> {
+        ALL.iter().chain([&*AUTO])
     }
 
     #[test]
     fn names_are_unique() {
         let mut names: Vec<&str> =
-            all().map(Entry::description).flat_map(|m| m.aliases.iter().copied().chain([m.name])).collect();
+            all().map(|method| method.description()).flat_map(|m| m.aliases.iter().copied().chain([m.name])).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|w| w[0] != w[1]));
     }
@@ -140,7 +143,7 @@ mod tests {
 
     #[test]
     fn private_methods_state_their_limits() {
-        for method in all().map(Entry::description) {
+        for method in all().map(|method| method.description()) {
             assert_eq!(method.limits.is_some(), method.partition.is_private(), "{}", method.name);
             assert!(method.limits.into_iter().flatten().all(|line| line.len() <= 120), "{}", method.name);
         }

@@ -32,7 +32,8 @@ pub fn words_of_products(cost: &Cost, workload: &Workload, ranks: usize) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use fednmf_methods::registry;
+    use fednmf_methods::distributed::hals::Hals;
+    use fednmf_methods::method::ConfiguredMethod as _;
 
     use super::*;
 
@@ -40,8 +41,7 @@ mod tests {
     fn ratio(m: usize, n: usize, k: usize, ranks: usize) -> f64 {
         let workload =
             Workload { m, n, stored: (m * n) as f64, sparse: false, k, parties: None, word: 8, traffic: None };
-        let entry = registry::ALL.iter().find(|entry| entry.description().name == "hals").unwrap();
-        let cost = entry.defaults().cost(&workload, ranks).unwrap().unwrap();
+        let cost = Hals::default().cost(&workload, ranks).unwrap().unwrap();
         let [words, least] = words_of_products(&cost, &workload, ranks).unwrap();
         words / least
     }

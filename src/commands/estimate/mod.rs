@@ -28,7 +28,7 @@ use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
 use fednmf_linalg::{Block, Context, ContextOptions, ProductKernel, Real};
 use fednmf_methods::cost::{Cost, Workload};
-use fednmf_methods::method::{ConfiguredMethod, Entry, MatrixShape};
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::registry;
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::GridChoice;
@@ -117,8 +117,8 @@ impl Job {
 /// The methods that have a formula.
 pub(crate) fn with_formula() -> Vec<&'static str> {
     let any = Workload { m: 8, n: 8, stored: 64.0, sparse: false, k: 2, parties: None, word: 8, traffic: None };
-    let formula = |entry: &&&dyn Entry| matches!(entry.defaults().cost(&any, 1), Ok(Some(_)));
-    registry::ALL.iter().filter(formula).map(|entry| entry.description().name).collect()
+    let formula = |method: &&Arc<dyn ConfiguredMethod>| matches!(method.cost(&any, 1), Ok(Some(_)));
+    registry::ALL.iter().filter(formula).map(|method| method.description().name).collect()
 }
 
 /// Answers the question on stdout of rank 0. Collective: rates are measured on all ranks at once.

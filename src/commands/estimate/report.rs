@@ -85,7 +85,7 @@ impl Report<'_> {
             .collect();
         json!({
             "algo": job.method.description().name, "chosen_by_auto": job.automatic, "m": job.workload.m, "n": job.workload.n, "stored": job.workload.stored, "sparse": job.workload.sparse, "k": job.workload.k,
-            "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": job.method.parameters(),
+            "ranks": ranks, "parties": job.workload.parties(*ranks).0, "word": job.workload.word, "params": fednmf_methods::parameters::to_json(&*job.method),
             "grid": cost.grid.map(|(pr, pc)| format!("{pr}x{pc}")),
             "memory": {"data_bytes": cost.data, "factor_bytes": cost.factors, "start_bytes": cost.start, "peak_bytes": self.peak(), "streamed_bytes": self.streamed()},
             "formula": job.formula,

@@ -1,17 +1,29 @@
 //! The arguments of `fednmf sweep`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_driver::model_selection::{SweepMethod, SweepMissing};
+use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
+use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::method::{ConfiguredMethod, Method as _};
 use fednmf_methods::parameters;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 use crate::cli::parameters::{Group, words};
+
+/// A method by its name or an alias.
+fn sweepable_methods() -> impl TypedValueParser<Value = Arc<dyn ConfiguredMethod>> {
+    let value = |method: &Arc<dyn ConfiguredMethod>| {
+        PossibleValue::new(method.description().name).aliases(method.description().aliases)
+    };
+    PossibleValuesParser::new(sweepable().map(value)).try_map(|name| sweepable_method(&name))
+}
 
 /// `fednmf sweep`.
 #[derive(Debug, Args)]
@@ -34,8 +46,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
     /// Method. kl-mu and kl-cd hold no entries out
-    #[arg(long, value_name = "NAME", value_parser = words::<SweepMethod>(), default_value_t = SweepMethod::Hals)]
-    pub algo: SweepMethod,
+    #[arg(long, value_name = "NAME", value_parser = sweepable_methods(), default_value = Hals::DESCRIPTION.name)]
+    pub algo: Arc<dyn ConfiguredMethod>,
     /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
     /// error [default: 0.05; 0 for kl-mu and kl-cd]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]

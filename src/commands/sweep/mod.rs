@@ -17,12 +17,13 @@ use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::{Layout, Loaded};
 use fednmf_driver::metadata;
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
-use fednmf_driver::model_selection::{Point, check_sizes, choose, layout};
+use fednmf_driver::model_selection::{Point, check_sizes, choose, configure, layout};
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
+use fednmf_methods::method::SweepSettings;
 
 use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
@@ -190,7 +191,8 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     sweep.sparse = sparse;
     check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k"))?;
-    sweep.methods = sweep.args.algo.configure(&sweep.ks, (m, n, sparse), &sweep.left_out, &sweep.args.regularization.0);
+    let (missing, regularization) = (sweep.left_out.clone(), sweep.args.regularization.0.clone());
+    sweep.methods = configure(&sweep.args.algo, &sweep.ks, (m, n, sparse), &SweepSettings { missing, regularization });
     let plan = layout(sweep.method(sweep.ks[0]), (m, n), group.size());
     let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
     if sweep.input.allow_nan

@@ -12,6 +12,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::state::OwnedPiece;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
+use fednmf_driver::model_selection;
 use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
 use fednmf_driver::spec::Scale;
 use fednmf_files as data;
@@ -23,6 +24,7 @@ use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::parameters;
 use fednmf_methods::shared::missing::MissingParams;
 
 use super::args::{SweepArgs, numbers};
@@ -55,7 +57,7 @@ impl Sweep<'_> {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let left_out = args.algo.left_out(args.missing.into(), args.holdout)?;
+        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout)?;
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
@@ -106,7 +108,7 @@ impl Sweep<'_> {
             "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
             "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol,
             "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
-            "params": self.method(task.k).parameters(),
+            "params": parameters::to_json(self.method(task.k)),
         });
         let mut all = all.as_object().cloned().unwrap_or_default();
         all.extend(self.preparation());

@@ -10,8 +10,10 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
+use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing, leaves_out};
 use fednmf_driver::spec::Scale;
+use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::method::Method as _;
 use fednmf_report as report;
 
 use super::consensus::Consensus;
@@ -74,7 +76,7 @@ impl Summary<'_> {
     /// The final recommendation and the next command.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
-            let more = match (self.sweep.args.algo.leaves_out(), self.sweep.args.runs) {
+            let more = match (leaves_out(&*self.sweep.args.algo), self.sweep.args.runs) {
                 (true, 1) => "entries that are held out (without --holdout 0), or several starts (--runs)",
                 (true, _) => "entries that are held out (without --holdout 0)",
                 (false, 1) => "several starts (--runs), or a method that holds entries out (--algo hals)",
@@ -119,7 +121,8 @@ impl Summary<'_> {
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
-            add(&["sweep", "--input", input, "--k", &args.components, "--algo", "hals", "--holdout", "0.05"]);
+            add(&["sweep", "--input", input, "--k", &args.components, "--algo", Hals::DESCRIPTION.name]);
+            add(&["--holdout", "0.05"]);
             add(&["--output", &output]);
             add(missing);
             add(transpose);
@@ -127,16 +130,15 @@ impl Summary<'_> {
             return words.join(" ");
         };
         // The program's own choice is a faster form of the hals that was swept.
-        let algo = self.sweep.method(k).description().name;
-        if algo != "hals" {
-            add(&["--algo", algo]);
+        let method = self.sweep.method(k);
+        if !method.as_any().is::<Hals>() {
+            add(&["--algo", method.description().name]);
         }
         add(&["--input", input, "-k", &k.to_string()]);
         add(missing);
         add(transpose);
         add(&prepared);
-        // Multiplicative updates would keep the zeros of the consensus.
-        if let Some(consensus) = self.consensus.as_ref().filter(|_| !matches!(algo, "mu" | "kl-mu")) {
+        if let Some(consensus) = self.consensus.as_ref().filter(|_| !method.keeps_zeros()) {
             add(&["--init", &consensus.file.display().to_string()]);
         }
         add(&["--output", &format!("factors-k{k}.h5")]);

@@ -12,7 +12,7 @@ use crate::spec::{Every, Requested};
 const GIB: f64 = (1_u64 << 30) as f64;
 
 fn spec(method: &str, k: usize) -> Spec {
-    let method = registry::find(method).expect("a method").defaults();
+    let method = registry::find(method).expect("a method").clone();
     Spec {
         method: Requested::new(method),
         input: InputSpec::parse("x.npy").unwrap(),
@@ -138,7 +138,7 @@ fn a_rank_without_a_party_needs_less() {
     let dense = found(1000, 1000, None);
     let two = Spec { parties: Some(2), ..spec("fnmf", 50) };
     let least = |rank| {
-        let method = registry::find("fnmf").unwrap().defaults();
+        let method = registry::find("fnmf").unwrap().clone();
         let footprint = Footprint {
             spec: &two,
             method: &*method,

@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 use super::dsanls::Dsanls;
 use super::hals::Hals;
 use crate::description::Description;
-use crate::method::{Choice, MatrixShape, Method};
+use crate::method::{Choice, MatrixShape, Method, SweepSettings};
 use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
 use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
@@ -98,6 +98,12 @@ impl Method for Automatic {
         self.hals().check()
     }
 
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
+        let inner_sweeps = if missing.any() { Auto::Given(2) } else { self.inner_sweeps };
+        Some(Automatic { inner_sweeps, missing, exact, ..self.clone() })
+    }
+
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count: DSANLS has both, too.
         let mut asked = self.clone();
@@ -165,6 +171,6 @@ mod tests {
 
     #[test]
     fn the_sketch_has_ten_rows_for_a_component() {
-        assert_eq!(chosen(60_000, 60_000, 20, false).method.parameters()["sketch_size"], "200,200");
+        assert_eq!(crate::parameters::to_json(&*chosen(60_000, 60_000, 20, false).method)["sketch_size"], "200,200");
     }
 }

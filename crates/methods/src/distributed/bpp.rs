@@ -8,6 +8,7 @@ use fednmf_linalg::nls::{Penalty, Pivoting};
 
 use crate::cost::Kernel;
 use crate::description::Description;
+use crate::method::SweepSettings;
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::extrapolation::Extrapolation;
@@ -42,6 +43,11 @@ impl ExactMethod for Bpp {
 
     fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         Some((&self.missing, UpdateKind::Bpp))
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
+        Some(Bpp { missing, exact, ..self.clone() })
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {

@@ -35,7 +35,7 @@ use fednmf_linalg::{Block, Order, Real, gram, squares};
 use crate::cost::{Cost, Kernel, Message, Pattern, Sketched, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::metrics;
 use crate::parameters::Sizes;
 use crate::shared::alternating::Factor;
@@ -87,6 +87,10 @@ impl Method for Dsanls {
         ],
         ..Description::DISTRIBUTED
     };
+
+    fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Option<Self> {
+        Some(Dsanls { missing: missing.clone(), regularization: regularization.clone(), ..self.clone() })
+    }
 
     fn check(&self) -> Result<()> {
         if self.missing.any() {

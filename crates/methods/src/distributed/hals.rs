@@ -15,6 +15,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use crate::cost::Kernel;
 use crate::decision::Decision;
 use crate::description::Description;
+use crate::method::SweepSettings;
 use crate::parameters::{Auto, auto, count};
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
@@ -59,6 +60,12 @@ impl ExactMethod for Hals {
     fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         // Further sweeps on a row that is in memory cost no product; their number is as requested, else one.
         Some((&self.missing, UpdateKind::Hals { passes: self.inner_sweeps.given().unwrap_or(1) }))
+    }
+
+    /// On observed entries sweeps are cheap: a row and its operands are in cache.
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
+        Some(Hals { inner_sweeps: Auto::Given(2), missing, exact, ..self.clone() })
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {

@@ -8,6 +8,7 @@ use fednmf_linalg::{Order, Real};
 
 use crate::cost::Kernel;
 use crate::description::Description;
+use crate::method::SweepSettings;
 use crate::shared::alternating::{ExactParams, Factor, FactorUpdate, Sizes};
 use crate::shared::exact_method::{ExactMethod, describe};
 use crate::shared::missing::{MissingParams, UpdateKind};
@@ -35,6 +36,15 @@ impl ExactMethod for Mu {
 
     fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
         Some((&self.missing, UpdateKind::Mu))
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
+        Some(Mu { missing, exact })
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        true
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {

@@ -28,6 +28,7 @@ use super::{missing, stationarity};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Side, Workload};
 use crate::decision::Decision;
 use crate::description::MessageSpec;
+use crate::method::SweepSettings;
 use crate::metrics;
 use crate::parameters::{Auto, GridShape, Init};
 use crate::{Algorithm, Measures, Problem};
@@ -77,6 +78,12 @@ fednmf_base::parameters! {
 }
 
 impl ExactParams {
+    /// See [`Method::for_sweep`](crate::method::Method::for_sweep).
+    #[must_use]
+    pub fn for_sweep(&self, settings: &SweepSettings) -> Self {
+        ExactParams { init: InitParams::RANDOM, regularization: settings.regularization.clone(), ..self.clone() }
+    }
+
     /// The same, with the start chosen by the sizes if none was named.
     #[must_use]
     pub fn by_size(&self) -> Self {

@@ -62,8 +62,8 @@
 //! }
 //! ```
 //!
-//! Optional are [`ExactMethod::passes`], [`ExactMethod::extrapolation`] and [`ExactMethod::on_observed`]: a method without the
-//! last one has no `--missing` and `--holdout`.
+//! Optional are [`ExactMethod::passes`], [`ExactMethod::extrapolation`], [`ExactMethod::on_observed`], without which a method
+//! has no `--missing` and `--holdout`, and [`ExactMethod::for_sweep`], without which `sweep` does not offer it.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ use super::extrapolation::Extrapolation;
 use super::missing::{self, MissingParams, UpdateKind};
 use crate::cost::{Cost, Kernel, Workload};
 use crate::description::{Description, Partition};
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::parameters::Parameters;
 use crate::{Algorithm, Problem};
 
@@ -91,6 +91,16 @@ pub trait ExactMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + S
 
     /// The step on the rows of a factor.
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>>;
+
+    /// See [`Method::for_sweep`].
+    fn for_sweep(&self, _settings: &SweepSettings) -> Option<Self> {
+        None
+    }
+
+    /// See [`Method::keeps_zeros`].
+    fn keeps_zeros(&self) -> bool {
+        false
+    }
 
     /// Passes of the step over U and over V for each product with the data.
     fn passes(&self, _sizes: &Sizes) -> [usize; 2] {
@@ -145,6 +155,14 @@ impl<M: ExactMethod> Method for M {
             Some((missing, _)) => self.exact().check_missing(missing, self.extrapolation()),
             None => Ok(()),
         }
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        ExactMethod::for_sweep(self, settings)
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        ExactMethod::keeps_zeros(self)
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

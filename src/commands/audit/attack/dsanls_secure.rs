@@ -2,11 +2,11 @@
 
 use ndarray::{Array2, Axis, s};
 
-use fednmf_base::error::{Error, Result};
-use fednmf_base::words::Words as _;
+use fednmf_base::error::Result;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::SketchKind;
 use fednmf_linalg::{Order, Real};
+use fednmf_methods::federated::columns::dsanls_secure::DsanlsSecure;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
@@ -18,13 +18,11 @@ const RELEASE: &str = "sketch of M";
 const MOST: usize = 20_000;
 
 /// The attacks on all releases together.
-pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(pooled: &PooledView, method: &DsanlsSecure, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let releases = pooled.sums(RELEASE);
     let (m, n, hidden) = (pooled.m, pooled.n, pooled.hidden());
     let Some(&first) = releases.first() else { return Ok(Vec::new()) };
     let d = pooled.views[0].records[first].cols / m;
-    let kind = pooled.param("sketch").as_str().and_then(SketchKind::parse);
-    let kind = kind.ok_or_else(|| Error::input("the view does not tell the kind of sketch; record it again"))?;
     if hidden.len() > MOST {
         let what = format!("{} hidden columns: an attack would keep more than 8 GiB", hidden.len());
         return Ok(vec![Finding::new("linear", "").note(what)]);
@@ -33,8 +31,8 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let mut values = Array2::zeros((releases.len() * d, m));
     for (t, &at) in releases.iter().enumerate() {
         let across = match pooled.is_single() {
-            true => drawn::<f32>(kind, n, d, pooled.seed, t),
-            false => drawn::<f64>(kind, n, d, pooled.seed, t),
+            true => drawn::<f32>(method.sketch, n, d, pooled.seed, t),
+            false => drawn::<f64>(method.sketch, n, d, pooled.seed, t),
         };
         let Some(release) = pooled.shaped(&pooled.views[0], at, (m, d))? else { continue };
         let release = pooled.without_own(release, |party, data| {

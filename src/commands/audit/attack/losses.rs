@@ -17,7 +17,7 @@ use super::pooled_view::PooledView;
 pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let view = &pooled.views[0];
     let (mut sums, mut places, mut parties) = (Vec::new(), Vec::new(), (0..pooled.cuts.len()).collect::<BTreeSet<_>>());
-    let threshold = pooled.param("secure_threshold").as_u64().unwrap_or(0) > 0;
+    let threshold = pooled.method.groups().threshold.is_some_and(|group| group.secure_threshold.as_ref().is_some());
     for (at, record) in view.records.iter().enumerate() {
         if record.knowledge == Knowledge::Received && record.payload.as_deref() == Some("Masked") && threshold {
             // A flag for each party precedes the masked words.

@@ -20,6 +20,9 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_comm::Communicator;
 use fednmf_files::output::view::RecordedView;
+use fednmf_methods::federated::columns::dsanls_secure::DsanlsSecure;
+use fednmf_methods::federated::columns::secure_hals::SecureHals;
+use fednmf_methods::federated::graph::ppdnmf::Ppdnmf;
 
 use self::finding::Finding;
 use self::ground_truth::GroundTruth;
@@ -85,16 +88,15 @@ fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding
     if !pooled.private() {
         return Ok(Vec::new());
     }
-    let mut findings = match pooled.algorithm() {
-        "secure-hals" => {
-            let mut all = secure_hals::attacks(pooled, inputs)?;
-            all.extend(noised_sums::attacks(pooled, inputs)?);
-            all
-        }
-        "dsanls-secure" => dsanls_secure::attacks(pooled, inputs)?,
-        "ppdnmf" => ppdnmf::attacks(pooled, inputs)?,
-        _ => Vec::new(),
-    };
+    let mut findings = Vec::new();
+    if let Some(method) = pooled.method::<SecureHals>() {
+        findings.extend(secure_hals::attacks(pooled, method, inputs)?);
+        findings.extend(noised_sums::attacks(pooled, method, inputs)?);
+    } else if let Some(method) = pooled.method::<DsanlsSecure>() {
+        findings.extend(dsanls_secure::attacks(pooled, method, inputs)?);
+    } else if let Some(method) = pooled.method::<Ppdnmf>() {
+        findings.extend(ppdnmf::attacks(pooled, method, inputs)?);
+    }
     findings.extend(losses::attacks(pooled, inputs)?);
     findings.extend(rows::attacks(pooled, inputs)?);
     Ok(findings)

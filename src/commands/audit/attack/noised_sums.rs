@@ -10,6 +10,7 @@ use fednmf_linalg::Order;
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_methods::federated::columns::noised_hals::{RELEASE, term_of, unpacked};
+use fednmf_methods::federated::columns::secure_hals::SecureHals;
 
 use super::finding::{Finding, distance};
 use super::inputs::AttackInputs;
@@ -44,12 +45,12 @@ impl Release {
 ///
 /// # Errors
 /// When the view cannot be read.
-pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(pooled: &PooledView, method: &SecureHals, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let privacy = pooled.about("privacy");
     let (Some(noise), false) = (privacy["noise"].as_f64(), pooled.is_all()) else { return Ok(Vec::new()) };
     let masked = privacy["noise_on"] == "the sum of all parties";
     let noise = if masked { noise } else { noise * (pooled.cuts.len() as f64).sqrt() };
-    let clip = pooled.param("clip").as_f64();
+    let clip = method.dp.clip.given();
     let order =
         if pooled.about("entries_by_rows").as_bool().unwrap_or(false) { Order::RowMajor } else { Order::ColumnMajor };
     let own = pooled.own.iter().map(|&party| pooled.own_data(party)).collect::<Result<Vec<_>>>()?;

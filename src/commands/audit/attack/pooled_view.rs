@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ndarray::{Array2, ShapeBuilder as _};
 use serde_json::Value;
@@ -13,6 +14,8 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::Knowledge;
 use fednmf_driver::view::DATA;
 use fednmf_files::output::view::RecordedView;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::registry;
 
 use super::finding::Finding;
 
@@ -29,6 +32,20 @@ pub struct PooledView {
     pub cuts: Vec<Range<usize>>,
     /// The parties of these ranks.
     pub own: Vec<usize>,
+    pub method: Arc<dyn ConfiguredMethod>,
+}
+
+/// The method of a recorded run.
+fn method_of(view: &RecordedView) -> Result<Arc<dyn ConfiguredMethod>> {
+    let name = view.about().get("algo").and_then(Value::as_str).unwrap_or_default();
+    let method = registry::find(name).ok_or_else(|| {
+        Error::input(format!("{}: {name:?} is not a method of this version; record it again", view.path.display()))
+    })?;
+    Ok(method.recorded(&|name| match view.param(name) {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        value => Some(value.to_string()),
+    }))
 }
 
 impl PooledView {
@@ -69,6 +86,7 @@ impl PooledView {
             by_columns: ground_truth("by_columns"),
             cuts: cuts.into_iter().map(|[start, end]| start..end).collect(),
             own,
+            method: method_of(first)?,
             views,
         })
     }
@@ -78,13 +96,14 @@ impl PooledView {
         self.views[0].about().get(name).unwrap_or(&Value::Null)
     }
 
-    /// A parameter of the method.
+    /// A parameter of the run that is not one of the method.
     pub fn param(&self, name: &str) -> &Value {
         self.views[0].param(name)
     }
 
-    pub fn algorithm(&self) -> &str {
-        self.about("algo").as_str().unwrap_or_default()
+    /// The method, if its parameters are of this type.
+    pub fn method<M: 'static>(&self) -> Option<&M> {
+        self.method.as_any().downcast_ref()
     }
 
     pub fn private(&self) -> bool {

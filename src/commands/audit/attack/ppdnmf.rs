@@ -7,6 +7,7 @@ use fednmf_audit::neighbour::{State, Weights, column_error, copy, products};
 use fednmf_base::error::Result;
 use fednmf_comm::Knowledge;
 use fednmf_files::output::view::RecordedView;
+use fednmf_methods::federated::graph::ppdnmf::Ppdnmf;
 use fednmf_methods::federated::graph::ppdnmf::exchange::{ANSWER, OWN_COPY, OWN_WEIGHTS, PLAIN_ANSWER, SUM_OF_ANSWERS};
 use fednmf_methods::shared::init;
 
@@ -28,25 +29,24 @@ struct Edge {
 }
 
 /// The attacks on each neighbour of the own parties.
-pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(pooled: &PooledView, method: &Ppdnmf, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for view in &pooled.views {
-        let edges = edges(pooled, view)?;
+        let edges = edges(pooled, method, view)?;
         for edge in edges.iter().filter(|edge| edge.neighbour != edge.party) {
             let sum = edges.iter().find(|sum| sum.party == edge.party && sum.neighbour == sum.party);
-            findings.push(one_answer(pooled, edge, edge.neighbour, inputs)?);
-            findings.extend(sum.map(|sum| one_answer(pooled, sum, edge.neighbour, inputs)).transpose()?);
-            findings.extend(if sum.is_none() { rounds(pooled, edge, inputs)? } else { None });
+            findings.push(one_answer(pooled, method, edge, edge.neighbour, inputs)?);
+            findings.extend(sum.map(|sum| one_answer(pooled, method, sum, edge.neighbour, inputs)).transpose()?);
+            findings.extend(if sum.is_none() { rounds(pooled, method, edge, inputs)? } else { None });
         }
     }
     Ok(findings)
 }
 
 /// All answers that the parties of a view decrypted, by neighbour.
-fn edges(pooled: &PooledView, view: &RecordedView) -> Result<Vec<Edge>> {
-    let scale = pooled.param("quantization").as_f64().unwrap_or(1.0);
-    let g_scale = pooled.param("g_scale").as_f64().unwrap_or(1.0);
-    let g_max = (pooled.param("g_max").as_f64().unwrap_or(1.0) * g_scale).floor();
+fn edges(pooled: &PooledView, method: &Ppdnmf, view: &RecordedView) -> Result<Vec<Edge>> {
+    let (scale, g_scale) = (method.quantization as f64, method.g_scale as f64);
+    let g_max = (method.g_max.given().unwrap_or(1.0) * g_scale).floor();
     let shape = (pooled.m, pooled.k);
     let mut copies: Vec<(usize, Array2<f64>)> = Vec::new();
     let mut edges: Vec<Edge> = Vec::new();
@@ -89,9 +89,14 @@ fn edges(pooled: &PooledView, view: &RecordedView) -> Result<Vec<Edge>> {
 }
 
 /// The neighbour's copies in its own view, step by step.
-fn true_copies(pooled: &PooledView, inputs: &AttackInputs<'_>, party: usize) -> Result<Vec<Array2<f64>>> {
+fn true_copies(
+    pooled: &PooledView,
+    method: &Ppdnmf,
+    inputs: &AttackInputs<'_>,
+    party: usize,
+) -> Result<Vec<Array2<f64>>> {
     let Some(victim) = &inputs.victim else { return Ok(Vec::new()) };
-    let scale = pooled.param("quantization").as_f64().unwrap_or(1.0);
+    let scale = method.quantization as f64;
     let mut all = Vec::new();
     for at in victim.of_kind(Knowledge::Own, OWN_COPY).filter(|&at| victim.records[at].to == Some(party)) {
         all.extend(pooled.shaped(victim, at, (pooled.m, pooled.k))?.map(|values| values / scale));
@@ -100,7 +105,13 @@ fn true_copies(pooled: &PooledView, inputs: &AttackInputs<'_>, party: usize) -> 
 }
 
 /// X of a neighbour from each answer alone, or from each sum of answers: the median of the errors.
-fn one_answer(pooled: &PooledView, edge: &Edge, neighbour: usize, inputs: &AttackInputs<'_>) -> Result<Finding> {
+fn one_answer(
+    pooled: &PooledView,
+    method: &Ppdnmf,
+    edge: &Edge,
+    neighbour: usize,
+    inputs: &AttackInputs<'_>,
+) -> Result<Finding> {
     let (name, from) = if edge.neighbour == edge.party {
         ("sum of answers", "as the mean of its neighbours; g is at least half its limit")
     } else {
@@ -108,7 +119,7 @@ fn one_answer(pooled: &PooledView, edge: &Edge, neighbour: usize, inputs: &Attac
     };
     let mut found = Finding::new(name, format!("party {} of its neighbour {neighbour}; {from}", edge.party));
     found.of = "copies of X";
-    let ground_truth = true_copies(pooled, inputs, neighbour)?;
+    let ground_truth = true_copies(pooled, method, inputs, neighbour)?;
     if ground_truth.len() != edge.copies.len() {
         return Ok(
             found.note(format!("{} answers; give --victim, the neighbour's view, to compare", edge.copies.len()))
@@ -126,9 +137,8 @@ fn one_answer(pooled: &PooledView, edge: &Edge, neighbour: usize, inputs: &Attac
 
 /// The neighbour's products Z Yᵀ, by least squares over the steps of each round; a neighbour with other neighbours is pulled
 /// by them as well, which this does not see.
-fn rounds(pooled: &PooledView, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
-    let number = |name: &str| pooled.param(name).as_f64();
-    let (Some(mu), Some(g_max)) = (number("mu_penalty"), number("g_max")) else { return Ok(None) };
+fn rounds(pooled: &PooledView, method: &Ppdnmf, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
+    let (Some(mu), Some(g_max)) = (method.inner.mu_penalty.given(), method.g_max.given()) else { return Ok(None) };
     // The graph is public: with two parties each has one neighbour.
     let degree = if pooled.cuts.len() == 2 { 1.0 } else { 0.0 };
     let assumed = format!("party {} is the only neighbour of {}; all steps of a round", edge.party, edge.neighbour);

@@ -13,14 +13,14 @@ pub fn as_json(pooled: &PooledView, findings: &[Finding]) -> Value {
         json!({"attack": f.attack, "assumed": f.assumed, "of": f.of, "recovered": f.recovered.map(|r| r.0),
                "total": f.recovered.map(|r| r.1), "rel_error": f.error, "baseline": f.baseline, "auc": f.auc, "note": f.note})
     };
-    json!({"algo": pooled.algorithm(), "ranks": pooled.ranks(), "parties": pooled.own, "hidden_parties": pooled.hidden_parties(),
+    json!({"algo": pooled.method.description().name, "ranks": pooled.ranks(), "parties": pooled.own, "hidden_parties": pooled.hidden_parties(),
            "findings": findings.iter().map(each).collect::<Vec<_>>()})
 }
 
 /// A line for each finding, and its assumption and remark below.
 pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
     let list = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let mut out = format!("{}, seen by rank(s) {}", pooled.algorithm(), list(&pooled.ranks()));
+    let mut out = format!("{}, seen by rank(s) {}", pooled.method.description().name, list(&pooled.ranks()));
     if !pooled.private() {
         out.push_str("\n\nIts ranks are one domain of trust and see all of the data: there is nothing to attack.\n");
         return out;

@@ -6,6 +6,10 @@ use fednmf_audit::membership::{auc, misfits};
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Knowledge;
 use fednmf_comm::party_sum::SUMMED;
+use fednmf_methods::federated::rows::fnmf::Fnmf;
+use fednmf_methods::federated::rows::fnmf::barycenter::Barycenter;
+use fednmf_methods::federated::rows::fnmf::federated::RoundParams;
+use fednmf_methods::parameters::{Auto, group};
 
 use super::finding::Finding;
 use super::ground_truth;
@@ -63,9 +67,11 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
 /// mean.
 fn without_own(pooled: &PooledView, shared: &Array2<f64>) -> Result<Option<Array2<f64>>> {
     let (view, shape) = (&pooled.views[0], shared.dim());
-    let is_boolean = pooled.algorithm().starts_with("felb");
-    let plain = pooled.param("barycenter").is_null() || pooled.param("barycenter") == "mean";
-    let all_take_part = pooled.param("participation").as_f64().unwrap_or(1.0) >= 1.0;
+    let is_boolean = pooled.method.description().is_boolean();
+    let aligned = pooled.method::<Fnmf>().map(|fnmf| fnmf.aggregate.barycenter);
+    let plain = aligned.is_none_or(|barycenter| barycenter == Auto::Given(Barycenter::Mean));
+    let rounds: Option<&RoundParams> = group(&*pooled.method);
+    let all_take_part = rounds.is_none_or(|rounds| rounds.participation >= 1.0);
     if pooled.is_all() || !plain || !all_take_part {
         return Ok(None);
     }

@@ -11,8 +11,9 @@ use fednmf_base::error::Result;
 use fednmf_comm::party_sum::SUMMED;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::{Pivoting, Sweep, sweep};
+use fednmf_methods::federated::columns::secure_hals::SecureHals;
 use fednmf_methods::shared::init;
-use fednmf_methods::shared::regularization::RegularizationParams;
+use fednmf_methods::shared::least_squares::Update;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
@@ -27,7 +28,7 @@ const PURSUIT_ROUNDS: usize = 2000;
 const MOST_WORK: usize = 20_000_000_000;
 
 /// All attacks on the sums.
-pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+pub fn attacks(pooled: &PooledView, method: &SecureHals, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let sums = pooled.sums(PRODUCT);
     let Some(&first) = sums.first() else { return Ok(Vec::new()) };
     let (m, k, hidden) = (pooled.m, pooled.k, pooled.hidden());
@@ -60,7 +61,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
         let Some(u) = pooled.known("U", None, iteration + 1)? else { continue };
         steps.push(Step { product: pooled.without_own(sum, own(iteration))?, u });
     }
-    findings.push(fit(pooled, &steps, hidden.len(), ground_truth.as_ref()));
+    findings.push(fit(pooled, method, &steps, hidden.len(), ground_truth.as_ref()));
     Ok(findings)
 }
 
@@ -164,14 +165,18 @@ fn of_rows(
 }
 
 /// Fits hidden columns and their V to all sums.
-fn fit(pooled: &PooledView, steps: &[Step], n: usize, ground_truth: Option<&Array2<f64>>) -> Finding {
+fn fit(
+    pooled: &PooledView,
+    method: &SecureHals,
+    steps: &[Step],
+    n: usize,
+    ground_truth: Option<&Array2<f64>>,
+) -> Finding {
     let found = Finding::new("dynamics", "how V follows from U; nothing of V's start");
     if n > MOST_COLUMNS || steps.len() < 2 {
         return found.note(format!("{n} hidden columns and {} sums: not tried", steps.len()));
     }
-    let passes = pooled.param("local_iters").as_u64().unwrap_or(1) as usize;
-    let noised = pooled.param("dp") != "none";
-    let exact = pooled.param("update") == "bpp" || noised && pooled.param("update") == "auto";
+    let (passes, exact) = (method.local_iters, method.update_or_default() == Update::Bpp);
     let scale = init::scale(pooled.statistic("sum"), (pooled.m, pooled.n), pooled.k);
     // Any start in the range of starts: by another seed than the run's.
     let mut guess = Array2::<f64>::zeros((n, pooled.k));
@@ -181,8 +186,7 @@ fn fit(pooled: &PooledView, steps: &[Step], n: usize, ground_truth: Option<&Arra
         high: pooled.statistic("max"),
         mean: pooled.statistic("sum") / (pooled.m as f64 * pooled.n as f64),
     };
-    let penalty =
-        RegularizationParams::from_parameters(|name| Some(pooled.param(name))).penalties((pooled.m, pooled.n)).v;
+    let penalty = method.regularization.penalties((pooled.m, pooled.n)).v;
     let advance = |v: &mut Array2<f64>, r: &Array2<f64>, g: &Array2<f64>| {
         if exact {
             Pivoting::new(g.nrows()).solve_penalized(&mut v.view_mut(), &r.view(), &g.view(), penalty);

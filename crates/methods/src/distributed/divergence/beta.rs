@@ -62,6 +62,10 @@ impl Method for BetaMu {
         Measure::BetaDivergence,
     );
 
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;
         // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and 2 zeros

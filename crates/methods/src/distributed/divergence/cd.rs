@@ -8,7 +8,7 @@ use fednmf_linalg::nls::divergence::KlSweeps;
 use super::{KlParams, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::metrics::Measure;
 use crate::parameters::count;
 use crate::shared::missing::UpdateKind;
@@ -34,6 +34,10 @@ impl Method for KlCd {
 
     fn check(&self) -> Result<()> {
         self.kl.check()
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        Some(KlCd { kl: self.kl.for_sweep(settings), ..self.clone() })
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -23,6 +23,7 @@ use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec};
+use crate::method::SweepSettings;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
@@ -93,6 +94,11 @@ fednmf_base::parameters! {
 }
 
 impl KlParams {
+    /// See [`Method::for_sweep`](crate::method::Method::for_sweep).
+    fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Self {
+        KlParams { missing: missing.clone(), regularization: regularization.clone(), ..self.clone() }
+    }
+
     /// Refuses incompatible options.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use fednmf_linalg::nls::divergence::KlMultiply;
 use super::{KlParams, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::metrics::Measure;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
@@ -31,6 +31,14 @@ impl Method for KlMu {
 
     fn check(&self) -> Result<()> {
         self.kl.check()
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        true
+    }
+
+    fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
+        Some(KlMu { kl: self.kl.for_sweep(settings) })
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -214,7 +214,7 @@ impl Method for SecureHals {
 }
 
 impl SecureHals {
-    fn update_or_default(&self) -> Update {
+    pub fn update_or_default(&self) -> Update {
         self.update.given().unwrap_or(if self.dp.is_on() { Update::Bpp } else { Update::Hals })
     }
 
