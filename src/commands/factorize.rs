@@ -1,4 +1,4 @@
-//! `fednmf` without a subcommand: a factorisation. Its arguments beside those of the method, and their checks.
+//! `fednmf` without a subcommand: a factorisation. Its arguments in addition to those of the method, and their checks.
 
 use std::path::PathBuf;
 use std::sync::Arc;

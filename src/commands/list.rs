@@ -9,7 +9,7 @@ use fednmf_methods::registry;
 
 use crate::cli::parameters;
 
-/// One method, or with `wire` its message table alone.
+/// One method, or with `wire` only its message table.
 ///
 /// # Errors
 /// When there is no such method.

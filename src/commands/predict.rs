@@ -233,7 +233,7 @@ mod tests {
             ("0\n", None, "has 1 fields"),
             ("a,0\nc,1\n", Some(["a", "b"]), "c is no row of the factors"),
             ("b,0\na,1\n", Some(["a", "a"]), "row 1: b is no row"),
-            // A first pair that the factors do not have is no header if it is alone, swapped, or a pair of numbers.
+            // A first pair that the factors do not have is no header if it is the only one, swapped, or a pair of numbers.
             ("user,item\n", None, "no pair of the factors: user is no row"),
             ("c,7\n", Some(["a", "b"]), "row 1: c is no row"),
             ("1,a\na,0\n", Some(["a", "b"]), "row 1: 1 is a column and a is a row"),

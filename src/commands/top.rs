@@ -97,7 +97,7 @@ fn is_json(path: &Path) -> Result<bool> {
 }
 
 /// The feature score of a row (Kim and Park, Sparse non-negative matrix factorizations via alternating non-negativity-
-/// constrained least squares, Bioinformatics 23, 2007): 1 for a row with one component alone, 0 for equal weights in all.
+/// constrained least squares, Bioinformatics 23, 2007): 1 for a row with only one component, 0 for equal weights in all.
 fn feature_score(weights: impl Iterator<Item = f64> + Clone) -> f64 {
     let (sum, k) = weights.clone().fold((0.0, 0), |(sum, k), w| (sum + w, k + 1));
     if sum <= 0.0 || k < 2 {

@@ -394,7 +394,7 @@ methods! {
         penalty: Penalty => federated.regularization;
     }
 
-    /// Every party alone by inertial proximal steps (Pock and Sabach 2016), and the mean of all V once, at the end; a
+    /// Every party on its own by inertial proximal steps (Pock and Sabach 2016), and the mean of all V once, at the end; a
     /// baseline for [`Fnmf`].
     Ipalm = Rows IpalmParams {
         /// Share of the last change that a step repeats.
@@ -403,7 +403,7 @@ methods! {
         penalty: Penalty => federated.regularization;
     }
 
-    /// Every party alone by multiplicative updates (Lee and Seung 2001), and the mean of all V once, at the end; a baseline
+    /// Every party on its own by multiplicative updates (Lee and Seung 2001), and the mean of all V once, at the end; a baseline
     /// for [`Fnmf`].
     Mur = Rows MurParams {
         /// Penalties on the factors.

@@ -61,7 +61,7 @@ fn penalties_are_those_of_scikit_learn() {
     let near = |a: &[f64], b: [f64; 3]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
     assert!(near(&w, [0.9475892814309188, 2.2768877763515243, 0.0]), "{w:?}");
     assert!(near(&h, [1.9226779498258115, 0.0, 2.395255891909871]), "{h:?}");
-    // After five of "mu" with L1 alone for the divergence.
+    // After five of "mu" with only L1 for the divergence.
     let found = penalized("kl-mu", [0.02, 0.03, 1.0], 5);
     let [w, h] = [0, 1].map(|i| found.factors[i].values.row(0).to_vec());
     assert!(near(&w, [0.7603795273269266, 2.475640138720847, 1.2466647663843655]), "{w:?}");

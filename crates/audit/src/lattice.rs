@@ -512,7 +512,7 @@ mod tests {
         assert_eq!(found((20, 80, 10), 1.0, 0.0).0, 20);
     }
 
-    /// LLL alone finds 14 of the first and none of the second.
+    /// Without further reduction LLL finds 14 of the first and none of the second.
     #[test]
     fn blocks_find_rows_that_lll_does_not() {
         let right = |size, high| found(size, high, 0.0).0;

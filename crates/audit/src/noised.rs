@@ -105,7 +105,7 @@ mod tests {
     fn little_noise_gives_a_column_away_and_much_does_not() {
         assert!(error(1e-6) < 1e-3, "{}", error(1e-6));
         assert!(error(0.1) < 0.5, "{}", error(0.1));
-        // With noise alone the estimate is the prior's mean.
+        // With nothing but noise the estimate is the prior's mean.
         let lost = error(30.0);
         assert!(lost > 0.9 && lost < 1.1, "{lost}");
     }

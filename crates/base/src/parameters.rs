@@ -225,7 +225,7 @@ pub fn to_json(parameters: &(impl Parameters + ?Sized)) -> Map<String, Value> {
     all(parameters).into_iter().map(|parameter| (parameter.name.to_string(), parameter.value.into())).collect()
 }
 
-/// Declares a struct of parameters: its fields with doc comments as help texts, `Default`, a setter for each field, and
+/// Declares a struct of parameters: its fields with doc comments as help texts, `Default` and
 /// [`Parameters`].
 ///
 /// A line `pub name: Type = DEFAULT, "VALUE NAME", CHECK;` is a parameter; without CHECK, [`ParamType::parse`] parses it.
@@ -262,17 +262,6 @@ macro_rules! parameters {
             fn default() -> Self {
                 $Name { $( $field: $crate::parameters!(@default $($default)?), )* }
             }
-        }
-
-        impl $(<$($Param: $Bound),+>)? $Name $(<$($Param),+>)? {
-            $(
-                $(#[doc = $help])*
-                #[must_use]
-                pub fn $field(mut self, $field: impl Into<$Type>) -> Self {
-                    self.$field = $field.into();
-                    self
-                }
-            )*
         }
 
         impl $(<$($Param: $Bound),+>)? $crate::parameters::Parameters for $Name $(<$($Param),+>)? {
@@ -402,9 +391,7 @@ mod tests {
 
     #[test]
     fn each_parameter_is_declared_once() {
-        let noise = Noise::default().deviation(1e-5).seed(None);
-        let mut shape = Shape::default().rows(4_usize).square(true).noise(noise);
-        assert_eq!((shape.rows, shape.square, shape.noise.seed), (4, true, None));
+        let mut shape = Shape { rows: 4, square: true, noise: Noise::default() };
         let all = all(&shape);
         let names: Vec<&str> = all.iter().map(|parameter| parameter.name).collect();
         assert_eq!(names, ["rows", "deviation", "seed", "square"]);
@@ -430,6 +417,6 @@ mod tests {
             |shape: &Shape, given: &[&str]| shape.ignored(&|name| given.contains(&name)).map(|ignored| ignored.name);
         assert_eq!(ignored(&shape, &["seed"]), Some("seed"));
         assert_eq!(ignored(&shape, &["seed", "deviation", "square"]), None);
-        assert_eq!(ignored(&shape.rows(1_usize), &["square"]), Some("square"));
+        assert_eq!(ignored(&Shape { rows: 1, ..shape }, &["square"]), Some("square"));
     }
 }

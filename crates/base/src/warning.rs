@@ -7,7 +7,7 @@ pub fn line(text: &str) -> String {
     format!("fednmf: warning: {text}")
 }
 
-/// Prints a warning, whether the run is quiet or not. `Progress::warn` prints beside a progress bar.
+/// Prints a warning, whether the run is quiet or not. `Progress::warn` prints above a progress bar.
 pub fn warn(text: &str) {
     say(&line(text));
 }

@@ -221,7 +221,7 @@ impl Communicator {
         }
     }
 
-    /// Rank 0's value, on every rank. Not recorded if the rank is alone.
+    /// Rank 0's value, on every rank. Not recorded if there is only one rank.
     pub fn broadcast_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: V) -> V {
         if self.size() == 1 {
             return value;

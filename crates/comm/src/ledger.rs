@@ -94,9 +94,9 @@ pub struct Entry {
     pub seconds: f64,
     /// Bytes that the hosted parties sent and received.
     pub party_bytes: u64,
-    /// Bytes that the rank sent to and received from others: 0 if it is alone.
+    /// Bytes that the rank sent to and received from others: 0 if it is the only rank.
     pub mpi_bytes: u64,
-    /// Calls of the transport; more than `calls` if messages were cut. 0 if the rank is alone.
+    /// Calls of the transport; more than `calls` if messages were cut. 0 if it is the only rank.
     pub messages: u64,
     /// Floating-point operations of local work, as counted by the kernels.
     pub flops: u64,

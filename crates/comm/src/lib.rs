@@ -91,9 +91,9 @@ struct Inner {
 struct Volume {
     /// Bytes that the hosted parties send and receive.
     party: usize,
-    /// Bytes that this rank sends and receives, if it is not alone.
+    /// Bytes that this rank sends and receives, if it is not the only rank.
     rank: usize,
-    /// Calls of the transport, if the rank is not alone.
+    /// Calls of the transport, if it is not the only rank.
     messages: usize,
 }
 
@@ -112,7 +112,7 @@ impl Communicator {
         Communicator::new(transport, CHUNK, Rc::default())
     }
 
-    /// This process alone, without MPI.
+    /// Only this process, without MPI.
     pub fn local() -> Self {
         Communicator::new(Rc::new(Local), CHUNK, Rc::default())
     }
@@ -274,7 +274,7 @@ impl Communicator {
         result
     }
 
-    /// Records one communication. A server's messages are no party's, and nothing leaves a rank that is alone.
+    /// Records one communication. A server's messages are no party's, and nothing leaves an only rank.
     fn record(&self, tag: MessageTag, volume: Volume, seconds: f64) {
         let alone = self.size() == 1;
         let entry = Entry {

@@ -40,7 +40,7 @@ pub struct Loaded<T: Real> {
 }
 
 impl<T: Real> Loaded<T> {
-    /// A copy in another precision, of blocks alone. The statistics stay those of this one.
+    /// A copy in another precision, only of the blocks. The statistics stay those of this one.
     #[must_use]
     pub fn converted<S: Real>(&self) -> Loaded<S> {
         Loaded {

@@ -163,7 +163,7 @@ impl<T: Real> Panels<T> {
     /// time that passes until a panel is there is recorded as [`WAITING`].
     ///
     /// # Errors
-    /// If the file cannot be read, has changed, or `f` fails; then no other pass is possible. On this rank alone.
+    /// If the file cannot be read, has changed, or `f` fails; then no other pass is possible. Only on this rank.
     pub fn pass(
         &mut self,
         comm: &Communicator,

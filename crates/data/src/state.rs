@@ -65,7 +65,7 @@ impl<T> OwnedPiece<T> {
 /// All that a method needs to resume: matrices, and one serialisable struct for each owner that has one.
 pub struct State<'a, T> {
     pub matrices: Vec<Piece<'a, T>>,
-    /// By owner. The shared entry is rank 0's; a party's is written by its host, to that party's file alone.
+    /// By owner. The shared entry is rank 0's; a party's is written by its host, only to that party's file.
     pub scalars: Vec<(Owner, Value)>,
 }
 

@@ -200,7 +200,7 @@ fn party_files(
     Ok((files, warning))
 }
 
-/// What the other ranks learn of the hosted parties' files: to other owners, the last part of the path alone.
+/// What the other ranks learn of the hosted parties' files: other owners see only the last part of the path.
 fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(MatrixFile, Option<String>)> {
     let mut shown = own.to_vec();
     if comm.has_owners() {
@@ -212,7 +212,7 @@ fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(Matr
     shown
 }
 
-/// The number of `{party}` files: as given, or those that rank 0 sees; where it sees its own alone, one for each rank.
+/// The number of `{party}` files: as given, or those that rank 0 sees; where it sees only its own, one for each rank.
 fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> SharedResult<usize> {
     if let Some(given) = spec.parties {
         return Ok(given);

@@ -174,7 +174,7 @@ fn long_blocks_cross_tiles() {
 
 #[test]
 fn a_residual_near_zero_keeps_its_digits() {
-    // UVᵀ = X up to one part in 10⁹: the Gram form alone would return rounding errors of ‖X‖².
+    // UVᵀ = X up to one part in 10⁹: the Gram form would only return rounding errors of ‖X‖².
     let (x, wide) = block::<f64>(BlockKind::Native, 6, 40, 30, 30);
     let u = ordered(&(&wide * (1.0 + 1e-9)), Order::RowMajor);
     let v = Array2::eye(30);
@@ -183,7 +183,7 @@ fn a_residual_near_zero_keeps_its_digits() {
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
 }
 
-/// A first square of 2²⁸, beside which single ones vanish in f32, also in sums over lanes.
+/// A first square of 2²⁸, next to which single ones vanish in f32, also in sums over lanes.
 #[test]
 fn long_sums_in_f32_lose_no_terms() {
     let ones = 1usize << 22;
@@ -191,7 +191,7 @@ fn long_sums_in_f32_lose_no_terms() {
     values[..16].fill(16384.0);
     let expected = 16.0 * f64::from(1 << 28) + ones as f64;
     assert_eq!(squares(&values), expected);
-    // The terms of a Gram matrix are added up in parts, of which the first alone has large ones.
+    // The terms of a Gram matrix are added up in parts, of which only the first has large ones.
     let factor = ArrayView2::from_shape((values.len(), 1), &values).unwrap();
     let mut out = Array2::<f32>::zeros((1, 1));
     gram(&factor, &mut out.view_mut());

@@ -120,7 +120,7 @@ impl<'a, T: Copy> Noised<'a, T> {
         self.0
     }
 
-    /// f of each number: what is computed from noised numbers alone costs no more privacy.
+    /// f of each number: what is computed only from noised numbers costs no more privacy.
     #[must_use]
     pub fn map(self, f: impl Fn(T) -> T) -> Self {
         self.0.iter_mut().for_each(|x| *x = f(*x));

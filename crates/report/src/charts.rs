@@ -12,7 +12,7 @@ pub struct Series {
 const WIDTH: f64 = 860.0;
 const TOP: f64 = 14.0;
 const LEFT: f64 = 64.0;
-/// Room for the names beside a chart.
+/// Room for the names next to a chart.
 const NAMES: f64 = 210.0;
 /// Most names in a legend.
 const NAMED: usize = 18;

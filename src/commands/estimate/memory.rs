@@ -7,7 +7,7 @@ use fednmf_methods::description::Partition;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::grid;
 
-/// A cost of memory alone, on the rank that has most: its blocks, the rows of factors that it or its parties own, and the
+/// A cost that has only memory, on the rank that has most: its blocks, the rows of factors that it or its parties own, and the
 /// other factor whole where the method needs it.
 pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
     let Workload { m, n, k, .. } = *workload;

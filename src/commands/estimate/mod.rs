@@ -94,7 +94,7 @@ impl Job {
         self.method.description().partition.is_private()
     }
 
-    /// What an iteration costs on `ranks` ranks; the memory alone where there is no formula.
+    /// What an iteration costs on `ranks` ranks; only the memory where there is no formula.
     ///
     /// # Errors
     /// When a parameter does not fit the shape.

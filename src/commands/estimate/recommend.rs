@@ -17,7 +17,7 @@ pub enum Basis {
     TimeAndMemory,
     /// If no time is predicted.
     Memory,
-    /// The time alone, with private data that needs little memory: each party brings its own.
+    /// Only the time, with private data that needs little memory: each party brings its own.
     Time,
     /// A rank for each party, where no time is predicted.
     Parties,
@@ -95,7 +95,7 @@ pub struct Recommendation {
     pub basis: Basis,
     /// `None` if more ranks would be idle, or are not predicted.
     pub beyond: Option<Beyond>,
-    /// Whether the time alone would allow more.
+    /// Whether the time by itself would allow more.
     pub more_by_time: bool,
 }
 

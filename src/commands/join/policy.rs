@@ -33,7 +33,7 @@ pub struct Policy {
     max_epsilon: Option<f64>,
     /// Who may take part.
     sites: Option<Vec<String>>,
-    /// The kinds of messages, beside control, that may leave without mask, noise or encryption.
+    /// The kinds of messages, in addition to control, that may leave without mask, noise or encryption.
     in_the_clear: Option<Vec<String>>,
 }
 

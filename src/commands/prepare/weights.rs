@@ -104,7 +104,7 @@ mod tests {
         let near = |(j, x): (usize, f64), (k, y): (usize, f64)| j == k && (x - y).abs() < 1e-12;
         assert!(near(made.rows[0][0], (0, 3.0 * a / norm)) && near(made.rows[0][1], (2, b / norm)));
         assert_eq!((&made.rows[1], made.rows[3].len()), (&vec![(0, 1.0)], 0));
-        // A document alone has the weights of the others' rules.
+        // A single document has the weights of the others' rules.
         let mut alone = matrix(&[&[3.0, 0.0, 1.0]]);
         tf_idf(&mut alone, Some(rules.clone())).unwrap();
         assert_eq!(alone.rows[0], made.rows[0]);
@@ -120,7 +120,7 @@ mod tests {
         let rules = tf_idf(&mut named(["a", "b"], &[1.0, 1.0]), None).unwrap();
         let mut turned = named(["b", "a"], &[1.0, 1.0]);
         tf_idf(&mut turned, Some(rules.clone())).unwrap();
-        // a is in both documents, b in one alone, whatever their order.
+        // a is in both documents, b in only one, whatever their order.
         assert!(turned.rows[0][0].1 > turned.rows[0][1].1, "{:?}", turned.rows);
         let other = tf_idf(&mut named(["b", "c"], &[1.0, 1.0]), Some(rules)).unwrap_err();
         assert!(other.message.contains("column 1 of the matrix is c"), "{other}");

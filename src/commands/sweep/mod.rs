@@ -155,7 +155,7 @@ fn make_directory(path: &Path) -> Result<()> {
         .map_err(|e| wrong(format!("the directory cannot be made ({e}); choose one of your own")))
 }
 
-/// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers stand beside it.
+/// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers are in the file next to it.
 fn check_results(args: &SweepArgs) -> Result<()> {
     let [page, numbers] = ["sweep.html", "sweep.json"].map(|name| args.output.join(name));
     targets::check(&[Target { option: "--output", path: &page, content: Content::Report }], &[])?;

@@ -69,7 +69,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let in_loom = |names| turned.then(|| attribute(names)).flatten();
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
     let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
-    // Cell Ranger 2 has the names of the genes beside their identifiers.
+    // Cell Ranger 2 has the names of the genes in addition to their identifiers.
     let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
     let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
     Names { columns, rows, turned }
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Cell Ranger 2 has the lists beside the matrix, in a group with the name of the genome.
+    /// Cell Ranger 2 has the lists next to the matrix, in a group with the name of the genome.
     #[test]
     fn files_of_cell_ranger_2_have_names() {
         let dir = tempfile::tempdir().unwrap();

@@ -160,7 +160,8 @@ pub fn items(names: &[String]) -> Option<Range<u64>> {
     items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
 }
 
-/// A digest of a list of names, in its order. Names can be guessed from it, so it is of names alone that may be known.
+/// A digest of a list of names, in its order. Names can be guessed from it, so it may only cover
+/// names that others may know.
 pub fn digest(names: &[String]) -> String {
     let mut hash = Sha256::new();
     for name in names {
@@ -196,7 +197,7 @@ pub fn repeated(what: &str, name: &str) -> String {
     )
 }
 
-/// What to tell the user where a matrix and something stored cannot be compared, since one of them alone has names;
+/// What to tell the user where a matrix and something stored cannot be compared, since only one of them has names;
 /// `what` is row or column, `has` as in "the factors have".
 pub fn unmatched(what: &str, matrix: Option<&[String]>, has: &str, stored: Option<&[String]>) -> Option<String> {
     let (with, without) = match (matrix, stored) {

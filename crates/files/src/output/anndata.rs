@@ -45,7 +45,7 @@ pub struct Annotations {
     pub history: Map<String, Value>,
     /// Whether the factors are added to an existing file, which keeps its other contents.
     pub add: bool,
-    /// Whether the owner alone may read the file, whatever its format: it holds what is private to parties.
+    /// Whether only the owner may read the file, whatever its format: it holds what is private to parties.
     pub owner_only: bool,
 }
 

@@ -307,7 +307,7 @@ fn remove_others(path: &Path, kept: RangeInclusive<u64>, parties: &[usize]) {
 }
 
 /// Refuses a checkpoint of another run: every entry of `expected` must be in `found` with the same value. Objects are
-/// compared entry by entry. Entries of `found` alone (iteration, version) do not matter.
+/// compared entry by entry. Entries that only `found` has (iteration, version) do not matter.
 ///
 /// # Errors
 /// Naming every difference.

@@ -30,10 +30,10 @@ pub struct Job<'a, 'p, T> {
     /// The shared file; the parties' files go beside it.
     pub path: &'a Path,
     pub pieces: &'a [Piece<'p, T>],
-    /// For a checkpoint, the method's scalars: each goes to the file of its owner alone.
+    /// For a checkpoint, the method's scalars: each goes only to the file of its owner.
     pub scalars: &'a [(Owner, Value)],
     pub attributes: &'a Map<String, Value>,
-    /// More of them for the files of hosted parties, each for that party's file alone.
+    /// More of them for the files of hosted parties, each only for that party's file.
     pub of_parties: &'a BTreeMap<usize, Map<String, Value>>,
     /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,

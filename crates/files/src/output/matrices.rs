@@ -49,7 +49,7 @@ pub fn write<T: Real>(
 }
 
 /// As [`write`], for the factors of a run or a projection, in the format of the file extension. AnnData needs
-/// `annotations` on rank 0. Names that are private to a party are in its file alone.
+/// `annotations` on rank 0. Names that are private to a party are only in its own file.
 ///
 /// # Errors
 /// As [`write`].

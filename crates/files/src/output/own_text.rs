@@ -41,7 +41,7 @@ pub fn order(merged: &str) -> String {
     format!("{ORDER}{merged}")
 }
 
-/// Whether a file is an order of merges with nothing beside it.
+/// Whether a file is an order of merges and nothing else.
 pub fn is_order(path: &Path) -> bool {
     each_line(path, |number, line| if number == 0 { line == ORDER } else { line.trim_end().parse::<usize>().is_ok() })
 }

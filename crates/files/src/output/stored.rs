@@ -136,7 +136,7 @@ impl Stored {
         &self.path
     }
 
-    /// The party whose private factors alone count, if one was asked for.
+    /// The only party whose private factors count, if one was requested.
     pub fn party(&self) -> Option<usize> {
         self.party.as_ref().map(|(party, _)| *party)
     }

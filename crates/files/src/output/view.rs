@@ -72,7 +72,7 @@ fn numpy(element: ElementType) -> (&'static str, &'static str) {
 }
 
 impl ViewFile {
-    /// Creates the file of `rank`, which its owner alone may read.
+    /// Creates the file of `rank`, which only its owner may read.
     ///
     /// # Errors
     /// If it cannot be written.

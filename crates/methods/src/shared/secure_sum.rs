@@ -93,7 +93,7 @@ impl ThresholdParams {
     }
 }
 
-/// What a party sends beside its masked values where sums survive drop-outs.
+/// What a party sends in addition to its masked values where sums survive drop-outs.
 pub const SURVIVING: [MessageSpec; 3] = [
     MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
     MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),

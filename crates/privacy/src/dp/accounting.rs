@@ -238,7 +238,7 @@ mod tests {
             vec![(epsilon, 1.0 - p), (-epsilon, p)]
         };
         let delta = 1e-4;
-        // Gaussian releases alone are exact; the closed form is μ = √Σμ².
+        // Gaussian releases without others are exact; the closed form is μ = √Σμ².
         let mus = [0.3, 0.5, 0.4];
         let (found, _) = composition(mus.iter().map(|&mu| (PrivacyLoss::Gaussian { mu }, delta)));
         let reference = by_convolution(&mus.map(gaussian_losses), delta);

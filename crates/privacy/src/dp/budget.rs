@@ -2,7 +2,7 @@
 //!
 //! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
 //! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
-//! divergences. Runs that files of version 1 keep have an epsilon alone; it is added (Dwork and Roth, The Algorithmic
+//! divergences. Runs in files of version 1 have only an epsilon; it is added (Dwork and Roth, The Algorithmic
 //! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
 //! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have spent.
 //!
@@ -76,7 +76,7 @@ pub struct RunLoss {
 }
 
 impl RunLoss {
-    /// The ε of the run alone.
+    /// The ε of this run without the others.
     fn epsilon(&self, delta: f64) -> f64 {
         self.loss.epsilon(1, delta) + self.grid
     }
@@ -515,7 +515,7 @@ mod tests {
             run(1, "1", &loss("0.1")),
             run(2, "1", &loss("-0.1")),
             run(2, "1", &loss("1e999")),
-            // More than the epsilon beside it.
+            // More than the epsilon that stands with it.
             run(2, "0.1", &loss("0.5")),
             run(2, "1", "{\"loss\": {\"other\": {\"mu\": 0.1}}, \"grid\": 0}"),
             run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1}}}"),

@@ -3,7 +3,7 @@
 //! The unit of privacy is the whole data of one party: neighbouring inputs differ arbitrarily in the data of one party.
 //! Nothing is assumed about how a message is computed, since no algorithm here has a provable sensitivity. Messages are
 //! clipped to a bound instead, and the *sensitivity* is the largest distance between two messages within the bound.
-//! [`Bound::Columns`] alone has a smaller unit, one column: its messages are sums of one clipped term for each column.
+//! Only [`Bound::Columns`] has a smaller unit, one column: its messages are sums of one clipped term for each column.
 //!
 //! Entries are rounded to a grid whose step is far below noise and sensitivity, and the noise is a whole number of steps
 //! ([`NoiseSampler`]); the sensitivity includes the rounding. The probabilities of the discrete Gaussian on this grid are

@@ -119,7 +119,7 @@ impl Releases {
     }
 
     /// A message with its share of the noise, as numbers modulo 2⁶⁴ for a sum over all parties (see [`Releases::decode`]).
-    /// A party that does not take part passes no message and adds noise alone.
+    /// A party that does not take part passes no message and adds only noise.
     pub fn release_words<T: Real>(
         &mut self,
         hosted: usize,

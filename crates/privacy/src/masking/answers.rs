@@ -13,7 +13,7 @@ use super::KeyPair;
 use crate::key_agreement::{KEY, shared_key};
 
 /// Masks of what the neighbours of a party send it, of which it needs the sum: integers modulo its Paillier modulus, that
-/// cancel in the sum over all of its neighbours. Any of them alone is uniformly random.
+/// cancel in the sum over all of its neighbours. Each of them by itself is uniformly random.
 pub struct SumMasks {
     party: usize,
     /// The key stream shared with each other party, by party.

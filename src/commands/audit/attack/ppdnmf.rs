@@ -104,7 +104,7 @@ fn true_copies(
     Ok(all)
 }
 
-/// X of a neighbour from each answer alone, or from each sum of answers: the median of the errors.
+/// X of a neighbour from each single answer, or from each sum of answers: the median of the errors.
 fn one_answer(
     pooled: &PooledView,
     method: &Ppdnmf,

@@ -118,7 +118,7 @@ impl Writer {
     /// As [`Writer::finish`].
     pub fn close(self) -> Result<Part> {
         let Writer { file, part } = self;
-        // Closing alone would hide a failure to write the last buffers.
+        // Without this flush, closing would hide a failure to write the last buffers.
         let flushed = file.flush().map_err(|e| unwritten(part.path(), e));
         let closed = file.close().map_err(|e| unwritten(part.path(), e));
         flushed.and(closed)?;
