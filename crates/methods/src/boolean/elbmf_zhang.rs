@@ -8,9 +8,11 @@
 
 use ndarray::Array2;
 
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Bits, Real};
 
-use super::{Client, round_rows, rounded, slice, slice_mut};
+use super::{Client, round_rows, rounded};
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, step};
 use crate::boolean::thresholds::best_thresholds;
 use crate::boolean::vote::{self, LocalFactorization, LocalMethod, LocalProblem};
@@ -147,15 +149,15 @@ impl<T: Real> LocalFactorization<T> for Relaxed<T> {
         let k = self.v.ncols();
         let lambda = (self.step.lambda * self.rate.powf(t as f64)).min(MAX_LAMBDA);
         let parameters = ProximalStep { lambda, ..self.step };
-        gram(slice(&self.v), k, &mut self.gram);
+        gram(self.v.row_major(), k, &mut self.gram);
         client.x.mul(&self.v.view(), &mut self.u_rhs.view_mut());
-        let (x, before) = (slice_mut(&mut self.u), slice_mut(&mut self.u_before));
-        step(x, before, slice(&self.u_rhs), &self.gram, k, parameters, None);
+        let (x, before) = (self.u.row_major_mut(), self.u_before.row_major_mut());
+        step(x, before, self.u_rhs.row_major(), &self.gram, k, parameters, None);
 
-        gram(slice(&self.u), k, &mut self.gram);
+        gram(self.u.row_major(), k, &mut self.gram);
         client.x.tmul(&self.u.view(), &mut self.v_rhs.view_mut());
-        let (x, before) = (slice_mut(&mut self.v), slice_mut(&mut self.v_before));
-        step(x, before, slice(&self.v_rhs), &self.gram, k, parameters, None);
+        let (x, before) = (self.v.row_major_mut(), self.v_before.row_major_mut());
+        step(x, before, self.v_rhs.row_major(), &self.gram, k, parameters, None);
     }
 
     fn boolean(&self, client: &Client<T>) -> (Bits, Bits) {

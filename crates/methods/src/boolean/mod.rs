@@ -17,11 +17,8 @@ mod result;
 mod thresholds;
 pub mod vote;
 
-use ndarray::Array2;
-
 use fednmf_comm::MessageTag;
 use fednmf_comm::party_sum::{KEYS, masked};
-use fednmf_linalg::{Contiguous, ContiguousMut};
 
 pub use self::cover::{Components, Counts, Signal, rounded};
 pub use self::party_block::Ones;
@@ -68,16 +65,6 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
         LARGEST_TERM,
         MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
     ]
-}
-
-/// All entries of a factor, row by row.
-fn slice<T>(factor: &Array2<T>) -> &[T] {
-    factor.row_major()
-}
-
-/// As [`slice`].
-fn slice_mut<T>(factor: &mut Array2<T>) -> &mut [T] {
-    factor.row_major_mut()
 }
 
 /// Guarantees that the Boolean methods do not give.

@@ -7,6 +7,7 @@ use ndarray::{Array2, ArrayViewMut2, s};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Real, gram};
 
 use super::alternating::{Exact, Factor};
@@ -59,7 +60,7 @@ impl<T: Real> Extrapolated<T> {
         comm.sum(u.tags.gram, message);
         let objective = *norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
         if momentum.accept(objective) {
-            g.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+            g.row_major_mut().copy_from_slice(&message[..k * k]);
             data.product_for_v_after_update(comm, u, v)
         } else {
             u.own.assign(new);

@@ -8,6 +8,8 @@ use ndarray::{Array2, ArrayView2, s};
 use fednmf_base::error::Result;
 use fednmf_comm::{Communicator, MessageTag, Parts, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Order, Real, gram};
 
 use super::row_exchange::{Exchange, Load, RowExchange};
@@ -157,15 +159,15 @@ impl<T: Real> FactorSide<T> {
     pub fn gather(&mut self) -> ArrayView2<'_, T> {
         let FactorSide { tags, comm, own, gathered, parts, stage, cuts, .. } = self;
         let Some(whole) = gathered else { return self.gathered() };
-        let own = elements(own);
+        let own = own.entries();
         if stage.is_empty() {
-            comm.all_gather(tags.gather, own, parts, elements_mut(whole));
+            comm.all_gather(tags.gather, own, parts, whole.entries_mut());
         } else {
             comm.all_gather(tags.gather, own, parts, stage);
             for (r, rows) in cuts.iter().enumerate() {
                 for (j, from) in stage[parts.range(r)].chunks_exact(rows.len().max(1)).enumerate() {
                     let mut to = whole.slice_mut(s![rows.clone(), j]);
-                    to.as_slice_mut().expect("a component is contiguous").copy_from_slice(from);
+                    to.row_major_mut().copy_from_slice(from);
                 }
             }
         }
@@ -177,12 +179,7 @@ impl<T: Real> FactorSide<T> {
         let rows = self.cuts.last().map_or(0, |last| last.end);
         let mut all = Array2::zeros((rows, self.own.ncols()));
         let own = self.own.as_standard_layout();
-        self.comm.all_gather(
-            self.tags.gather,
-            own.as_slice().expect("in row order"),
-            &self.parts,
-            elements_mut(&mut all),
-        );
+        self.comm.all_gather(self.tags.gather, own.row_major(), &self.parts, all.entries_mut());
         all
     }
 
@@ -194,14 +191,14 @@ impl<T: Real> FactorSide<T> {
         if let Some(sparse) = sparse {
             return sparse.scatter((comm, tags.rhs), whole, cuts[comm.rank()].start, rhs);
         }
-        let rhs = elements_mut(rhs);
+        let rhs = rhs.entries_mut();
         if stage.is_empty() {
-            comm.reduce_scatter(tags.rhs, elements_mut(whole), parts, rhs);
+            comm.reduce_scatter(tags.rhs, whole.entries_mut(), parts, rhs);
         } else {
             for (r, rows) in cuts.iter().enumerate() {
                 for (j, to) in stage[parts.range(r)].chunks_exact_mut(rows.len().max(1)).enumerate() {
                     let from = whole.slice(s![rows.clone(), j]);
-                    to.copy_from_slice(from.as_slice().expect("a component is contiguous"));
+                    to.copy_from_slice(from.row_major());
                 }
             }
             comm.reduce_scatter(tags.rhs, stage, parts, rhs);
@@ -216,13 +213,13 @@ impl<T: Real> FactorSide<T> {
     /// Gram matrix of the whole factor. Collective over `all` ranks.
     pub fn gram(&self, all: &Communicator, g: &mut Array2<T>) {
         self.own_gram(all, g);
-        all.sum(self.tags.gram, elements_mut(g));
+        all.sum(self.tags.gram, g.entries_mut());
     }
 
     /// As [`FactorSide::gram`], while `work` is done, which does not see the sum yet.
     pub fn gram_while<R>(&mut self, all: &Communicator, g: &mut Array2<T>, work: impl FnOnce(&mut Self) -> R) -> R {
         self.own_gram(all, g);
-        all.sum_while(self.tags.gram, elements_mut(g), || work(self))
+        all.sum_while(self.tags.gram, g.entries_mut(), || work(self))
     }
 
     /// The owned rows for outputs and checkpoints.
@@ -242,13 +239,4 @@ impl<T: Real> FactorSide<T> {
     pub fn restore(&mut self, saved: &dyn SavedState<T>) -> Result<()> {
         saved.rows(self.tags.name, Owner::Shared, self.own_rows.start, self.own.view_mut())
     }
-}
-
-/// The elements in the order they have in memory.
-fn elements<T: Real>(a: &Array2<T>) -> &[T] {
-    a.as_slice_memory_order().expect("factors are contiguous")
-}
-
-fn elements_mut<T: Real>(a: &mut Array2<T>) -> &mut [T] {
-    a.as_slice_memory_order_mut().expect("factors are contiguous")
 }

@@ -135,7 +135,7 @@ impl<T: Real> RowExchange<T> {
         whole: &mut Array2<T>,
     ) {
         let k = own.ncols();
-        let (own, whole) = (elements(own), elements_mut(whole));
+        let (own, whole) = (own.row_major(), whole.row_major_mut());
         for (&row, to) in self.given.iter().zip(self.of_given.chunks_exact_mut(k)) {
             to.copy_from_slice(&own[row * k..(row + 1) * k]);
         }
@@ -156,7 +156,7 @@ impl<T: Real> RowExchange<T> {
         sum: &mut Array2<T>,
     ) {
         let k = sum.ncols();
-        let (whole, sum) = (elements(whole), elements_mut(sum));
+        let (whole, sum) = (whole.row_major(), sum.row_major_mut());
         for (&row, to) in self.needed.iter().zip(self.of_needed.chunks_exact_mut(k)) {
             to.copy_from_slice(&whole[row * k..(row + 1) * k]);
         }
@@ -166,12 +166,4 @@ impl<T: Real> RowExchange<T> {
             sum[row * k..(row + 1) * k].iter_mut().zip(term).for_each(|(sum, &term)| *sum += term);
         }
     }
-}
-
-fn elements<T: Real>(a: &Array2<T>) -> &[T] {
-    a.row_major()
-}
-
-fn elements_mut<T: Real>(a: &mut Array2<T>) -> &mut [T] {
-    a.row_major_mut()
 }

@@ -21,12 +21,11 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{PartySum, SUMMED};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
-use super::{
-    Client, Components, Ones, Outcome, clients, describe, messages, pieces, round_rows, rounded, slice, slice_mut,
-};
+use super::{Client, Components, Ones, Outcome, clients, describe, messages, pieces, round_rows, rounded};
 use crate::boolean::Refit;
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
@@ -266,18 +265,26 @@ impl<T: Real> Work<T> {
         let parameters = ProximalStep { rule: plan.rule, kappa: plan.kappa, lambda, inertia: plan.inertia };
         let u_before = &mut self.u_before[..u.len()];
         let mut u_rhs = self.u_rhs.slice_mut(ndarray::s![..u.nrows(), ..]);
-        u_before.copy_from_slice(slice(u));
+        u_before.copy_from_slice(u.row_major());
         self.v_before.assign(v);
         for _ in 0..plan.local_iters {
-            gram(slice(v), k, &mut self.gram);
+            gram(v.row_major(), k, &mut self.gram);
             x.mul(&v.view(), &mut u_rhs);
             let rhs = u_rhs.row_major();
-            step(slice_mut(u), u_before, rhs, &self.gram, k, parameters, None);
+            step(u.row_major_mut(), u_before, rhs, &self.gram, k, parameters, None);
 
-            gram(slice(u), k, &mut self.gram);
+            gram(u.row_major(), k, &mut self.gram);
             x.tmul(&u.view(), &mut self.v_rhs.view_mut());
-            let target = (gamma > 0.0).then(|| (slice(shared), gamma));
-            step(slice_mut(v), slice_mut(&mut self.v_before), slice(&self.v_rhs), &self.gram, k, parameters, target);
+            let target = (gamma > 0.0).then(|| (shared.row_major(), gamma));
+            step(
+                v.row_major_mut(),
+                self.v_before.row_major_mut(),
+                self.v_rhs.row_major(),
+                &self.gram,
+                k,
+                parameters,
+                target,
+            );
         }
     }
 }
@@ -287,17 +294,17 @@ impl<T: Real> FelbRun<T> {
     fn sum(&mut self) -> Result<()> {
         let FelbRun { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
         for (client, v) in clients.iter().zip(&*v) {
-            comm.knows(SUMMED, Some(client.party), v.dim(), slice(v));
+            comm.knows(SUMMED, Some(client.party), v.dim(), v.row_major());
         }
         if let Some(releases) = releases {
             releases.open()?;
             if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
                 let fill = |hosted: usize, out: &mut [u64]| {
-                    releases.release_words(hosted, Some(slice(&v[hosted])), Some(slice(shared)), out)
+                    releases.release_words(hosted, Some(v[hosted].row_major()), Some(shared.row_major()), out)
                 };
                 let total = party_sum.sum_noised_words(comm, SUM_V, shared.len(), fill);
                 let known = if releases.is_relative() { T::from_f64(*parties as f64) } else { T::zero() };
-                for (x, sum) in slice_mut(shared).iter_mut().zip(total) {
+                for (x, sum) in shared.row_major_mut().iter_mut().zip(total) {
                     *x = known * *x + T::from_f64(releases.decode(*sum));
                 }
                 return Ok(());
@@ -305,14 +312,14 @@ impl<T: Real> FelbRun<T> {
             let (low, high) = if *clamp { (T::zero(), T::one()) } else { (T::neg_infinity(), T::infinity()) };
             let noised: Vec<_> = comm.work("noise", || {
                 let noised = v.iter_mut().enumerate().map(|(hosted, v)| {
-                    let release = releases.release(hosted, slice_mut(v), Some(slice(shared)));
+                    let release = releases.release(hosted, v.row_major_mut(), Some(shared.row_major()));
                     release.map(|x| x.max(low).min(high))
                 });
                 noised.collect()
             });
-            return party_sum.sum_noised(comm, SUM_V, 1.0, &noised, slice_mut(shared));
+            return party_sum.sum_noised(comm, SUM_V, 1.0, &noised, shared.row_major_mut());
         }
-        party_sum.sum(comm, SUM_V, 1.0, v.iter().map(slice), slice_mut(shared))
+        party_sum.sum(comm, SUM_V, 1.0, v.iter().map(Contiguous::row_major), shared.row_major_mut())
     }
 
     /// The largest distance of an entry of V̂ from {0, 1}.
@@ -338,7 +345,7 @@ impl<T: Real> Algorithm<T> for FelbRun<T> {
             if self.done() {
                 break;
             }
-            if self.plan.gamma.adapt(self.iteration, slice(&self.shared)) {
+            if self.plan.gamma.adapt(self.iteration, self.shared.row_major()) {
                 start(self.seed, &self.rows, &mut self.u, &mut self.shared);
             }
             let round = self.iteration - self.plan.gamma.began();

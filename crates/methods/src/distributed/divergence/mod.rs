@@ -16,6 +16,8 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, Statistics};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, add_gram, column_sums};
 use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
@@ -264,7 +266,7 @@ impl<T: Real> DivergenceSide<T> {
         updates: &PerThread<R>,
         penalty: Penalty,
     ) {
-        let rows = y.as_slice().expect("made in row order");
+        let rows = y.row_major();
         column_sums(rows, sums);
         if !gram.is_empty() {
             add_gram(rows, sums.len(), gram);
@@ -272,7 +274,7 @@ impl<T: Real> DivergenceSide<T> {
         let (block, y) = (&self.block, FixedFactor { rows, sums, gram });
         over_rows(&mut self.factor.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             updates.with(|update| {
-                update.update_rows((block, first), y, rows.as_slice_mut().expect("made in row order"), penalty);
+                update.update_rows((block, first), y, rows.row_major_mut(), penalty);
             });
         });
     }

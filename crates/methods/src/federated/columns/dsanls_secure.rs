@@ -25,13 +25,15 @@ use fednmf_comm::party_sum::{KEYS, PartySum};
 use fednmf_comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::Stream;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
-use super::{FORMS, PAPER, Party, PublicInfo, entries, entries_mut, fit, hosted_parties, summed};
+use super::{FORMS, PAPER, Party, PublicInfo, fit, hosted_parties, summed};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{Draws, Scratch, trace};
@@ -451,8 +453,8 @@ impl<T: Real> DsanlsSecureRun<T> {
                 comm,
                 RELEASE,
                 expected,
-                members.iter().map(|x| entries(&x.release)),
-                entries_mut(release),
+                members.iter().map(|x| x.release.entries()),
+                release.entries_mut(),
             )?;
             released.slice_mut(lies).assign(release);
         }
@@ -465,8 +467,8 @@ impl<T: Real> DsanlsSecureRun<T> {
             comm,
             SKETCHED_V,
             expected,
-            members.iter().map(|x| entries(&x.shares[0])),
-            entries_mut(fixed_v),
+            members.iter().map(|x| x.shares[0].entries()),
+            fixed_v.entries_mut(),
         )?;
         comm.work("U's step", || {
             let g = &mut scratch.gram;
@@ -492,8 +494,8 @@ impl<T: Real> DsanlsSecureRun<T> {
             comm,
             SKETCHED_U,
             expected,
-            members.iter().map(|x| entries(&x.shares[1])),
-            entries_mut(fixed_u),
+            members.iter().map(|x| x.shares[1].entries()),
+            fixed_u.entries_mut(),
         )?;
         comm.work("V's step", || {
             let g = &mut scratch.gram;
@@ -527,7 +529,7 @@ impl<T: Real> Algorithm<T> for DsanlsSecureRun<T> {
             own.slice_mut(s![rows.start - first..rows.end - first, ..]).assign(u);
         }
         let mut whole = Array2::zeros((m, k));
-        self.comm.gather(GATHER_U, Declared(entries(&own)), &self.u_parts, entries_mut(&mut whole));
+        self.comm.gather(GATHER_U, Declared(own.entries()), &self.u_parts, whole.entries_mut());
         let parts = self.members.iter().map(|x| (&x.party, &*x.party.v));
         fit(&self.comm, &mut self.party_sum, &self.public, parts, &whole.view())
     }

@@ -37,7 +37,6 @@ use fednmf_privacy::Private;
 
 use crate::Measures;
 use crate::description::{Form, MessageSpec};
-use crate::federated::{entries, entries_mut};
 use crate::metrics;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};

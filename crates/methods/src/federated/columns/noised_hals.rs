@@ -33,13 +33,13 @@ use fednmf_base::error::Result;
 use fednmf_comm::party_sum::{PartySum, SUMMED, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Cholesky, Order, Real, gram};
 use fednmf_privacy::{Bound, ColumnBound, Private, Releases};
 
-use super::{
-    PRODUCT, Party, PublicInfo, Refitted, entries, entries_mut, hosted_parties, pieces, relative_error, restore,
-};
+use super::{PRODUCT, Party, PublicInfo, Refitted, hosted_parties, pieces, relative_error, restore};
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init;
@@ -190,7 +190,7 @@ impl<T: Real> NoisedParty<T> {
         party.block.mul(&weighted.view(), &mut product.view_mut());
         add_product(product, -1.0, u, &own);
         let (residuals, triangle) = message.split_at_mut(product.len());
-        residuals.copy_from_slice(entries(product));
+        residuals.copy_from_slice(product.entries());
         for (x, (a, b)) in triangle.iter_mut().zip(triangle_of(k)) {
             *x = T::from_f64(own[[a, b]].as_f64() * triangle_weight(a, b));
         }
@@ -261,7 +261,7 @@ pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) 
         g[[b, a]] = g[[a, b]];
     }
     let mut r = order.zeros(m, k);
-    entries_mut(&mut r).iter_mut().zip(residuals).for_each(|(r, x)| *r = T::from_f64(*x));
+    r.entries_mut().iter_mut().zip(residuals).for_each(|(r, x)| *r = T::from_f64(*x));
     (r, g)
 }
 
@@ -390,7 +390,7 @@ impl<T: Real> NoisedHals<T> {
     fn show_product(&self, r: &Array2<T>, g: &Array2<f64>) {
         let mut product = r.clone();
         add_product(&mut product, 1.0, &self.u.view(), g);
-        self.comm.opened(masked(PRODUCT), None, entries(&product));
+        self.comm.opened(masked(PRODUCT), None, product.entries());
     }
 }
 

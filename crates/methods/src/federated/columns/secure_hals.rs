@@ -21,13 +21,12 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Real, gram};
 
-use super::{
-    FORMS, PAPER, PRODUCT, Party, PublicInfo, entries, entries_mut, fit, hosted_parties, pieces, restore, start_u,
-    summed,
-};
+use super::{FORMS, PAPER, PRODUCT, Party, PublicInfo, fit, hosted_parties, pieces, restore, start_u, summed};
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
@@ -390,13 +389,13 @@ fn sums<T: Real>(
     rhs: &mut Array2<T>,
     g: &mut Array2<T>,
 ) -> Result<()> {
-    let product = |hosted: usize| entries(&members[hosted].product);
-    let gram = |hosted: usize| entries(&members[hosted].gram);
+    let product = |hosted: usize| members[hosted].product.entries();
+    let gram = |hosted: usize| members[hosted].gram.entries();
     party_sum.sum_together(
         comm,
         &mut [
-            Joint { tag: PRODUCT, expected: product_size(public), term: &product, out: entries_mut(rhs) },
-            Joint { tag: GRAM, expected: gram_size(public), term: &gram, out: entries_mut(g) },
+            Joint { tag: PRODUCT, expected: product_size(public), term: &product, out: rhs.entries_mut() },
+            Joint { tag: GRAM, expected: gram_size(public), term: &gram, out: g.entries_mut() },
         ],
     )
 }

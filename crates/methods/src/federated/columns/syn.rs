@@ -22,14 +22,16 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::Sketch;
 use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Releases;
 
 use super::{
-    FORMS, PAPER, Party, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, normalize_by_survivors,
-    pieces, relative_error, restore, start_u, summed,
+    FORMS, PAPER, Party, PublicInfo, Refitted, fit, hosted_parties, normalize_by_survivors, pieces, relative_error,
+    restore, start_u, summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::decision::Decision;
@@ -416,7 +418,7 @@ impl<T: Real> Syn<T> {
             }
         });
         let expected = public.scale * public.m as f64 / sketch.size() as f64;
-        party_sum.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(entries), entries_mut(fixed))?;
+        party_sum.sum(comm, AVERAGE_SKETCH, expected, shares.iter().map(Contiguous::entries), fixed.entries_mut())?;
         normalize_by_survivors(party_sum, weights, fixed);
         comm.work("V's step", || {
             gram(&fixed.view(), &mut scratch.gram.view_mut());
@@ -448,7 +450,7 @@ impl<T: Real> Syn<T> {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.mapv_inplace(|x| x * weight);
         }
-        party_sum.sum(comm, AVERAGE_U, public.scale, members.iter().map(|x| entries(&x.u)), entries_mut(u))?;
+        party_sum.sum(comm, AVERAGE_U, public.scale, members.iter().map(|x| x.u.entries()), u.entries_mut())?;
         normalize_by_survivors(party_sum, weights, u);
         Ok(())
     }
@@ -464,17 +466,17 @@ impl<T: Real> Syn<T> {
         }
         if party_sum.is_masked() {
             let fill = |hosted: usize, out: &mut [u64]| {
-                releases.release_words(hosted, Some(entries(&members[hosted].u)), None, out)
+                releases.release_words(hosted, Some(members[hosted].u.entries()), None, out)
             };
             let sum = party_sum.sum_noised_words(comm, AVERAGE_U, u.len(), fill);
-            entries_mut(u).iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
+            u.entries_mut().iter_mut().zip(sum).for_each(|(x, sum)| *x += T::from_f64(releases.decode(*sum)));
         } else {
             let noised: Vec<_> = comm.work("noise", || {
                 let members = members.iter_mut().enumerate();
-                members.map(|(hosted, x)| releases.release(hosted, entries_mut(&mut x.u), None)).collect()
+                members.map(|(hosted, x)| releases.release(hosted, x.u.entries_mut(), None)).collect()
             });
             let mut moved = u.clone();
-            party_sum.sum_noised(comm, AVERAGE_U, public.scale, &noised, entries_mut(&mut moved))?;
+            party_sum.sum_noised(comm, AVERAGE_U, public.scale, &noised, moved.entries_mut())?;
             *u += &moved;
         }
         u.mapv_inplace(|x| x.max(T::zero()));

@@ -25,13 +25,14 @@ use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
 use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
-use crate::federated::{entries, entries_mut};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -298,14 +299,14 @@ impl<T: Real> InmfRun<T> {
         let InmfRun { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
         let lambda = T::from_f64(*own_penalty);
         members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
-        let product = |hosted: usize| entries(&members[hosted].product);
-        let gram_term = |hosted: usize| entries(&members[hosted].gram);
+        let product = |hosted: usize| members[hosted].product.entries();
+        let gram_term = |hosted: usize| members[hosted].gram.entries();
         let [product_size, gram_size] = *expected;
         party_sum.sum_together(
             comm,
             &mut [
-                Joint { tag: PRODUCT, expected: product_size, term: &product, out: entries_mut(rhs) },
-                Joint { tag: GRAM, expected: gram_size, term: &gram_term, out: entries_mut(gram) },
+                Joint { tag: PRODUCT, expected: product_size, term: &product, out: rhs.entries_mut() },
+                Joint { tag: GRAM, expected: gram_size, term: &gram_term, out: gram.entries_mut() },
             ],
         )?;
         comm.work("update", || update.apply(v, rhs, gram, Penalty::NONE));

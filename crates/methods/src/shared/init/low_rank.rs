@@ -15,6 +15,7 @@ use ndarray_linalg::{Eigh, UPLO};
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Cuts;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Order, Real, gemm, gram};
 
@@ -138,7 +139,7 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
     let l = y.ncols();
     let mut g = Array2::<f64>::zeros((l, l));
     gram(&y.view(), &mut g.view_mut());
-    comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
+    comm.sum(GRAM, g.row_major_mut());
     let found = if comm.is_root() {
         let found = g.eigh(UPLO::Lower).map_err(|e| {
             Error::failed(format!("--init: the singular vectors cannot be computed ({e}); use --init random"))

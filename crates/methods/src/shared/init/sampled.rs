@@ -10,6 +10,8 @@ use ndarray::{Array2, ArrayView2, Axis};
 
 use fednmf_base::error::Result;
 use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::{Penalty, Sweep, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::{Real, gram};
@@ -119,7 +121,7 @@ pub fn factors<T: Real>(
 /// FᵀF over all ranks' rows of F.
 fn summed_gram<T: Real>(comm: &Communicator, factor: &Array2<T>, g: &mut Array2<T>) {
     comm.work("start: Gram", || gram(&factor.view(), &mut g.view_mut()));
-    comm.sum(GRAM, g.as_slice_mut().expect("made contiguous"));
+    comm.sum(GRAM, g.row_major_mut());
 }
 
 /// Accelerated HALS with extrapolation on the sample, whose squared norm is `norm2`, with these sweeps of U and V, until the
@@ -151,13 +153,13 @@ fn iterate<T: Real>(
             let objective = inner(&gram_u.view(), &gram_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
             extrapolate(u, &mut new_u, momentum.beta);
             gram(&u.view(), &mut gram_u.view_mut());
-            message[..k * k].copy_from_slice(gram_u.as_slice().expect("made contiguous"));
+            message[..k * k].copy_from_slice(gram_u.row_major());
             message[k * k..].copy_from_slice(&split_into_two_words(objective, norm2));
         });
         comm.sum(GRAM, &mut message);
         let objective = norm2 + message[k * k].as_f64() + message[k * k + 1].as_f64();
         if momentum.accept(objective) {
-            gram_u.as_slice_mut().expect("made contiguous").copy_from_slice(&message[..k * k]);
+            gram_u.row_major_mut().copy_from_slice(&message[..k * k]);
         } else {
             grid.u.own.assign(&new_u);
             grid.v.own.assign(&new_v);

@@ -6,6 +6,8 @@
 
 use ndarray::{Array2, ArrayView2};
 
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, KlMultiply, KlSweeps, column_sums};
 use fednmf_linalg::{Block, PerThread, Real, over_rows};
@@ -80,7 +82,7 @@ impl DivergenceStep {
         penalty: Penalty,
     ) {
         let DivergenceStep { threads, totals } = self;
-        let (rows, k) = (y.as_slice().expect("made in row order"), totals.len());
+        let (rows, k) = (y.row_major(), totals.len());
         column_sums(rows, totals);
         let totals = &*totals;
         over_rows(&mut x.view_mut(), &|first, mut x| {
@@ -91,7 +93,7 @@ impl DivergenceStep {
                         continue;
                     }
                     data.observed_sums(number, |j| &rows[j * k..(j + 1) * k], totals, sums);
-                    let (x, y) = (x.as_slice_mut().expect("made in row order"), FixedFactor { rows, sums, gram: &[] });
+                    let (x, y) = (x.row_major_mut(), FixedFactor { rows, sums, gram: &[] });
                     match kind {
                         UpdateKind::KlCd { .. } => sweeps.update((data.block, number), y, x, penalty),
                         _ => multiply.update((data.block, number), y, x, penalty),

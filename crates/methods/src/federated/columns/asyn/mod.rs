@@ -27,14 +27,14 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::Real;
 use fednmf_privacy::{Declared, DeclaredMut};
 
 use self::real_clock::{Live, TURNS};
 use self::schedule::{Schedule, replay};
-use super::{
-    FORMS, PAPER, PublicInfo, Refitted, entries, entries_mut, fit, hosted_parties, pieces, relative_error, start_u,
-};
+use super::{FORMS, PAPER, PublicInfo, Refitted, fit, hosted_parties, pieces, relative_error, start_u};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{
@@ -272,7 +272,7 @@ fn build<T: Real>(
         busy,
         members: mine.into_iter().map(member).collect(),
         scratch: Scratch::new(&public),
-        sent: entries(&u).to_vec(),
+        sent: u.entries().to_vec(),
         u,
         shown: true,
         refitted: Refitted::default(),
@@ -317,7 +317,7 @@ impl<T: Real> Asyn<T> {
                     member.local_step(*v_first, step, t, draws, scratch);
                 }
             });
-            sent.copy_from_slice(entries(&member.u));
+            sent.copy_from_slice(member.u.entries());
         }
         if here != host && here != SERVER {
             self.iteration += 1;
@@ -331,7 +331,7 @@ impl<T: Real> Asyn<T> {
         }
         self.comm.transfer(FROM_SERVER, SERVER, host, &mut DeclaredMut(&mut self.sent));
         if let Some(i) = local {
-            entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
+            self.members[i].u.entries_mut().copy_from_slice(&self.sent);
         }
         true
     }
@@ -342,7 +342,7 @@ impl<T: Real> Asyn<T> {
         let omega = T::from_f64(self.rho / (self.rho + self.iteration as f64));
         let Asyn { comm, u, sent, order, .. } = self;
         comm.work("merge", || {
-            for (u, new) in entries_mut(u).iter_mut().zip(sent) {
+            for (u, new) in u.entries_mut().iter_mut().zip(sent) {
                 *u = (T::one() - omega) * *u + omega * *new;
                 *new = *u;
             }
@@ -366,9 +366,9 @@ impl<T: Real> Asyn<T> {
     fn show_u(&mut self, tag: MessageTag) {
         let PublicInfo { m, k, .. } = self.public;
         let rows: Vec<_> = (0..self.survivors.size()).map(|r| if r == SERVER { 0..m } else { m..m }).collect();
-        let own = if self.comm.rank() == SERVER { entries(&self.u) } else { &[] };
+        let own = if self.comm.rank() == SERVER { self.u.entries() } else { &[] };
         let mut all = self.public.order.zeros(m, k);
-        self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), entries_mut(&mut all));
+        self.survivors.gather(tag, Declared(own), &Parts::new(&rows, k), all.entries_mut());
         self.u = all;
         self.shown = true;
         self.refitted.forget();

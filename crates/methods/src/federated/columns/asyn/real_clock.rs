@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
 use fednmf_comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
+use fednmf_linalg::Contiguous;
+use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::Real;
 
-use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, entries, entries_mut, record_local_transfer};
+use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, record_local_transfer};
 
 /// Which parties are ready and which ones proceed: independent of the data.
 pub const TURNS: MessageTag = MessageTag::new("turns at the server", Payload::Control);
@@ -132,7 +134,7 @@ impl<T: Real> Asyn<T> {
     /// Gives a hosted party the merged U in `sent`; its next turn begins.
     fn begin_next_turn(&mut self, party: usize) {
         let i = party - self.parties.hosted(self.comm.rank()).start;
-        entries_mut(&mut self.members[i].u).copy_from_slice(&self.sent);
+        self.members[i].u.entries_mut().copy_from_slice(&self.sent);
         if let Some(live) = &mut self.live {
             let turn = &mut live.turns[i];
             *turn = Turn { number: turn.number + 1, steps: 0, reported: false, spent: turn.spent };
@@ -143,7 +145,7 @@ impl<T: Real> Asyn<T> {
     fn load_copy(&mut self, party: usize) {
         let i = party - self.parties.hosted(self.comm.rank()).start;
         self.sent.clear();
-        self.sent.extend_from_slice(entries(&self.members[i].u));
+        self.sent.extend_from_slice(self.members[i].u.entries());
     }
 
     // ---- at the server
