@@ -46,6 +46,7 @@ use crate::shared::missing;
 use crate::shared::missing::{Listed, MissingParams, SampledMissing, Separated, Tally};
 use crate::shared::regularization;
 use crate::shared::regularization::{Penalties, RegularizationParams};
+use crate::shared::row_and_column_block;
 use crate::shared::sampled_product::{SampleTags, SampledProduct};
 use crate::shared::sketched_step::{DsanlsSketchParams, SketchedStep, Sketching, StepParams};
 use crate::shared::stationarity;
@@ -269,13 +270,9 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algo
         lists = Some([lists_u, lists_v]);
         absence = Some(MissingInfo { tally, listed, unobserved: [0.0; 2] });
     }
-    let mut blocks = data.blocks.into_iter();
-    let mut block = || -> Result<Block<T>> {
-        let mut block = blocks.next().expect("the plan gives a row block and a column block");
-        block.prepare(k)?;
-        Ok(block)
-    };
-    let (block_u, block_v) = (block()?, block()?);
+    let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
+    block_u.prepare(k)?;
+    block_v.prepare(k)?;
     let sparse = matches!(block_u, Block::Sparse(_));
     // The norm of a row of the factor at the start, and of a row of the data.
     let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];

@@ -19,3 +19,11 @@ pub mod secure_sum;
 pub mod sizes;
 pub mod sketched_step;
 pub mod stationarity;
+
+use fednmf_linalg::{Block, Real};
+
+/// The row block and the column block of a rank.
+pub(crate) fn row_and_column_block<T: Real>(blocks: Vec<Block<T>>) -> [Block<T>; 2] {
+    let mut blocks = blocks.into_iter();
+    std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block"))
+}

@@ -36,6 +36,7 @@ use crate::shared::missing;
 use crate::shared::missing::{MissingParams, UpdateKind};
 use crate::shared::regularization;
 use crate::shared::regularization::{Penalties, RegularizationParams};
+use crate::shared::row_and_column_block;
 use crate::shared::sizes::Sizes;
 use crate::{Algorithm, Measures, Problem};
 
@@ -201,14 +202,13 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         Some(_) => Start::Given,
         None => Start::choose(&init.init, &Sizes { m, n, entries, k }, sparse),
     };
-    let mut blocks = data.blocks.into_iter();
-    let mut side = |tags: FactorTags, cuts: &[Range<usize>]| {
-        let block = blocks.next().expect("the plan gives a row block and a column block").transposed();
+    let [block_u, block_v] = row_and_column_block(data.blocks).map(|block| block.transposed());
+    let side = |block: Block<T>, tags: FactorTags, cuts: &[Range<usize>]| {
         let factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
         DivergenceSide { factor, block }
     };
-    let mut u = side(U, &data.cuts.rows);
-    let mut v = side(V, &data.cuts.cols);
+    let mut u = side(block_u, U, &data.cuts.rows);
+    let mut v = side(block_v, V, &data.cuts.cols);
     match initial {
         // A checkpoint replaces the start.
         None if start != Start::Random && !resuming => {

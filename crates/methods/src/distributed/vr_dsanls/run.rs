@@ -23,6 +23,7 @@ use crate::shared::extrapolation::{Extrapolation, Momentum, WORDS, extrapolate, 
 use crate::shared::factor_side::{FactorSide, U, V};
 use crate::shared::init;
 use crate::shared::regularization::Penalties;
+use crate::shared::row_and_column_block;
 use crate::shared::sampled_product::{SampleTags, SampledProduct};
 use crate::shared::stationarity;
 use crate::shared::stationarity::Evaluated;
@@ -94,13 +95,9 @@ impl<T: Real> VrDsanlsRun<T> {
         let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
         let plan = args.plan(&Sizes { m, n, entries, k })?;
         let scale = init::scale(data.statistics.sum, (m, n), k);
-        let mut blocks = data.blocks.into_iter();
-        let mut block = || -> Result<Block<T>> {
-            let mut block = blocks.next().expect("the plan gives a row block and a column block");
-            block.prepare(k)?;
-            Ok(block)
-        };
-        let (block_u, block_v) = (block()?, block()?);
+        let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
+        block_u.prepare(k)?;
+        block_v.prepare(k)?;
         let local_comm = comm.split(comm.rank());
         let penalties = args.regularization.penalties((m, n));
         // Only the factor with fewer rows is gathered.

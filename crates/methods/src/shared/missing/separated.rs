@@ -15,6 +15,7 @@ use crate::decision::Decision;
 use crate::metrics;
 use crate::parameters::Missing;
 use crate::shared::init;
+use crate::shared::row_and_column_block;
 
 /// The data of a rank, with the lists of its observed or missing entries.
 pub struct Separated<T: Real> {
@@ -51,9 +52,7 @@ impl<T: Real> Separated<T> {
         comm: &Communicator,
     ) -> SharedResult<Self> {
         let (m, n) = (data.header.rows, data.header.cols);
-        let mut blocks = std::mem::take(&mut data.blocks).into_iter();
-        let [rows, cols] =
-            std::array::from_fn(|_| blocks.next().expect("the plan gives a row block and a column block").transposed());
+        let [rows, cols] = row_and_column_block(std::mem::take(&mut data.blocks)).map(|block| block.transposed());
         let places = marked.unwrap_or_default();
         let [of_rows, of_cols] = [&data.cuts.rows, &data.cuts.cols].map(|cuts| cuts[comm.rank()].clone());
         let sparse = matches!(rows, Block::Sparse(_));
