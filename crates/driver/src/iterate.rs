@@ -293,7 +293,7 @@ impl<T: Real> Driver<T> {
             let seconds_per_iteration = self.advance(block)?;
             let verdict = self.agree(seconds_per_iteration);
             block = verdict.block;
-            self.note_losses()?;
+            self.note_losses();
             stop = self.evaluate_if_due()?;
             if verdict.save {
                 self.save()?;
@@ -310,7 +310,7 @@ impl<T: Real> Driver<T> {
         }
         let stop = stop.unwrap_or(Stop::MaxIters);
         self.conclude(stop)?;
-        self.note_losses()?;
+        self.note_losses();
         if let Some(view) = &self.view {
             view.turn_to(self.trajectory.iteration, &*self.algorithm);
         }
@@ -373,7 +373,7 @@ impl<T: Real> Driver<T> {
     }
 
     /// Records new losses in the trace.
-    fn note_losses(&mut self) -> Result<()> {
+    fn note_losses(&mut self) {
         let trajectory = &mut self.trajectory;
         for loss in self.comm.losses().into_iter().skip(trajectory.losses.len()) {
             let name = self.comm.name_of(loss.rank);
@@ -381,9 +381,8 @@ impl<T: Real> Driver<T> {
             let mut event = lost.json();
             event["event"] = "lost".into();
             trajectory.losses.push(lost);
-            self.trace.write(&event)?;
+            self.trace.note(&event);
         }
-        Ok(())
     }
 
     /// Why the run stops now, if it does: a signal, else `evaluated`, the verdict of an evaluation, else the algorithm,

@@ -14,6 +14,8 @@ pub struct Trace {
     to: Option<(File, PathBuf)>,
     events: Option<Vec<Value>>,
     evaluated_at: Option<u64>,
+    /// Of [`Trace::note`].
+    error: Option<Error>,
 }
 
 impl Trace {
@@ -38,7 +40,7 @@ impl Trace {
         let (file, evaluated_at) = open().map_err(|e| {
             Error::input(format!("{}: the trace cannot be opened ({e}); check the directory", path.display()))
         })?;
-        Ok(Trace { to: Some((file, path.to_path_buf())), events: None, evaluated_at })
+        Ok(Trace { to: Some((file, path.to_path_buf())), evaluated_at, ..Trace::default() })
     }
 
     /// The last iteration whose evaluation the file had when it was opened.
@@ -57,11 +59,21 @@ impl Trace {
         self.events.as_deref().unwrap_or_default()
     }
 
+    /// Adds an event where ranks do not agree on errors: the next [`Trace::write`] returns the error, if there is one.
+    pub fn note(&mut self, event: &Value) {
+        if let Err(e) = self.write(event) {
+            self.error = Some(e);
+        }
+    }
+
     /// Adds one event.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn write(&mut self, event: &Value) -> Result<()> {
+        if let Some(e) = self.error.take() {
+            return Err(e);
+        }
         if let Some(events) = &mut self.events {
             events.push(event.clone());
         }
@@ -146,6 +158,9 @@ mod tests {
         Trace::open(None, None).unwrap().write(&json!({})).unwrap();
         let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None).unwrap_err();
         assert_eq!(error.exit_code(), 2);
-        assert!(Trace::open(Some(Path::new("/dev/full")), Some(0)).unwrap().write(&json!({})).is_err());
+        let mut full = Trace::open(Some(Path::new("/dev/full")), Some(0)).unwrap();
+        assert!(full.write(&json!({})).is_err());
+        full.note(&json!({}));
+        assert!(full.write(&json!({})).is_err());
     }
 }
