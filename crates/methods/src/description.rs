@@ -232,6 +232,8 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
+    /// Whether its updates multiply entries, so that one that is 0 stays 0.
+    pub keeps_zeros: bool,
     /// The leading measure, which progress and summary show first.
     pub measure: Measure,
     /// Guarantees that a private method does not give, in two lines; `None` if the ranks are one trust domain.
@@ -240,8 +242,9 @@ pub struct Description {
 }
 
 impl Description {
-    /// What the distributed methods for the squared error of a nonnegative matrix have in common.
-    pub const DISTRIBUTED: Description = Description {
+    /// What a method declares unless it differs: that of the distributed methods for the squared error of a nonnegative
+    /// matrix.
+    pub const USUAL: Description = Description {
         name: "",
         aliases: &[],
         summary: "",
@@ -251,6 +254,7 @@ impl Description {
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
         dp: NO_PARTIES,
+        keeps_zeros: false,
         measure: Measure::RelativeError,
         limits: None,
         messages: &[],

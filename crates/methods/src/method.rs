@@ -138,11 +138,6 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         None
     }
 
-    /// Whether entries that are 0 at the start stay 0, as in multiplicative updates.
-    fn keeps_zeros(&self) -> bool {
-        false
-    }
-
     /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
     /// Only `auto` chooses.
     fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
@@ -220,9 +215,6 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
 
     /// See [`Method::for_sweep`].
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Arc<dyn ConfiguredMethod>>;
-
-    /// See [`Method::keeps_zeros`].
-    fn keeps_zeros(&self) -> bool;
 
     /// The parameters as the type that they have.
     fn as_any(&self) -> &dyn Any;
@@ -309,10 +301,6 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Arc<dyn ConfiguredMethod>> {
         Some(Arc::new(Method::for_sweep(self, settings)?))
-    }
-
-    fn keeps_zeros(&self) -> bool {
-        Method::keeps_zeros(self)
     }
 
     fn as_any(&self) -> &dyn Any {

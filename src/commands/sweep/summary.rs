@@ -138,7 +138,7 @@ impl Summary<'_> {
         add(missing);
         add(transpose);
         add(&prepared);
-        if let Some(consensus) = self.consensus.as_ref().filter(|_| !method.keeps_zeros()) {
+        if let Some(consensus) = self.consensus.as_ref().filter(|_| !method.description().keeps_zeros) {
             add(&["--init", &consensus.file.display().to_string()]);
         }
         add(&["--output", &format!("factors-k{k}.h5")]);

@@ -39,17 +39,16 @@ const fn describe(
 ) -> Description {
     Description {
         name,
-        aliases: &[],
         summary,
         paper,
         partition: Partition::PartyRows,
         unit,
         forms: &[Form::Dense, Form::Sparse, Form::Bits],
-        allows_negative: false,
         measure: Measure::F1,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(LIMITS),
         messages,
+        ..Description::USUAL
     }
 }
 

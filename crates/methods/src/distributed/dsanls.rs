@@ -86,7 +86,7 @@ impl Method for Dsanls {
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
-        ..Description::DISTRIBUTED
+        ..Description::USUAL
     };
 
     fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Option<Self> {

@@ -22,12 +22,15 @@ fednmf_base::parameters! {
 }
 
 impl ExactMethod for Mu {
-    const METHOD: Description = describe(
-        "mu",
-        &[],
-        "multiplicative updates: monotone, a baseline",
-        "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
-    );
+    const METHOD: Description = Description {
+        keeps_zeros: true,
+        ..describe(
+            "mu",
+            &[],
+            "multiplicative updates: monotone, a baseline",
+            "Lee and Seung 2001; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
+        )
+    };
     const KERNEL: Kernel = Kernel::Multiply;
 
     fn exact(&self) -> &ExactParams {
@@ -41,10 +44,6 @@ impl ExactMethod for Mu {
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
         let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
         Some(Mu { missing, exact })
-    }
-
-    fn keeps_zeros(&self) -> bool {
-        true
     }
 
     fn step<T: Real>(&self, sizes: &Sizes) -> Box<dyn FactorUpdate<T>> {

@@ -105,7 +105,7 @@ impl Method for SymNmf {
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
             MessageSpec::new(DISTANCE, "2", "each evaluation"),
         ],
-        ..Description::DISTRIBUTED
+        ..Description::USUAL
     };
 
     fn check(&self) -> Result<()> {

@@ -97,11 +97,6 @@ pub trait ExactMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + S
         None
     }
 
-    /// See [`Method::keeps_zeros`].
-    fn keeps_zeros(&self) -> bool {
-        false
-    }
-
     /// Passes of the step over U and over V for each product with the data.
     fn passes(&self, _sizes: &Sizes) -> [usize; 2] {
         [1, 1]
@@ -125,15 +120,7 @@ pub const fn describe(
     paper: &'static str,
 ) -> Description {
     let partition = Partition::Grid;
-    Description {
-        name,
-        aliases,
-        summary,
-        paper,
-        partition,
-        messages: alternating::MESSAGES,
-        ..Description::DISTRIBUTED
-    }
+    Description { name, aliases, summary, paper, partition, messages: alternating::MESSAGES, ..Description::USUAL }
 }
 
 /// The step on the observed entries, if some entries are excluded.
@@ -159,10 +146,6 @@ impl<M: ExactMethod> Method for M {
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
         ExactMethod::for_sweep(self, settings)
-    }
-
-    fn keeps_zeros(&self) -> bool {
-        ExactMethod::keeps_zeros(self)
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

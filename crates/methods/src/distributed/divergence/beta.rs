@@ -54,17 +54,16 @@ fednmf_base::parameters! {
 }
 
 impl Method for BetaMu {
-    const DESCRIPTION: &'static Description = &describe(
-        "beta-mu",
-        &["mu-beta"],
-        "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
-        "Fevotte and Idier 2011",
-        Measure::BetaDivergence,
-    );
-
-    fn keeps_zeros(&self) -> bool {
-        true
-    }
+    const DESCRIPTION: &'static Description = &Description {
+        keeps_zeros: true,
+        ..describe(
+            "beta-mu",
+            &["mu-beta"],
+            "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
+            "Fevotte and Idier 2011",
+            Measure::BetaDivergence,
+        )
+    };
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;

@@ -83,7 +83,7 @@ const fn describe(
             Measure::Divergence => MESSAGES_WITH_MISSING,
             _ => MESSAGES,
         },
-        ..Description::DISTRIBUTED
+        ..Description::USUAL
     }
 }
 

@@ -21,20 +21,19 @@ fednmf_base::parameters! {
 }
 
 impl Method for KlMu {
-    const DESCRIPTION: &'static Description = &describe(
-        "kl-mu",
-        &["mu-kl"],
-        "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
-        "Lee and Seung 2001",
-        Measure::Divergence,
-    );
+    const DESCRIPTION: &'static Description = &Description {
+        keeps_zeros: true,
+        ..describe(
+            "kl-mu",
+            &["mu-kl"],
+            "multiplicative updates for the Kullback-Leibler divergence: for counts, monotone",
+            "Lee and Seung 2001",
+            Measure::Divergence,
+        )
+    };
 
     fn check(&self) -> Result<()> {
         self.kl.check()
-    }
-
-    fn keeps_zeros(&self) -> bool {
-        true
     }
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {

@@ -64,7 +64,7 @@ impl Method for VrDsanls {
             regularization::MESSAGES,
             stationarity::MESSAGES,
         ],
-        ..Description::DISTRIBUTED
+        ..Description::USUAL
     };
 
     fn check(&self) -> Result<()> {

@@ -33,13 +33,12 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
-use super::{FORMS, PAPER, Party, PublicInfo, fit, hosted_parties, summed};
+use super::{PAPER, Party, PublicInfo, fit, hosted_parties, summed};
 use crate::decision::Decision;
-use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
 use crate::federated::columns::local::{Draws, Scratch, trace};
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::parameters::{Auto, Sizes, count};
 use crate::shared::alternating::Factor;
 use crate::shared::init;
@@ -72,14 +71,9 @@ fednmf_base::parameters! {
 impl Method for DsanlsSecure {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls-secure",
-        aliases: &[],
         summary: "DSANLS over private columns: each iteration releases a sketch of the data, so only a few are allowed",
         paper: PAPER,
         partition: Partition::PartyColumns,
-        unit: Unit::Update,
-        forms: FORMS,
-        allows_negative: false,
-        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "it releases sketches of the data, and enough noise on them would drown the data",
         ),
@@ -100,6 +94,7 @@ impl Method for DsanlsSecure {
             LARGEST_TERM,
             MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
         ],
+        ..Description::USUAL
     };
 
     fn check(&self) -> Result<()> {

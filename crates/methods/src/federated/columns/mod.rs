@@ -36,7 +36,7 @@ use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::Measures;
-use crate::description::{Form, MessageSpec};
+use crate::description::MessageSpec;
 use crate::metrics;
 use crate::shared::init;
 use crate::shared::missing::{MissingEntries, PartyMissing, Side};
@@ -44,7 +44,6 @@ use crate::shared::regularization::{Penalties, RegularizationParams};
 
 const PAPER: &str =
     "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization, section 4";
-const FORMS: &[Form] = &[Form::Dense, Form::Sparse];
 
 /// The right-hand side of U's update, summed over parties.
 const PRODUCT: MessageTag = MessageTag::new("sum of M_r V_r", Payload::Product);

@@ -26,16 +26,15 @@ use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Real, gram};
 
-use super::{FORMS, PAPER, PRODUCT, Party, PublicInfo, fit, hosted_parties, pieces, restore, start_u, summed};
+use super::{PAPER, PRODUCT, Party, PublicInfo, fit, hosted_parties, pieces, restore, start_u, summed};
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::decision::Decision;
-use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit};
 use crate::federated::columns::local::{sketch_sizes, trace};
 use crate::federated::columns::noised_hals;
 use crate::federated::columns::row_subsample::Rows;
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::parameters::{Auto, SecretSource, Sizes, count};
 use crate::shared::alternating::Factor;
 use crate::shared::dp;
@@ -97,14 +96,9 @@ fednmf_base::parameters! {
 impl Method for SecureHals {
     const DESCRIPTION: &'static Description = &Description {
         name: "secure-hals",
-        aliases: &[],
         summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
         paper: PAPER,
         partition: Partition::PartyColumns,
-        unit: Unit::Update,
-        forms: FORMS,
-        allows_negative: false,
-        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Column),
         limits: Some([
             "Without --dp it is not safe in stated terms: exact sums have no known bound, and --secure-sum hides their terms only.",
@@ -126,6 +120,7 @@ impl Method for SecureHals {
             SURVIVING[1],
             SURVIVING[2],
         ],
+        ..Description::USUAL
     };
 
     fn check(&self) -> Result<()> {

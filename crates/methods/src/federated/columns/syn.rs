@@ -30,8 +30,8 @@ use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Releases;
 
 use super::{
-    FORMS, PAPER, Party, PublicInfo, Refitted, fit, hosted_parties, normalize_by_survivors, pieces, relative_error,
-    restore, start_u, summed,
+    PAPER, Party, PublicInfo, Refitted, fit, hosted_parties, normalize_by_survivors, pieces, relative_error, restore,
+    start_u, summed,
 };
 use crate::cost::{Cost, Kernel, Shape, Sketched, Workload};
 use crate::decision::Decision;
@@ -41,7 +41,6 @@ use crate::federated::columns::local::{
 };
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::shared::alternating::Factor;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages};
@@ -162,14 +161,10 @@ const KEY: MessageSpec = MessageSpec::new(KEYS, "32 bytes", "once, with --secure
 const fn averaging(name: &'static str, summary: &'static str) -> Description {
     Description {
         name,
-        aliases: &[],
         summary,
         paper: PAPER,
         partition: Partition::PartyColumns,
         unit: Unit::Round,
-        forms: FORMS,
-        allows_negative: false,
-        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
@@ -188,13 +183,13 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
             dp::MESSAGES,
             dp::MESSAGES_MASKED,
         ],
+        ..Description::USUAL
     }
 }
 
 /// The description of a variant that also averages sketches of U_r in each local step.
 const fn averaging_sketches(name: &'static str, summary: &'static str) -> Description {
     Description {
-        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "rows of U are released in every local step, more often than a budget can cover; use syn-sd",
         ),

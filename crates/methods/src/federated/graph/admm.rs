@@ -11,7 +11,7 @@ use fednmf_linalg::{Real, gram};
 use fednmf_privacy::Declared;
 
 use crate::decision::Decision;
-use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::graph::ppdnmf::local::{Agent, InnerAdmmParams, Inverse, Penalties, Split};
 use crate::federated::graph::ppdnmf::{common_start, measure, penalties};
 use crate::method::Method;
@@ -28,12 +28,10 @@ fednmf_base::parameters! {
 impl Method for Admm {
     const DESCRIPTION: &'static Description = &Description {
         name: "admm",
-        aliases: &[],
         summary: "the centralised counterpart of ppdnmf: block coordinate descent with inner ADMM, sums in the clear",
         paper: "the centralised algorithm in Lari, Arablouei, Werner: Privacy-Preserving Distributed NMF",
         partition: Partition::PartyColumns,
         unit: Unit::Round,
-        forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
         measure: Measure::Nmse,
         dp: DifferentialPrivacy::Refused("it is a baseline for ppdnmf and not private: all sums are in the clear"),
@@ -46,6 +44,7 @@ impl Method for Admm {
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation"),
             LARGEST_TERM,
         ],
+        ..Description::USUAL
     };
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

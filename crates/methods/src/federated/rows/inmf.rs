@@ -32,7 +32,7 @@ use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
-use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -64,13 +64,9 @@ fednmf_base::parameters! {
 impl Method for Inmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "inmf",
-        aliases: &[],
         summary: "joint NMF of several matrices: components that all share, and each party's own part of them (LIGER)",
         paper: "Yang and Michailidis 2016; Welch et al. 2019 (LIGER)",
         partition: Partition::PartyRows,
-        unit: Unit::Update,
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
         measure: Measure::Objective,
         dp: DifferentialPrivacy::Refused("nothing bounds what one party adds to its exact sums"),
         limits: Some([
@@ -93,6 +89,7 @@ impl Method for Inmf {
             SURVIVING[1],
             SURVIVING[2],
         ],
+        ..Description::USUAL
     };
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

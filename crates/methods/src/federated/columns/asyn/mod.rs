@@ -34,7 +34,7 @@ use fednmf_privacy::{Declared, DeclaredMut};
 
 use self::real_clock::{Live, TURNS};
 use self::schedule::{Schedule, replay};
-use super::{FORMS, PAPER, PublicInfo, Refitted, fit, hosted_parties, pieces, relative_error, start_u};
+use super::{PAPER, PublicInfo, Refitted, fit, hosted_parties, pieces, relative_error, start_u};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::federated::columns::local::{
@@ -42,7 +42,6 @@ use crate::federated::columns::local::{
 };
 use crate::method::Method;
 use crate::metrics;
-use crate::metrics::Measure;
 use crate::parameters::{Auto, OrNone, auto, number};
 use crate::shared::sketched_step::{SketchParams, SketchedStep};
 use crate::{Algorithm, Asynchronous, Measures, Problem};
@@ -159,14 +158,10 @@ impl Variant for SketchParams {
 const fn describe(name: &'static str, summary: &'static str) -> Description {
     Description {
         name,
-        aliases: &[],
         summary,
         paper: PAPER,
         partition: Partition::PartyColumns,
         unit: Unit::Merge,
-        forms: FORMS,
-        allows_negative: false,
-        measure: Measure::RelativeError,
         dp: DifferentialPrivacy::Refused(
             "each party releases U at its own pace, so a budget has no common rounds; use syn-sd",
         ),
@@ -175,6 +170,7 @@ const fn describe(name: &'static str, summary: &'static str) -> Description {
             "The order of merges shows which parties are slow or have much data. No noise is added.",
         ]),
         messages: MESSAGES,
+        ..Description::USUAL
     }
 }
 

@@ -44,7 +44,7 @@ use self::fixed_point::FixedPointScale;
 use self::local::{Agent, InnerAdmmParams, Penalties};
 use self::topology::{Graph, Topology};
 use crate::decision::Decision;
-use crate::description::{Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, Unit};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, Unit};
 use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Parsed, SecretSource, auto, count, number};
@@ -117,12 +117,10 @@ fn crypto_threads(text: &str) -> Parsed<usize> {
 impl Method for Ppdnmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "ppdnmf",
-        aliases: &[],
         summary: "agents on a graph agree on the left factor; neighbours exchange ciphertexts only (Paillier)",
         paper: "Lari, Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization",
         partition: Partition::PartyColumns,
         unit: Unit::Round,
-        forms: &[Form::Dense, Form::Sparse],
         allows_negative: true,
         measure: Measure::Nmse,
         dp: DifferentialPrivacy::Refused(
@@ -159,6 +157,7 @@ impl Method for Ppdnmf {
             MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
             LARGEST_TERM,
         ],
+        ..Description::USUAL
     };
 
     /// Always true: masked sums are not optional here.

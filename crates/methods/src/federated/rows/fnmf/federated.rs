@@ -10,9 +10,7 @@ use fednmf_linalg::Real;
 
 use super::{measure, run};
 use crate::cost::{Cost, Workload};
-use crate::description::{
-    Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
-};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit};
 use crate::federated::rows::fnmf::align::Alignment;
 use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, INSIDE, SUM_V, UPLOAD};
 use crate::federated::rows::fnmf::client::{LocalRule, LocalSteps};
@@ -150,17 +148,15 @@ where
 {
     const DESCRIPTION: &'static Description = &Description {
         name: Self::NAME,
-        aliases: &[],
         summary: Self::SUMMARY,
         paper: Self::PAPER,
         partition: Partition::PartyRows,
         unit: L::SCHEDULE.unit(),
-        forms: &[Form::Dense, Form::Sparse],
-        allows_negative: false,
         measure: Measure::Rmsd,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some(LIMITS),
         messages: L::SCHEDULE.messages(),
+        ..Description::USUAL
     };
 
     fn check(&self) -> Result<()> {
