@@ -18,7 +18,7 @@ pub use history::{History, distinguish, quoted};
 
 use self::factors::Factors;
 use self::page::{Figure, RunFigures};
-pub use self::page::{Plot, Section};
+pub use self::page::{Plot, Section, plots};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
@@ -87,17 +87,6 @@ pub struct Run {
     pub display: Display,
     /// Remarks below the plots.
     pub notes: Vec<String>,
-}
-
-/// A page of plots between an introduction and sections of text; `across` is the label of the horizontal axis.
-pub fn plots(
-    title: &str,
-    introduction: &[String],
-    across: &str,
-    plots: &[Plot<'_>],
-    sections: &[Section<'_>],
-) -> String {
-    page::plots(title, introduction, across, plots, sections)
 }
 
 /// Writes the page.

@@ -49,7 +49,7 @@ pub struct Section<'a> {
     pub command: Option<String>,
 }
 
-/// A page of plots.
+/// A page of plots between an introduction and sections of text; `across` is the label of the horizontal axis.
 pub fn plots(
     title: &str,
     introduction: &[String],
