@@ -179,7 +179,7 @@ impl<'a, T: Real> From<&'a Matrix<T>> for MatrixView<'a, T> {
 /// use fednmf::prelude::*;
 ///
 /// let path = std::env::temp_dir().join(format!("fednmf-doc-{}.csv", std::process::id()));
-/// std::fs::write(&path, "1,0,2\n2,0,4\n")?;
+/// std::fs::write(&path, "2,0,4\n1,0,2\n")?;
 /// let x = Matrix::<f64>::open(&path)?;
 /// assert_eq!(x.shape(), (2, 3));
 /// assert!(Hals::new(1).fit(&x)?.relative_error() < 1e-6);

@@ -83,11 +83,11 @@ fn refusal(spec: &Spec, found: &Found, machine: &Machine) -> String {
 #[test]
 fn auto_chooses_by_shape_and_memory() {
     for (shape, stored, k, free, name, streamed) in [
-        ((2000, 2000), None, 4, GIB, "dsanls", false),
+        ((60_000, 60_000), None, 20, 64.0 * GIB, "dsanls", false),
         ((2000, 2000), None, 40, GIB, "hals", false),
         ((2000, 2000), Some(40_000), 4, GIB, "hals", false),
-        // 32 MB of data: dsanls needs them in memory.
-        ((2000, 2000), None, 4, 16e6, "hals", true),
+        // 29 GB of data: dsanls needs them in memory.
+        ((60_000, 60_000), None, 20, 8.0 * GIB, "hals", true),
         ((2000, 2000), None, 40, 16e6, "hals", true),
     ] {
         let found = found(shape.0, shape.1, stored);
