@@ -98,7 +98,7 @@ pub enum Command {
     Clusters(ClustersArgs),
     /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k
     /// they support
-    Sweep(SweepArgs),
+    Sweep(Box<SweepArgs>),
     /// Write an HTML report of one or several runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
     /// Attack what a party received in a run (--record-view), to see what a method gives away
