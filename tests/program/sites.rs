@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use ed25519_dalek::SigningKey;
 
@@ -214,7 +214,7 @@ fn a_site_that_is_killed_ends_the_run_which_can_be_resumed() {
         stage.start_sites(&line);
         wait_for_events(&mut stage, events + 2);
         std::thread::sleep(Duration::from_millis(50 * killed as u64));
-        let start = Instant::now();
+        let start = std::time::Instant::now();
         stage.sites[killed].kill().unwrap();
         let ends = stage.finish_sites();
         assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());

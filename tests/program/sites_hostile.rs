@@ -4,7 +4,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -668,6 +667,7 @@ fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
     for n in 1..14 {
         let mut stage = Stage::new();
         stage.start_hub("--patience 1");
+        use std::sync::atomic::{AtomicBool, Ordering};
         let withheld = Arc::new(AtomicBool::new(false));
         let (mut seen, mut ready, flag) = (0, [false; 4], withheld.clone());
         stand_between(
