@@ -662,12 +662,13 @@ fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
             factor(&output, "V")
         })
         .collect();
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     let mut found = Vec::new();
     // A sum takes six rounds.
     for n in 1..14 {
         let mut stage = Stage::new();
         stage.start_hub("--patience 1");
-        use std::sync::atomic::{AtomicBool, Ordering};
         let withheld = Arc::new(AtomicBool::new(false));
         let (mut seen, mut ready, flag) = (0, [false; 4], withheld.clone());
         stand_between(

@@ -4,7 +4,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::csr_matrix::CsrMatrix;
-use super::mkl::prefetch;
+use super::mkl::{CACHE_LINE, prefetch_line};
 use super::real::Real;
 use super::simd::{dispatch_along, lanes, load, store};
 
@@ -22,6 +22,17 @@ struct ColumnStrip {
     tail: usize,
     /// Number of columns in which the last vector overlaps the one before it.
     overlap: usize,
+}
+
+impl ColumnStrip {
+    /// Prefetches this strip, of `HEAD` vectors and the last one, of the row of a factor that starts at `row`.
+    #[inline(always)]
+    fn prefetch<T: Real, S: Simd, const HEAD: usize>(self, row: *const T) {
+        for n in (0..HEAD).step_by((CACHE_LINE / size_of::<T::Vector<S>>()).max(1)) {
+            prefetch_line(row.wrapping_add(self.first + n * lanes::<T, S>()));
+        }
+        prefetch_line(row.wrapping_add(self.tail));
+    }
 }
 
 /// Strips that cover k ≥ `lanes` columns, each with its number of vectors: nearly equal, at most `max`.
@@ -123,7 +134,7 @@ impl<T: Real> CsrMul<'_, T> {
         for (i, out) in self.out.chunks_exact_mut(k).enumerate() {
             let (mut head, mut tail) = ([zero; HEAD], zero);
             for ((j, &value), next) in nonzeros_ahead(self.x, self.first + i) {
-                prefetch(&self.b[next * k + strip.first..next * k + strip.tail + lanes]);
+                strip.prefetch::<T, S, HEAD>(self.b.as_ptr().wrapping_add(next * k));
                 let value = T::splat_v(s, value);
                 let row = &self.b[j * k..(j + 1) * k];
                 let from = T::vectors::<S>(&row[strip.first..strip.first + width]).0;
@@ -185,7 +196,7 @@ impl<T: Real, I: Iterator<Item = usize> + Clone> CsrScatter<'_, T, I> {
             masked[strip.overlap..lanes].copy_from_slice(&u[strip.tail + strip.overlap..strip.tail + lanes]);
             let tail = load::<T, S>(&masked);
             for ((j, &value), next) in nonzeros_ahead(self.x, i) {
-                prefetch(&self.out[next * k + strip.first..next * k + strip.tail + lanes]);
+                strip.prefetch::<T, S, HEAD>(self.out.as_ptr().wrapping_add(next * k));
                 let value = T::splat_v(s, value);
                 let row = &mut self.out[j * k..(j + 1) * k];
                 // Everything is read before anything is written, and the last vector is written first: the overlap keeps

@@ -196,17 +196,26 @@ fn blas_gemm<T: Kernels>(
     Some(())
 }
 
+/// Bytes of a cache line.
+pub const CACHE_LINE: usize = 64;
+
 /// Prefetches every cache line of a slice into the second-level cache.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T]) {
+    slice.chunks((CACHE_LINE / size_of::<T>().max(1)).max(1)).for_each(|line| prefetch_line(line.as_ptr()));
+}
+
+/// Prefetches the cache line at this address, which need not be valid, into the second-level cache.
+#[inline(always)]
+pub fn prefetch_line<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    for line in slice.chunks((64 / size_of::<T>().max(1)).max(1)) {
+    {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch has no visible effect, and the address lies in the slice.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+        // SAFETY: a prefetch has no visible effect and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = slice;
+    let _ = address;
 }
 
 /// Advises the system to use large pages for a large slice, best before it is first written: access to distant rows then

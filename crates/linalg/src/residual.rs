@@ -117,21 +117,26 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Calls `f` with column and value of each nonzero entry of a row.
+    /// Calls `f` with column and value of each nonzero entry of a row. Inlined, so that a kernel's `f` has its instruction set.
+    #[inline(always)]
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
-        let mut some = |j: usize, x: T| {
-            if x != T::zero() {
-                f(j, x);
-            }
-        };
         match self {
-            Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(j, &x)| some(j, x)),
-            Block::Sparse(x) => {
-                if let Some(row) = x.matrix().outer_view(row) {
-                    row.iter().for_each(|(j, &x)| some(j, x));
+            Block::Dense(x) => {
+                for (j, &x) in x.row(row).iter().enumerate().filter(|(_, x)| **x != T::zero()) {
+                    f(j, x);
                 }
             }
-            Block::Bits(x) => x.ones(row).for_each(|j| some(j, T::one())),
+            Block::Sparse(x) => {
+                let Some(row) = x.matrix().outer_view(row) else { return };
+                for (&j, &x) in row.indices().iter().zip(row.data()).filter(|(_, x)| **x != T::zero()) {
+                    f(j as usize, x);
+                }
+            }
+            Block::Bits(x) => {
+                for j in x.ones(row) {
+                    f(j, T::one());
+                }
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 use super::{DivergenceUpdate, FixedFactor, column_sums, dot};
 use crate::nls::{Penalty, Pivoting};
+use crate::simd::dispatch;
 use crate::{Block, ContiguousMut, Real};
 
 /// Lower bound of a fit in a negative power: ε of f32 in both precisions, as in scikit-learn.
@@ -44,12 +45,33 @@ impl BetaMultiply {
     }
 }
 
+#[inline(always)]
 fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
     sums.iter_mut().zip(y).for_each(|(sum, y)| *sum += weight * y.as_f64());
 }
 
 impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
-    fn update(&mut self, (block, row): (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
+    fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
+        dispatch(
+            #[inline(always)]
+            || self.multiply(data, y, x, penalty),
+        );
+    }
+
+    fn takes_gram(&self) -> bool {
+        BetaMultiply::takes_gram(self.beta)
+    }
+}
+
+impl BetaMultiply {
+    #[inline(always)]
+    fn multiply<T: Real>(
+        &mut self,
+        (block, row): (&Block<T>, usize),
+        y: FixedFactor<'_, T>,
+        x: &mut [T],
+        penalty: Penalty,
+    ) {
         let (beta, exponent) = (self.beta, self.exponent());
         let BetaMultiply { row: entries, numerator, denominator, .. } = self;
         let k = x.len();
@@ -57,10 +79,18 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
         numerator.fill(0.0);
         denominator.fill(0.0);
         if beta == 1.0 {
-            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)));
+            block.for_each_nonzero(
+                row,
+                #[inline(always)]
+                |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)),
+            );
             denominator.copy_from_slice(y.sums);
         } else if beta == 2.0 {
-            block.for_each_nonzero(row, |j, m| add(numerator, m.as_f64(), of(j)));
+            block.for_each_nonzero(
+                row,
+                #[inline(always)]
+                |j, m| add(numerator, m.as_f64(), of(j)),
+            );
             for (l, x) in x.iter().enumerate() {
                 denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
             }
@@ -70,10 +100,12 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
             block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
             for (j, &m) in entries.iter().enumerate() {
                 let fit = dot(x, of(j), T::as_f64);
-                let power = |bounded: f64, by: f64| if bounded > 0.0 { fit.max(FLOOR) } else { fit }.powf(by);
-                add(denominator, power(1.0 - beta, beta - 1.0), of(j));
+                let common = power(fit, beta - 1.0);
+                add(denominator, common, of(j));
                 if m != 0.0 {
-                    add(numerator, m * power(2.0 - beta, beta - 2.0), of(j));
+                    // The two powers differ by one factor where neither is bounded.
+                    let own = if fit >= FLOOR { common / fit } else { power(fit, beta - 2.0) };
+                    add(numerator, m * own, of(j));
                 }
             }
         }
@@ -85,10 +117,6 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
             let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
             *x = T::from_f64(if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next });
         }
-    }
-
-    fn takes_gram(&self) -> bool {
-        BetaMultiply::takes_gram(self.beta)
     }
 }
 
@@ -208,8 +236,15 @@ impl Row<'_> {
 }
 
 /// A power of a fit; for negative exponents the fit is at least [`FLOOR`].
+#[inline(always)]
 fn power(fit: f64, by: f64) -> f64 {
-    if by < 0.0 { fit.max(FLOOR) } else { fit }.powf(by)
+    let fit = if by < 0.0 { fit.max(FLOOR) } else { fit };
+    match by {
+        -1.0 => 1.0 / fit,
+        -0.5 => 1.0 / fit.sqrt(),
+        0.5 => fit.sqrt(),
+        _ => fit.powf(by),
+    }
 }
 
 /// The β-divergence of one entry from its fit.

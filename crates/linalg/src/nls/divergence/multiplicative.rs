@@ -70,11 +70,15 @@ impl KlMultiply {
         self.ratios.clear();
         self.ratios.resize(k, 0.0);
         let ratios = &mut self.ratios;
-        block.for_each_nonzero(row, |j, m| {
-            let y = &y.rows[j * k..(j + 1) * k];
-            let ratio = ratio(m, dot(x, y, |x| x));
-            ratios.iter_mut().zip(y).for_each(|(sum, &y)| *sum += (ratio * y).as_f64());
-        });
+        block.for_each_nonzero(
+            row,
+            #[inline(always)]
+            |j, m| {
+                let y = &y.rows[j * k..(j + 1) * k];
+                let ratio = ratio(m, dot(x, y, |x| x));
+                ratios.iter_mut().zip(y).for_each(|(sum, &y)| *sum += (ratio * y).as_f64());
+            },
+        );
         step(x, ratios, y.sums, penalty);
     }
 

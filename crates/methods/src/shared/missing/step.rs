@@ -7,7 +7,8 @@
 
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
-use fednmf_linalg::nls::{Penalty, Pivoting};
+use fednmf_linalg::nls::{Penalty, Pivoting, divergence};
+use fednmf_linalg::simd::dispatch;
 use fednmf_linalg::{Real, gram};
 
 use crate::shared::missing::lists::{Listed, Lists};
@@ -90,10 +91,12 @@ pub struct Row<'a, T: Real> {
 }
 
 /// a·b, summed in f64: a row may have millions of entries.
+#[inline(always)]
 fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    T::from_f64(a.iter().zip(b).fold(0.0, |sum, (&a, &b)| sum + a.as_f64() * b.as_f64()))
+    T::from_f64(divergence::dot(a, b, T::as_f64))
 }
 
+#[inline(always)]
 fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to += scale * from);
 }
@@ -102,6 +105,14 @@ impl<T: Real> Row<'_, T> {
     /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is, or becomes 0 with
     /// a penalty.
     pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
+        dispatch(
+            #[inline(always)]
+            || self.step(kind, x, space),
+        );
+    }
+
+    #[inline(always)]
+    fn step(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
         let k = x.len();
         let (index, values) = self.lists.row(self.number);
         let length = index.len();
