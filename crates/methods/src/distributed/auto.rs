@@ -107,12 +107,12 @@ impl Method for Automatic {
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count, because DSANLS also has
         // them.
-        let mut asked = self.clone();
-        asked.exact.regularization = Automatic::default().exact.regularization;
-        if asked.exact.init == InitParams::RANDOM {
-            asked.exact.init = Automatic::default().exact.init;
+        let mut compared = self.clone();
+        compared.exact.regularization = Automatic::default().exact.regularization;
+        if compared.exact.init == InitParams::RANDOM {
+            compared.exact.init = Automatic::default().exact.init;
         }
-        let untouched = asked == Automatic::default();
+        let untouched = compared == Automatic::default();
         let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },

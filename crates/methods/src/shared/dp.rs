@@ -250,7 +250,7 @@ pub fn releases(
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
     let noise = args.dp_noise.given();
-    let asked = NoiseRequest {
+    let request = NoiseRequest {
         mechanism,
         epsilon: args.epsilon.given(),
         delta: args.delta,
@@ -264,7 +264,7 @@ pub fn releases(
     };
     // Randomised response flips the bits at each party, so noise is not shared over the parties.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
+    let plan = NoisePlan::new(request, bound, messages.length, sharing)?;
     let secret_seed = args.secret_seed.seed();
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];

@@ -99,13 +99,13 @@ impl<T: Real> RowExchange<T> {
         let lists: Vec<Vec<u32>> =
             (0..comm.size()).map(|r| wanted(r).map(|row| (row - rows[r].start) as u32).collect()).collect();
         let lengths: Vec<Vec<u64>> = lists.iter().map(|list| vec![list.len() as u64]).collect();
-        let asked = comm.all_to_all(PATTERN, &lengths);
+        let requested = comm.all_to_all(PATTERN, &lengths);
         let given: Vec<usize> = comm.all_to_all(PATTERN, &lists).into_iter().map(|row| row as usize).collect();
         let needed: Vec<usize> = (0..comm.size()).flat_map(wanted).collect();
         let others = |rows: &dyn Fn(usize) -> usize| -> Vec<(usize, usize)> {
             (0..comm.size()).map(|r| (r, rows(r) * k)).filter(|(_, length)| *length > 0).collect()
         };
-        let (from, to) = (others(&|r| lists[r].len()), others(&|r| asked[r] as usize));
+        let (from, to) = (others(&|r| lists[r].len()), others(&|r| requested[r] as usize));
         let load = Load {
             bytes: (needed.len().max(given.len()) * k * size_of::<T>()) as u64,
             messages: from.len().max(to.len()) as u64,
