@@ -211,14 +211,14 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),
         Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
-            let settled = settle(m, n, sparse);
+            let chosen = settle(m, n, sparse);
             let files = input.header().files;
             let parties = Parties { count: parties.or(files).unwrap_or(comm.size()), ranks: comm.size() };
-            let partition = settled.0.description().partition;
+            let partition = chosen.0.description().partition;
             let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
-            let counted = count(&*settled.0, &loaded, request, comm);
-            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, (loaded.blocks, counted))
+            let counted = count(&*chosen.0, &loaded, request, comm);
+            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), chosen, files, (loaded.blocks, counted))
         }
     };
     if *k > m.min(n) {
@@ -256,14 +256,14 @@ fn count<T: Real>(
     comm: &Communicator,
 ) -> Option<Counted> {
     let ranks = request.ranks.filter(|ranks| *ranks > 1)?;
-    let asked = method.groups().grid?;
+    let grid_params = method.groups().grid?;
     let pattern = loaded.entry_pattern(ranks, comm)?;
     let grids = pattern.traffic(comm);
     let by_size = grid::fewest_words(loaded.header.rows, loaded.header.cols, ranks);
-    let choice = GridChoice::of_row((request.k * size_of::<T>()) as u64, asked.exchange, by_size);
-    let traffic = match asked.grid.given() {
+    let choice = GridChoice::of_row((request.k * size_of::<T>()) as u64, grid_params.exchange, by_size);
+    let traffic = match grid_params.grid.given() {
         Some(given) => *grids.iter().find(|grid| (grid.pr, grid.pc) == (given.rows, given.cols))?,
-        None if asked.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
+        None if grid_params.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
         None => grids[choice.choose(&grids)],
     };
     let travels = |side| matches!(choice.of_side(side), Some((Exchange::Sparse, _)));

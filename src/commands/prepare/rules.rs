@@ -85,13 +85,13 @@ impl Rules {
     }
 
     /// The error for rules of another kind than `asked`.
-    pub fn another_kind(&self, asked: &str) -> Error {
+    pub fn another_kind(&self, requested: &str) -> Error {
         let kind = match self {
             Rules::TfIdf { .. } => "tf-idf",
             Rules::Quantile { .. } => "quantile",
             Rules::OneHot { .. } => "one-hot",
         };
-        Error::input(format!("--rules: the file has rules for {kind}, not for {asked}; give another file"))
+        Error::input(format!("--rules: the file has rules for {kind}, not for {requested}; give another file"))
     }
 }
 

@@ -559,8 +559,8 @@ mod tests {
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
         assert!(detected("0,5\n1,6\n", AUTO).ambiguity().unwrap().contains("--index-col yes"));
-        let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
-        assert_eq!(note(",0,1\n0,5,6\n", asked), "");
+        let explicit = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
+        assert_eq!(note(",0,1\n0,5,6\n", explicit), "");
         assert_eq!(note("7,5\n3,2\n", AUTO), "");
     }
 
