@@ -145,7 +145,7 @@ pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
     })
 }
 
-/// The matrix that is asked about, its header read.
+/// The matrix of the estimate: its shape and number of nonzeros, or an input whose header has been read.
 enum Opened {
     Shape(usize, usize, Option<f64>),
     Input(Box<Input>),
@@ -154,7 +154,7 @@ enum Opened {
 fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
     let (job, blocks) = job::<T>(request, matrix, comm)?;
     let given = comm.agree_on_error(request.rates.as_deref().map(Rates::read).transpose())?;
-    // Rates come from the ranks that are here; a grid that was asked for is for others.
+    // Rates are measured on the present ranks; a requested grid applies to other numbers of ranks.
     let here = job.cost(request.ranks.unwrap_or(comm.size())).map_err(Error::on_all_ranks)?;
     let mut rates = match given {
         Some(rates) => rates,
@@ -184,7 +184,7 @@ fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &
     Ok(EXIT_DONE)
 }
 
-/// Writes the trace that was asked for.
+/// Writes the requested trace.
 fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, iterations: usize) -> Result<()> {
     let Some(parts) = job.seconds(cost, rates) else {
         return Err(Error::input(format!(

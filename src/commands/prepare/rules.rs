@@ -84,7 +84,7 @@ impl Rules {
         columns.iter().find(|column| column.name == name)
     }
 
-    /// The error for rules of another kind than `asked`.
+    /// The error for rules of another kind than `requested`.
     pub fn another_kind(&self, requested: &str) -> Error {
         let kind = match self {
             Rules::TfIdf { .. } => "tf-idf",

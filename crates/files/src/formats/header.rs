@@ -481,7 +481,7 @@ mod tests {
         for (name, index) in [("", true), ("index", true), ("Unnamed: 0", true), ("ID", true), ("x", false)] {
             let text = format!("{name},y\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
-            // The name alone makes a header of it.
+            // The name is sufficient to make this line a header.
             let text = format!("{name},2001\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
         }
