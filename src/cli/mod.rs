@@ -255,7 +255,7 @@ pub fn answer(request: &Request) -> Result<Option<String>> {
         Request::Other(Command::List { markdown: true, .. }) => reference::reference(),
         Request::Other(Command::List { name: None, .. }) => list::all(),
         Request::Other(Command::List { name: Some(name), wire, .. }) => list::one(name, *wire)?,
-        Request::Other(Command::Account(asked)) => asked.answer()?,
+        Request::Other(Command::Account(account)) => account.answer()?,
         Request::Other(Command::Completions { shell }) => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut complete_command(), "fednmf", &mut text);

@@ -98,6 +98,6 @@ fn list<'a>(messages: impl Iterator<Item = &'a MessageSpec>) -> String {
 }
 
 fn sentence(parts: &[(&str, String)]) -> String {
-    let told = parts.iter().filter(|(_, text)| !text.is_empty()).map(|(lead, text)| format!("{lead}{text}"));
-    told.collect::<Vec<String>>().join("; ")
+    let given = parts.iter().filter(|(_, text)| !text.is_empty()).map(|(lead, text)| format!("{lead}{text}"));
+    given.collect::<Vec<String>>().join("; ")
 }

@@ -264,7 +264,7 @@ impl Provenance {
     /// The largest entry by which the run divided its matrix; 1 where it did not.
     ///
     /// # Errors
-    /// If the file does not tell it.
+    /// If the file does not contain it.
     pub fn unit(&self, path: &Path) -> Result<f64> {
         self.check_divisor(path)?;
         Ok(if let Scale::By(divisor) = self.scale { divisor } else { 1.0 })
@@ -320,7 +320,7 @@ impl Provenance {
             Missing::ZeroUnobserved => applied.push("zeros taken as missing".into()),
             Missing::Marks(file) => applied.push(format!("entries marked in {file} taken as missing")),
         }
-        // Of sparse data it may be less than the share that was asked for.
+        // On sparse data it may be less than the requested share.
         if let (Some((share, _)), Some(held)) = (self.holdout, held) {
             applied.push(format!("{held} entries held out by --holdout {share}"));
         }

@@ -18,7 +18,7 @@ use fednmf_files::{InputSpec, Source, TableOptions};
 pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     let text = if spec.starts_with("synthetic:") { spec.to_string() } else { format!("synthetic:{spec}") };
     let parsed = InputSpec::parse(&text).map_err(Error::on_all_ranks)?;
-    let Source::Synthetic(made) = &parsed.source else {
+    let Source::Synthetic(synthetic) = &parsed.source else {
         return Err(Error::input(format!("{spec}: no kind of synthetic matrix")).on_all_ranks().into());
     };
     let mut progress = Progress::new(comm.is_root(), None);
@@ -32,7 +32,7 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
             progress.loading(part);
             signals.check()
         };
-        data::generate(made, output, &mut step).map_err(|e| signals.or_stopped(output, e))
+        data::generate(synthetic, output, &mut step).map_err(|e| signals.or_stopped(output, e))
     };
     let written = if comm.is_root() { generate(&mut progress) } else { Ok(()) };
     comm.agree_on_error(written)?;

@@ -76,8 +76,8 @@ fn penalties_are_those_of_scikit_learn() {
         ("kl-mu", [0.05, 0.05, 0.0], 50_000, 91.57603214922239),
     ] {
         let found = penalized(name, weights, iterations);
-        let told = objective_of(&found, name == "kl-mu", weights);
-        assert!((told / objective - 1.0).abs() < 1e-4, "{name} {weights:?}: {told} {objective}");
+        let expected = objective_of(&found, name == "kl-mu", weights);
+        assert!((expected / objective - 1.0).abs() < 1e-4, "{name} {weights:?}: {expected} {objective}");
     }
 }
 
@@ -154,10 +154,10 @@ fn every_method_with_penalties_comes_to_the_same_minimum() {
         let words: Vec<String> = common.iter().chain(more).map(ToString::to_string).collect();
         let options = Options { eval_every: 20_000, ..options(3, 20_000) };
         let found = fit(name, &words, &x, &options, Some((u.view(), v.view()))).unwrap();
-        let told = objective_of(&found, false, weights);
-        assert!((told / objective - 1.0).abs() < 1e-4, "{name} {more:?}: {told} {objective}");
+        let expected = objective_of(&found, false, weights);
+        assert!((expected / objective - 1.0).abs() < 1e-4, "{name} {more:?}: {expected} {objective}");
         let measured = found.measure("objective").unwrap();
-        assert!((measured / told - 1.0).abs() < 1e-9, "{name} {more:?}: {measured} {told}");
+        assert!((measured / expected - 1.0).abs() < 1e-9, "{name} {more:?}: {measured} {expected}");
     }
 }
 
@@ -253,8 +253,8 @@ fn an_observer_ends_a_run() {
 #[test]
 fn wrong_parameters_are_named() {
     let message = |name: &str, option: &str, text: &str| named(name, &[(option, text)]).unwrap_err().message;
-    let told = message("hals", "inner_sweeps", "0");
-    assert!(told.starts_with("hals: --inner-sweeps 0: must be"), "{told}");
+    let message_text = message("hals", "inner_sweeps", "0");
+    assert!(message_text.starts_with("hals: --inner-sweeps 0: must be"), "{message_text}");
     assert_eq!(message("hals", "sweeps", "1"), "hals: --sweeps 1: there is no such option");
     assert!(message("nmf", "x", "1").starts_with("nmf: no such method; the methods are "));
 }

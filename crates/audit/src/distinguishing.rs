@@ -5,7 +5,7 @@
 /// Thresholds that are tried.
 const THRESHOLDS: usize = 100;
 
-/// A lower bound that holds but for the probability of error that was asked for.
+/// A lower bound that holds except with the requested probability of error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LowerBound {
     /// ε of any mechanism.

@@ -157,11 +157,11 @@ mod tests {
         let mut cursor = Stream::new(3, Purpose::Probe, 0).at(0);
         let data = Array2::from_shape_fn((m, n), |_| cursor.normal().abs());
         let mut recovery = Recovery::new(m, n);
-        let mut made = sketch::make::<f64>(kind, n, d, n, Order::RowMajor);
+        let mut sketch_of_run = sketch::make::<f64>(kind, n, d, n, Order::RowMajor);
         let history = (0..releases).map(|t| {
             let mut across = Array2::zeros((d, n));
-            made.draw(&sketch::stream(5, true, t));
-            made.sketch_rows(0, &Array2::eye(n).view(), &mut across.view_mut());
+            sketch_of_run.draw(&sketch::stream(5, true, t));
+            sketch_of_run.sketch_rows(0, &Array2::eye(n).view(), &mut across.view_mut());
             let mut release = across.dot(&data.t());
             recovery.add(&mut across.view_mut(), &mut release.view_mut());
             let (error, known) = recovery.compare(&data.view(), 1e-9);

@@ -95,13 +95,13 @@ fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Res
 /// On all ranks, if a file cannot be written.
 pub fn settle(planned: &Planned, comm: &Communicator, releases: Option<&Releases>) -> SharedResult<()> {
     let Some((budget, releases)) = budget_of(planned).zip(releases) else { return Ok(()) };
-    let settled = files(budget.path, comm, planned.parties).try_for_each(|(place, path)| {
+    let opened = files(budget.path, comm, planned.parties).try_for_each(|(place, path)| {
         change(&path, &mut None, |file| {
             file.settle(&releases.run(place), releases.spent(), releases.spent_loss());
             Ok(())
         })
     });
-    comm.agree_on_error(settled)
+    comm.agree_on_error(opened)
 }
 
 fn budget_of(planned: &Planned) -> Option<BudgetPath<'_>> {

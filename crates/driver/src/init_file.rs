@@ -20,7 +20,7 @@ use fednmf_methods::shared::missing::MissingParams;
 /// Stored factors of the right shape, in either precision.
 pub struct Initial {
     stored: Stored,
-    /// The rows of U and of V in the file for those of the matrix, where names tell that they are in another order.
+    /// The rows of U and V in the file for each row and column of the matrix, if names show that the order differs.
     orders: [Option<Vec<usize>>; 2],
 }
 

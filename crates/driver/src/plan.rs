@@ -77,7 +77,7 @@ pub enum Storage {
     Streamed {
         /// Why memory cannot hold it.
         lack: String,
-        /// Bytes that a rank needs besides its panels.
+        /// Bytes that a rank needs in addition to its panels.
         besides_panels: f64,
     },
 }
@@ -109,7 +109,7 @@ pub struct Planned {
 /// Plans a run.
 ///
 /// # Errors
-/// If the request does not fit the matrix, or memory holds neither the matrix nor what a run needs besides it. On all ranks.
+/// On all ranks, if the request does not fit the matrix, or the run does not fit into memory even if it is streamed.
 pub fn plan(spec: &Spec, found: &Found, machine: &Machine) -> SharedResult<Planned> {
     planned(spec, found, machine).map_err(Error::on_all_ranks)
 }
@@ -298,7 +298,7 @@ impl Footprint<'_> {
         Workload { m, n, stored, sparse, k: self.spec.k, parties, word: self.precision.word(), traffic: None }
     }
 
-    /// Bytes that a rank holds besides panels if its rows are read from the file in each pass.
+    /// Bytes that a rank holds in addition to panels if its rows are read from the file in each pass.
     ///
     /// # Errors
     /// Why the method needs its data in memory, with what to do.

@@ -126,7 +126,7 @@ impl Running {
     }
 }
 
-/// The probe that [`start`] has started, until [`run`] asks for it.
+/// The probe that [`start`] has started, until [`run`] takes it.
 static STARTED: Mutex<Option<Running>> = Mutex::new(None);
 /// Subjects that probes have read successfully.
 static SURVIVED: Mutex<Vec<Subject>> = Mutex::new(Vec::new());

@@ -320,7 +320,7 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
     Ok((placed, header))
 }
 
-/// What was concluded about tables in text. What holds for all `{party}` files is told once.
+/// Notes on how text tables were interpreted. A note that applies to all `{party}` files is printed once.
 fn notes(spec: &InputSpec, files: &[PlacedFile]) -> Vec<String> {
     let all: Vec<Option<&str>> = files.iter().map(|file| file.content.note()).collect();
     match (&spec.source, all.first()) {

@@ -303,14 +303,14 @@ mod tests {
         let rows = input.rows::<f64>(&comm).unwrap();
         let mut panels = input.stream::<f64>(rows, 1e5, &comm, &mut |_| ()).unwrap().panels.unwrap();
         file.as_file().set_len(10_000).unwrap();
-        let mut told = String::new();
+        let mut message = String::new();
         // What was read ahead is still good.
         for _ in 0..2 {
-            told = panels.pass(&comm, |_, _| Ok(())).map_or_else(|e| e.message, |_| String::new());
-            if !told.is_empty() {
+            message = panels.pass(&comm, |_, _| Ok(())).map_or_else(|e| e.message, |_| String::new());
+            if !message.is_empty() {
                 break;
             }
         }
-        assert!(told.contains("changed"), "{told}");
+        assert!(message.contains("changed"), "{message}");
     }
 }

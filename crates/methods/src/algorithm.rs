@@ -16,7 +16,7 @@ pub struct Problem<'a, T: Real> {
     pub k: usize,
     /// The public seed.
     pub seed: u64,
-    /// Iterations that the run may have in all.
+    /// Total number of iterations that the run may take.
     pub max_iters: usize,
     /// Which party owns which block; only for algorithms whose blocks belong to parties.
     pub parties: Parties,
@@ -115,7 +115,7 @@ pub trait Algorithm<T: Real> {
     /// If the checkpoint does not fit.
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()>;
 
-    /// Resets what was adapted to the arithmetic so far, such as the extrapolation weight.
+    /// Resets parameters that adapted to the previous precision, such as the extrapolation weight.
     fn refresh(&mut self) {}
 
     /// Decisions made before the first iteration that belong in trace and output, such as effective sketch sizes.

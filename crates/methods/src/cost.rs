@@ -28,7 +28,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// As in the rates file and in the report.
+    /// The name used in the rates file and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Mul => "mul",
@@ -50,7 +50,7 @@ pub struct Work {
     pub kernel: Kernel,
     /// Flops of the busiest rank.
     pub rank: f64,
-    /// Of all ranks.
+    /// Flops of all ranks.
     pub total: f64,
 }
 
@@ -80,13 +80,13 @@ pub enum Pattern {
 /// One kind of message of an iteration.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// As in the ledger.
+    /// The message kind, as in the ledger.
     pub kind: &'static str,
     pub pattern: Pattern,
     /// Number of ranks in a group, and their distance: rank r is followed by rank r + `stride`.
     pub group: usize,
     pub stride: usize,
-    /// How often in an iteration.
+    /// Number of times per iteration.
     pub times: u64,
     /// Bytes of the vector that is summed or gathered; for referenced rows, those of the busiest rank.
     pub vector: f64,
@@ -98,7 +98,7 @@ pub struct Message {
     pub party_bytes: u64,
 }
 
-/// Most elements of one MPI call.
+/// Maximum number of elements of one MPI call.
 const CHUNK: usize = 1 << 30;
 
 impl Message {
@@ -188,13 +188,13 @@ impl Message {
         }
     }
 
-    /// `times` masked sums of one share of `words` words of 64 bits from each of `parties` parties.
+    /// `times` masked sums of one share of `words` 64-bit words from each of `parties` parties.
     pub fn masked_sum(kind: &'static str, (ranks, parties): (usize, usize), words: usize, times: u64) -> Message {
         let party_bytes = times * (2 * 8 * parties * words) as u64;
         Message { party_bytes, ..Message::all_reduce(kind, ranks, words, 8, times) }
     }
 
-    /// `times` all-gathers of `bytes` bytes of all parties.
+    /// `times` all-gathers of `bytes` bytes in total over all parties.
     pub fn gathered(kind: &'static str, ranks: usize, bytes: usize, times: u64) -> Message {
         let all = times * ((ranks + 1) * bytes) as u64;
         let alone = ranks == 1;
@@ -236,9 +236,9 @@ pub struct Cost {
     pub factors: f64,
     /// Bytes that the computation of the start needs before the factors are allocated.
     pub start: f64,
-    /// What the rates are measured on.
+    /// Sizes for which the kernel rates are measured.
     pub shape: Shape,
-    /// The grid of ranks, where there is one.
+    /// The grid of ranks; `None` for methods without one.
     pub grid: Option<(usize, usize)>,
     /// Caveats: terms that are estimates.
     pub caveats: Vec<&'static str>,
@@ -257,12 +257,12 @@ impl Cost {
         (!self.caveats.is_empty()).then(|| self.caveats.join("; "))
     }
 
-    /// Adds work: flops of the busiest rank, and of all.
+    /// Adds work: flops of the busiest rank, and of all ranks.
     pub fn add(&mut self, kernel: Kernel, rank: f64, total: f64) {
         self.work.push(Work { kernel, rank, total });
     }
 
-    /// Adds a message, to those of its kind if there are any.
+    /// Adds a message. Messages of one kind are merged.
     pub fn add_message(&mut self, message: Message) {
         match self.messages.iter_mut().find(|known| known.kind == message.kind) {
             Some(known) => {
@@ -275,7 +275,7 @@ impl Cost {
         }
     }
 
-    /// Adds the largest terms that the exact sums over parties begin with, one number from each party and sum.
+    /// Adds the exchange of largest terms that precedes exact sums over parties: one number for each party and sum.
     pub fn add_largest_terms(&mut self, parties: usize) {
         let sums: Vec<&Message> = self.messages.iter().filter(|m| m.pattern == Pattern::PartySum).collect();
         let Some(ranks) = sums.first().map(|m| m.group) else { return };
@@ -286,8 +286,8 @@ impl Cost {
         self.messages.push(message);
     }
 
-    /// Peak memory of a rank, without the program itself. Loading holds up to 2.5 times the data. The memory of the
-    /// start is free again when the iterations begin.
+    /// Peak memory of a rank in bytes, without the program itself. Loading holds up to 2.5 times the data. The memory of
+    /// the start is freed before the iterations begin.
     pub fn peak(&self) -> f64 {
         2.5 * self.data + self.factors.max(self.start)
     }
@@ -304,19 +304,19 @@ impl Cost {
 pub struct Workload {
     pub m: usize,
     pub n: usize,
-    /// Stored entries: all of them for dense data.
+    /// Number of stored entries: m·n for dense data.
     pub stored: f64,
     pub sparse: bool,
     pub k: usize,
-    /// Number of parties, if it differs from that of the ranks.
+    /// Number of parties, if it differs from the number of ranks.
     pub parties: Option<usize>,
-    /// Bytes of a number.
+    /// Bytes of a floating-point number: 4 or 8.
     pub word: usize,
     /// Traffic of the rank grid, if it is known from the positions of the nonzeros.
     pub traffic: Option<GridTraffic>,
 }
 
-/// Sizes of the sketched products of a rank, or of all.
+/// Sizes of the sketched products of one rank, or of all ranks.
 pub struct Sketched {
     /// Extent of the data across the sketched dimension, all products together.
     pub across: usize,
@@ -327,7 +327,7 @@ pub struct Sketched {
 }
 
 impl Workload {
-    /// Number of parties on `ranks` ranks, and the most that one rank hosts.
+    /// Number of parties on `ranks` ranks, and the maximum number hosted by one rank.
     pub fn parties(&self, ranks: usize) -> (usize, usize) {
         let parties = self.parties.unwrap_or(ranks);
         (parties, parties.div_ceil(ranks))
@@ -349,7 +349,7 @@ impl Workload {
         (words * self.word) as f64
     }
 
-    /// Flops of `times` sketched products over a dimension of `dim`, sketched to d.
+    /// Adds the flops of `times` sketched products that reduce a dimension of size `dim` to d.
     pub fn sketched(
         &self,
         cost: &mut Cost,

@@ -8,18 +8,18 @@ use crate::shared::missing::Listed;
 use crate::shared::row_exchange::Exchange;
 use crate::shared::sketched_step::Sketching;
 
-/// A value that a method chose, or a fact that it found in the data. Pairs are of U and V, in this order.
+/// A value that a method chose, or a property of the data that it found. Pairs are in the order U, V.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     /// How the factors start.
     Start(Start),
-    /// How the parties' V start.
+    /// The start of the parties' V.
     StartOfV(StartOfV),
     /// Rows and columns of the grid of ranks.
     Grid(usize, usize),
     /// How the ranks exchange the rows of a factor.
     Exchange(Factor, Exchange),
-    /// The rows are read from the file in each pass, in so many panels of at most so many rows.
+    /// The rows are read from the file in each pass, in `panels` panels of at most `rows` rows.
     Streamed { panels: usize, rows: usize },
     /// Sweeps of each factor in an exact iteration.
     InnerSweeps([usize; 2]),
@@ -65,6 +65,6 @@ pub enum Decision {
     Graph { digest: String, edges: usize, diameter: usize },
     /// Numbers in a ciphertext.
     Slots(usize),
-    /// Iterations in f32, of a run in mixed precision.
+    /// Number of iterations in f32 of a run in mixed precision.
     IterationsInF32(usize),
 }

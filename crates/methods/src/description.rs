@@ -26,7 +26,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Text for `list`.
+    /// The text for `fednmf list`.
     pub fn describe(self) -> &'static str {
         match self {
             Unit::Update => "one update of U and one of V",
@@ -50,7 +50,7 @@ pub enum Partition {
 }
 
 impl Partition {
-    /// In words, for `list`.
+    /// The text for `fednmf list`.
     pub fn describe(self) -> &'static str {
         match self {
             Partition::Grid => "blocks of a grid over ranks",
@@ -74,7 +74,7 @@ impl Partition {
     /// Refuses a matrix that is not square where it must be symmetric.
     ///
     /// # Errors
-    /// With its shape.
+    /// If the matrix is not square; the message gives its shape.
     pub fn check_shape(self, rows: usize, cols: usize) -> Result<()> {
         if self != Partition::Symmetric || rows == cols {
             return Ok(());
@@ -124,7 +124,7 @@ impl MessageSpec {
 /// distance of any party from it.
 const ALWAYS_SHOWN: [&str; 2] = ["evaluation: gather U", "evaluation: largest disagreement"];
 
-/// For the message table of a method with exact sums over parties in the clear.
+/// The largest term of an exact sum over parties, for the message table of methods that sum in the clear.
 pub const LARGEST_TERM: MessageSpec =
     MessageSpec::new(LARGEST, "1 for each party", "each sum over parties that is not masked");
 
@@ -197,7 +197,7 @@ fednmf_base::words! {
 }
 
 impl ProtectedUnit {
-    /// In words, for `list`.
+    /// The text for `fednmf list`.
     pub fn describe(self) -> &'static str {
         match self {
             ProtectedUnit::Party => "the whole data of a party, in the place of any other",
@@ -210,7 +210,7 @@ impl ProtectedUnit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DifferentialPrivacy {
     Offered(ProtectedUnit),
-    /// Not, and why.
+    /// Not offered, with the reason.
     Refused(&'static str),
 }
 
@@ -232,7 +232,7 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
-    /// Whether its updates multiply entries, so that one that is 0 stays 0.
+    /// Whether the updates multiply entries, so that a zero entry stays zero.
     pub keeps_zeros: bool,
     /// The leading measure, which progress and summary show first.
     pub measure: Measure,
@@ -242,8 +242,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// What a method declares unless it differs: that of the distributed methods for the squared error of a nonnegative
-    /// matrix.
+    /// The defaults of a declaration: a distributed method that minimises the squared error of a nonnegative matrix.
     pub const USUAL: Description = Description {
         name: "",
         aliases: &[],
@@ -260,7 +259,7 @@ impl Description {
         messages: &[],
     };
 
-    /// Whether this is its name or an alias, in any case.
+    /// Whether `name` is the method's name or an alias, in upper or lower case.
     pub fn is_called(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
     }
@@ -276,19 +275,19 @@ impl Description {
         if let DifferentialPrivacy::Offered(unit) = self.dp { Some(unit) } else { None }
     }
 
-    /// Whether such a message has noise with `--dp`.
+    /// Whether noise is added to this message with `--dp`.
     pub fn adds_noise_to(&self, message: &MessageSpec) -> bool {
         self.protects().is_some()
             && (message.payload == Payload::SharedFactor
                 || message.payload == Payload::Product && message.when.contains("with --dp"))
     }
 
-    /// Whether it factorises matrices of 0 and 1, and those only.
+    /// Whether the method factorises only matrices of zeros and ones.
     pub fn is_boolean(&self) -> bool {
         self.forms.contains(&Form::Bits)
     }
 
-    /// Whether a message that the ledger books under `protection` may be this one.
+    /// Whether the ledger may record `message` under `protection`.
     pub fn allows(&self, message: &MessageSpec, protection: &str) -> bool {
         let allowed = match message.payload {
             Payload::Ciphertext => &[Protection::Encrypted][..],
@@ -299,7 +298,7 @@ impl Description {
         allowed.iter().any(|one| one.name() == protection)
     }
 
-    /// How a message is protected from those that relay or receive it, in words.
+    /// How a message is protected from those who relay or receive it, as text.
     pub fn protection(&self, message: &MessageSpec) -> String {
         let clear = match message.payload {
             Payload::Ciphertext => return "encrypted".into(),

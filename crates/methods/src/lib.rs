@@ -1,8 +1,8 @@
 //! The methods, by how the data is split, and the registry that lists them.
 //!
-//! From below: [`description`], [`parameters`] and [`cost`] are vocabulary; [`algorithm`] is a factorisation in
-//! progress, [`decision`] what it reports; [`shared`] is what several methods use; [`method`] is the type of a method's
-//! parameters; the families implement it, and [`registry`] imports them all.
+//! The modules depend on each other in this order: [`description`], [`parameters`] and [`cost`] are the vocabulary.
+//! [`algorithm`] is a factorisation in progress, and [`decision`] is what it reports. [`shared`] holds code that several
+//! methods use. [`method`] defines the trait that the families of methods implement, and [`registry`] lists all of them.
 
 pub mod algorithm;
 pub mod boolean;

@@ -23,8 +23,8 @@ use super::shared::sketched_step::{DsanlsSketchParams, SketchParams, StepParams}
 use super::{Algorithm, Problem};
 use crate::metrics::Measure;
 
-/// The groups of parameters that other parts of the program serve; `None` if a method does not have the group. A group
-/// among a method's parameters is found by its type.
+/// The parameter groups that the driver serves; `None` if a method does not have the group. A group among a method's
+/// parameters is found by its type.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Groups<'a> {
     pub grid: Option<&'a GridParams>,
@@ -41,7 +41,7 @@ pub struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// Those that are among the parameters.
+    /// The groups that `parameters` contains.
     fn of(parameters: &'a (impl Parameters + ?Sized)) -> Self {
         Groups {
             grid: group(parameters),
@@ -65,8 +65,8 @@ impl<'a> Groups<'a> {
         self.regularization.is_some_and(RegularizationParams::is_on)
     }
 
-    /// Whether nothing holds the scale of a component between sketches: it grows in one factor and vanishes in the other. A
-    /// sketch of all rows and columns is exact, and the step is that of HALS.
+    /// Whether the scale of a component can drift between sketches: the component grows in one factor and vanishes in the
+    /// other. A sketch of all rows and columns is exact, so that the step is that of HALS and scales do not drift.
     pub fn lets_scales_drift(&self) -> bool {
         const ALL: Sizes = Sizes { u: Size::Share(1.0), v: Size::Share(1.0) };
         let sketched = self.sketch_size.is_some_and(|size| size.given() != Some(ALL));
@@ -84,8 +84,8 @@ impl<'a> Groups<'a> {
             || self.party_missing.is_some_and(|group| group.missing == PartyMissing::Nan)
     }
 
-    /// The measure that progress, summary and `--tol` go by: the error on held-out entries if there are any, the objective
-    /// with penalties, otherwise that of the method.
+    /// The measure that progress, summary and `--tol` use: the error on held-out entries if there are any, else the
+    /// objective if there are penalties, else the measure of the method.
     pub fn measure(&self, method: &Description) -> Measure {
         let held_out = |group: &MissingParams| group.holdout > 0.0 || group.missing.marks().is_some();
         if self.missing.is_some_and(held_out) {
@@ -100,7 +100,7 @@ impl<'a> Groups<'a> {
     /// Checks each group, and the groups against each other.
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If an option is wrong; the message names it.
     fn check(&self, method: &Description) -> Result<()> {
         if let (Some(threshold), Some(sum)) = (self.threshold, self.secure_sum) {
             threshold.check(sum, self.dp.is_some_and(DpParams::is_on))?;
@@ -117,12 +117,13 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
     /// that this method does not support. [`Groups::check`] checks sums and noise.
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If an option is wrong; the message names it.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Why the method does not have an option of other methods (`name` without dashes), if there is a reason to state.
+    /// The reason why the method does not have the option `name` (without dashes) of other methods, if there is one to
+    /// state.
     fn why_not(_name: &str) -> Option<&'static str> {
         None
     }
@@ -132,36 +133,36 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         group(self).is_some_and(|sum: &SecureSumParams| sum.secure_sum)
     }
 
-    /// These parameters as a sweep over k has them; `None` if no sweep can run the method. Runs that all started from the
-    /// data's singular vectors would agree for any k, so they start at random.
+    /// These parameters with the settings of a sweep over k; `None` if `sweep` does not support the method. A start from
+    /// singular vectors is replaced by a random one, because repeated runs from the same start would agree for any k.
     fn for_sweep(&self, _settings: &SweepSettings) -> Option<Self> {
         None
     }
 
-    /// The method that these parameters choose for a matrix, and why; before the matrix is known (`None`) a first guess.
-    /// Only `auto` chooses.
+    /// The method that these parameters choose for a matrix, with the reason. Before the matrix is known (`None`) it is a
+    /// provisional choice. Only `auto` chooses.
     fn choose(&self, _matrix: Option<MatrixShape>) -> Option<Choice> {
         None
     }
 
-    /// What an iteration costs on `ranks` ranks, without the largest terms of exact sums; `None` without a formula.
+    /// The cost of an iteration on `ranks` ranks, without the largest terms of exact sums; `None` if there is no formula.
     ///
     /// # Errors
-    /// When a parameter does not fit the shape.
+    /// If a parameter does not fit the shape.
     fn cost(&self, _workload: &Workload, _ranks: usize) -> Result<Option<Cost>> {
         Ok(None)
     }
 
-    /// As [`Method::cost`], if each rank reads its rows from the file in each pass. The panels are not counted. `None`
-    /// if the method needs its data in memory.
+    /// As [`Method::cost`] if each rank reads its rows from the file in each pass. The memory of the panels is not
+    /// included. `None` if the method needs its data in memory.
     fn streamed_cost(&self, _workload: &Workload, _ranks: usize) -> Option<Cost> {
         None
     }
 
-    /// Makes the algorithm from its problem.
+    /// Builds the algorithm. This allocates all memory that iterations need.
     ///
     /// # Errors
-    /// When the parameters do not fit the data.
+    /// If the parameters do not fit the data.
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
 }
 
@@ -172,7 +173,7 @@ pub struct MatrixShape {
     pub n: usize,
     pub k: usize,
     pub sparse: bool,
-    /// Whether its rows have to be read from the file in each pass, since memory cannot hold them.
+    /// Whether the rows must be read from the file in each pass because they do not fit into memory.
     pub streamed: bool,
 }
 
@@ -190,24 +191,26 @@ pub struct SweepSettings {
     pub regularization: RegularizationParams,
 }
 
-/// A method with its parameters. Those of the [registry](crate::registry) have their defaults.
+/// A method with its parameters. Methods of the [registry](crate::registry) have default parameters.
 pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     fn description(&self) -> &'static Description;
 
     /// All parameters with their values.
     fn parameters(&self) -> Vec<Parameter>;
 
-    /// The method with the parameters that are given by name and text, those of `self` for the rest.
+    /// This method with the parameters `given` by name and text; the others keep their values.
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If a name or value is wrong; the message names the option.
     fn configure(&self, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>>;
 
-    /// The method of a run from its recorded parameters, of which each may be missing; those of `self` for the rest.
+    /// This method with the recorded parameters of a run; parameters that are not recorded keep their values.
     fn recorded(&self, text: &dyn Fn(&str) -> Option<String>) -> Arc<dyn ConfiguredMethod>;
 
+    /// Checks the value `text` of the parameter `name`.
+    ///
     /// # Errors
-    /// What the value of this parameter must be.
+    /// If the value is not accepted; the message states what it must be.
     fn check_value(&self, name: &str, text: &str) -> Parsed<()>;
 
     /// See [`Method::why_not`].
@@ -216,13 +219,13 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::for_sweep`].
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Arc<dyn ConfiguredMethod>>;
 
-    /// The parameters as the type that they have.
+    /// The parameters, for downcasting to their own type.
     fn as_any(&self) -> &dyn Any;
 
     /// See [`Method::check`].
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If an option is wrong; the message names it.
     fn check(&self) -> Result<()>;
 
     fn groups(&self) -> Groups<'_>;
@@ -236,7 +239,7 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::cost`].
     ///
     /// # Errors
-    /// When a parameter does not fit the shape.
+    /// If a parameter does not fit the shape.
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>>;
 
     /// See [`Method::streamed_cost`].
@@ -245,13 +248,13 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::build`].
     ///
     /// # Errors
-    /// When the parameters do not fit the data.
+    /// If the parameters do not fit the data.
     fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>;
 
     /// See [`Method::build`].
     ///
     /// # Errors
-    /// When the parameters do not fit the data.
+    /// If the parameters do not fit the data.
     fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>;
 
     /// Whether the method takes `--option`.
@@ -285,7 +288,7 @@ impl<M: Method> ConfiguredMethod for M {
     fn recorded(&self, text: &dyn Fn(&str) -> Option<String>) -> Arc<dyn ConfiguredMethod> {
         let mut method = self.clone();
         for parameter in ConfiguredMethod::parameters(self) {
-            // What the run decided by itself may not be among the values that the parameter takes.
+            // A value that the run itself chose may not be among those that the parameter accepts.
             let _ = text(parameter.name).map(|text| set(&mut method, parameter.name, &text));
         }
         Arc::new(method)

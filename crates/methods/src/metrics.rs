@@ -24,7 +24,7 @@ pub enum Measure {
     Nmse,
     /// Root mean squared error on the entries that were held out.
     HeldoutRmse,
-    /// What a regularised method minimises: ½‖M − UVᵀ‖_F², or the divergence, and the penalties on the factors.
+    /// The objective of a regularised method: ½‖M − UVᵀ‖_F², or the divergence, plus the penalties on the factors.
     Objective,
 }
 
@@ -43,7 +43,7 @@ impl Measure {
         }
     }
 
-    /// Its name in a sentence.
+    /// The name for use in a sentence.
     pub fn label(self) -> &'static str {
         match self {
             Measure::RelativeError => "relative error",
@@ -62,15 +62,15 @@ impl Measure {
         if self == Measure::F1 { 1.0 - value } else { value }
     }
 
-    /// This measure and its value, then the objective with penalties, if there is one, and the relative error, where
-    /// these are others: what is shown of an evaluation.
+    /// The measures to display for an evaluation, with their values: this measure, the objective with penalties, and the
+    /// relative error, each once and only if it was computed.
     pub fn leading(self, value: impl Fn(&str) -> Option<f64>) -> Vec<(Measure, f64)> {
         let others = [Measure::Objective, Measure::RelativeError].into_iter().filter(|other| *other != self);
         std::iter::once(self).chain(others).filter_map(|measure| Some((measure, value(measure.key())?))).collect()
     }
 }
 
-/// Why a divergence is infinite, if it is.
+/// An explanation if the divergence is infinite.
 pub fn note_infinite(divergence: f64) -> Option<&'static str> {
     (divergence == f64::INFINITY)
         .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
@@ -117,7 +117,7 @@ fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView
     divergences.sum()
 }
 
-/// That of a row of X from u·V, for the sums of the columns of V.
+/// The divergence of one row of X from u·V; `sums` holds the column sums of V.
 #[inline(always)]
 fn kl_divergence_of_row<T: Real>(
     (x, row): (&Block<T>, usize),

@@ -17,7 +17,7 @@ use super::method::ConfiguredMethod;
 use super::{Algorithm, Forecast, Measures, Problem};
 use crate::decision::Decision;
 
-/// Changes of the error below this share of its first value may be rounding in f32.
+/// Changes of the error below this fraction of its first value may be rounding errors of f32.
 pub const RESOLUTION: f64 = 1e-6;
 
 /// Builds the method in both precisions. Collective.
@@ -68,7 +68,7 @@ struct Progress {
     changed_at: Option<usize>,
 }
 
-/// What a checkpoint keeps beside the matrices: that of the method, and [`Progress`].
+/// Keys of the checkpoint's values: the state of the method, and [`Progress`].
 const METHOD: &str = "method";
 const MIXED: &str = "mixed";
 
@@ -131,7 +131,7 @@ impl Algorithm<f64> for Mixed {
         if let Some((_, now)) = watched.copied().filter(|_| *measured_at != Some(iteration)) {
             *measured_at = Some(iteration);
             let first = *first.get_or_insert(now);
-            // For some measures, larger is better.
+            // For some measures, larger is better, so absolute values are compared.
             let stalled = last.is_some_and(|last| (last - now).abs() < RESOLUTION * first.abs());
             *last = Some(now);
             if stalled {
@@ -142,7 +142,7 @@ impl Algorithm<f64> for Mixed {
     }
 
     fn tolerance_applies(&self) -> bool {
-        // A decrease that f32 does not resolve may still be possible in f64.
+        // A decrease below the resolution of f32 may still be possible in f64.
         self.progress.changed_at.is_none_or(|at| at != self.double.iteration())
     }
 
@@ -242,7 +242,7 @@ impl SavedState<f32> for Narrowed<&OfMethod<'_>> {
     }
 }
 
-/// What rows are read from.
+/// A source of rows.
 trait AsRows {
     fn source(&self) -> &dyn ReadRows<f64>;
 }
@@ -259,7 +259,7 @@ impl AsRows for &OfMethod<'_> {
     }
 }
 
-/// The part of a checkpoint that is the method's.
+/// The method's part of a checkpoint.
 struct OfMethod<'a>(&'a dyn SavedState<f64>);
 
 impl ReadRows<f64> for OfMethod<'_> {
@@ -275,7 +275,7 @@ impl SavedState<f64> for OfMethod<'_> {
     }
 }
 
-/// The state of the method in f32, as this rank has it.
+/// The f32 state of the method on this rank.
 struct InMemory<'a> {
     matrices: &'a [OwnedPiece<f64>],
     scalars: Vec<(Owner, Value)>,

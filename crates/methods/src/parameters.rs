@@ -1,4 +1,4 @@
-//! Types and parsers of parameter values that are more than a plain number or one of a list of words.
+//! Types and parsers of parameter values other than plain numbers and keywords.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub use fednmf_base::parameters::{Ignored, ParamType, ParamValue, Parameter, Parameters, Parsed, all, group, to_json};
 use fednmf_base::units;
 
-/// A value, or `auto`: the method chooses.
+/// A value, or `auto` if the method chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Auto<V> {
     #[default]
@@ -16,7 +16,7 @@ pub enum Auto<V> {
 }
 
 impl<V: Copy> Auto<V> {
-    /// The value that was given; `None` for `auto`.
+    /// The value if one was given; `None` for `auto`.
     pub fn given(self) -> Option<V> {
         match self {
             Auto::Auto => None,
@@ -82,7 +82,7 @@ impl<V: ParamType + 'static> ParamType for OrNone<V> {
     }
 }
 
-/// A whole number of at least `least`, also as 1_000_000 or 1e6.
+/// Parser of an integer of at least `least`, also written as 1_000_000 or 1e6.
 pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sync + 'static {
     move |text| {
         let parsed = units::whole_number(text).filter(|&c| c >= least);
@@ -95,17 +95,17 @@ pub fn seed(text: &str) -> Parsed<u64> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
 }
 
-/// A whole number, also as 1_000_000, 1e6 or 2.5e5.
+/// Parses a nonnegative integer, also written as 1_000_000, 1e6 or 2.5e5.
 pub fn whole_number(text: &str) -> Parsed<usize> {
     usize::parse(text)
 }
 
-/// Any number; its range depends on other options.
+/// Parses any number whose range depends on other options.
 pub fn any_number(text: &str) -> Parsed<f64> {
     f64::parse(text)
 }
 
-/// A number from `least` to `most`.
+/// Parser of a number from `least` to `most`.
 pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + Send + Sync + 'static {
     move |text| {
         text.parse().ok().filter(|x: &f64| x.is_finite() && (least..=most).contains(x)).ok_or_else(|| {
@@ -118,7 +118,7 @@ pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + S
     }
 }
 
-/// What `parse` accepts, or `auto`.
+/// Parser of everything that `parse` accepts, and of `auto`.
 pub fn auto<V: 'static>(
     parse: impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Parsed<Auto<V>> + Clone + Send + Sync + 'static {
@@ -128,7 +128,7 @@ pub fn auto<V: 'static>(
     }
 }
 
-/// What `parse` accepts, or `none`.
+/// Parser of everything that `parse` accepts, and of `none`.
 pub fn or_none<V: 'static>(
     parse: impl Fn(&str) -> Parsed<V> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Parsed<OrNone<V>> + Clone + Send + Sync + 'static {
@@ -156,7 +156,7 @@ fn similar(text: &str, words: &[Meaning]) -> Option<&'static str> {
     nearest.map(|(word, _)| *word)
 }
 
-/// The refusal of a text that is [`similar`] to one of the words.
+/// The error message for a text that is [`similar`] to a keyword.
 fn meant(text: &str, words: &[Meaning]) -> String {
     let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let word = similar(text, words).unwrap_or_default();
@@ -178,7 +178,7 @@ fn edits(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// A size as typed: a count, or a share of what it is a size of.
+/// A size as typed: a count, or a fraction of the total.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
     Count(usize),
@@ -186,7 +186,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// The count that this is of `total`: at least 1 unless `total` is 0.
+    /// The size as a count, for this `total`: at least 1 unless `total` is 0.
     pub fn of(self, total: usize) -> usize {
         match self {
             Size::Count(c) => c,
@@ -275,22 +275,22 @@ impl ParamType for GridShape {
 /// Where the factors start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Init {
-    /// The method's own: at random, but with `--algo auto` by the sizes.
+    /// The method's default: random, except that `--algo auto` chooses by the sizes.
     Auto,
-    /// By the sizes, as `--algo auto` asks for it.
+    /// Chosen by the sizes, as `--algo auto` requests.
     BySize,
     Random,
     Nndsvd,
-    /// With the mean of the data in place of zeros.
+    /// NNDSVD with zeros replaced by the mean of the data.
     Nndsvda,
-    /// With small random numbers in place of zeros.
+    /// NNDSVD with zeros replaced by small random numbers.
     Nndsvdar,
     Compressed,
     Sampled,
     File(PathBuf),
 }
 
-/// The starts by name, with what they are called elsewhere.
+/// The names of starts, with their names in other programs.
 const STARTS: [Meaning; 7] = [
     ("auto", &["default"]),
     ("random", &["rand", "rnd", "randn", "uniform"]),
@@ -354,7 +354,7 @@ pub enum Missing {
     None,
     Nan,
     ZeroUnobserved,
-    /// An input of the same shape, whose nonzeros mark them.
+    /// A matrix of the same shape, whose nonzeros mark missing entries.
     Marks(String),
 }
 
@@ -365,7 +365,7 @@ impl Missing {
     }
 }
 
-/// The kinds of missing entries by name, with what they are called elsewhere.
+/// The names of kinds of missing entries, with their names in other programs.
 const KINDS: [Meaning; 3] = [
     ("none", &["no", "off", "false"]),
     ("nan", &["na", "n/a", "null", "empty"]),
@@ -399,7 +399,7 @@ impl ParamType for Missing {
     }
 }
 
-/// Where secrets come from.
+/// The source of secret random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretSource {
     OperatingSystem,
@@ -407,7 +407,7 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
-    /// The seed, if secrets are not the operating system's.
+    /// The seed; `None` if secrets come from the operating system.
     pub fn seed(self) -> Option<u64> {
         if let SecretSource::Seed(seed) = self { Some(seed) } else { None }
     }

@@ -6,13 +6,15 @@ use fednmf_linalg::Real;
 use super::method::ConfiguredMethod;
 use super::{Algorithm, Problem, mixed_precision};
 
-/// The precisions, as far as methods are built for them.
+/// A precision for which methods can be built.
 pub trait Precision: Real {
+    /// Builds the method in this precision.
+    ///
     /// # Errors
     /// As [`Method::build`].
     fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, Self>) -> Result<Box<dyn Algorithm<Self>>>;
 
-    /// The method with its first iterations in f32.
+    /// Builds the method so that its first iterations run in f32.
     ///
     /// # Errors
     /// As [`Method::build`].

@@ -1,4 +1,4 @@
-//! The list of all methods. `--help`, `fednmf list`, the docs and the tests that run over all methods are made from it.
+//! The list of all methods, from which `--help`, `fednmf list`, the docs and the tests over all methods are generated.
 
 use std::sync::{Arc, LazyLock};
 
@@ -50,20 +50,20 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
     ]
 });
 
-/// `--algo auto`, the default: it runs one of the others.
+/// `--algo auto`, the default, which chooses one of the other methods.
 pub static AUTO: LazyLock<Arc<dyn ConfiguredMethod>> = LazyLock::new(entry::<distributed::auto::Automatic>);
 
 fn entry<M: Method>() -> Arc<dyn ConfiguredMethod> {
     Arc::new(M::default())
 }
 
-/// What each of them declares.
+/// The declarations of all methods.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
     ALL.iter().map(|entry| entry.description())
 }
 
-/// The remedy for missing values in the data of a method: exclude them, or use a method for the same kind of parties,
-/// or without parties, that supports them.
+/// The remedy if a method's data has missing values: exclude these, or use another method that supports them, for the same
+/// kind of parties or without parties.
 pub fn nan_remedy(method: &dyn ConfiguredMethod) -> NanRemedy {
     static OTHERS: LazyLock<[String; 3]> = LazyLock::new(|| {
         [others(|p| !p.is_private()), others(|p| p == Partition::PartyRows), others(|p| p == Partition::PartyColumns)]
@@ -95,10 +95,10 @@ pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
     ALL.iter().chain([&*AUTO]).find(|method| method.description().is_called(name))
 }
 
-/// The method `name` with these parameters by name and text (`inner_sweeps`, `3`), its defaults for the rest.
+/// The method `name` with the parameters `given` by name and text (`inner_sweeps`, `3`); the others have their defaults.
 ///
 /// # Errors
-/// Naming what is wrong: there is no such method, or parameter, or a value is not accepted.
+/// If there is no such method or parameter, or if a value is not accepted; the message names it.
 pub fn named(name: &str, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
     let Some(method) = find(name) else {
         let names: Vec<&str> = descriptions().map(|description| description.name).collect();

@@ -22,8 +22,8 @@ pub fn make(dir: &Path, sites: &[String], hub: &[String], begin: SystemTime, end
     let at = |e: std::io::Error| {
         Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", dir.display()))
     };
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(at)?;
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    created.map_err(at)?;
     if fs::read_dir(dir).map_err(at)?.next().is_some() {
         return Err(Error::input(format!(
             "{}: is not empty, and keys are never replaced; give another directory",

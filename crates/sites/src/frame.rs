@@ -40,7 +40,7 @@ pub struct Hello {
     pub version: String,
     /// The requested name; by default the one of its certificate.
     pub site: Option<String>,
-    /// Random; tells this process from another one of the same site.
+    /// A random number that distinguishes this process from other processes of the same site.
     pub instance: String,
     /// The run to which the site reconnects, if it has lost its connection.
     pub run: Option<String>,

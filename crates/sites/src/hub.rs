@@ -376,13 +376,13 @@ impl Hub {
         }
         let sites = &self.config.sites;
         let own: Vec<&String> = sites.iter().filter(|site| is_for(&certificate, site)).collect();
-        let asked = hello.site.as_ref();
-        let Some(name) = own.iter().find(|name| asked.is_none_or(|asked| asked == **name)) else {
-            refuse(match (asked, own.first()) {
-                (Some(asked), _) if !sites.contains(asked) => {
-                    format!("there is no site {asked} in this run; its sites are {}", sites.join(", "))
+        let requested = hello.site.as_ref();
+        let Some(name) = own.iter().find(|name| requested.is_none_or(|requested| requested == **name)) else {
+            refuse(match (requested, own.first()) {
+                (Some(requested), _) if !sites.contains(requested) => {
+                    format!("there is no site {requested} in this run; its sites are {}", sites.join(", "))
                 }
-                (Some(asked), _) => format!("--site {asked}: the certificate is not for this site"),
+                (Some(requested), _) => format!("--site {requested}: the certificate is not for this site"),
                 (None, _) => format!("the certificate is for none of the sites of this run, {}", sites.join(", ")),
             });
             return None;

@@ -145,7 +145,7 @@ pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
     })
 }
 
-/// The matrix that is asked about, its header read.
+/// The matrix of the estimate: its shape and number of nonzeros, or an input whose header has been read.
 enum Opened {
     Shape(usize, usize, Option<f64>),
     Input(Box<Input>),
@@ -154,7 +154,7 @@ enum Opened {
 fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &Communicator) -> Result<i32> {
     let (job, blocks) = job::<T>(request, matrix, comm)?;
     let given = comm.agree_on_error(request.rates.as_deref().map(Rates::read).transpose())?;
-    // Rates come from the ranks that are here; a grid that was asked for is for others.
+    // Rates are measured on the present ranks; a requested grid applies to other numbers of ranks.
     let here = job.cost(request.ranks.unwrap_or(comm.size())).map_err(Error::on_all_ranks)?;
     let mut rates = match given {
         Some(rates) => rates,
@@ -184,7 +184,7 @@ fn answer<T: Real>(request: &EstimateRequest, matrix: Opened, base: f64, comm: &
     Ok(EXIT_DONE)
 }
 
-/// Writes the trace that was asked for.
+/// Writes the requested trace.
 fn write_trace(dir: &Path, job: &Job, cost: &Cost, rates: &Rates, ranks: usize, iterations: usize) -> Result<()> {
     let Some(parts) = job.seconds(cost, rates) else {
         return Err(Error::input(format!(
@@ -211,14 +211,14 @@ fn job<T: Real>(request: &EstimateRequest, matrix: Opened, comm: &Communicator) 
         Opened::Shape(m, n, stored) => (m, n, stored, settle(m, n, stored.is_some()), None, (Vec::new(), None)),
         Opened::Input(input) => {
             let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
-            let settled = settle(m, n, sparse);
+            let chosen = settle(m, n, sparse);
             let files = input.header().files;
             let parties = Parties { count: parties.or(files).unwrap_or(comm.size()), ranks: comm.size() };
-            let partition = settled.0.description().partition;
+            let partition = chosen.0.description().partition;
             let plan = grid::plan(partition, (m, n), comm.size(), parties, PartySplit::Even, None);
             let loaded = input.load::<T>(&plan, comm, &mut |_| ())?;
-            let counted = count(&*settled.0, &loaded, request, comm);
-            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), settled, files, (loaded.blocks, counted))
+            let counted = count(&*chosen.0, &loaded, request, comm);
+            (m, n, sparse.then_some(loaded.statistics.nonzeros as f64), chosen, files, (loaded.blocks, counted))
         }
     };
     if *k > m.min(n) {
@@ -256,14 +256,14 @@ fn count<T: Real>(
     comm: &Communicator,
 ) -> Option<Counted> {
     let ranks = request.ranks.filter(|ranks| *ranks > 1)?;
-    let asked = method.groups().grid?;
+    let grid_params = method.groups().grid?;
     let pattern = loaded.entry_pattern(ranks, comm)?;
     let grids = pattern.traffic(comm);
     let by_size = grid::fewest_words(loaded.header.rows, loaded.header.cols, ranks);
-    let choice = GridChoice::of_row((request.k * size_of::<T>()) as u64, asked.exchange, by_size);
-    let traffic = match asked.grid.given() {
+    let choice = GridChoice::of_row((request.k * size_of::<T>()) as u64, grid_params.exchange, by_size);
+    let traffic = match grid_params.grid.given() {
         Some(given) => *grids.iter().find(|grid| (grid.pr, grid.pc) == (given.rows, given.cols))?,
-        None if asked.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
+        None if grid_params.exchange == Exchange::Dense => *grids.iter().find(|grid| (grid.pr, grid.pc) == by_size)?,
         None => grids[choice.choose(&grids)],
     };
     let travels = |side| matches!(choice.of_side(side), Some((Exchange::Sparse, _)));

@@ -254,10 +254,15 @@ impl Report<'_> {
             Basis::Time => "the most that use their time well",
             Basis::Parties => "one for each party; the time is not predicted",
         };
-        let _ = writeln!(out, "recommended: {} rank(s), {well}: {}", used.ranks, told(used));
+        let _ = writeln!(out, "recommended: {} rank(s), {well}: {}", used.ranks, describe_utilization(used));
         match beyond {
             Some(beyond) => {
-                let _ = writeln!(out, "beyond them: {} ranks use {}", beyond.used.ranks, told(&beyond.used));
+                let _ = writeln!(
+                    out,
+                    "beyond them: {} ranks use {}",
+                    beyond.used.ranks,
+                    describe_utilization(&beyond.used)
+                );
                 if beyond.limit() == Limit::Memory {
                     let _ = writeln!(out, "  the limit is {}", Limit::Memory.words());
                 } else {
@@ -308,7 +313,7 @@ impl Report<'_> {
 }
 
 /// `82 % of their time and 76 % of their memory`.
-fn told(used: &Utilization) -> String {
+fn describe_utilization(used: &Utilization) -> String {
     let time = used.time.map_or_else(String::new, |time| format!("{:.0} % of their time and ", 100.0 * time));
     format!("{time}{:.0} % of their memory", 100.0 * used.memory)
 }

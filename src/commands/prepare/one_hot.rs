@@ -116,9 +116,9 @@ pub fn no_table(path: &str) -> Error {
 }
 
 /// Why a table without a header is refused.
-fn no_header(first: &[u8], asked: Presence) -> Refusal {
+fn no_header(first: &[u8], requested: Presence) -> Refusal {
     let needed = "one-hot names its columns after those of the table, so the first line must be a header";
-    match asked {
+    match requested {
         Presence::No => format!("{needed}; add one, and leave --header out").into(),
         _ => Refusal::quoting(first, |line| {
             format!("{needed}, but looks like a row ({line}); add a header, or give --header yes if it is one")

@@ -84,14 +84,14 @@ impl Rules {
         columns.iter().find(|column| column.name == name)
     }
 
-    /// The error for rules of another kind than `asked`.
-    pub fn another_kind(&self, asked: &str) -> Error {
+    /// The error for rules of another kind than `requested`.
+    pub fn another_kind(&self, requested: &str) -> Error {
         let kind = match self {
             Rules::TfIdf { .. } => "tf-idf",
             Rules::Quantile { .. } => "quantile",
             Rules::OneHot { .. } => "one-hot",
         };
-        Error::input(format!("--rules: the file has rules for {kind}, not for {asked}; give another file"))
+        Error::input(format!("--rules: the file has rules for {kind}, not for {requested}; give another file"))
     }
 }
 

@@ -15,7 +15,7 @@ use fednmf_files::output::{attributes, matrices};
 
 use super::runs::Sweep;
 
-/// What was written, and what is told of it.
+/// The consensus of the runs with k components: the file that holds it, and its error and components.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Consensus {
     pub file: PathBuf,

@@ -57,8 +57,8 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 
 fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
-    let made = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
-    let checked = made.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
+    let created = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
+    let checked = created.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
     comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
     let cnmf = comm.agree_on_error(args.cnmf.as_deref().map(CnmfDirectory::open).transpose())?;

@@ -92,7 +92,7 @@ impl Sweep<'_> {
         &*self.methods[&k]
     }
 
-    /// What its files hold besides factors and attributes.
+    /// The contents of its files in addition to factors and attributes.
     pub fn annotations(&self) -> Annotations {
         Annotations { rows: self.names.rows.clone(), columns: self.names.columns.clone(), ..Annotations::default() }
     }

@@ -172,7 +172,7 @@ impl Summary<'_> {
             let _ = writeln!(out, "warning: {warning}");
         }
         if let Some(consensus) = &self.consensus {
-            let _ = writeln!(out, "\n{}", told(consensus));
+            let _ = writeln!(out, "\n{}", describe_consensus(consensus));
             let row = |cells: &[String]| {
                 format!("{:>9}  {:>10}  {:>8}  {:>7}  {}", cells[0], cells[1], cells[2], cells[3], cells[4])
             };
@@ -204,7 +204,7 @@ impl Summary<'_> {
         if let Some(consensus) = &self.consensus {
             sections.push(report::Section {
                 heading: format!("Components of k = {}", consensus.k),
-                words: told(consensus),
+                words: describe_consensus(consensus),
                 rows: consensus.components.iter().map(cells).map(Vec::from).collect(),
                 head: &COMPONENTS,
                 command: None,
@@ -232,7 +232,7 @@ impl Summary<'_> {
 }
 
 /// Where the consensus is, and how well it fits.
-fn told(consensus: &Consensus) -> String {
+fn describe_consensus(consensus: &Consensus) -> String {
     format!(
         "The consensus of {} run(s) with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it \
          exactly (rmse {:.6}). Components and columns are numbered from 0.",

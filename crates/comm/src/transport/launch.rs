@@ -25,7 +25,7 @@ const RESERVED_STEPS: u64 = 0xffff_fff0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     pub rank: usize,
-    /// The number of processes, if the launcher tells it.
+    /// The number of processes, if the launcher provides it.
     pub size: Option<usize>,
 }
 

@@ -230,7 +230,7 @@ mod tests {
         assert!(noisy.iter().all(|&x| x >= 0.0));
     }
 
-    fn made(text: &str) -> Array2<f64> {
+    fn generated(text: &str) -> Array2<f64> {
         let spec = Synthetic::parse(text).unwrap();
         let mut out = Array2::<f64>::zeros((spec.m, spec.n));
         Generator::new(&spec).fill(0, 0, &mut out.view_mut());
@@ -246,7 +246,7 @@ mod tests {
             ("binomial", 0.2, 0.2),
         ] {
             // One block of a thousandth of the rows: nearly all is background.
-            let all = made(&format!("blocks,m=1000,n=1000,k=1000,noise=0.2,noise-law={law}"));
+            let all = generated(&format!("blocks,m=1000,n=1000,k=1000,noise=0.2,noise-law={law}"));
             let background: Vec<f64> = all.indexed_iter().filter(|((i, j), _)| i != j).map(|(_, x)| *x).collect();
             let count = background.len() as f64;
             let found = background.iter().sum::<f64>() / count;
@@ -256,15 +256,15 @@ mod tests {
                 "{law}: {found} {found_square}"
             );
         }
-        let binomial =
-            made("planted,m=300,n=300,k=2,noise=0.1,noise-law=binomial") - made("planted,m=300,n=300,k=2,noise=0");
+        let binomial = generated("planted,m=300,n=300,k=2,noise=0.1,noise-law=binomial")
+            - generated("planted,m=300,n=300,k=2,noise=0");
         let raised = binomial.iter().filter(|x| **x > 1e-9).count() as f64 / 90_000.0;
         assert!((raised - 0.1).abs() < 0.01, "{raised}");
     }
 
     #[test]
     fn random_blocks_have_the_density_asked_for() {
-        let filled = |text: &str| made(text).mapv(|x| f64::from(u8::from(x > 0.0)));
+        let filled = |text: &str| generated(text).mapv(|x| f64::from(u8::from(x > 0.0)));
         for density in [0.3, 0.9] {
             let place = "blocks,m=400,n=300,k=4,noise=0,place=random";
             let (all, some) = (filled(place), filled(&format!("{place},density={density}")));

@@ -26,28 +26,28 @@ pub struct Pattern {
 impl Pattern {
     /// Computes the density of each column, and the strips.
     pub fn new(spec: &Synthetic) -> Self {
-        let mut made =
+        let mut pattern =
             Pattern { seed: spec.seed, values: spec.values, strips: vec![0], law: spec.law, level: spec.density };
         if spec.law == ColumnDensity::Power {
             // Bisection for the level at which the columns have the given density on average.
             let goal = spec.density * spec.n as f64;
             let (mut low, mut high) = (0.0, (spec.n as f64).powf(POWER));
             for _ in 0..60 {
-                made.level = (low + high) / 2.0;
-                let sum: f64 = (0..spec.n).map(|j| made.density(j)).sum();
-                if sum < goal { low = made.level } else { high = made.level }
+                pattern.level = (low + high) / 2.0;
+                let sum: f64 = (0..spec.n).map(|j| pattern.density(j)).sum();
+                if sum < goal { low = pattern.level } else { high = pattern.level }
             }
         }
         let mut first = 0;
         while first < spec.n {
             // The density falls from left to right, within a strip by at most a half, so that few candidates are rejected.
-            let density = made.density(first);
+            let density = pattern.density(first);
             let wide = first + (CELL / density).min(spec.n as f64).ceil() as usize;
             let last = if spec.law == ColumnDensity::Power { wide.min(2 * (first + 1)) } else { wide }.min(spec.n);
-            made.strips.push(last);
+            pattern.strips.push(last);
             first = last;
         }
-        made
+        pattern
     }
 
     fn density(&self, j: usize) -> f64 {

@@ -108,15 +108,15 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
         let got = read_full(&mut file.stream()?, &mut lead).map_err(|e| file.io_error(&e))?;
         Ok(Format::by_content(&lead[..got]))
     };
-    let asked = match options.format {
+    let requested = match options.format {
         TableFormat::Auto => None,
         TableFormat::Table => Some(Format::Table { tabs: false }),
         TableFormat::Triples => Some(Format::Triples { tabs: false }),
     };
-    let format = match (Format::by_name(name), asked) {
+    let format = match (Format::by_name(name), requested) {
         (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },
         // Ratings come with any file extension.
-        (Some(Format::Fimi) | None, Some(asked)) => by_content()?.unwrap_or(asked),
+        (Some(Format::Fimi) | None, Some(requested)) => by_content()?.unwrap_or(requested),
         (Some(format), _) => format,
         (None, None) => by_content()?.ok_or_else(|| {
             let hint = match kind(Path::new(path)) {

@@ -66,7 +66,7 @@ pub enum Encoding {
 pub enum PartCount {
     /// Lines of a MatrixMarket array.
     Lines(u64),
-    /// Rows of a table, and what its numbers are, where that was asked.
+    /// Rows of a table, and the properties of its numbers if they were requested.
     Rows(u64, Option<Values>),
     Transactions(Transactions),
 }

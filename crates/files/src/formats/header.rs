@@ -481,7 +481,7 @@ mod tests {
         for (name, index) in [("", true), ("index", true), ("Unnamed: 0", true), ("ID", true), ("x", false)] {
             let text = format!("{name},y\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
-            // The name alone makes a header of it.
+            // The name is sufficient to make this line a header.
             let text = format!("{name},2001\n17,5\n4,6\n");
             assert_eq!(found(&text, AUTO), (true, index, 2 - usize::from(index)), "{text:?}");
         }
@@ -559,8 +559,8 @@ mod tests {
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
         assert!(detected("0,5\n1,6\n", AUTO).ambiguity().unwrap().contains("--index-col yes"));
-        let asked = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
-        assert_eq!(note(",0,1\n0,5,6\n", asked), "");
+        let explicit = TableOptions { header: Presence::Yes, index_col: Presence::Yes, ..AUTO };
+        assert_eq!(note(",0,1\n0,5,6\n", explicit), "");
         assert_eq!(note("7,5\n3,2\n", AUTO), "");
     }
 

@@ -7,7 +7,7 @@ const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     full: String,
-    /// The reason without what was found, if `full` tells that.
+    /// The reason without the offending text, if `full` contains it.
     private: Option<String>,
 }
 
@@ -17,7 +17,7 @@ impl Refusal {
         Refusal { full: say(&quote(text)), private: Some(say(NOT_SHOWN)) }
     }
 
-    /// A reason that tells what was found, and the same without that.
+    /// A reason with the offending text, and the same reason without it.
     pub fn new(full: String, private: impl Into<String>) -> Self {
         Refusal { full, private: Some(private.into()) }
     }

@@ -55,7 +55,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     };
     // 10x and loom store genes × cells.
     let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
-    // AnnData tells by the place of a matrix what its rows and columns are; raw has variables of its own.
+    // In AnnData the location of a matrix determines the names of its rows and columns; raw has its own variables.
     let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
     let (rows, columns) = match place {
         "raw" => (Some("obs"), Some("raw/var")),
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Loom stores genes × cells; a name that does not tell the format leaves its names readable.
+    /// Loom stores genes × cells; its names are readable even if the file name does not indicate the format.
     #[test]
     fn loom_has_names_under_any_file_name() {
         let dir = tempfile::tempdir().unwrap();

@@ -123,7 +123,7 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
     }
 }
 
-/// Reads, in the process of a probe, all names that may be asked for.
+/// Reads, in the process of a probe, all names that may be requested.
 pub fn probe(path: &str, dataset: Option<&str>) {
     [None, Some("raw/X"), dataset].into_iter().for_each(|of| drop(of_file(path, of)));
 }

@@ -30,7 +30,7 @@ pub enum PartyNames {
     Columns(Vec<String>),
 }
 
-/// What an AnnData file holds besides factors and provenance.
+/// The contents of an AnnData file in addition to factors and provenance.
 #[derive(Debug, Clone, Default)]
 pub struct Annotations {
     /// Names of the rows of the factorised matrix, if known.

@@ -27,7 +27,7 @@ use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, ST
 
 /// What is to be written.
 pub struct Job<'a, 'p, T> {
-    /// The shared file; the parties' files go beside it.
+    /// The shared file; the parties' files go to the same directory.
     pub path: &'a Path,
     pub pieces: &'a [Piece<'p, T>],
     /// For a checkpoint, the method's scalars: each goes only to the file of its owner.
@@ -81,7 +81,7 @@ fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
 struct PartyFiles {
     /// Digits of the party in their names.
     width: usize,
-    /// Their mark, which tells them from those of another run.
+    /// The mark of the run, which distinguishes its files from those of other runs.
     set: String,
 }
 

@@ -56,7 +56,7 @@ impl Format {
     }
 }
 
-/// A format, and what it needs besides matrices and attributes.
+/// A format, and the data that it needs in addition to matrices and attributes.
 #[derive(Debug, Clone, Copy)]
 pub enum Encoding<'a> {
     Hdf5,

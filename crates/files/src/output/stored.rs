@@ -40,7 +40,7 @@ pub const STATE: &str = "state";
 pub const ROW_NAMES: &str = "row_names";
 pub const COLUMN_NAMES: &str = "column_names";
 
-/// A file of named matrices, open for reading, and the parties' files beside it.
+/// A file of named matrices, open for reading, and the parties' files in the same directory.
 #[derive(Debug)]
 pub struct Stored {
     path: PathBuf,
@@ -423,7 +423,7 @@ pub fn pattern(path: &Path, generation: Option<u64>) -> String {
 
 /// The file name of a party, from the pattern with `{party}`.
 pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
-    // Only a damaged file asks for more digits than a usize has.
+    // Only a damaged file needs more digits than a usize has.
     let number = format!("{party:0width$}", width = width.min(20));
     match pattern.rsplit_once("{party}") {
         Some((before, after)) => format!("{before}{number}{after}"),

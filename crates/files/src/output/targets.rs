@@ -229,7 +229,7 @@ impl Target<'_> {
         party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
     }
 
-    /// Whether `path` has the name of a party's file beside this one.
+    /// Whether `path` has the name of a party's file that belongs to this one.
     fn has_party_file(&self, path: &Path) -> bool {
         matches!(self.content, Content::Factors | Content::Checkpoint)
             && PartyName::of(self.path, path).is_some()

@@ -1,7 +1,7 @@
 //! ASSO (Miettinen, Mielikäinen, Gionis, Das, Mannila: The Discrete Basis Problem). Candidates are the rows of the
-//! association matrix at confidence τ: column j belongs to candidate i where at least the share τ of the rows with i have
-//! j too. A row gains w⁺ for each newly covered one and loses w⁻ for each newly covered zero, and uses a candidate if that
-//! is a gain. Each iteration adds the candidate with the largest gain over all rows.
+//! association matrix at confidence τ: column j belongs to candidate i if at least the share τ of the rows that contain i
+//! contain j too. A candidate gains w⁺ for each one that it newly covers in a row, and loses w⁻ for each zero. A row uses
+//! the candidate if the sum is positive. Each iteration adds the candidate with the largest gain over all rows.
 
 use fednmf_linalg::{Bits, Real};
 
@@ -57,14 +57,14 @@ pub struct AssoSearch {
     /// w⁺ and w⁻.
     weights: [f64; 2],
     candidates: Vec<Words>,
-    /// Uncovered ones in each column.
+    /// Number of uncovered ones in each column.
     uncovered_in_column: Vec<usize>,
     rows: Vec<u64>,
     best_rows: Vec<u64>,
     columns: Vec<u64>,
 }
 
-/// The distinct rows of the association matrix, in the order of their columns; columns without ones have none.
+/// The distinct rows of the association matrix, ordered by column; columns without ones yield none.
 fn candidates(ones: &Bits, tau: f64) -> Vec<Words> {
     let n = ones.shape().1;
     let by_column = ones.transposed();
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn candidates_are_the_association_rows() {
-        // columns: 0 and 1 together in rows 0..3, 1 alone in row 3, 2 in row 0
+        // Columns 0 and 1 together in rows 0..3, 1 without 0 in row 3, 2 in row 0.
         let mut ones = Bits::zeros(4, 70);
         for (i, j) in [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (3, 1), (0, 69)] {
             ones.set(i, j);

@@ -1,5 +1,5 @@
-//! Boolean products on packed bits: which components cover a row best, and how well a product fits the data. Counts
-//! use the ones of the data and words of 64 bits of the components; no product is formed.
+//! Boolean products on packed bits: the choice of the components that cover a row best, and the fit of a product to the
+//! data. Counting uses the ones of the data and 64-bit words of the components; no product is formed.
 
 use ndarray::ArrayView2;
 
@@ -17,35 +17,35 @@ pub struct Components {
     sizes: Vec<usize>,
 }
 
-/// The signal at a party's rows: the tiles of each row, and the tiles as components.
+/// The signal of synthetic data in a party's rows: the tiles that each row belongs to, and the tiles as components.
 pub struct Signal {
     pub rows: Vec<Vec<u32>>,
     pub tiles: Components,
 }
 
-/// The fit of a Boolean product R to the data A, and to the signal S if it is known: numbers of ones.
+/// The fit of a Boolean product R to the data A, and to the signal S if it is known, in numbers of ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// of A
+    /// Ones of A.
     pub ones: u64,
-    /// of R
+    /// Ones of R.
     pub covered: u64,
-    /// of A ∧ R
+    /// Ones of A ∧ R.
     pub both: u64,
-    /// of S
+    /// Ones of S.
     pub signal: u64,
-    /// of S ∧ R
+    /// Ones of S ∧ R.
     pub signal_both: u64,
 }
 
 impl Counts {
-    /// Entries in which A and R differ.
+    /// Number of entries in which A and R differ.
     pub fn errors(&self) -> u64 {
         self.ones + self.covered - 2 * self.both
     }
 }
 
-/// The entries above ½ of a matrix, as bits of its transpose.
+/// The transpose as bits, with ones where an entry exceeds ½.
 pub fn rounded<T: Real>(v: &ArrayView2<T>) -> Bits {
     let half = T::from_f64(0.5);
     let mut bits = Bits::zeros(v.ncols(), v.nrows());
@@ -56,14 +56,14 @@ pub fn rounded<T: Real>(v: &ArrayView2<T>) -> Bits {
 }
 
 impl Components {
-    /// From k × n bits.
+    /// Creates components from k × n bits.
     pub fn new(by_component: Bits) -> Self {
         let k = by_component.shape().0;
         let sizes = (0..k).map(|c| count(by_component.row(c))).collect();
         Components { by_column: by_component.transposed(), by_component, sizes }
     }
 
-    /// k × n
+    /// The components as k × n bits.
     pub fn bits(&self) -> &Bits {
         &self.by_component
     }
@@ -76,7 +76,7 @@ impl Components {
         }
     }
 
-    /// How the Boolean product of `u` (rows × k) with these components fits the data.
+    /// The fit of the Boolean product of `u` (rows × k) and these components to the data.
     pub fn fit<T: Real>(&self, x: &Ones<T>, u: &Bits, signal: Option<&Signal>) -> Counts {
         let mut covered = vec![0; x.shape().1.div_ceil(64)];
         let mut truth = Vec::new();
@@ -88,8 +88,8 @@ impl Components {
         counts
     }
 
-    /// Chooses components for each row of the data greedily: always the one that corrects most entries of the row,
-    /// until none corrects any; `u` (rows × k) is overwritten.
+    /// Chooses components for each row of the data greedily: the one that corrects the most entries of the row, until none
+    /// corrects any. Overwrites `u` (rows × k).
     pub fn refit<T: Real>(&self, x: &Ones<T>, u: &mut Bits, signal: Option<&Signal>) -> Counts {
         let k = self.sizes.len();
         let mut covered = vec![0u64; x.shape().1.div_ceil(64)];
@@ -122,8 +122,8 @@ impl Components {
         counts
     }
 
-    /// The component that corrects most entries, if any corrects one: it turns `gains` zeros into right ones and the
-    /// rest of what it newly covers into wrong ones.
+    /// The component that corrects the most entries; `None` if none corrects any. It covers `gains` uncovered ones
+    /// correctly and all other newly covered entries wrongly.
     fn best(&self, gains: &[usize], covered: &[u64], nothing_covered: bool) -> Option<usize> {
         let mut best = (0, None);
         for (c, &gain) in gains.iter().enumerate() {
@@ -228,7 +228,7 @@ mod tests {
             let mut bits = Bits::zeros(m, k);
             let counts = components.refit(&x, &mut bits, None);
             assert_eq!(counts, components.fit(&x, &bits, None));
-            // By trying out every component on the written-out row.
+            // The reference tries every component on the dense row.
             let found = dense(&bits);
             for i in 0..m {
                 let mut chosen = Array2::<f64>::zeros((1, k));

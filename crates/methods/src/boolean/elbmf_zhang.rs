@@ -1,10 +1,11 @@
-//! ELBMF and ZHANG, the baselines that relax U_i and V_i to numbers: alternating steps of `proximal` on the party's own rows,
-//! under a weight λ_t = λ·rate^t that pushes entries towards 0 or 1.
+//! ELBMF and ZHANG, the baselines with real-valued U_i and V_i: alternating steps of `proximal` on the party's own rows,
+//! with a weight λ_t = λ·rate^t that pushes entries towards 0 or 1.
 //!
 //! * `elbmf` (Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent): inertial
-//!   proximal gradients with two elastic nets; rounded at ½. The steps are those of the authors' code, or felb's.
+//!   proximal gradients with two elastic nets, rounded at ½. The steps are those of the authors' code, or those of FELB.
 //! * `zhang` (Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications): multiplicative updates of a penalty
-//!   method; rounded at the two thresholds, of a grid of 100 × 100, whose Boolean product fits the party's rows best.
+//!   method. They are rounded at the two thresholds, from a grid of 100 × 100, whose Boolean product fits the party's rows
+//!   best.
 
 use ndarray::Array2;
 
@@ -100,7 +101,7 @@ impl LocalMethod for Zhang {
     }
 }
 
-/// λ_t stops growing here: entries are then Boolean to working precision, and the numbers stay finite.
+/// Upper limit of λ_t. Entries are Boolean to working precision by then, and larger values could overflow.
 const MAX_LAMBDA: f64 = 1e8;
 
 /// The real-valued factors of one party, U (rows × k) and V (n × k), before they are rounded.
@@ -127,7 +128,7 @@ impl<T: Real> Relaxed<T> {
         let (rows, n) = client.x.shape();
         let (mut u, mut v) = (Array2::zeros((rows, k)), Array2::zeros((n, k)));
         init::u(seed, &(first_row..first_row + rows), 1.0, u.view_mut());
-        // Every party starts from its own V.
+        // Each party starts from its own V.
         let first = client.party * n;
         init::v(seed, &(first..first + n), 1.0, v.view_mut());
         Relaxed {

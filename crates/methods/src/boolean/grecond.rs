@@ -54,7 +54,7 @@ pub struct GrecondSearch {
     best: Concept,
     next: Concept,
     candidate: Concept,
-    /// Uncovered ones in each row.
+    /// Number of uncovered ones in each row.
     uncovered_in_row: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The methods that find one component in each iteration: [`ComponentSearch`] is what distinguishes them.
+//! Boolean methods that find one component in each iteration. They differ in their [`ComponentSearch`].
 
 use ndarray::Array2;
 
@@ -7,7 +7,7 @@ use fednmf_linalg::{Bits, Real};
 use super::{Client, round_rows, rounded};
 use crate::boolean::vote::LocalFactorization;
 
-/// A party's entries (rows × n), and which of them the components found so far do not cover.
+/// A party's entries (rows × n), and the ones that are not covered by the components found so far.
 pub struct Coverage {
     /// The ones of the data.
     pub ones: Bits,
@@ -23,13 +23,13 @@ pub trait ComponentSearch {
     /// The next component, or `None` if no further one reduces the error.
     fn find(&mut self, data: &Coverage) -> Option<Component<'_>>;
 
-    /// Recomputes what depends on the components found so far.
+    /// Recomputes values that depend on the components found so far, after a resume.
     fn restored(&mut self, _data: &Coverage) {}
 }
 
-/// The components of one party: found by `S`, one in each iteration.
+/// The components of one party, of which `S` finds one in each iteration.
 pub struct Greedy<T, S> {
-    /// U (rows × k) and V (n × k), of 0 and 1.
+    /// U (rows × k) and V (n × k), with entries 0 and 1.
     u: Array2<T>,
     v: Array2<T>,
     data: Coverage,
@@ -58,7 +58,7 @@ impl Coverage {
 }
 
 impl<T: Real, S: ComponentSearch> Greedy<T, S> {
-    /// No components yet, of k; `search` makes the search from the data.
+    /// Memory for k components, none of them found yet; `search` creates the search from the data.
     pub fn new(client: &Client<T>, k: usize, search: impl FnOnce(&Coverage) -> S) -> Self {
         let (rows, n) = client.x.shape();
         let data = Coverage::new(client.x.bits());

@@ -1,8 +1,9 @@
-//! MEBF (Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation).
-//! One iteration grows two patterns. One consists of the middle column, in the order of uncovered ones, and of all columns
-//! that contain more than the share `--tau` of it; the other of rows, likewise. The better one becomes a component. If
-//! neither reduces the error, the patterns grow from the intersection of the two columns, or rows, with the most uncovered
-//! ones. No component is added if these do not help either, or if the share `--cover-limit` of the ones is covered.
+//! MEBF (Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation). Each
+//! iteration grows two patterns. The column pattern consists of the middle column in the order of uncovered ones and of all
+//! columns that contain more than the share `--tau` of it; the row pattern is defined likewise. The better pattern becomes
+//! a component. If neither reduces the error, the patterns grow from the intersection of the two columns, or rows, with the
+//! most uncovered ones. The search ends if these do not reduce the error either, or if the share `--cover-limit` of the
+//! ones is covered.
 
 use fednmf_linalg::{Bits, Real};
 
@@ -64,18 +65,18 @@ pub struct MebfSearch {
     uncovered_by_column: Bits,
     by_column: Pattern,
     by_row: Pattern,
-    /// Rows or columns by their uncovered ones: (ones, index).
+    /// Rows or columns, ordered by uncovered ones: (ones, index).
     order: Vec<(usize, usize)>,
 }
 
-/// The rows of `lines` that have ones, by decreasing number of ones; ties keep their order.
+/// The rows of `lines` that have ones, in descending order of their number of ones; ties keep their order.
 fn heaviest(lines: &Bits, order: &mut Vec<(usize, usize)>) {
     order.clear();
     order.extend((0..lines.shape().0).map(|i| (count(lines.row(i)), i)).filter(|(ones, _)| *ones > 0));
     order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
 }
 
-/// The rows of `lines` that contain more than the share `tau` of `pattern`, into `out`.
+/// Writes the rows of `lines` that contain more than the share `tau` of `pattern` into `out`.
 fn joining(lines: &Bits, pattern: &[u64], tau: f64, out: &mut [u64]) {
     out.fill(0);
     let size = count(pattern);
@@ -86,7 +87,7 @@ fn joining(lines: &Bits, pattern: &[u64], tau: f64, out: &mut [u64]) {
     }
 }
 
-/// The decrease of the number of wrong entries by a pattern.
+/// The decrease in the number of wrong entries by a pattern.
 fn gain(data: &Coverage, pattern: &Pattern) -> isize {
     let mut gain = 0;
     for_each_one(&pattern.rows, |i| {
@@ -97,8 +98,8 @@ fn gain(data: &Coverage, pattern: &Pattern) -> isize {
 }
 
 impl MebfSearch {
-    /// Grows a pattern from columns and one from rows: from the middle one, or, where the signal is weak, from the
-    /// intersection of the two with the most ones. Returns the gain of the better one, and whether it grew from a column.
+    /// Grows a pattern from columns and one from rows: from the middle one or, if `weak`, from the intersection of the two
+    /// with the most ones. Returns the gain of the better pattern, and whether it grew from columns.
     fn grow(&mut self, data: &Coverage, weak: bool) -> (isize, bool) {
         let seed = |lines: &Bits, order: &mut Vec<(usize, usize)>, out: &mut [u64]| {
             heaviest(lines, order);
@@ -121,7 +122,7 @@ impl MebfSearch {
         (by_column.max(by_row), by_column >= by_row)
     }
 
-    /// Chooses one of the two patterns, which will be covered.
+    /// Selects the pattern to be covered.
     fn choose(&mut self, by_column: bool) -> Component<'_> {
         let Pattern { rows, columns } = if by_column { &self.by_column } else { &self.by_row };
         for_each_one(columns, |j| {

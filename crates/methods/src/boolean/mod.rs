@@ -1,8 +1,8 @@
-//! Boolean factorisations over federated rows of 0/1 data: A_i ≈ U_i ∘ V̂ᵀ (rows of party i × n, with OR for +), with a
-//! private Boolean U_i and shared Boolean components V̂.
+//! Boolean factorisations of 0/1 data that is partitioned by rows among parties: A_i ≈ U_i ∘ V̂ᵀ (rows of party i × n,
+//! where sums are OR), with private Boolean U_i and shared Boolean components V̂.
 //!
-//! * `felb`, `felb-mu` ([`felb`]): proximal steps at the parties, and a mean of their V_i in each round;
-//! * all others ([`vote`]): each party factorises its own rows, then the parties vote on the components once.
+//! * `felb`, `felb-mu` ([`felb`]): proximal steps at the parties, and the mean of their V_i in each round;
+//! * all others ([`vote`]): each party factorises its own rows, then the parties vote once on the components.
 
 pub mod asso;
 mod cover;
@@ -29,7 +29,7 @@ use crate::description::{
 use crate::metrics::Measure;
 use crate::shared::dp;
 
-/// The description of a Boolean method; `messages` is made by [`messages`].
+/// The description of a Boolean method; [`messages`] creates its message table.
 const fn describe(
     name: &'static str,
     summary: &'static str,

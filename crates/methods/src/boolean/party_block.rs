@@ -6,18 +6,18 @@ use sprs::CsMatI;
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::{Bits, Block, Csr, Real};
 
-/// A Boolean block, stored by its ones: by rows and, for products with its transpose, by columns. Both products then
-/// gather rows of the factor, in the same order on any number of ranks.
+/// A Boolean block, stored as the positions of its ones, by rows and, for products with its transpose, by columns. Both
+/// products then gather rows of the factor, in the same order on any number of ranks.
 pub struct Ones<T: Real> {
     by_row: Csr<T>,
     by_col: Csr<T>,
 }
 
 impl<T: Real> Ones<T> {
-    /// Takes a block with entries 0 and 1.
+    /// Converts a block with entries 0 and 1.
     ///
     /// # Errors
-    /// When an entry is something else.
+    /// If an entry is neither 0 nor 1; the message names its position.
     pub fn new(block: Block<T>) -> Result<Self> {
         let by_row = match block {
             Block::Dense(x) => {
@@ -34,7 +34,7 @@ impl<T: Real> Ones<T> {
             }
             Block::Sparse(x) => {
                 x.matrix().iter().try_for_each(|(&x, (i, j))| boolean(x, (i as usize, j as usize)))?;
-                // Zeros that are stored would count as ones.
+                // Stored zeros would count as ones.
                 if x.matrix().data().contains(&T::zero()) {
                     return Ones::new(Block::Bits(to_bits(&x)));
                 }
@@ -70,12 +70,12 @@ impl<T: Real> Ones<T> {
         &self.by_row.matrix().indices()[starts[i]..starts[i + 1]]
     }
 
-    /// out = X·V (V cols × k, out rows × k, both in row order).
+    /// out = X V, with V (cols × k) and out (rows × k) row-major.
     pub fn mul(&self, v: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.by_row.mul(v, out);
     }
 
-    /// out = XᵀU (U rows × k, out cols × k, both in row order).
+    /// out = XᵀU, with U (rows × k) and out (cols × k) row-major.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.by_col.mul(u, out);
     }
@@ -93,7 +93,7 @@ fn to_bits<T: Real>(x: &Csr<T>) -> Bits {
     bits
 }
 
-/// All parties see the error, so it has the position of the entry and not its value.
+/// Checks an entry. All parties see the error, so it contains the position of the entry but not its value.
 fn boolean<T: Real>(x: T, (i, j): (usize, usize)) -> Result<()> {
     if x == T::one() || x == T::zero() {
         return Ok(());

@@ -1,38 +1,38 @@
-//! One step towards Boolean factors, the kernel of FELB and ELBMF: for the rows x of a factor with
-//! right-hand side r and Gram matrix G of the other factor
+//! One step towards Boolean factors, which FELB and ELBMF share. For the rows x of a factor, its right-hand side r, and the
+//! Gram matrix G of the other factor, it is
 //!
 //! x ← prox(y − η ∘ (yG − r)),  y = x + β (x − x_before),
 //!
-//! where the prox is that of the two elastic nets around 0 and 1 (FELB (3), (6)) with κ and λ scaled by the step, then a
-//! cut to [0, 1] or to the nonnegative numbers, then the proximal step towards the shared factor (7), likewise scaled.
-//! Zhang's method takes another step with the same G and r. The memory is read once, rows in tiles of vectors; the result
-//! of a row does not depend on its position, and the order of summation is fixed.
+//! The prox is that of the two elastic nets around 0 and 1 (FELB, Eqs. (3) and (6)), with κ and λ scaled by the step
+//! length. It is followed by a cut to [0, 1] or to nonnegative numbers, and by the proximal step towards the shared factor
+//! (Eq. (7)), scaled likewise. Zhang's method uses another step with the same G and r. The memory is read once, in tiles of
+//! rows. The result of a row does not depend on its position, and the order of summation is fixed.
 
 use pulp::{Simd, WithSimd};
 
 use fednmf_linalg::Real;
 use fednmf_linalg::simd::{Lanes, dispatch, lanes, load, store};
 
-/// Rows of a tile.
+/// Number of rows of a tile.
 const TILE: usize = 64;
 
-/// Tiles of a Gram matrix whose products are summed in the arithmetic of the factor; these sums are added up in f64.
+/// Number of tiles whose products are summed in the precision of the factor; these partial sums are added in f64.
 const TILES_OF_SUM: usize = 32;
 
 /// Avoids 0/0 in multiplicative steps.
 const TINY: f64 = 1e-12;
 
-/// The kind of a step.
+/// The kind of step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ProximalRule {
-    /// η = 1 / ‖G‖_F, which bounds 1 / the Lipschitz constant from below; entries are cut to [0, 1].
+    /// η = 1 / ‖G‖_F, a lower bound of 1 / the Lipschitz constant; entries are cut to [0, 1].
     Lipschitz,
     /// η = 2 (1 − β) / (1 + 2β) / ‖G‖_F, the step of iPALM, or 1 / (1.1 ‖G‖_F) without inertia (β = 0), as in the code of
     /// ELBMF's authors; entries are cut at 0 only.
     Ipalm,
-    /// η = x ⊘ (xG), as in Lee and Seung's updates.
+    /// η = x ⊘ (xG), as in the updates of Lee and Seung.
     Multiplicative,
-    /// No prox: Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007).
+    /// Lee and Seung's update of ½‖A − UVᵀ‖² + ½λ Σ (x² − x)² (Zhang et al., ICDM 2007), without prox.
     Penalty,
 }
 
@@ -42,7 +42,7 @@ pub struct ProximalStep {
     pub rule: ProximalRule,
     pub kappa: f64,
     pub lambda: f64,
-    /// β
+    /// The inertia β.
     pub inertia: f64,
 }
 
@@ -50,13 +50,13 @@ pub struct ProximalStep {
 #[inline(always)]
 pub fn prox<T: Real>(x: T, kappa: T, lambda: T) -> T {
     let one = T::one();
-    // Below ½ a soft threshold around 0, above ½ one around 1; the cut makes the outer branches of both simple.
+    // A soft threshold around 0 below ½, and around 1 above it. The cut replaces the outer branches of both.
     let y = if x <= T::from_f64(0.5) { x - kappa } else { x + kappa + lambda } / (one + lambda);
     let y = if y > T::zero() { y } else { T::zero() };
     if y < one { y } else { one }
 }
 
-/// As [`prox`], but cut at 0 only: entries may exceed 1.
+/// As [`prox`], but cut at 0 only, so that entries may exceed 1.
 #[inline(always)]
 fn prox_nonnegative<T: Real>(x: T, kappa: T, lambda: T) -> T {
     let one = T::one();
@@ -64,9 +64,9 @@ fn prox_nonnegative<T: Real>(x: T, kappa: T, lambda: T) -> T {
     if above > T::zero() { one + above / (one + lambda) } else { prox(x, kappa, lambda) }
 }
 
-/// The length of a step, for ‖G‖_F.
+/// The step length for this ‖G‖_F.
 fn length(rule: ProximalRule, norm: f64, inertia: f64) -> f64 {
-    // If the factor is zero, there is no gradient: the step is then the prox only, in the unit of the data.
+    // If the factor is zero, the gradient vanishes; the step is then only the prox, in the unit of the data.
     let norm = if norm > 0.0 { norm } else { 1.0 };
     match rule {
         ProximalRule::Ipalm if inertia > 0.0 => 2.0 * (1.0 - inertia) / (1.0 + 2.0 * inertia) / norm,
@@ -75,14 +75,14 @@ fn length(rule: ProximalRule, norm: f64, inertia: f64) -> f64 {
     }
 }
 
-/// out = FᵀF for the rows of F (each k long), out k × k.
+/// out = FᵀF (k × k) for the rows of F, each of length k.
 pub fn gram<T: Real>(f: &[T], k: usize, out: &mut [T]) {
     assert!(f.len().is_multiple_of(k.max(1)) && out.len() == k * k, "shapes of a Gram matrix");
     dispatch(Gram { f, k, out });
 }
 
-/// One step, see the module documentation. `x`, `before` and `r` are rows × k; `before` becomes the old x. `target` is
-/// the shared factor, of the same shape, and the weight γ of its proximal term.
+/// One step, see the [module](self). `x`, `before` and `r` are rows × k; `before` becomes the old x. `target` holds the
+/// shared factor, of the same shape, and the weight γ of its proximal term.
 pub fn step<T: Real>(
     x: &mut [T],
     before: &mut [T],
@@ -159,7 +159,7 @@ fn panel<T: Real, S: Simd>(
     }
 }
 
-/// k rounded up to whole vectors, and to a multiple of four.
+/// k rounded up to whole vectors and to a multiple of four.
 #[inline(always)]
 fn padded<T: Real, S: Simd>(k: usize) -> usize {
     k.next_multiple_of(lanes::<T, S>().max(4))
@@ -217,7 +217,7 @@ impl<T: Real> WithSimd for Gram<'_, T> {
 /// The rows of a tile and all operands of their update.
 struct Tile<'a, T> {
     r: &'a [T],
-    /// y and yG, in rows of `wide`.
+    /// y and yG, in rows of length `wide`.
     ys: &'a [T],
     products: &'a [T],
     shared: Option<&'a [T]>,
@@ -277,7 +277,7 @@ impl<T: Real> WithSimd for Advance<'_, T> {
                 for (y, (x, before)) in ys.chunks_exact_mut(wide).zip(old) {
                     for ((y, x), before) in y.iter_mut().zip(x).zip(before) {
                         let moved = *x + inertia * (*x - *before);
-                        // A multiplicative step has no direction outside the first orthant.
+                        // A multiplicative step is defined only for y ≥ 0.
                         *y = if multiplicative && moved < T::zero() { T::zero() } else { moved };
                         *before = *x;
                     }
@@ -320,7 +320,7 @@ mod tests {
         a.as_slice().unwrap()
     }
 
-    /// argmin_y ½(y − x)² + the smaller of the two elastic nets, by search.
+    /// argmin_y ½(y − x)² + min of the two elastic nets, by search.
     fn prox_by_search(x: f64, kappa: f64, lambda: f64, upper: f64) -> f64 {
         let centre = if x <= 0.5 { 0.0 } else { 1.0 };
         let cost = |y: f64| {
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// More equal terms than f32 can count.
+    /// There are more equal terms than f32 can count.
     #[test]
     fn long_sums_lose_no_terms() {
         let rows = (1 << 24) + (1 << 21);

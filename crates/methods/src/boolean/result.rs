@@ -1,4 +1,4 @@
-//! Output and measures of Boolean factors, the same for all methods.
+//! Output and measures of the Boolean factors, common to all methods.
 
 use ndarray::Array2;
 
@@ -23,10 +23,10 @@ fednmf_base::words! {
         None = "none",
     }
 }
-/// Numbers of wrong, covered and rightly covered entries of the parties' rows, summed.
+/// Numbers of wrong, covered and correctly covered entries, summed over the parties.
 pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
 
-/// A party's data.
+/// A party's index and data.
 pub struct Client<T: Real> {
     pub party: usize,
     pub x: Private<Ones<T>>,
@@ -36,7 +36,7 @@ pub struct Client<T: Real> {
 /// The hosted parties with their blocks.
 ///
 /// # Errors
-/// Naming the party, when an entry is neither 0 nor 1.
+/// If an entry is neither 0 nor 1; the message names the party.
 pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunicator) -> Result<Vec<Client<T>>> {
     let hosted = parties.hosted(comm.rank());
     let n = data.header.cols;
@@ -56,7 +56,7 @@ pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunica
     Ok(all)
 }
 
-/// How a Boolean product fits the data: measures from the numbers of ones of the data, of the product, and of both.
+/// Measures of a Boolean fit from the numbers of ones: of the data, of the product, and of both.
 pub fn agreement(ones: f64, covered: f64, both: f64) -> Measures {
     let share = |a: f64, of: f64| if of > 0.0 { a / of } else { 1.0 };
     vec![
@@ -67,38 +67,38 @@ pub fn agreement(ones: f64, covered: f64, both: f64) -> Measures {
     ]
 }
 
-/// How the factors fit one party's rows.
+/// The fit of the factors to one party's rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fits {
     /// V̂ with the U_i of the factorisation itself.
     pub local: Counts,
     /// V̂ with U_i refitted.
     pub refit: Counts,
-    /// The party's own components, before they were made shared ones, with its own U_i.
+    /// The party's own components, before the merge, with its own U_i.
     pub own: Option<Counts>,
 }
 
-/// The Boolean factors of the output, and how they fit.
+/// The Boolean factors of the output, and their fit.
 pub struct Outcome<T> {
     /// (m, n)
     shape: (usize, usize),
     refit: bool,
-    /// n × k
+    /// V̂, n × k.
     v: Array2<T>,
-    /// rows × k of each hosted party
+    /// U_i of each hosted party, rows × k.
     u: Vec<Array2<T>>,
     fits: Vec<Fits>,
 }
 
 impl<T: Real> Outcome<T> {
-    /// All zero, for m × n data; with `refit` the output has the refitted U_i.
+    /// Zero factors for m × n data. With `refit` the output contains the refitted U_i.
     pub fn new(clients: &[Client<T>], shape: (usize, usize), k: usize, refit: bool) -> Self {
         let u = clients.iter().map(|c| Array2::zeros((c.x.shape().0, k))).collect();
         Outcome { shape, refit, v: Array2::zeros((shape.1, k)), u, fits: vec![Fits::default(); clients.len()] }
     }
 
-    /// Sets the shared components and, for each hosted party, its Boolean U_i (rows × k) and the fit of its own
-    /// components, if it has any.
+    /// Sets the shared components and, for each hosted party, its Boolean U_i (rows × k) and, if there are any, the fit of
+    /// its own components.
     pub fn set(
         &mut self,
         clients: &[Client<T>],
@@ -167,13 +167,13 @@ impl<T: Real> Outcome<T> {
         ]
     }
 
-    /// `V` (n × k) shared, `U` (rows × k) each party's own.
+    /// The pieces of the output: the shared `V` (n × k), and each party's own `U` (rows × k).
     pub fn factors(&self, clients: &[Client<T>], comm: &PartyCommunicator) -> Vec<Piece<'_, T>> {
         pieces(clients, comm, &self.v, self.u.iter())
     }
 }
 
-/// Pieces of a shared `V`, which every rank has and rank 0 contributes, and of the parties' own `U`.
+/// The pieces of a shared `V`, which all ranks know and rank 0 contributes, and of each party's own `U`.
 pub fn pieces<'a, T: Real>(
     clients: &[Client<T>],
     comm: &PartyCommunicator,
@@ -193,7 +193,7 @@ fn write<T: Real>(bits: &Bits, out: &mut Array2<T>) {
     }
 }
 
-/// A real factor (rows × k) rounded at ½, as bits of the same shape.
+/// Rounds a factor (rows × k) at ½ to bits of the same shape.
 pub fn round_rows<T: Real>(u: &Array2<T>) -> Bits {
     rounded(&u.t())
 }

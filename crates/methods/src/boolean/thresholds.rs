@@ -1,7 +1,7 @@
 //! The search for the thresholds α for U and β for V, on a grid of 100 × 100, whose Boolean product fits best (Dalleiger,
-//! Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization, B.1). For one β each row of the data
-//! is visited once for all α: as α decreases, the components of the row join one by one, and each newly covers some zeros
-//! and some ones, which are counted in words of 64 bits. No product is formed.
+//! Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization, B.1). For each β, each row of the data
+//! is visited once for all α: as α decreases, the components of the row join one by one. The zeros and ones that each newly
+//! covers are counted in 64-bit words. No product is formed.
 
 use ndarray::Array2;
 
@@ -13,17 +13,17 @@ use crate::boolean::party_block::Ones;
 const POINTS: usize = 100;
 const MIN_THRESHOLD: f64 = 1e-12;
 
-/// Point `at` of the grid.
+/// The threshold at position `at` of the grid.
 fn point(at: usize) -> f64 {
     MIN_THRESHOLD + (1.0 - MIN_THRESHOLD) * at as f64 / (POINTS - 1) as f64
 }
 
-/// The number of points that are at most x: x is a one for these thresholds.
+/// The number of grid points that are at most x: x is a one for these thresholds.
 fn reached(x: f64) -> usize {
     if x.is_nan() || x < MIN_THRESHOLD {
         return 0;
     }
-    // The division may be off by one place; the points themselves decide.
+    // The division may be off by one; comparison with the grid points corrects it.
     let near = ((x - MIN_THRESHOLD) / (1.0 - MIN_THRESHOLD) * (POINTS - 1) as f64).min((POINTS - 1) as f64) as usize;
     let mut count = near.saturating_sub(1);
     while count < POINTS && x >= point(count) {
@@ -32,11 +32,11 @@ fn reached(x: f64) -> usize {
     count
 }
 
-/// U (rows × k) and Vᵀ (k × n) as bits at the best thresholds; of equally good ones the lowest.
+/// U (rows × k) and Vᵀ (k × n) as bits at the best thresholds; ties go to the lowest.
 pub fn best_thresholds<T: Real>(x: &Ones<T>, u: &Array2<T>, v: &Array2<T>) -> (Bits, Bits) {
     let (rows, n) = x.shape();
     let k = v.ncols();
-    // For each row: the points that its components reach, and the components, in the order in which they join.
+    // For each row: the grid points that its components reach, and the components, in the order in which they join.
     let mut order: Vec<Vec<(usize, usize)>> = Vec::with_capacity(rows);
     for row in u.rows() {
         let mut all: Vec<(usize, usize)> =
@@ -56,10 +56,10 @@ pub fn best_thresholds<T: Real>(x: &Ones<T>, u: &Array2<T>, v: &Array2<T>) -> (B
     let mut best = (i64::MAX, 0, 0);
     let mut covered = vec![0u64; n.div_ceil(64)];
     let mut own = vec![0u64; n.div_ceil(64)];
-    // Where no entry of V lies between a threshold and the one before, both give the same bits.
+    // If no entry of V lies between a threshold and the one before, both give the same bits.
     for beta in (0..POINTS).filter(|&beta| beta == 0 || taken[beta]) {
         let bits = bits_of_v(beta);
-        // Change in the number of wrong entries as the threshold falls to each point.
+        // Change in the number of wrong entries when the threshold falls to each grid point.
         let mut change = [0i64; POINTS];
         for (i, order) in order.iter().enumerate().filter(|(_, order)| !order.is_empty()) {
             covered.fill(0);

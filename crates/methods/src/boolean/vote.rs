@@ -1,7 +1,7 @@
-//! The baselines of FELB (Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization,
-//! Alg. 2): every party factorises its own rows by a method of its own ([`LocalMethod`]), then the Boolean components are
-//! merged by majority vote, rounded average or logical or, component by component. Nothing else is exchanged: k n entries
-//! per party. With `--parties 1` the result is that of the local method on all the data.
+//! The baselines of FELB (Dalleiger, Vreeken, Kamp: Federated Binary Matrix Factorization using Proximal Optimization, Alg.
+//! 2). Every party factorises its own rows by a [`LocalMethod`]. The Boolean components are then merged, one by one, by
+//! majority vote, rounded average or logical or. Only they are exchanged: k n entries per party. With `--parties 1` the
+//! result is that of the local method on all data.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ pub trait LocalMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + S
     fn start<T: Real>(&self, client: &Client<T>, problem: &LocalProblem) -> Self::Local<T>;
 }
 
-/// What a party's factorisation depends on besides its data.
+/// The inputs of a party's factorisation other than its data.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalProblem {
     /// Number of components.
@@ -111,7 +111,7 @@ impl<L: LocalMethod> Method for Voted<L> {
 }
 
 impl VoteParams {
-    /// Refuses noise and aggregation that do not suit Boolean components.
+    /// Refuses noise and aggregations that are not defined for Boolean components.
     fn check(&self) -> Result<()> {
         let name = match self.dp.dp {
             Noise::None | Noise::Xor => None,
@@ -132,13 +132,13 @@ impl VoteParams {
     }
 }
 
-/// The description of a method with a vote.
+/// The description of a method whose parties vote.
 pub const fn describe(name: &'static str, summary: &'static str, paper: &'static str, unit: Unit) -> Description {
     super::describe(name, summary, paper, unit, MESSAGES)
 }
 
 impl Aggregate {
-    /// Whether an entry that `votes` of `parties` have is one of the shared components.
+    /// Whether an entry with `votes` of `parties` votes is a one of the shared components.
     fn accepts(self, votes: f32, parties: usize) -> bool {
         match self {
             Aggregate::Average => 2.0 * votes > parties as f32,
@@ -202,7 +202,7 @@ impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
         self.clients.first().map_or(0, |c| c.party)
     }
 
-    /// Votes on the components, and fits every U_i to them; nothing if this iteration has been voted on.
+    /// Votes on the components and fits every U_i to them. Does nothing if the parties have voted in this iteration.
     fn vote(&mut self) -> Result<()> {
         if self.voted_at == Some(self.iteration) {
             return Ok(());
@@ -276,7 +276,7 @@ impl<T: Real, L: LocalFactorization<T>> Algorithm<T> for Vote<T, L> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        // Under differential privacy there is one release, at the end: until then nothing is shared.
+        // Under differential privacy there is only one release, at the end; nothing is shared before it.
         if self.releases.is_none() {
             self.vote()?;
         }

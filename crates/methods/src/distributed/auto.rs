@@ -1,12 +1,12 @@
-//! `--algo auto`: extrapolated HALS with several sweeps for each product, or DSANLS where the matrix is dense and so large
-//! that a few exact products cost more than many sketched ones.
+//! `--algo auto` chooses between extrapolated HALS with several sweeps per product and DSANLS. DSANLS is chosen if the
+//! matrix is dense and so large that a few exact products cost more than many sketched ones.
 //!
-//! The choice depends on the sizes alone, not on the number of ranks or a clock, because the answer must not depend on
-//! them: it compares the flops of either to an error of 1.01 times the best, the start included. The numbers of
-//! iterations are those of planted matrices (`bench/run choice`, `bench/run regime`): the start that is computed from
-//! the data reaches that error by itself, so HALS needs an iteration or none, but some 19 from random numbers, and
-//! DSANLS with d = 10k some 350. On real data, counted in the same way, DSANLS does not reach it. On sparse data a
-//! product costs little more than the sweeps, which a sketch does not save.
+//! The choice compares the flops that each method needs to reach 1.01 times the best error, including the start. It depends
+//! only on the sizes, because the result must not depend on the number of ranks or on time. The numbers of iterations were
+//! measured on planted matrices (`bench/run choice`, `bench/run regime`). HALS needs about 19 iterations from a random
+//! start, and at most one from a start that is computed from the data, because such a start reaches this error by itself.
+//! DSANLS with d = 10k needs about 350. On real data DSANLS does not reach this error. On sparse data a product costs
+//! little more than the sweeps, which a sketch does not save.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ const WHY_HALS: &str =
 const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";
 const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
-/// Iterations to 1.01 times the best error: of extrapolated HALS from random numbers and from a start that is computed
-/// from the data, and of DSANLS.
+/// Iterations to 1.01 times the best error: extrapolated HALS from a random start and from a start that is computed from
+/// the data, and DSANLS.
 const EXACT_FROM_RANDOM: f64 = 19.0;
 const EXACT_FROM_DATA: f64 = 1.0;
 const SKETCHED: f64 = 350.0;
-/// Sketched rows or columns for each component.
+/// Number of sketched rows or columns per component.
 const DRAWS: usize = 10;
 /// Flops of a product with the whole matrix that take as long as one with sampled rows (`bench/run regime`).
 const SAMPLED_FLOP: f64 = 1.5;
@@ -63,7 +63,7 @@ impl Automatic {
         }
     }
 
-    /// DSANLS with ten sketched rows or columns for each component, where the sizes favour it.
+    /// DSANLS with ten sketched rows or columns per component; `None` if the sizes favour HALS.
     fn dsanls(&self, MatrixShape { m, n, k, sparse, streamed }: MatrixShape) -> Option<Dsanls> {
         if sparse || streamed {
             return None;
@@ -72,7 +72,7 @@ impl Automatic {
         let start = Start::choose(&self.exact.by_size().init.init, &sizes, sparse);
         let iterations = if start == Start::Random { EXACT_FROM_RANDOM } else { EXACT_FROM_DATA };
         let exact = start.flops(&sizes, sparse) + iterations * 4.0 * sizes.entries * k as f64;
-        // The products, and the Gram matrices and updates.
+        // The products; then the Gram matrices and updates.
         let draws = DRAWS * k;
         let sketched = SKETCHED * SAMPLED_FLOP * 2.0 * (m + n) as f64 * (k * (draws + k)) as f64;
         if exact <= sketched {
@@ -105,13 +105,14 @@ impl Method for Automatic {
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
-        // A user who sets a HALS parameter gets HALS. A random start and penalties do not count: DSANLS has both, too.
-        let mut asked = self.clone();
-        asked.exact.regularization = Automatic::default().exact.regularization;
-        if asked.exact.init == InitParams::RANDOM {
-            asked.exact.init = Automatic::default().exact.init;
+        // A user who sets a HALS parameter gets HALS. A random start and penalties do not count, because DSANLS also has
+        // them.
+        let mut compared = self.clone();
+        compared.exact.regularization = Automatic::default().exact.regularization;
+        if compared.exact.init == InitParams::RANDOM {
+            compared.exact.init = Automatic::default().exact.init;
         }
-        let untouched = asked == Automatic::default();
+        let untouched = compared == Automatic::default();
         let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },

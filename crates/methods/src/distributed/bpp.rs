@@ -1,4 +1,4 @@
-//! ANLS by block principal pivoting (Kim and Park 2011): each half solves its nonnegative least squares exactly.
+//! ANLS by block principal pivoting (Kim and Park 2011): each half solves its nonnegative least-squares problem exactly.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 

@@ -1,23 +1,23 @@
-//! DSANLS: distributed sketched alternating nonnegative least squares (Qian et al., Alg. 2).
+//! DSANLS: distributed sketched alternating nonnegative least squares (Qian et al. 2019, Alg. 2).
 //!
-//! Rank r holds the rows M[I_r, :] and the columns M[:, J_r], and owns U[I_r] and V[J_r]. In each half of an iteration
-//! the subproblem min ‖M[I_r,:] − U[I_r] Vᵀ‖ is replaced by its sketch min ‖A − U[I_r] Bᵀ‖ with A = M[I_r,:] S and
-//! B = SᵀV = Σ_r S[J_r,:]ᵀ V[J_r], the only thing that is summed over the ranks: d k words, whatever m and n are.
-//! The step on the sketched subproblem needs BᵀB (k × k) and A B (|I_r| × k) alone:
+//! Rank r holds the rows M[I_r, :] and the columns M[:, J_r], and owns U[I_r] and V[J_r]. In each half of an iteration the
+//! subproblem min ‖M[I_r,:] − U[I_r] Vᵀ‖ is replaced by its sketch min ‖A − U[I_r] Bᵀ‖ with A = M[I_r,:] S and B = SᵀV =
+//! Σ_r S[J_r,:]ᵀ V[J_r]. Only B is summed over the ranks: d k words, independently of m and n. The step on the sketched
+//! subproblem needs only BᵀB (k × k) and A B (|I_r| × k):
 //!
 //! * `pcd`, proximal coordinate descent (Alg. 3): one sweep with the term μ_t ‖U − U_t‖²;
 //! * `pgd`, projected gradient (14): U ← max(0, U − 2η_t (U BᵀB − A B)).
 //!
-//! With `--sketch weighted` S depends on the norms of the rows of M and Y: the ranks gather four integers each before they
-//! draw, and the sum carries two words more for each draw ([`fednmf_linalg::sketch::WeightedSampler`]).
+//! With `--sketch weighted` S depends on the norms of the rows of M and Y. The ranks gather four integers each before they
+//! draw, and the sum contains two more words per draw ([`fednmf_linalg::sketch::WeightedSampler`]).
 //!
-//! Penalties are not sketched: BᵀB + λ₂I and A B − λ₁ are those of the subproblem with the penalty on U.
+//! Penalties are not sketched: they change BᵀB to BᵀB + λ₂I and A B to A B − λ₁.
 //!
-//! With `--missing` or `--holdout` a sketch that picks columns is one of the completed matrix, in which U Vᵀ stands for
-//! what is missing ([`SampledMissing`]): A B alone is another one, so every step is as it is.
+//! With `--missing` or `--holdout`, a sketch that selects columns applies to the completed matrix, in which missing entries
+//! have their values in U Vᵀ ([`SampledMissing`]). Only A B differs, so the steps are unchanged.
 //!
-//! V's half uses the new U. `--mu scaled` measures μ_t in units of the mean ‖Y_j‖² of the fixed factor Y (one more word
-//! in the sum) and η_t in units of 1/(2‖BᵀB‖₂), so that the same numbers fit any data.
+//! V's half uses the new U. With `--mu scaled` the unit of μ_t is the mean ‖Y_j‖² of the fixed factor Y (one more word in
+//! the sum), and the unit of η_t is 1/(2‖BᵀB‖₂), so that the same values fit any data.
 
 use std::ops::Range;
 
@@ -118,7 +118,7 @@ impl Method for Dsanls {
             (sketch_v, Kernel::SampledForV, (m, d_v), [part(cols, rows, 1), part(n, m, ranks)]),
         ];
         for (sketch, kernel, sizes, parts) in halves {
-            // Weighted draws are rows as well, and at most as many.
+            // A weighted sketch also selects rows, and at most as many.
             let kind = if let Sketching::Oblivious(kind) = sketch { kind } else { SketchKind::Subsample };
             workload.sketched(&mut cost, kind, kernel, sizes, 1.0, parts);
         }
@@ -189,7 +189,7 @@ const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::Sh
 const TAGS_U: FactorTags = FactorTags { gather: GATHER_U, ..U };
 const TAGS_V: FactorTags = FactorTags { gather: GATHER_V, ..V };
 
-/// A factor, with the operands of its update.
+/// A factor, and the operands of its update.
 struct SketchedSide<T: Real> {
     factor: FactorSide<T>,
     /// The data with the sketched dimension as rows: N × |own rows|.
@@ -201,7 +201,7 @@ struct SketchedSide<T: Real> {
     sketch: Draws<T>,
     kind: Sketching,
     gram: Array2<T>,
-    /// For the spectral bound.
+    /// Work array of the spectral bound.
     probe: Array1<T>,
     for_u: bool,
 }
@@ -242,7 +242,7 @@ struct DsanlsRun<T: Real> {
     iteration: usize,
 }
 
-/// Information on missing entries in addition to their lists.
+/// Data on missing entries other than their lists.
 struct MissingInfo<T> {
     tally: Tally<T>,
     listed: Listed,
@@ -274,10 +274,10 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algo
     block_u.prepare(k)?;
     block_v.prepare(k)?;
     let sparse = matches!(block_u, Block::Sparse(_));
-    // The norm of a row of the factor at the start, and of a row of the data.
+    // The typical norms at the start: of a row of the factor, and of a row of the data.
     let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];
-    // Creates the sampler of a factor's rows, of which this rank owns those in `cuts`; `across` has the corresponding
-    // data as columns.
+    // Creates the sampler of a factor's rows, of which this rank owns those in `cuts`. The columns of `across` are the
+    // corresponding data.
     let draws = |(total, d): (usize, usize), cuts: &[Range<usize>], across: &Block<T>, tags: SampleTags| {
         let order = across.order();
         let kind = args.sketch.sketch.resolve(sparse, d, total);
@@ -334,7 +334,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algo
     }))
 }
 
-/// d_U (of n) and d_V (of m), checked.
+/// The sketch sizes d_U (of n) and d_V (of m), checked.
 pub fn sketch_sizes(requested: Option<Sizes>, (m, n): (usize, usize), k: usize) -> Result<(usize, usize)> {
     let Some(Sizes { u, v }) = requested else {
         return Ok((sketch::default_size(n, k), sketch::default_size(m, k)));
@@ -349,7 +349,7 @@ pub fn sketch_sizes(requested: Option<Sizes>, (m, n): (usize, usize), k: usize) 
 }
 
 impl<T: Real> SketchedSide<T> {
-    /// One update of this factor, for the other one, `fixed`.
+    /// One update of this factor, given the other one, `fixed`.
     fn update(&mut self, comm: &Communicator, seed: u64, iteration: usize, step: SketchedStep, fixed: &FactorSide<T>) {
         let stream = sketch::stream(seed, self.for_u, iteration);
         let norm2 = match &mut self.sketch {
@@ -402,7 +402,7 @@ impl<T: Real> SketchedSide<T> {
         comm.work("update", || step.apply(x, r, g, norm2, iteration, &mut self.probe.view_mut()));
     }
 
-    /// This rank's part of the squared norm of the projected gradient, for the whole of the fixed factor.
+    /// This rank's part of the squared norm of the projected gradient, given all rows of the fixed factor.
     fn gradient2(&self, fixed: &Array2<T>) -> f64 {
         let order = self.data.order();
         let mut y = order.zeros(fixed.nrows(), fixed.ncols());
@@ -442,7 +442,7 @@ impl<T: Real> Algorithm<T> for DsanlsRun<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        // The row block is held as n × |I_r|, and n × |I_r| ≈ V U[I_r]ᵀ: V is needed whole.
+        // The row block is stored as n × |I_r| and approximated by V U[I_r]ᵀ, so all rows of V are needed.
         let v = self.v.factor.gather_copy();
         let own = self.u.factor.own.view();
         let (residual2, mut found) = match (&self.missing, &self.u.missing) {

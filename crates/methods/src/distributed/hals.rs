@@ -1,10 +1,10 @@
-//! HALS (Cichocki and Phan 2009): the exact counterpart of DSANLS, and its limit for a full sketch.
+//! HALS (Cichocki and Phan 2009): the exact counterpart of DSANLS, and its limit for full sketches.
 //!
-//! One iteration: U's components in turn, each the exact minimiser with all others fixed, then V's:
-//! U_:j ← max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj), with penalties for VᵀV + λ₂I and M V − λ₁.
+//! One iteration minimises exactly over each component of U in turn, with all others fixed, then over those of V: U_:j ←
+//! max(0, U_:j + ((M V)_:j − U (VᵀV)_:j) / (VᵀV)_jj). Penalties change VᵀV to VᵀV + λ₂I and M V to M V − λ₁.
 //!
-//! A product with the data serves for several such sweeps (accelerated HALS, Gillis and Glineur 2012: `--inner-sweeps`), and
-//! a factor's update may start beyond its last one (Ang and Gillis 2019: `--extrapolation`).
+//! Several such sweeps can share a product with the data (accelerated HALS, Gillis and Glineur 2012: `--inner-sweeps`). A
+//! factor's update may be based on the extrapolated point (Ang and Gillis 2019: `--extrapolation`).
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
@@ -52,17 +52,17 @@ impl ExactMethod for Hals {
         self.extrapolation
     }
 
-    /// As requested, else as many as are worth it.
+    /// The requested number of sweeps, or else as many as pay off.
     fn passes(&self, sizes: &Sizes) -> [usize; 2] {
         self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2])
     }
 
     fn on_observed(&self) -> Option<(&MissingParams, UpdateKind)> {
-        // Further sweeps on a row that is in memory cost no product; their number is as requested, else one.
+        // Further sweeps on a row that is in memory need no product; their number is the requested one, or else one.
         Some((&self.missing, UpdateKind::Hals { passes: self.inner_sweeps.given().unwrap_or(1) }))
     }
 
-    /// On observed entries sweeps are cheap: a row and its operands are in cache.
+    /// On observed entries sweeps are cheap, because a row and its operands are in cache.
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
         let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
         Some(Hals { inner_sweeps: Auto::Given(2), missing, exact, ..self.clone() })

@@ -1,4 +1,4 @@
-//! Methods without privacy: all ranks may see all of the data, and blocks belong to ranks.
+//! Methods without privacy: all ranks may see all data, and blocks belong to ranks.
 
 pub mod auto;
 pub mod bpp;

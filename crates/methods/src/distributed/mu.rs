@@ -1,4 +1,5 @@
-//! Multiplicative updates (Lee and Seung 2001): U ← U ∘ (M V) ⊘ (U VᵀV), then V likewise. Monotone, cheap and slow.
+//! Multiplicative updates (Lee and Seung 2001): U ← U ∘ (M V) ⊘ (U VᵀV), then V likewise. An update never increases the
+//! error and is cheap, but convergence is slow.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
@@ -52,7 +53,7 @@ impl ExactMethod for Mu {
 }
 
 struct MuStep<T: Real> {
-    /// U VᵀV for some rows at a time.
+    /// U VᵀV for a tile of rows.
     tile: Array2<T>,
 }
 

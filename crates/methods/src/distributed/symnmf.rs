@@ -3,13 +3,13 @@
 //!
 //! min ½‖A − U Vᵀ‖² + ½α‖U − V‖² over U, V ≥ 0.
 //!
-//! Each half is a nonnegative least-squares problem: row i of U minimises ½ u (VᵀV + αI) uᵀ − (A V + αV)_i uᵀ. Since A is
-//! symmetric, V's half is the same with U in the place of V, and a rank that has the columns A[:, J_r] computes the rows
+//! Each half is a nonnegative least-squares problem: row u of U minimises ½ u (VᵀV + αI) uᵀ − (A V + αV)_i uᵀ. Since A is
+//! symmetric, V's half is the same with the factors exchanged. A rank that holds the columns A[:, J_r] computes the rows
 //! J_r of both products from them.
 //!
-//! With `--sketch leverage` the least-squares problem has d of its n rows (LvS-SymNMF; Hayashi, Aksoy, Ballard, Park
-//! 2024): row j is drawn with a probability that grows with its leverage score v_j (VᵀV)⁻¹ v_jᵀ, and VᵀV and A V are
-//! estimated from the same draws. The term of α is not sampled.
+//! With `--sketch leverage` the least-squares problem is reduced to d of its n rows (LvS-SymNMF; Hayashi, Aksoy, Ballard,
+//! Park 2024). Row j is drawn with a probability that increases with its leverage score v_j (VᵀV)⁻¹ v_jᵀ, and VᵀV and A V
+//! are estimated from the same draws. The term of α is not sampled.
 
 use std::ops::Range;
 
@@ -150,7 +150,7 @@ impl Method for SymNmf {
             cost.shape.block = (n, own);
         }
         cost.data = workload.block(n, block);
-        // Factors and right-hand sides; both factors whole, twice if dense; rows sampled and weighted.
+        // Factors and right-hand sides; both gathered factors, twice if dense; sampled and weighted rows.
         let whole = if ranks == 1 { 0 } else { 2 * n * if workload.sparse { 1 } else { 2 } };
         cost.factors = workload.bytes((4 * own + whole) * k + sampled_words);
         Ok(Some(cost))
@@ -162,14 +162,14 @@ impl Method for SymNmf {
 }
 
 impl SymNmf {
-    /// Rows drawn for U's update and for V's.
+    /// Number of rows drawn for U's and for V's update.
     fn draws(&self, n: usize, k: usize) -> Result<(usize, usize)> {
         let auto = (n / 20).max(40 * k).min(n);
         self.sketch_size.given().map_or(Ok((auto, auto)), |requested| sketch_sizes(Some(requested), (n, n), k))
     }
 }
 
-/// A factor, and how its rows are sampled for the update of the other one.
+/// A factor, and the sampling of its rows for the update of the other one.
 struct SymmetricSide<T: Real> {
     factor: FactorSide<T>,
     sampled: Option<LeverageSample<T>>,
@@ -182,7 +182,7 @@ struct LeverageSample<T: Real> {
 }
 
 impl<T: Real> LeverageSample<T> {
-    /// For d draws of n rows with k columns.
+    /// A sample of d of n rows with k columns.
     fn new(
         comm: &Communicator,
         (n, d): (usize, usize),
@@ -195,14 +195,14 @@ impl<T: Real> LeverageSample<T> {
         LeverageSample { leverage: Leverage::default(), product }
     }
 
-    /// Draws from the rows v of the factor with the Gram matrix g; sums of these.
+    /// Draws from the rows v of the factor with the Gram matrix g, and sums the rows drawn over the ranks.
     fn draw(&mut self, comm: &Communicator, stream: &Stream, v: &Array2<T>, g: &Array2<T>) {
         let LeverageSample { leverage, product } = self;
         let scores = comm.work("leverage scores", || product.sampler.score_each(leverage.of(v, g)));
         product.draw(comm, "sample", scores, stream, |sampler, rows, _| sampler.fill(&v.view(), rows));
     }
 
-    /// Estimates of AᵀV for the block's columns and of VᵀV from the rows that were drawn.
+    /// Estimates AᵀV, for the block's columns, and VᵀV from the rows drawn.
     fn multiply(&mut self, block: &Block<T>, rhs: &mut Array2<T>, g: &mut Array2<T>) {
         self.product.collect();
         self.product.multiply(block, rhs);
@@ -210,7 +210,7 @@ impl<T: Real> LeverageSample<T> {
     }
 }
 
-/// Leverage scores of rows, from the Gram matrix of all of them.
+/// Computes the leverage scores of rows from the Gram matrix of all rows.
 #[derive(Debug, Default)]
 struct Leverage {
     cholesky: Cholesky,
@@ -220,8 +220,8 @@ struct Leverage {
 }
 
 impl Leverage {
-    /// v_j G⁻¹ v_jᵀ for each row of v: between 0 and 1, with the sum k over all rows. Of a singular G, those of a matrix
-    /// next to it.
+    /// The score v_j G⁻¹ v_jᵀ of each row of v: between 0 and 1, and with the sum k over all rows. If G is singular, the
+    /// scores are those of a nearby regular matrix.
     fn of<T: Real>(&mut self, v: &Array2<T>, g: &Array2<T>) -> &[f64] {
         let k = g.ncols();
         let largest = (0..k).fold(0.0, |most: f64, j| most.max(g[[j, j]].as_f64()));
@@ -246,14 +246,14 @@ impl Leverage {
 struct SymNmfRun<T: Real> {
     comm: Communicator,
     seed: u64,
-    /// A[:, J_r].
+    /// The columns A[:, J_r].
     block: Block<T>,
     u: SymmetricSide<T>,
     v: SymmetricSide<T>,
     gram: Array2<T>,
     solver: SymmetricSolver,
     pivoting: Pivoting,
-    /// α.
+    /// The weight α.
     weight: f64,
     weight_was_chosen: bool,
     given: bool,
@@ -306,8 +306,8 @@ fn build<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> Result<SymNmfRun<T>
     })
 }
 
-/// Refuses a matrix that is not symmetric. For random vectors x of independent normal numbers the mean of
-/// ‖A x − Aᵀx‖² is ‖A − Aᵀ‖². Both products are at hand, and no rank needs the columns of another one.
+/// Refuses a matrix that is not symmetric. The mean of ‖A x − Aᵀx‖² over random vectors x of independent standard normal
+/// numbers is ‖A − Aᵀ‖². Each rank can compute both products without the columns of other ranks.
 fn check_symmetry<T: Real>(
     comm: &Communicator,
     block: &Block<T>,
@@ -334,7 +334,7 @@ fn check_symmetry<T: Real>(
     }
     comm.sum(ASYMMETRY, &mut far);
     let share = (far[0] / norm2).sqrt();
-    // Rounding of the products stays below this threshold. So does rounding of a similarity matrix that was computed.
+    // Rounding errors of the products and of computed similarity matrices stay below this threshold.
     if share.is_nan() || share <= 0.1 * T::epsilon().as_f64().sqrt() {
         return Ok(());
     }
@@ -401,7 +401,7 @@ impl<T: Real> Algorithm<T> for SymNmfRun<T> {
         self.iteration
     }
 
-    /// The relative error as of every method, and ‖U − V‖ / ‖V‖, which says how far from symmetric the product is.
+    /// The relative error, as for every method, and ‖U − V‖ / ‖V‖, which measures the asymmetry of the factors.
     fn measure(&mut self) -> Result<Measures> {
         let SymNmfRun { comm, block, u, v, norm2, .. } = self;
         let mut sums = [0.0; 2];
@@ -469,7 +469,7 @@ mod tests {
             assert!((score - q.dot(&q)).abs() < 1e-9, "{score} {q}");
         }
         assert!(scores[7] > 0.9);
-        // Two equal components: those of the plane that is left.
+        // Two equal components: the scores are those of the remaining plane.
         let twice = ndarray::concatenate![ndarray::Axis(1), v.slice(s![.., ..2]), v.slice(s![.., 1..2])];
         let (q, _) = v.slice(s![.., ..2]).to_owned().qr().unwrap();
         let scores = leverage.of(&twice, &twice.t().dot(&twice));
@@ -477,7 +477,7 @@ mod tests {
         assert!(leverage.of(&(&v * 0.0), &Array2::zeros((4, 4))).iter().all(|score| *score == 0.0));
     }
 
-    /// The mean of the sampled products over many draws is the exact one, within five standard deviations.
+    /// The mean of the sampled products over many draws is the exact product, within five standard deviations.
     #[test]
     fn sampled_products_have_the_right_mean() {
         let (n, k, d, rounds) = (40, 3, 9, 6000);

@@ -42,8 +42,8 @@ pub enum Factor {
 
 /// A method's update of the rows of one factor.
 pub trait FactorUpdate<T: Real> {
-    /// Changes x (rows × k), which has this penalty, for the right-hand side r (rows × k) and the Gram matrix g (k × k) of the
-    /// fixed factor. A row does not depend on the others: x may be all own rows of a factor, or some.
+    /// Updates x (rows × k), which has this penalty, for the right-hand side r (rows × k) and the Gram matrix g (k × k) of
+    /// the fixed factor. Rows are independent of each other: x may be all own rows of a factor, or some of them.
     ///
     /// # Errors
     /// If the iterate contains non-finite values.
@@ -56,7 +56,7 @@ pub trait FactorUpdate<T: Real> {
         penalty: Penalty,
     ) -> Result<()>;
 
-    /// Whether an entry that is 0 stays 0; the start must then have no zeros.
+    /// Whether a zero entry stays zero; the start must then have no zeros.
     fn preserves_zeros(&self) -> bool {
         false
     }
@@ -84,17 +84,17 @@ impl ExactParams {
         ExactParams { init: InitParams::RANDOM, regularization: settings.regularization.clone(), ..self.clone() }
     }
 
-    /// The same, with the start chosen by the sizes if none was named.
+    /// The same parameters, with the start chosen by the sizes unless one is named.
     #[must_use]
     pub fn by_size(&self) -> Self {
         let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
         ExactParams { init: InitParams { init }, ..self.clone() }
     }
 
-    /// Refuses options that are incompatible with missing entries, if there are any.
+    /// Checks that no option is incompatible with missing entries, if there are any.
     ///
     /// # Errors
-    /// Naming the option.
+    /// If an option is incompatible; the message names it.
     pub fn check_missing(&self, missing: &MissingParams, extrapolation: Extrapolation) -> Result<()> {
         let wrong = [
             ("--extrapolation restart", extrapolation == Extrapolation::Restart),
@@ -111,7 +111,7 @@ impl ExactParams {
         }
     }
 
-    /// What an iteration costs on `ranks` ranks, whose update is `kernel` with so many passes over U and V.
+    /// The cost of an iteration on `ranks` ranks. The update is `kernel`, with `passes` passes over U and V.
     pub fn cost(
         &self,
         extrapolation: Extrapolation,
@@ -173,7 +173,7 @@ impl ExactParams {
         cost.data = workload.block(rows, stored);
         cost.shape =
             Shape { block: (rows, cols), updated: own_u.max(own_v), gram: own_u.max(own_v), ..Shape::default() };
-        // Rows owned and their right-hand sides; blocks gathered, once more in the other memory order if dense.
+        // Own rows and their right-hand sides; gathered blocks, for dense data also a copy in the other memory order.
         let copies = if sparse { 1 } else { 2 };
         let whole = usize::from(pc > 1) * rows + usize::from(pr > 1) * cols;
         let owned = if extrapolates { 3 } else { 2 };
@@ -183,7 +183,7 @@ impl ExactParams {
         cost
     }
 
-    /// The cost if each rank reads its rows in panels, which are not counted, on a 1-D grid by rows.
+    /// The cost on a 1-D grid by rows if each rank reads its rows in panels. The memory of the panels is not included.
     pub fn streamed_cost(
         &self,
         extrapolation: Extrapolation,
@@ -204,7 +204,7 @@ impl ExactParams {
     }
 }
 
-/// Messages that leave a rank, the same for every step.
+/// Messages that leave a rank; they are the same for every step.
 pub const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         GRAM_V,
@@ -241,7 +241,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     missing::MESSAGES,
 ];
 
-/// See the module.
+/// An exact alternating method: grid, step and work arrays; see the [module](self).
 pub struct Exact<T: Real> {
     pub(super) comm: Communicator,
     pub(super) grid: Grid<T>,
@@ -251,7 +251,7 @@ pub struct Exact<T: Real> {
     step: Box<dyn FactorUpdate<T>>,
     pub(super) penalties: Penalties,
     start: Start,
-    /// Whether evaluations report the projected gradient too.
+    /// Whether evaluations also report the projected gradient.
     gradient: bool,
     pub(super) norm2: f64,
     pub(super) iteration: usize,
@@ -305,7 +305,7 @@ pub fn build<T: Real>(
 }
 
 impl<T: Real> Exact<T> {
-    /// Updates U; `finish` may change rows of it (their range, counted from the first own row) once they are updated.
+    /// Updates U. `finish` may then change the updated rows; it receives their range, counted from the first own row.
     pub(super) fn update_u(&mut self, mut finish: impl FnMut(Range<usize>, ArrayViewMut2<'_, T>)) -> Result<()> {
         let Exact { comm, grid: Grid { data, u, v, .. }, gram, step, penalties, .. } = self;
         data.update_u(comm, (u, v), gram, &mut |rows, mut x, rhs, g| {
@@ -315,20 +315,20 @@ impl<T: Real> Exact<T> {
         })
     }
 
-    /// Updates V for its right-hand side and U's Gram matrix.
+    /// Updates V from its right-hand side and U's Gram matrix.
     pub(super) fn update_v(&mut self) -> Result<()> {
         let Exact { comm, grid: Grid { v, .. }, gram, step, penalties, .. } = self;
         comm.work("update", || step.update(Factor::V, &mut v.own.view_mut(), &v.rhs.view(), gram, penalties.v))
     }
 
-    /// The right-hand side of V and the Gram matrix of U, for the U of the last update.
+    /// Computes the right-hand side of V and the Gram matrix of U for the U of the last update.
     fn prepare_v_after_update(&mut self) -> SharedResult<()> {
         let Exact { comm, grid: Grid { data, u, v, .. }, gram, .. } = self;
         u.gram_while(comm, gram, |u| data.product_for_v_after_update(comm, u, v))
     }
 
-    /// The right-hand side of a factor and the Gram matrix of the other one. The summed Gram matrix is not needed before
-    /// the update, so the sum overlaps with the product.
+    /// Computes the right-hand side of `factor` and the Gram matrix of the other one. The sum of the Gram matrix overlaps
+    /// with the product, because it is not needed before the update.
     pub(super) fn prepare(&mut self, factor: Factor) -> SharedResult<()> {
         let Exact { comm, grid: Grid { data, u, v, .. }, gram, .. } = self;
         match factor {

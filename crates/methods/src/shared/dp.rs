@@ -83,7 +83,7 @@ fednmf_base::parameters! {
     }
 }
 
-/// Where a run's budget is kept, and its limit if the file is new.
+/// The path of a budget file, and the limit to write if the file is new.
 #[derive(Debug, Clone, Copy)]
 pub struct BudgetPath<'a> {
     pub path: &'a Path,
@@ -110,10 +110,10 @@ impl DpParams {
         }
     }
 
-    /// Checks what can be known before any data is read.
+    /// Checks everything that is known before data is read.
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If an option is wrong; the message names it.
     pub fn check(&self, unit: ProtectedUnit) -> Result<()> {
         if self.budget.as_ref().is_some() && (!self.is_on() || self.epsilon.given().is_none()) {
             return Err(Error::input(
@@ -165,7 +165,7 @@ impl DpParams {
         Ok(())
     }
 
-    /// The releases that a run's budget is split over, for `max_iters` iterations; `None` where there is no budget.
+    /// The number of releases over which the budget of a run with `max_iters` iterations is split; `None` without a budget.
     pub fn planned(&self, max_iters: usize, method: &Description) -> Option<u64> {
         let budget = self.is_on() && self.epsilon.given().is_some();
         let columns = method.protects() == Some(ProtectedUnit::Column);
@@ -179,38 +179,39 @@ impl DpParams {
     }
 }
 
-/// Releases of sums over columns, unless --dp-releases says otherwise: more of them have more noise each than they gain.
+/// The default of `--dp-releases` for sums over columns. With more releases, the additional noise in each outweighs their
+/// benefit.
 pub const COLUMN_RELEASES: usize = 8;
 
 /// The number of clipped releases of the parties.
 const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
 
-/// The line of the message table that comes with [`DpParams`].
+/// The line of the message table for methods with [`DpParams`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(CUT, "1 for each party", "each evaluation, with --dp");
-/// The same, masked.
+/// The same line for masked sums.
 pub const MESSAGES_MASKED: MessageSpec =
     MessageSpec::new(masked(CUT), "1 for each party", "the same, with --secure-sum");
 
-/// A method's side of its releases.
+/// What a method releases.
 #[derive(Debug, Clone, Copy)]
 pub struct Messages {
-    /// Iterations of the run; a release each, unless there is but one.
+    /// Maximum number of iterations. There is one release in each, or one in all.
     pub max_iters: usize,
     pub once: bool,
     /// Entries of a message.
     pub length: usize,
-    /// The method's own bound on messages, if it has one.
+    /// The method's own bound on messages; `None` if it has none.
     pub natural: Option<Bound>,
-    /// Standard size of an entry of what parties share at the start.
+    /// Typical size of an entry of the parties' messages at the start.
     pub entry: f64,
     /// Whether messages are Boolean.
     pub boolean: bool,
 }
 
-/// The releases of a run, where privacy is asked for; `masked`: whether sums over parties are.
+/// The releases of a run; `None` without `--dp`. `masked` says whether sums over parties are masked.
 ///
 /// # Errors
-/// If the request cannot be met, with the reason.
+/// If the request cannot be met; the message gives the reason.
 pub fn releases(
     args: &DpParams,
     masked: bool,
@@ -249,7 +250,7 @@ pub fn releases(
         return Err(Error::input("--dp xor: flips bits, and this method sends numbers; use gaussian or laplace"));
     }
     let noise = args.dp_noise.given();
-    let asked = NoiseRequest {
+    let request = NoiseRequest {
         mechanism,
         epsilon: args.epsilon.given(),
         delta: args.delta,
@@ -261,9 +262,9 @@ pub fn releases(
             Some(_) => args.releases(messages.max_iters, messages.once),
         },
     };
-    // Each party flips its own bits, whoever sums them.
+    // Randomised response flips the bits at each party, so noise is not shared over the parties.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = NoisePlan::new(asked, bound, messages.length, sharing)?;
+    let plan = NoisePlan::new(request, bound, messages.length, sharing)?;
     let secret_seed = args.secret_seed.seed();
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
@@ -274,7 +275,7 @@ pub fn releases(
     Ok(Some(Releases::new(plan, keys)))
 }
 
-/// Separates noise keys from other secrets of the same `--secret-seed`.
+/// Separates noise keys from other secrets derived from the same `--secret-seed`.
 const NOISE: u64 = 0x6e6f_6973_6500_0000;
 
 /// Adds the number of clipped releases of all parties to the measures. Collective.
@@ -301,7 +302,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Adds each hosted party's releases to its private state; the first of these parties is `first`.
+/// Adds the releases of each hosted party to its private state. `first` is the first hosted party.
 pub fn save<'a, T>(state: State<'a, T>, releases: Option<&Releases>, first: usize) -> State<'a, T> {
     let saved = releases.into_iter().flat_map(Releases::saved).enumerate();
     saved.fold(state, |state, (hosted, own)| state.with(Owner::Party(first + hosted), &own))
@@ -319,7 +320,7 @@ pub fn restore<T>(saved: &dyn SavedState<T>, releases: Option<&mut Releases>, fi
     })
 }
 
-/// A run's table of releases as lines for people; nothing where there is no table.
+/// A run's table of releases as readable lines; empty without a table.
 pub fn lines(table: &Value) -> String {
     let Some(table) = table.as_object() else { return String::new() };
     let text = |name: &str| match &table[name] {

@@ -79,12 +79,12 @@ use crate::method::{Method, SweepSettings};
 use crate::parameters::Parameters;
 use crate::{Algorithm, Problem};
 
-/// Parameters of an exact method, and what distinguishes it from the others.
+/// The parameters of an exact method, and everything in which exact methods differ.
 pub trait ExactMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// See [`describe`].
     const METHOD: Description;
 
-    /// The kernel of the step, by whose measured rate its time is estimated.
+    /// The kernel whose measured rate gives the time of the step.
     const KERNEL: Kernel;
 
     fn exact(&self) -> &ExactParams;
@@ -112,7 +112,7 @@ pub trait ExactMethod: Parameters + Default + Clone + fmt::Debug + PartialEq + S
     }
 }
 
-/// What exact methods declare; the rest is common to them.
+/// The declaration of an exact method; all other fields are common to them.
 pub const fn describe(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -123,7 +123,7 @@ pub const fn describe(
     Description { name, aliases, summary, paper, partition, messages: alternating::MESSAGES, ..Description::USUAL }
 }
 
-/// The step on the observed entries, if some entries are excluded.
+/// The step on the observed entries; `None` if no entries are excluded.
 fn on_observed<M: ExactMethod>(method: &M) -> Option<(&MissingParams, UpdateKind)> {
     method.on_observed().filter(|(missing, _)| missing.any())
 }

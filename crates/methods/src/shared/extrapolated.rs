@@ -1,5 +1,5 @@
-//! The exact methods with extrapolation and restart ([`super::extrapolation`]): each factor is extrapolated after its
-//! update, and the next updates start there and are fitted to it.
+//! The exact methods with extrapolation and restart ([`super::extrapolation`]). Each factor is extrapolated after its
+//! update. The next update of the factor starts at the extrapolated point, and the other factor is fitted to it.
 
 use std::mem::swap;
 
@@ -24,12 +24,12 @@ pub struct Extrapolated<T: Real> {
     v: Array2<T>,
     /// UᵀU of this rank's rows.
     gram: Array2<T>,
-    /// Message buffer: a Gram matrix to be summed, and [`WORDS`].
+    /// Message buffer: the Gram matrix to sum, and [`WORDS`] words.
     message: Vec<T>,
 }
 
 impl<T: Real> Extrapolated<T> {
-    /// `exact` in its initial state.
+    /// `exact` in its initial state, without extrapolation yet.
     pub fn new(exact: Exact<T>) -> Self {
         let k = exact.gram.nrows();
         Extrapolated {
@@ -82,8 +82,7 @@ impl<T: Real> Extrapolated<T> {
         Ok(())
     }
 
-    /// Swaps V with V after its last update. Together with the extrapolated U, to which that V was fitted, it is the
-    /// result.
+    /// Swaps V with the V of its last update. This V was fitted to the extrapolated U, so the two are the result.
     fn swap_v(&mut self) {
         swap(&mut self.exact.grid.v.own, &mut self.v);
     }

@@ -1,9 +1,9 @@
-//! Extrapolation with restart (Ang and Gillis 2019): each factor is updated at a point beyond its last one,
-//! Y = max(0, X_new + β (X_new − X_old)), and β grows as long as the objective falls.
+//! Extrapolation with restart (Ang and Gillis 2019). The update of each factor is based on the extrapolated point Y =
+//! max(0, X_new + β (X_new − X_old)), and β grows as long as the objective falls.
 //!
-//! The objective f(U, V_y) = ‖M‖² − 2⟨U, M V_y⟩ + ⟨UᵀU, V_yᵀV_y⟩ costs a Gram matrix: the product with the data is
-//! that of U's update. Two words travel for it with the Gram matrix of the extrapolated U, so a rise is known when U has
-//! been extrapolated already: a restart takes that back, V's extrapolation too, and sums the Gram matrix again.
+//! The objective is f(U, V_y) = ‖M‖² − 2⟨U, M V_y⟩ + ⟨UᵀU, V_yᵀV_y⟩. It costs only a Gram matrix, because M V_y is known
+//! from U's update. Two words are summed for it together with the Gram matrix of the extrapolated U. A rise is therefore
+//! detected after U has been extrapolated. A restart reverts the extrapolation of U and V and sums the Gram matrix again.
 
 use ndarray::{Array2, ArrayView, ArrayViewMut2, Dimension, Zip};
 use serde::{Deserialize, Serialize};
@@ -20,15 +20,15 @@ fednmf_base::words! {
     }
 }
 
-/// β at the start. Of 0.2 to 0.7, tried on planted, word-count and image data, this was never far from the best; from 0.5
-/// on, the first steps can overshoot. The other three are those of the paper.
+/// β at the start. Values from 0.2 to 0.7 were tried on planted, word-count and image data; this one was never far from the
+/// best. From 0.5, the first steps can overshoot. The other three constants are those of the paper.
 const START: f64 = 0.4;
-/// Factor of β after a fall of the objective, and divisor after a rise.
+/// Factor of β after a decrease of the objective, and divisor after an increase.
 const GROWTH: f64 = 1.01;
 const SHRINK: f64 = 1.5;
 /// Growth factor of β's bound after a decrease of the objective.
 const BOUND_GROWTH: f64 = 1.005;
-/// The same parameters between anchors, which are fewer.
+/// The same constants for extrapolation between anchors, of which there are fewer.
 const ANCHOR_START: f64 = 0.5;
 const ANCHOR_GROWTH: f64 = 1.05;
 const ANCHOR_BOUND_GROWTH: f64 = 1.01;
@@ -43,22 +43,22 @@ pub struct Momentum {
 }
 
 impl Momentum {
-    /// For few, long steps: from one anchor of a variance-reduced method to the next.
+    /// For few, long steps: from one anchor of VR-DSANLS to the next.
     pub fn of_anchors() -> Self {
         Momentum { beta: ANCHOR_START, ..Momentum::default() }
     }
 
-    /// As [`Momentum::accept`], at an anchor.
+    /// [`Momentum::accept`] with the constants for anchors.
     pub fn accept_at_anchor(&mut self, objective: f64) -> bool {
         self.accept_growing(objective, ANCHOR_GROWTH, ANCHOR_BOUND_GROWTH)
     }
 
-    /// Takes the objective at the new U; returns whether the extrapolated factors are kept.
+    /// Records the objective at the new U. Returns whether to keep the extrapolated factors.
     pub fn accept(&mut self, objective: f64) -> bool {
         self.accept_growing(objective, GROWTH, BOUND_GROWTH)
     }
 
-    /// Takes the objective of the update that was repeated after a rise.
+    /// Records the objective of the update that was repeated after a rise.
     pub fn replace(&mut self, objective: f64) {
         self.objective = Some(objective).filter(|x| x.is_finite());
     }

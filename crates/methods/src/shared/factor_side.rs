@@ -26,7 +26,7 @@ pub const RHS_V: MessageTag = MessageTag::new("sum M'U", Payload::Product);
 pub struct FactorTags {
     pub name: &'static str,
     pub gather: MessageTag,
-    /// Of the sum of its right-hand side.
+    /// Tag of the sum of the right-hand side.
     pub rhs: MessageTag,
     pub gram: MessageTag,
 }
@@ -61,8 +61,8 @@ pub struct FactorSide<T: Real> {
 }
 
 impl<T: Real> FactorSide<T> {
-    /// The side of a factor with `total` rows and k columns, zero. `comm` leads to the ranks that share the rows `block`,
-    /// and rank r owns `cuts[r]` of them, counted from the first.
+    /// A factor with `total` rows and k columns, initially zero. The ranks of `comm` share the rows `block`; rank r owns
+    /// `cuts[r]` of them, counted from the first row of the block.
     pub fn new(
         tags: FactorTags,
         comm: &Communicator,
@@ -88,20 +88,20 @@ impl<T: Real> FactorSide<T> {
         }
     }
 
-    /// The side of a factor whose rows all ranks share: rank r owns `cuts[r]`.
+    /// A factor whose rows are shared by all ranks: rank r owns `cuts[r]`.
     pub fn of_all_ranks(tags: FactorTags, comm: &Communicator, cuts: &[Range<usize>], k: usize, order: Order) -> Self {
         let total = cuts.last().map_or(0, |last| last.end);
         FactorSide::new(tags, comm, (&(0..total), total), cuts.to_vec(), k, order)
     }
 
-    /// The same with a right-hand side.
+    /// Adds memory for the right-hand side.
     #[must_use]
     pub fn with_rhs(mut self) -> Self {
         self.rhs = self.order.zeros(self.own.nrows(), self.own.ncols());
         self
     }
 
-    /// The same with memory for all rows of the block.
+    /// Adds memory for all rows of the block.
     #[must_use]
     pub fn with_gathered(mut self) -> Self {
         let (rows, k) = (self.cuts.last().map_or(0, |last| last.end), self.own.ncols());
@@ -112,7 +112,7 @@ impl<T: Real> FactorSide<T> {
         self
     }
 
-    /// The same with memory for all rows if other ranks own some of them.
+    /// Adds memory for all rows of the block if other ranks own some of them.
     #[must_use]
     pub fn with_gathered_if_shared(self) -> Self {
         if self.comm.size() > 1 { self.with_gathered() } else { self }
@@ -139,12 +139,12 @@ impl<T: Real> FactorSide<T> {
         (self.comm.size() > 1).then_some(exchange)
     }
 
-    /// The rows of the block after the last gather: the owned ones if that is all.
+    /// The rows of the block after the last gather; the owned rows if there are no others.
     pub fn gathered(&self) -> ArrayView2<'_, T> {
         self.gathered.as_ref().unwrap_or(&self.own).view()
     }
 
-    /// Gathers the rows of the block that its products need: all, or those that it references; the other rows have
+    /// Gathers the rows of the block that its products need: all, or only those that it references. Other rows have
     /// arbitrary finite values. Collective over the ranks that share them.
     pub fn gather_needed(&mut self) -> ArrayView2<'_, T> {
         let first = self.cuts[self.comm.rank()].start;
@@ -174,7 +174,7 @@ impl<T: Real> FactorSide<T> {
         self.gathered()
     }
 
-    /// All rows of the block in a new matrix, in row order: for evaluations. Collective.
+    /// All rows of the block in a new row-major matrix, for evaluations. Collective.
     pub fn gather_copy(&self) -> Array2<T> {
         let rows = self.cuts.last().map_or(0, |last| last.end);
         let mut all = Array2::zeros((rows, self.own.ncols()));
@@ -183,7 +183,8 @@ impl<T: Real> FactorSide<T> {
         all
     }
 
-    /// The right-hand side of the owned rows: `product` computes this rank's term for all rows of the block. Collective.
+    /// Computes the right-hand side of the owned rows. `product` computes this rank's term for all rows of the block.
+    /// Collective.
     pub fn sum_rhs(&mut self, product: impl FnOnce(&mut Array2<T>)) {
         let FactorSide { tags, comm, rhs, gathered, parts, stage, cuts, sparse, .. } = self;
         let Some(whole) = gathered else { return product(rhs) };
@@ -216,18 +217,18 @@ impl<T: Real> FactorSide<T> {
         all.sum(self.tags.gram, g.entries_mut());
     }
 
-    /// As [`FactorSide::gram`], while `work` is done, which does not see the sum yet.
+    /// As [`FactorSide::gram`], overlapped with `work`, which must not use the sum.
     pub fn gram_while<R>(&mut self, all: &Communicator, g: &mut Array2<T>, work: impl FnOnce(&mut Self) -> R) -> R {
         self.own_gram(all, g);
         all.sum_while(self.tags.gram, g.entries_mut(), || work(self))
     }
 
-    /// The owned rows for outputs and checkpoints.
+    /// The owned rows, as a piece of an output or a checkpoint.
     pub fn piece(&self) -> Piece<'_, T> {
         self.piece_of(self.tags.name, &self.own)
     }
 
-    /// The owned rows of another matrix with the rows of this factor.
+    /// The owned rows of another matrix with as many rows as this factor.
     pub fn piece_of<'a>(&self, name: &'static str, own: &'a Array2<T>) -> Piece<'a, T> {
         Piece::shared(name, self.total, self.own_rows.start, own.view())
     }

@@ -35,8 +35,8 @@ fednmf_base::parameters! {
     }
 }
 
-/// The layout of an m × n matrix. The grid is the requested one, or else the one that sends the fewest words if all
-/// rows of the factors are sent.
+/// The layout of an m × n matrix: the requested grid, or else the one that sends the fewest words if all rows of the
+/// factors are exchanged.
 pub fn plan(
     partition: Partition,
     (m, n): (usize, usize),
@@ -59,9 +59,9 @@ pub fn plan(
 
 /// The grid of `ranks` ranks, rows × columns, that sends the fewest words for an m × n matrix.
 ///
-/// A rank sends and gets (pr − 1)/pr of the n/pc rows of V_j in an all-gather and as many in a reduce-scatter, and
-/// likewise for U: 2k ((pr − 1) n + (pc − 1) m)/p words in all, also of sparse data if all rows travel. Among equals the
-/// grid with the most rows of ranks.
+/// In an all-gather a rank sends and receives (pr − 1)/pr of the n/pc rows of V_j, as many again in a reduce-scatter, and
+/// likewise for U. That is 2k ((pr − 1) n + (pc − 1) m)/p words in all, also for sparse data if all rows are exchanged.
+/// Ties go to the grid with the most rows of ranks.
 pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
     let words = |pr: usize| (pr as u128 - 1) * n as u128 + ((ranks / pr) as u128 - 1) * m as u128;
     let pr = (1..=ranks).rev().filter(|pr| ranks.is_multiple_of(*pr)).min_by_key(|&pr| words(pr)).unwrap_or(ranks);
@@ -71,23 +71,23 @@ pub fn fewest_words(m: usize, n: usize, ranks: usize) -> (usize, usize) {
 /// Chooses the rank grid for a sparse matrix, once the positions of its entries are known.
 #[derive(Debug, Clone, Copy)]
 pub struct GridChoice {
-    /// The grid that suits a dense matrix of this size.
+    /// The best grid for a dense matrix of this size.
     pub by_size: (usize, usize),
     pub exchange: Exchange,
     /// Bytes of a row of a factor.
     pub row: u64,
-    /// Bytes available for the rows of factors that a rank gathers.
+    /// Memory in bytes for the rows of factors that a rank gathers.
     pub room: f64,
 }
 
 impl GridChoice {
-    /// With any room, rows of `row` bytes and another grid by size.
+    /// A choice without a limit on memory, for rows of `row` bytes and the grid `by_size`.
     pub fn of_row(row: u64, exchange: Exchange, by_size: (usize, usize)) -> Self {
         GridChoice { by_size, exchange, row, room: f64::INFINITY }
     }
 
-    /// The index of the grid to use: the one by size, unless the busiest rank of another grid computes and sends a
-    /// quarter less in an iteration. Ties go to the first. Ranks that pass the same numbers make the same choice.
+    /// The index of the grid to use. It is the one by size, unless the busiest rank of another grid computes and sends a
+    /// quarter less per iteration. Ties go to the first grid. Ranks that pass the same numbers make the same choice.
     pub fn choose(&self, grids: &[GridTraffic]) -> usize {
         let is_by_size = |grid: &&GridTraffic| (grid.pr, grid.pc) == self.by_size;
         let usual = grids.iter().position(|grid| is_by_size(&grid)).expect("a grid of all ranks");
@@ -117,8 +117,8 @@ impl GridChoice {
         [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side)).map(|(_, load)| 2 * load.bytes).sum()
     }
 
-    /// Cost of half an iteration for the busiest rank, in bytes. For each entry a product reads a row of a factor,
-    /// which takes about as long as sending one.
+    /// Cost of half an iteration for the busiest rank, in bytes. For each entry, a product reads a row of a factor, which
+    /// takes about as long as sending the row.
     fn cost_bytes(&self, grid: &GridTraffic) -> u64 {
         let sides = [&grid.u, &grid.v].into_iter().filter_map(|side| self.of_side(side));
         grid.entries * self.row + sides.map(|(_, load)| load.cost_bytes()).sum::<u64>()
@@ -130,9 +130,9 @@ impl GridChoice {
     }
 }
 
-/// The grid: this rank's part of the data and of the two factors.
+/// The grid: this rank's part of the data and of both factors.
 pub struct Grid<T: Real> {
-    /// Rows and columns of ranks.
+    /// Number of rows and columns of ranks.
     shape: (usize, usize),
     pub data: Box<dyn RankData<T>>,
     /// U, whose rows are shared by the ranks of a grid row.
@@ -145,7 +145,7 @@ pub struct Grid<T: Real> {
 pub fn own_rows(comm: &Communicator, cuts: &Cuts) -> [Range<usize>; 2] {
     let (pr, pc) = (cuts.rows.len(), cuts.cols.len());
     let (i, j) = (comm.rank() / pc, comm.rank() % pc);
-    // Those of a block row are shared by its pc ranks, in the order of their columns; likewise below.
+    // The rows of a block row are shared by its pc ranks, in the order of their columns; likewise for columns.
     [(&cuts.rows[i], pc, j), (&cuts.cols[j], pr, i)].map(|(block, group_size, place)| {
         let part = even_part(block.len(), group_size, place);
         block.start + part.start..block.start + part.end
@@ -153,7 +153,7 @@ pub fn own_rows(comm: &Communicator, cuts: &Cuts) -> [Range<usize>; 2] {
 }
 
 impl<T: Real> Grid<T> {
-    /// The place of `comm`'s rank in a grid with `cuts`; rank i·pc + j has block (i, j).
+    /// This rank's place in a grid with `cuts`; rank i·pc + j has block (i, j).
     pub fn new(comm: &Communicator, data: Box<dyn RankData<T>>, cuts: &Cuts, k: usize, tags: [FactorTags; 2]) -> Self {
         let pc = cuts.cols.len();
         let (i, j) = (comm.rank() / pc, comm.rank() % pc);
@@ -188,7 +188,7 @@ impl<T: Real> Grid<T> {
         }
     }
 
-    /// The grid, and the exchange of each factor whose rows are exchanged.
+    /// The shape of the grid, and the exchange of each factor whose rows are exchanged.
     pub fn decisions(&self) -> impl Iterator<Item = Decision> {
         let exchanges = [(Factor::U, self.u.exchange()), (Factor::V, self.v.exchange())];
         let exchanges = exchanges.into_iter().filter_map(|(factor, how)| Some(Decision::Exchange(factor, how?)));
@@ -246,17 +246,17 @@ mod tests {
             ]
         };
         let choice = GridChoice { by_size: (2, 2), exchange: Exchange::Auto, row: 80, room: f64::INFINITY };
-        // 1000 entries and 6000 rows of 80 bytes, and a message for each doubling, in collectives.
+        // 1000 entries and 6000 rows of 80 bytes, and one message per doubling in collectives.
         let usual = 1000 * 80 + 2 * (3000 * 80 + 8192);
         assert_eq!(choice.cost_bytes(&grids(0)[1]), usual);
         let limit = (3 * usual / 4 - 2 * 8192 - 1000 * 80) / 80;
         assert_eq!((choice.choose(&grids(limit - 1)), choice.choose(&grids(limit + 1))), (0, 1));
-        // Rows that blocks touch make no difference to collectives.
+        // Referenced rows make no difference to collectives.
         assert_eq!(GridChoice { exchange: Exchange::Dense, ..choice }.choose(&grids(0)), 1);
-        // Nor are they of use where their block's rows of the factor do not fit.
+        // A sparse exchange is no use if the rows of the factor that the block needs do not fit into memory.
         assert_eq!(GridChoice { room: 80.0 * 8999.0, ..choice }.choose(&grids(0)), 1);
         assert_eq!(GridChoice { room: 80.0 * 9000.0, ..choice }.choose(&grids(0)), 0);
-        // A block with all the entries takes longer than all messages.
+        // A block with all entries takes longer than all messages.
         let uneven = [traffic(4, 1, 9000, [none, (9000, 10, 2)]), grids(0)[1]];
         assert_eq!(choice.choose(&uneven), 1);
         // In an iteration a factor is gathered and summed.
@@ -281,7 +281,7 @@ mod tests {
             for ranks in 1..40 {
                 let (pr, pc) = fewest_words(m, n, ranks);
                 assert_eq!(pr * pc, ranks);
-                // What rank (i, j) hands over to others, in rows: by loops over its partners.
+                // The number of rows that rank (i, j) sends, by loops over its partners.
                 let sent = |pr: usize, pc: usize| {
                     let side = |parts: usize, rows: usize| (0..parts).filter(|&p| p > 0).count() * rows;
                     side(pr, n) + side(pc, m)

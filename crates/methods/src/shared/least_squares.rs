@@ -1,4 +1,4 @@
-//! The update of a factor from sums over parties: its right-hand side and the Gram matrix of the other factor.
+//! The update of a factor from its right-hand side and the Gram matrix of the other factor, both summed over parties.
 
 use ndarray::Array2;
 
@@ -22,12 +22,12 @@ pub struct LeastSquaresUpdate {
 }
 
 impl LeastSquaresUpdate {
-    /// The exact minimiser, or `passes` sweeps; for k components.
+    /// The exact minimiser, or `passes` sweeps of coordinate descent; for k components.
     pub fn new(exact: bool, passes: usize, k: usize) -> Self {
         LeastSquaresUpdate { passes, exact: exact.then(|| Pivoting::new(k)) }
     }
 
-    /// X ← its update, with this penalty on X, for the right-hand side r and the Gram matrix g.
+    /// Updates X, which has this penalty, for the right-hand side r and the Gram matrix g.
     pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) {
         let passes = self.passes;
         match &mut self.exact {

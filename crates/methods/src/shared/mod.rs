@@ -1,4 +1,4 @@
-//! What several methods share: parameters, starts, steps, sums over parties, extrapolation, penalties, missing entries,
+//! Code that several methods use: parameters, starts, steps, sums over parties, extrapolation, penalties, missing entries,
 //! differential privacy.
 
 pub mod alternating;

@@ -1,7 +1,7 @@
-//! This rank's part of the data ([`RankData`]): a block in memory, or panels that are read from the file in each pass.
+//! This rank's part of the data ([`RankData`]): a block in memory, or panels that are read from a file in each pass.
 //!
-//! A pass over the panels gives both products of an iteration: for each panel the rows of M V, from them the new rows of
-//! U, and their term of MᵀU. So an iteration reads the file once, where one with the data in memory multiplies it twice.
+//! One pass over the panels computes both products of an iteration: for each panel its rows of M V, from these its new rows
+//! of U, and its term of MᵀU. An iteration therefore reads the file only once.
 
 use std::mem::swap;
 use std::ops::Range;
@@ -22,19 +22,19 @@ use super::factor_side::FactorSide;
 pub type UpdateRows<'a, T> =
     dyn FnMut(Range<usize>, ArrayViewMut2<'_, T>, ArrayView2<'_, T>, &Array2<T>) -> Result<()> + 'a;
 
-/// The rows and the columns of a block that hold entries.
+/// The rows and columns of a block that hold entries.
 pub enum Occupied {
-    /// Those marked.
+    /// The marked rows and columns.
     Some([Vec<bool>; 2]),
     /// All: the block is dense.
     All,
-    /// Not known before the data are read.
+    /// Unknown before the data is read.
     Unknown,
 }
 
 /// This rank's part of the data, and its products with the factors.
 pub trait RankData<T: Real> {
-    /// The memory order of the factors.
+    /// The memory order that products need of the factors.
     fn order(&self) -> Order;
 
     /// Prepares for products with k columns.
@@ -45,7 +45,7 @@ pub trait RankData<T: Real> {
 
     fn occupied(&self) -> Occupied;
 
-    /// A copy of the rows (axis 0) or columns (axis 1) at these places, which ascend. Collective.
+    /// A copy of the rows (axis 0) or columns (axis 1) with these indices, in ascending order. Collective.
     ///
     /// # Errors
     /// On all ranks, if a file cannot be read.
@@ -102,13 +102,13 @@ pub trait RankData<T: Real> {
         false
     }
 
-    /// For trace and output.
+    /// The decision to record in trace and output; `None` if there is none.
     fn decision(&self) -> Option<Decision> {
         None
     }
 }
 
-/// The first of a rank's blocks, or its panels.
+/// The rank's panels, or else the first of its blocks.
 pub fn rank_data<T: Real>(blocks: Vec<Block<T>>, panels: Option<Panels<T>>) -> Box<dyn RankData<T>> {
     match panels {
         Some(panels) => {
@@ -119,16 +119,16 @@ pub fn rank_data<T: Real>(blocks: Vec<Block<T>>, panels: Option<Panels<T>>) -> B
     }
 }
 
-/// Panels, on a grid of rows only.
+/// Data in panels, on a grid of rows only.
 struct InPanels<T: Real> {
     panels: Panels<T>,
-    /// Without rows, of the same kind as the panels.
+    /// A block without rows, of the same form as the panels.
     empty: Block<T>,
-    /// This rank's term of MᵀU (n × k), to be summed.
+    /// This rank's term of MᵀU (n × k), before the sum over ranks.
     product: Array2<T>,
 }
 
-/// A block in memory, on any grid.
+/// Data in one block in memory, on any grid.
 impl<T: Real> RankData<T> for Block<T> {
     fn order(&self) -> Order {
         Block::order(self)

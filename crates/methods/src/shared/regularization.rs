@@ -2,9 +2,9 @@
 //!
 //! loss + α_U n (ρ‖U‖₁ + ½(1 − ρ)‖U‖_F²) + α_V m (ρ‖V‖₁ + ½(1 − ρ)‖V‖_F²)
 //!
-//! for an m × n matrix, with the loss ½‖M − UVᵀ‖_F², or the divergence, and ρ of `--l1-ratio`. The factors n and m keep the balance
-//! of loss and penalties when rows or columns are added. The penalties fix the scale of the components: U D and V D⁻¹ are no
-//! longer as good as U and V.
+//! for an m × n matrix, where the loss is ½‖M − UVᵀ‖_F² or the divergence, and ρ is `--l1-ratio`. The factors n and m keep
+//! the balance of loss and penalties when rows or columns are added. The penalties determine the scale of the components: U
+//! D and V D⁻¹ no longer have the same objective as U and V.
 
 use std::fmt;
 
@@ -20,21 +20,21 @@ use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{ParamType, ParamValue, Parsed, number};
 
-/// What leaves a rank at an evaluation.
+/// Messages that leave a rank in an evaluation.
 pub const MESSAGES: MessageSpec =
     MessageSpec::new(metrics::PENALTY, "1", "each evaluation, with --alpha-u or --alpha-v");
 
-/// A weight, or that of the other factor.
+/// The weight of a penalty, or `same` as that of the other factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Weight {
     Same,
     Given(f64),
 }
 
-/// A weight of a penalty, or `same`.
+/// Parses a weight, or `same`.
 ///
 /// # Errors
-/// What it must be.
+/// If the weight is not valid; the message states what it must be.
 pub fn weight(text: &str) -> Parsed<Weight> {
     if text == "same" {
         return Ok(Weight::Same);
@@ -87,7 +87,7 @@ fednmf_base::parameters! {
 impl RegularizationParams {
     pub const NONE: RegularizationParams = RegularizationParams { alpha_u: 0.0, alpha_v: Weight::Same, l1_ratio: 0.0 };
 
-    /// The penalties of a run from its parameters by name, as in trace and output; none where a run had no such parameters.
+    /// The penalties of a run from its parameters in trace or output; no penalties if the run had no such parameters.
     pub fn from_parameters<'a>(parameter: impl Fn(&str) -> Option<&'a Value>) -> Self {
         let number = |name: &str| parameter(name).and_then(Value::as_f64);
         RegularizationParams {
@@ -102,7 +102,7 @@ impl RegularizationParams {
         self.alpha_u > 0.0 || self.weight_on_v() > 0.0
     }
 
-    /// The options that give these penalties; none without a penalty.
+    /// The command-line options for these penalties; empty without a penalty.
     pub fn words(&self) -> Vec<String> {
         let RegularizationParams { alpha_u, alpha_v, l1_ratio } = self;
         if !self.is_on() {
@@ -125,7 +125,7 @@ impl RegularizationParams {
         }
     }
 
-    /// The penalty on U in words; `None` without one.
+    /// A description of the penalty on U; `None` without one.
     pub fn note_on_u(&self) -> Option<String> {
         let RegularizationParams { alpha_u, l1_ratio, .. } = self;
         (*alpha_u > 0.0).then(|| format!("as in the run: a penalty on U, --alpha-u {alpha_u} --l1-ratio {l1_ratio}"))
@@ -151,17 +151,17 @@ pub struct Penalties {
 }
 
 impl Penalties {
-    /// Whether a factor has one.
+    /// Whether U or V has a penalty.
     pub fn any(self) -> bool {
         !self.u.is_none() || !self.v.is_none()
     }
 
-    /// Their value for some rows of U and of V.
+    /// The value of the penalties for some rows of U and of V.
     pub fn value<T: Real>(self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
         self.u.value(u) + self.v.value(v)
     }
 
-    /// Their value from the rows of U and of V of each rank, which must be no other's. Collective where there are any.
+    /// The value of the penalties from disjoint rows of U and V on the ranks. Collective if there is a penalty.
     pub fn sum<T: Real>(self, comm: &Communicator, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
         if !self.any() {
             return 0.0;
@@ -171,8 +171,8 @@ impl Penalties {
         sum[0]
     }
 
-    /// The measure of what is minimised, from the loss and the value of the penalties; `None` without penalties, where the loss
-    /// says the same.
+    /// The objective as a measure: the loss plus the value of the penalties. `None` without penalties, because it is then
+    /// the loss.
     pub fn objective(self, loss: f64, value: f64) -> Option<(&'static str, f64)> {
         self.any().then(|| (Measure::Objective.key(), loss + value))
     }

@@ -1,9 +1,10 @@
-//! The rows of a factor that a rank's sparse block touches, exchanged between those that own them and those that need
-//! them (Kaya, Kannan, Ballard 2018), in place of an all-gather and a reduce-scatter of all rows.
+//! Sparse exchange of the rows of a factor (Kaya, Kannan, Ballard 2018). Only the rows that a rank's sparse block
+//! references are sent between their owners and the ranks that need them, instead of an all-gather and a reduce-scatter of
+//! all rows.
 //!
-//! A product M V needs the rows of V at columns of the block with stored entries, and a term of Mᵀ U has no others. What
-//! is needed follows from the pattern of the block, so the ranks tell each other once, and then send one message to each
-//! rank that they share such rows with. Those of a gather and of a sum are the same, in opposite directions.
+//! A product M V needs only the rows of V at the block's nonempty columns, and a term of MᵀU has only these rows. The
+//! pattern of the block determines which rows are needed, so the ranks exchange the lists once. Each exchange then sends
+//! one message to each rank with common rows. A sum sends the same rows as a gather, in the opposite direction.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use ndarray::Array2;
 use fednmf_comm::{Communicator, MessageTag, Payload, Route};
 use fednmf_linalg::{Contiguous, ContiguousMut, Real};
 
-/// The rows that a rank needs from each other rank. They depend on the positions of the nonzeros.
+/// The rows that a rank needs from each other rank, which reveal the positions of nonzeros.
 pub const PATTERN: MessageTag = MessageTag::new("rows that blocks touch", Payload::Data);
 
 fednmf_base::words! {
@@ -30,14 +31,14 @@ fednmf_base::words! {
 /// What the busiest rank sends or receives in one exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes, in the direction that has more.
+    /// Bytes, in the direction with more of them.
     pub bytes: u64,
-    /// Messages, in the direction that has more.
+    /// Messages, in the direction with more of them.
     pub messages: u64,
 }
 
 impl Load {
-    /// Bytes that a network transfers in the latency of a message: about 1 µs at 8 GB/s.
+    /// Number of bytes that a network transfers during the latency of a message: about 1 µs at 8 GB/s.
     const MESSAGE: u64 = 8192;
 
     /// Bytes, plus the byte equivalent of the messages.
@@ -45,8 +46,8 @@ impl Load {
         self.bytes + self.messages * Load::MESSAGE
     }
 
-    /// Of an all-gather or reduce-scatter over `ranks` ranks, in which this one has `others` bytes of the others: at
-    /// best as many messages as doublings.
+    /// The load of an all-gather or reduce-scatter over `ranks` ranks, in which this rank handles `others` bytes of other
+    /// ranks. The number of messages is at best the number of doublings.
     pub fn of_collective(ranks: usize, others: u64) -> Self {
         Load { bytes: others, messages: u64::from(ranks.next_power_of_two().trailing_zeros()) }
     }
@@ -59,19 +60,19 @@ impl Load {
         Load { bytes: largest[0], messages: largest[1] }
     }
 
-    /// Whether a sparse exchange with this load is worth it in place of a collective: it has to save a quarter, since it
-    /// copies each row at both ends and the collectives of MPI libraries are tuned.
+    /// Whether a sparse exchange with this load should replace a collective. It has to save a quarter, because it copies
+    /// each row at both ends and the collectives of MPI libraries are tuned.
     pub fn is_worthwhile(self, collective: Self) -> bool {
         saves_a_quarter(self.cost_bytes(), collective.cost_bytes())
     }
 }
 
-/// Whether a cost is at least a quarter below the usual one, which justifies a deviation from it.
+/// Whether a cost is at least a quarter below the usual one, which justifies deviating from it.
 pub fn saves_a_quarter(cost: u64, usual: u64) -> bool {
     4 * u128::from(cost) < 3 * u128::from(usual)
 }
 
-/// The rows of one side of a grid that are exchanged, and their buffers.
+/// The exchanged rows of one factor, and their buffers.
 pub struct RowExchange<T> {
     /// Rows that this rank's block references and other ranks own, counted from the block's first row; grouped by
     /// owner.
@@ -86,8 +87,8 @@ pub struct RowExchange<T> {
 }
 
 impl<T: Real> RowExchange<T> {
-    /// Tells the ranks of `comm` which rows this one's block touches (`touched`, by row of the block). Rank r owns
-    /// `rows[r]`; a row has k elements. Collective.
+    /// Exchanges with the ranks of `comm` which rows each block references. `touched` has an element per row of the block.
+    /// Rank r owns `rows[r]`; a row has k elements. Collective.
     pub fn new(comm: &Communicator, touched: &[bool], rows: &[Range<usize>], k: usize) -> Self {
         let me = comm.rank();
         let wanted = |r: usize| {
@@ -98,13 +99,13 @@ impl<T: Real> RowExchange<T> {
         let lists: Vec<Vec<u32>> =
             (0..comm.size()).map(|r| wanted(r).map(|row| (row - rows[r].start) as u32).collect()).collect();
         let lengths: Vec<Vec<u64>> = lists.iter().map(|list| vec![list.len() as u64]).collect();
-        let asked = comm.all_to_all(PATTERN, &lengths);
+        let requested = comm.all_to_all(PATTERN, &lengths);
         let given: Vec<usize> = comm.all_to_all(PATTERN, &lists).into_iter().map(|row| row as usize).collect();
         let needed: Vec<usize> = (0..comm.size()).flat_map(wanted).collect();
         let others = |rows: &dyn Fn(usize) -> usize| -> Vec<(usize, usize)> {
             (0..comm.size()).map(|r| (r, rows(r) * k)).filter(|(_, length)| *length > 0).collect()
         };
-        let (from, to) = (others(&|r| lists[r].len()), others(&|r| asked[r] as usize));
+        let (from, to) = (others(&|r| lists[r].len()), others(&|r| requested[r] as usize));
         let load = Load {
             bytes: (needed.len().max(given.len()) * k * size_of::<T>()) as u64,
             messages: from.len().max(to.len()) as u64,
@@ -125,8 +126,8 @@ impl<T: Real> RowExchange<T> {
         self.load
     }
 
-    /// Puts the rows that the block touches at their places in `whole`, all rows of the block; the first of `own` goes to
-    /// row `first`. Other rows of `whole` stay as they are. Both in row order.
+    /// Gathers the rows that the block references into `whole`, which has all rows of the block; the first own row is row
+    /// `first` of it. Other rows of `whole` are unchanged. Both are row-major.
     pub fn gather(
         &mut self,
         (comm, tag): (&Communicator, MessageTag),
@@ -146,8 +147,8 @@ impl<T: Real> RowExchange<T> {
         }
     }
 
-    /// Sums the terms of the own rows: this rank's, which begin at row `first` of `whole`, then those of the others by
-    /// rank, so that the order does not depend on which message comes first. Both in row order.
+    /// Sums the terms of the own rows: this rank's terms, which begin at row `first` of `whole`, then those of other ranks
+    /// in the order of ranks, so that the result does not depend on the order of arrival. Both are row-major.
     pub fn scatter(
         &mut self,
         (comm, tag): (&Communicator, MessageTag),

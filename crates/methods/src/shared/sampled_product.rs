@@ -1,5 +1,6 @@
-//! A product with the data, estimated from some rows of the fixed factor ([`SampledProduct`]): each rank scores its rows, the
-//! ranks draw rows in proportion to the scores ([`WeightedSampler`]), sum what was drawn, and multiply it by their data.
+//! A product with the data, estimated from some rows of the fixed factor ([`SampledProduct`]). Each rank scores its rows.
+//! The ranks draw rows in proportion to the scores ([`WeightedSampler`]), sum the rows drawn, and multiply them by their
+//! data.
 
 use std::ops::Range;
 
@@ -25,14 +26,14 @@ pub struct SampledProduct<T: Real> {
     totals: Vec<u64>,
     /// What the ranks sum: the rows drawn, d (k + [`WORDS`]) words, and the method's own words.
     message: Vec<T>,
-    /// The rows drawn times their weights, and times the roots of these: at most d × k.
+    /// The rows drawn, multiplied by their weights, or by the square roots of these: at most d × k.
     weighted: Array2<T>,
     rooted: Array2<T>,
 }
 
 impl<T: Real> SampledProduct<T> {
-    /// For draws by `sampler` from a factor with k columns in this memory order; `own_words` words of the method are summed in
-    /// the same message.
+    /// A product for draws by `sampler` from a factor with k columns in this memory order. The message also sums `own_words`
+    /// words of the method.
     pub fn new(
         comm: &Communicator,
         sampler: WeightedSampler,
@@ -53,7 +54,7 @@ impl<T: Real> SampledProduct<T> {
         }
     }
 
-    /// The same with memory for [`SampledProduct::gram`].
+    /// Adds memory for [`SampledProduct::gram`].
     #[must_use]
     pub fn with_gram(mut self, order: Order) -> Self {
         self.rooted = order.zeros(self.sampler.size(), self.weighted.ncols());
@@ -113,7 +114,7 @@ impl<T: Real> SampledProduct<T> {
         gram(&rooted.view(), &mut g.view_mut());
     }
 
-    /// The sample, ascending, and its rows times the roots of their weights, after [`SampledProduct::gram`].
+    /// The indices of the sample, ascending, and its rows times the roots of their weights, after [`SampledProduct::gram`].
     pub fn rooted(&self) -> (&[usize], ArrayView2<'_, T>) {
         let sample = self.sampler.sample();
         (sample, self.rooted.slice(s![..sample.len(), ..]))

@@ -1,4 +1,4 @@
-//! Sums over parties, in the clear or masked: the parameters, and the sum that they ask for.
+//! Sums over parties, in the clear or masked: the parameters, and the sum that they select.
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
@@ -23,8 +23,8 @@ fednmf_base::parameters! {
 }
 
 impl SecureSumParams {
-    /// Adds what `sums` over the same parties, of so many words of `word` bytes each, send `times` times an iteration. Masked,
-    /// they are one message under the name of the first.
+    /// Adds the cost of `sums`, each over the same parties, with as many words of `word` bytes, and `times` times per
+    /// iteration. Masked sums are one message under the name of the first.
     pub fn add_cost(
         &self,
         threshold: Option<&ThresholdParams>,
@@ -45,7 +45,8 @@ impl SecureSumParams {
             let flagged = |bytes: usize| parties * bytes;
             let keys = Message::gathered(ROUND_KEYS.kind, ranks, flagged(1 + dropout::ROUND_KEYS), times);
             let answers = Message::gathered(ANSWERS.kind, ranks, flagged(8 * (1 + dropout::SHARE * parties)), times);
-            // From each party to each rank a flag, and to each party a share; the ranks first agree on the longest.
+            // A flag from each party to each rank, and a share to each party; before that, the ranks agree on the maximum
+            // length.
             let bytes = flagged(ranks + dropout::SEALED * parties);
             let alone = ranks == 1;
             let shares = Message {
@@ -57,7 +58,7 @@ impl SecureSumParams {
                 ..keys
             };
             [keys, shares, answers].into_iter().for_each(|message| cost.add_message(message));
-            // A flag for each party goes along.
+            // One flag for each party is summed too.
             words += parties;
         }
         cost.messages.push(Message::masked_sum(first.kind, (ranks, parties), words, times));
@@ -75,8 +76,10 @@ fednmf_base::parameters! {
 }
 
 impl ThresholdParams {
+    /// Checks these parameters.
+    ///
     /// # Errors
-    /// When a threshold is given without `--secure-sum`, or with `--dp`.
+    /// If a threshold is given without `--secure-sum`, or with `--dp`.
     pub fn check(&self, sum: &SecureSumParams, dp: bool) -> Result<()> {
         if self.secure_threshold.as_ref().is_none() {
             return Ok(());
@@ -93,14 +96,14 @@ impl ThresholdParams {
     }
 }
 
-/// What a party sends in addition to its masked values where sums survive drop-outs.
+/// What a party sends in addition to its masked values if sums survive drop-outs.
 pub const SURVIVING: [MessageSpec; 3] = [
     MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
     MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
     MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
 ];
 
-/// The sums that were asked for. Collective.
+/// The requested kind of sum. Collective.
 ///
 /// # Errors
 /// As [`PartySum::masked`].

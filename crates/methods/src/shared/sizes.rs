@@ -1,6 +1,6 @@
 //! The sizes on which decisions are based.
 
-/// What decisions are made from, the same on all ranks.
+/// The inputs of decisions, identical on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub m: usize,
@@ -11,8 +11,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Sweeps of U and of V that pay for one product: they take up to a quarter of its flops. With a product that costs no
-    /// more than a few sweeps the first one does most, and beyond eight nothing was gained on any data tried.
+    /// Number of sweeps of U and of V that pay off for one product. They take up to a quarter of its flops. If a product
+    /// costs no more than a few sweeps, the first sweep achieves most. More than eight were no improvement on any data
+    /// tried.
     pub fn sweeps(&self) -> [usize; 2] {
         const SHARE: f64 = 0.25;
         const MOST: f64 = 8.0;

@@ -20,10 +20,10 @@ fednmf_base::parameters! {
     }
 }
 
-/// Parses kinds of sketches that do not depend on the data.
+/// Parses a kind of sketch that does not depend on the data.
 ///
 /// # Errors
-/// Why there is no `weighted` among them, or what it must be.
+/// If the kind is unknown, or is `weighted`; the message gives the reason.
 pub fn oblivious<K: Words>(text: &str) -> Parsed<K> {
     if text == "weighted" {
         return Err(
@@ -35,19 +35,19 @@ pub fn oblivious<K: Words>(text: &str) -> Parsed<K> {
     ParamType::parse(text)
 }
 
-/// How the subproblems of DSANLS are sketched: as [`SketchKind`], or by weights from the data.
+/// How the subproblems of DSANLS are sketched: by a [`SketchKind`], or by importance sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sketching {
-    /// The kind that suits the data.
+    /// Chosen by the form of the data.
     Auto,
-    /// By importance sampling.
+    /// Importance sampling, with weights from the data.
     Weighted,
     Oblivious(SketchKind),
 }
 
 impl Sketching {
-    /// The kind for data of this form whose N rows are sketched to d. Weights pay off on sparse data. A full sketch is
-    /// exact without them.
+    /// Resolves `auto` for data of this form whose N rows are reduced to d. Importance sampling pays off on sparse data. A
+    /// full sketch is exact and needs no weights.
     #[must_use]
     pub fn resolve(self, sparse: bool, d: usize, n: usize) -> Self {
         match self {
@@ -132,21 +132,22 @@ fednmf_base::parameters! {
 }
 
 impl StepParams {
-    /// Whether nothing holds the scale of a component where subproblems are sketched: it then grows in one factor and vanishes
-    /// in the other, since each sketch fits the component to other entries.
+    /// Whether the scale of a component can drift between sketches: it grows in one factor and vanishes in the other,
+    /// because each sketch fits the component to other entries.
     pub fn lets_scales_drift(&self) -> bool {
         self.solver == Solver::Pcd && self.mu_alpha.given() == Some(0.0) && self.mu_beta == 0.0
     }
 }
 
-/// Proximal coordinate descent (Alg. 3) or projected gradient (14), with the weights of iteration t.
+/// The step of DSANLS (Qian et al. 2019): proximal coordinate descent (Alg. 3) or projected gradient (Eq. 14), with the
+/// weights of iteration t.
 #[derive(Debug, Clone, Copy)]
 pub struct SketchedStep {
     gradient: bool,
     scaled: bool,
     alpha: f64,
     beta: f64,
-    /// The largest value of an entry; infinity for none.
+    /// Upper bound on the entries; infinity without one.
     most: f64,
 }
 
@@ -163,7 +164,7 @@ impl SketchedStep {
         SketchedStep { gradient, scaled, alpha, beta: args.mu_beta, most: f64::INFINITY }
     }
 
-    /// The same step for entries of at most `most`: the bound (22).
+    /// The same step with entries bounded by `most` (Eq. 22 of the DSANLS paper).
     #[must_use]
     pub fn below(self, most: f64) -> Self {
         SketchedStep { most, ..self }
@@ -187,7 +188,7 @@ impl SketchedStep {
     ) {
         let t = t as f64;
         if self.gradient {
-            // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) that is α/(1+βt)/‖BᵀB‖₂.
+            // (14) moves by 2η; with η in units of 1/(2‖BᵀB‖₂) this is α/(1+βt)/‖BᵀB‖₂.
             let unit = if self.scaled { (spectral_bound(g, probe) + penalty.weights::<T>().1).as_f64() } else { 0.5 };
             let eta = if unit > 0.0 { self.alpha / (1.0 + self.beta * t) / unit } else { 0.0 };
             gradient_step_below(x, r, g, T::from_f64(eta), penalty, T::from_f64(self.most));

@@ -1,5 +1,6 @@
-//! How far factors are from a stationary point of min ½‖M − UVᵀ‖_F², and penalties, over U, V ≥ 0 (Theorem 1 of the DSANLS paper): the
-//! norm of the projected gradient, which is the gradient where an entry is positive, and its negative part where it is 0.
+//! The distance of the factors from a stationary point of min ½‖M − UVᵀ‖_F², plus penalties, over U, V ≥ 0 (Theorem 1 of
+//! DSANLS, Qian et al. 2019). It is the norm of the projected gradient: the gradient at positive entries, and its negative
+//! part at zero entries.
 
 use ndarray::Array2;
 
@@ -33,7 +34,7 @@ fednmf_base::parameters! {
 /// The single number that each rank contributes.
 pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient", Payload::Scalar);
 
-/// Its line of a message table.
+/// The line of a message table for [`GRADIENT`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(GRADIENT, "1", "each evaluation, with --measure projected-gradient");
 
 /// The squared norm for the rows x (rows × k) of a factor, from the right-hand side r (rows × k) and the Gram matrix g
@@ -52,7 +53,7 @@ pub fn squared<T: Real>(x: &Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Pe
     sum
 }
 
-/// The norm, from every rank's part of its square. Collective.
+/// The norm, from each rank's part of its square. Collective.
 pub fn norm(comm: &Communicator, squared: f64) -> f64 {
     let mut sum = [squared];
     comm.sum(GRADIENT, &mut sum);

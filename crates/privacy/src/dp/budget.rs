@@ -458,14 +458,14 @@ mod tests {
                 states.push(budget.runs[0].state());
             }
         }
-        let told = [
+        let expected = [
             "not ended: all that it reserved counts",
             "ended",
             "resumed, not ended: all that it reserved counts",
             "killed, resumed, not ended: all that it reserved counts",
             "killed, resumed, ended: all that it reserved counts",
         ];
-        assert_eq!(states, told);
+        assert_eq!(states, expected);
         assert_eq!(budget.simple().0, 0.5);
     }
 

@@ -249,7 +249,7 @@ impl NoisePlan {
         self.sensitivity
     }
 
-    /// The epsilon that was asked for, if there was one, and delta.
+    /// The requested epsilon, if there was one, and delta.
     pub(super) fn budget(&self) -> (Option<f64>, f64) {
         (self.request.epsilon, self.request.delta)
     }

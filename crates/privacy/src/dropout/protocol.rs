@@ -320,7 +320,7 @@ pub fn answer(
 }
 
 /// # Errors
-/// If fewer than `threshold` parties did what a stage asks for.
+/// If fewer than `threshold` parties completed a stage.
 pub fn enough(left: usize, threshold: usize, did: &str) -> Result<()> {
     if left >= threshold {
         return Ok(());

@@ -48,9 +48,9 @@ pub fn attacks(pooled: &PooledView, method: &DsanlsSecure, inputs: &AttackInputs
 
 /// Sᵀ of release t, d × n.
 fn drawn<T: Real>(kind: SketchKind, n: usize, d: usize, seed: u64, t: usize) -> Array2<f64> {
-    let mut made = sketch::make::<T>(kind, n, d, n, Order::RowMajor);
+    let mut sketch_of_run = sketch::make::<T>(kind, n, d, n, Order::RowMajor);
     let mut across = Array2::<T>::zeros((d, n));
-    made.draw(&sketch::stream(seed, true, t));
-    made.sketch_rows(0, &Array2::<T>::eye(n).view(), &mut across.view_mut());
+    sketch_of_run.draw(&sketch::stream(seed, true, t));
+    sketch_of_run.sketch_rows(0, &Array2::<T>::eye(n).view(), &mut across.view_mut());
     across.mapv(Real::as_f64)
 }

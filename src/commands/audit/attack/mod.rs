@@ -56,8 +56,8 @@ pub struct AttackArgs {
 /// When a file cannot be read, is no view, or does not belong to the others.
 pub fn attack(args: &AttackArgs, comm: &Communicator) -> Result<i32> {
     let alone = comm.split(comm.rank());
-    let told = if comm.is_root() { on_rank_0(args, &alone) } else { Ok(String::new()) };
-    let text = comm.agree_on_error(told)?;
+    let report = if comm.is_root() { on_rank_0(args, &alone) } else { Ok(String::new()) };
+    let text = comm.agree_on_error(report)?;
     if comm.is_root() {
         print(&text)?;
     }

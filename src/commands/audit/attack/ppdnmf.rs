@@ -73,7 +73,7 @@ fn edges(pooled: &PooledView, method: &Ppdnmf, view: &RecordedView) -> Result<Ve
                     edges.push(Edge { party: to, neighbour: from, ..Edge::default() });
                     edges.len() - 1
                 });
-                // The sum tells of the mean of the neighbours, whose answers come before it.
+                // The sum reveals the mean of the neighbours, whose answers precede it.
                 let together = edges.iter().filter(|edge| edge.party == to && edge.neighbour != to).count();
                 let terms = if from == to { together as f64 } else { 1.0 };
                 let edge = &mut edges[place];

@@ -48,17 +48,17 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
         inputs.ground_truth.matrix.iter().flat_map(|m| m.rows().into_iter().map(bits).collect::<Vec<_>>()).collect();
     let fresh: Vec<usize> = (0..others.nrows()).filter(|&i| !known.contains(&bits(others.row(i)))).collect();
     let others = others.select(ndarray::Axis(0), &fresh);
-    let told = |found: Finding, v: &Array2<f64>| {
+    let described = |found: Finding, v: &Array2<f64>| {
         let mut found = found.note(format!("{} members, {} other rows", members.nrows(), others.nrows()));
         found.of = "members";
         found.auc = auc(&misfits(&members.view(), &v.view()), &misfits(&others.view(), &v.view()));
         found
     };
-    let mut findings = vec![told(found, &v)];
+    let mut findings = vec![described(found, &v)];
     if let Some(rest) = without_own(pooled, &v)? {
         let (own, hidden) = (pooled.own.len(), pooled.hidden_parties().len());
         let assumed = format!("what is left of the sum without the part of {own} party(ies): that of {hidden}");
-        findings.push(told(Finding::new("membership, pooled", assumed), &rest));
+        findings.push(described(Finding::new("membership, pooled", assumed), &rest));
     }
     Ok(findings)
 }

@@ -18,7 +18,7 @@ const PROBE: usize = 10;
 const HIGH: f64 = 10.0;
 const FALL: f64 = 0.9;
 const RISE: f64 = 1.25;
-/// The blur above which a run starts over, and the one above which γ rises.
+/// The blur above which a run restarts, and the blur above which γ increases.
 const STARTS_OVER: f64 = 1.0;
 const RISES: f64 = 0.55;
 
@@ -35,7 +35,7 @@ pub struct Gamma {
 pub struct GammaState {
     /// γ in the next round.
     pub gamma: f64,
-    /// The round in which the run started over; 0 while it has not.
+    /// The round in which the run restarted; 0 if it has not.
     pub began: usize,
 }
 
@@ -59,7 +59,7 @@ impl Gamma {
         self.state.gamma
     }
 
-    /// The round in which the run started over; 0 if it did not.
+    /// The round in which the run restarted; 0 if it did not.
     pub fn began(&self) -> usize {
         self.state.began
     }
@@ -72,7 +72,7 @@ impl Gamma {
         self.state = state;
     }
 
-    /// Adapts γ to the V̂ of the last of `rounds` rounds, which is equal on all ranks. Returns whether the run starts over.
+    /// Adapts γ to the V̂ of the last of `rounds` rounds, which is equal on all ranks. Returns whether the run restarts.
     pub fn adapt<T: Real>(&mut self, rounds: usize, v: &[T]) -> bool {
         let GammaState { gamma, began } = &mut self.state;
         if !self.probes || *began == 0 && rounds != PROBE {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_run_starts_over_only_if_rounding_changes_more_than_it_leaves() {
         let (clear, blurred) = ([0.9, 1.0, 0.0, 0.1], [0.4, 0.5, 0.2, 0.3]);
-        // One 1 is left, and rounding changes entries by 0.9 or 1.1.
+        // One entry is rounded to 1; rounding changes entries by 0.9 or 1.1 in total.
         let (nearly, not_quite) = ([0.9, 0.4, 0.4, 0.0], [0.9, 0.4, 0.4, 0.2]);
         for (v, again) in [(clear, false), (blurred, true), (nearly, false), (not_quite, true)] {
             let mut gamma = Gamma::auto(10, false);

@@ -1,12 +1,12 @@
 //! FELB and FELB-MU: federated Boolean matrix factorisation by proximal gradients (Dalleiger, Vreeken, Kamp: Federated
 //! Binary Matrix Factorization using Proximal Optimization, Alg. 1).
 //!
-//! In each round every party starts from the shared V̂ and does b steps of inertial proximal alternating minimisation on
-//! its own rows, each for U_i and for V_i (`boolean::proximal`); then V̂ ← prox(Σ V_i / C). Nothing else is exchanged:
-//! n k words per party. The weight λ_t = λ·rate^t of the regulariser around {0, 1} grows with the *round*; the server's
-//! prox has the step 1/C that follows from (10). The steps minimise ½‖A − UVᵀ‖². Each round starts without inertia.
+//! In each round every party starts from the shared V̂ and runs b local steps on its own rows. Each step updates U_i and
+//! V_i by inertial proximal alternating minimisation (`boolean::proximal`) of ½‖A − UVᵀ‖². Then V̂ ← prox(Σ V_i / C), where
+//! the prox has the step 1/C that follows from (10). Only this sum is exchanged: n k words per party. The weight λ_t =
+//! λ·rate^t of the regulariser around {0, 1} grows with the *round*. Each round starts without inertia.
 //!
-//! The paper leaves γ open; see `gamma`.
+//! The paper does not specify γ; see `gamma`.
 //!
 //! The result is V̂ rounded at ½, and for each party a Boolean U_i refitted to it.
 
@@ -140,7 +140,7 @@ impl Method for FelbMu {
 const MESSAGES: &[MessageSpec] = &messages(SUM_V, "each round");
 const SUM_V: MessageTag = MessageTag::new("sum V_i", Payload::SharedFactor);
 
-/// The largest distance of the entries of a Boolean V̂ from {0, 1}.
+/// V̂ counts as Boolean if no entry is farther from {0, 1}.
 const BOOLEAN: f64 = 1e-6;
 
 /// Parameters of the steps, and γ.
@@ -240,7 +240,7 @@ fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> R
     }))
 }
 
-/// The public start: U_i for the hosted parties' rows, and V̂.
+/// Fills the public start: U_i for the rows of the hosted parties, and V̂.
 fn start<T: Real>(seed: u64, rows: &[Range<usize>], u: &mut [Array2<T>], shared: &mut Array2<T>) {
     for (rows, u) in rows.iter().zip(u) {
         init::u(seed, rows, 1.0, u.view_mut());
@@ -331,7 +331,7 @@ impl<T: Real> FelbRun<T> {
         self.clients.first().map_or(0, |c| c.party)
     }
 
-    /// Rounds V̂ and fits the Boolean U_i to it.
+    /// Rounds V̂ and refits the Boolean U_i to it.
     fn round_off(&mut self) {
         let shared = Components::new(rounded(&self.shared.view()));
         let locals = self.u.iter().map(|u| (round_rows(u), None));

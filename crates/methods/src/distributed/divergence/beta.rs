@@ -1,5 +1,5 @@
-//! Multiplicative updates for any β-divergence (Févotte and Idier 2011): Itakura-Saito (β = 0), Kullback-Leibler (1),
-//! least squares (2), and what lies between and beyond. The iterates are those of scikit-learn's NMF with `solver="mu"`.
+//! Multiplicative updates for any β-divergence (Févotte and Idier 2011), such as Itakura-Saito (β = 0), Kullback-Leibler (β
+//! = 1) and least squares (β = 2). The iterates are those of scikit-learn's NMF with `solver="mu"`.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
@@ -15,13 +15,13 @@ use crate::shared::init::InitParams;
 use crate::shared::regularization::RegularizationParams;
 use crate::{Algorithm, Problem};
 
-/// β, as a number or as the name of its divergence.
+/// β, given as a number or as the name of its divergence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beta(pub f64);
 
-/// The names that scikit-learn has for some β.
+/// The names of some β in scikit-learn.
 const NAMES: [(&str, f64); 3] = [("itakura-saito", 0.0), ("kullback-leibler", 1.0), ("frobenius", 2.0)];
-/// Largest |β|. Beyond it, powers of the fit leave the range of floating-point numbers.
+/// Largest |β|. For larger values, powers of the fit exceed the range of floating-point numbers.
 const MOST: f64 = 10.0;
 
 fn beta(text: &str) -> Parsed<Beta> {
@@ -67,7 +67,7 @@ impl Method for BetaMu {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;
-        // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and 2 zeros
+        // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and β = 2, zeros
         // contribute nothing.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
         let mut cost = super::cost(&self.init, &Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);

@@ -1,5 +1,5 @@
-//! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a
-//! row in turn, which never raises the objective, several times for each half of an iteration.
+//! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a row
+//! in turn, several times for each half of an iteration. A step never increases the objective.
 
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
@@ -41,10 +41,10 @@ impl Method for KlCd {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // Operations per entry: the fit; then, for each coordinate, a ratio, its terms in slope and curvature, and the
-        // new fit.
+        // Operations per entry: the fit; then, for each coordinate, a ratio, its terms in the slope and the curvature, and
+        // the new fit.
         let mut cost = super::cost(&self.kl.init, workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
-        // What is known of the other factor at the nonzeros of a row.
+        // A copy of the other factor's rows at the nonzeros of a row.
         cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
         Ok(Some(cost))
     }

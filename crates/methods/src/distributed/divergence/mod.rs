@@ -1,8 +1,8 @@
-//! Factorisations for the generalised Kullback-Leibler divergence: counts rather than measurements,
-//! min Σ m log(m / (u·v)) − m + u·v and the penalties on U and V; and in `beta` for any β-divergence.
+//! Factorisations for the generalised Kullback-Leibler divergence, min Σ m log(m / (u·v)) − m + u·v plus the penalties on U
+//! and V, which suits counts; and in `beta` for any β-divergence.
 //!
-//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered
-//! whole for each half of an iteration, U then V with the new U; the methods differ in the update of a row.
+//! Rank r owns U[I_r] and V[J_r] and holds the rows M[I_r, :] and the columns M[:, J_r]. Each half of an iteration gathers
+//! the whole of the other factor; U is updated first, and V with the new U. The methods differ in the update of a row.
 
 pub mod beta;
 pub mod cd;
@@ -54,7 +54,7 @@ const MESSAGES: &[MessageSpec] = &[
     init::MESSAGES[5],
 ];
 
-/// The same for the methods that take missing entries.
+/// The same for the methods that support missing entries.
 const MESSAGES_WITH_MISSING: &[MessageSpec] = &{
     let mut all = [missing::MESSAGES; MESSAGES.len() + 1];
     let mut i = 0;
@@ -102,10 +102,10 @@ impl KlParams {
         KlParams { missing: missing.clone(), regularization: regularization.clone(), ..self.clone() }
     }
 
-    /// Refuses incompatible options.
+    /// Refuses options that exclude each other.
     ///
     /// # Errors
-    /// Naming the option.
+    /// If options exclude each other; the message names one of them.
     fn check(&self) -> Result<()> {
         if self.missing.any() && self.init.is_computed() {
             let what = "--init nndsvd, nndsvda, nndsvdar, compressed and sampled cannot be combined with --missing and --holdout";
@@ -114,7 +114,7 @@ impl KlParams {
         Ok(())
     }
 
-    /// The factorisation by `update`, or by its counterpart for observed entries where some are missing. Collective.
+    /// The factorisation by `update`, or by its counterpart for observed entries if some are missing. Collective.
     ///
     /// # Errors
     /// If the given start cannot be read.
@@ -131,7 +131,7 @@ impl KlParams {
     }
 }
 
-/// What an iteration costs, with so many flops for each nonzero and component.
+/// The cost of an iteration with `flops` flops per nonzero and component.
 fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, sparse, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
@@ -152,29 +152,29 @@ fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cos
     cost
 }
 
-/// A factor in row order, and the data of its rows.
+/// A factor, row-major, and the data of its rows.
 struct DivergenceSide<T: Real> {
     factor: FactorSide<T>,
-    /// Own rows × all of the other factor's.
+    /// Own rows × rows of the other factor.
     block: Block<T>,
 }
 
-/// The objective.
+/// The loss to minimise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
     KullbackLeibler,
     Beta(f64),
 }
 
-/// A factorisation whose rows `R` updates.
+/// A factorisation whose rows are updated by `R`.
 struct DivergenceNmf<T: Real, R> {
     comm: Communicator,
     u: DivergenceSide<T>,
     v: DivergenceSide<T>,
-    /// The sums of the columns of the factor that is fixed.
+    /// Column sums of the fixed factor.
     sums: Vec<f64>,
     updates: PerThread<R>,
-    /// The Gram matrix of the factor that is fixed, where the updates take it.
+    /// Gram matrix of the fixed factor, for updates that use it.
     gram: Vec<f64>,
     loss: Loss,
     penalties: Penalties,
@@ -237,8 +237,8 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     }))
 }
 
-/// Writes a start that is computed from the data, of whose rows each rank has a block. No entry is 0, since multiplicative
-/// updates keep zeros. Collective.
+/// Writes a start that is computed from the data, of which each rank has a block of rows. No entry is 0, because
+/// multiplicative updates keep zeros. Collective.
 ///
 /// # Errors
 /// If the start cannot be computed.
@@ -258,7 +258,7 @@ fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut DivergenceSide<T>, 
 }
 
 impl<T: Real> DivergenceSide<T> {
-    /// Updates this factor's rows, for y = the other factor, whole.
+    /// Updates this factor's rows from the whole of the other factor, `y`.
     fn update<R: DivergenceUpdate<T> + Sync>(
         &mut self,
         y: &ArrayView2<'_, T>,
@@ -297,7 +297,8 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         self.iteration
     }
 
-    /// The relative error as of every method, and the divergence, infinite where a nonzero entry cannot be reached.
+    /// The relative error, as for every method, and the divergence. The divergence is infinite if a nonzero entry has the
+    /// fit 0.
     fn measure(&mut self) -> Result<Measures> {
         let DivergenceNmf { comm, u, v, loss, norm2, penalties, .. } = self;
         v.factor.gather();
@@ -305,7 +306,7 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         let error = metrics::relative_error(comm, *norm2, std::iter::once((&u.block, rows, columns)));
         let (name, divergence) = match *loss {
             Loss::KullbackLeibler => ("kl_divergence", metrics::kl_divergence(comm, &u.block, &rows, &columns)),
-            // The residual is at hand, and costs no more than the nonzeros.
+            // For β = 2 the divergence follows from the residual, which is known.
             Loss::Beta(2.0) => ("beta_divergence", 0.5 * error * error * *norm2),
             Loss::Beta(beta) => ("beta_divergence", metrics::beta_divergence(comm, beta, &u.block, &rows, &columns)),
         };

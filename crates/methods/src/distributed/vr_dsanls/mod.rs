@@ -1,23 +1,24 @@
-//! Variance-reduced DSANLS: HALS whose products with the data are sampled between anchors, without an error floor.
+//! Variance-reduced DSANLS: HALS whose products with the data are exact at anchors and sampled between them. It converges
+//! without the error floor of DSANLS.
 //!
-//! At an anchor the products P_U = M V_a and P_V = MᵀU_a are exact. In the iterations up to the next one,
+//! At an anchor the products P_U = M V_a and P_V = MᵀU_a are exact. The iterations up to the next anchor use
 //!
 //! M V = P_U + U_a (V_bᵀD) + (M − U_a V_bᵀ) D,   D = V − V_a,
 //!
-//! where U_a and V_b are the factors as the anchor's updates left them, and only the last term is sampled: the residual's
-//! product with the *change* of V. Its estimate has the right mean, and a variance ∝ ‖M − U_a V_bᵀ‖² ‖D‖², which vanishes
-//! as the iterates settle, so no proximal term is needed. The Gram matrix is exact. The fixed points are those of HALS: with
-//! D = 0 a step is a step of HALS. V's half is the same with P_V and D = U − U_a. This is the variance reduction of SVRG in
-//! coordinate descent; SVRMU (Kasai 2018) has it in multiplicative updates. Sampling is by importance
-//! (`WeightedSampler`), as in LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), and with the scores ‖M_:j‖ ‖D_j‖.
+//! where U_a and V_b are the factors after the anchor's updates. Only the last term is sampled: the product of the residual
+//! with the *change* of V. Its estimate is unbiased, with a variance ∝ ‖M − U_a V_bᵀ‖² ‖D‖², which vanishes as the iterates
+//! converge, so no proximal term is needed. The Gram matrix is exact. The fixed points are those of HALS: for D = 0 the
+//! step is that of HALS. V's half is the same with P_V and D = U − U_a. This is the variance reduction of SVRG, applied to
+//! coordinate descent; SVRMU (Kasai 2018) applies it to multiplicative updates. Rows are drawn by importance
+//! (`WeightedSampler`), as in LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with the scores ‖M_:j‖ ‖D_j‖.
 //!
 //! The ranks hold rows and columns of M as in DSANLS. An anchor gathers the factor with fewer rows and sums its right-hand
-//! side by parts, which is what HALS sends on a grid of rows or columns. The iterations between send d (k + 2) + 2k²
-//! words and four integers for each half.
+//! side, with the same messages as HALS on a grid of rows or columns. The other iterations send d (k + 2) + 2k² words and
+//! four integers for each half.
 //!
-//! An anchor starts beyond the last one (see `Momentum`). Its objective costs nothing but Gram matrices, and tells how
-//! much its own update gained and how much the sampled iterations before it did: per flop, whichever gained more decides
-//! whether the next epoch is longer or shorter.
+//! An anchor starts at the extrapolated point (see `Momentum`). Its objective costs only Gram matrices. It shows the
+//! decrease by the anchor's own update and the decrease by the sampled iterations before it. If the sampled iterations
+//! decreased it more per flop, the next epoch is longer, otherwise shorter.
 
 mod arguments;
 mod plan;
@@ -84,7 +85,7 @@ impl Method for VrDsanls {
         let ([d_u, d_v], epoch) = (plan.draws, plan.epoch.min(MOST) as f64);
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost::default();
-        // An iteration of the mean: one of an epoch is exact.
+        // The average iteration: one iteration of each epoch is exact.
         let (exact, sampled) = (1.0 / epoch, 1.0 - 1.0 / epoch);
         let (small, large) = if n <= m { (n, rows) } else { (m, cols) };
         let product = 2.0 * k as f64 * exact;
@@ -108,7 +109,7 @@ impl Method for VrDsanls {
             };
             product(Kernel::SampledForU, (n, d_u), [part(rows, cols, 1), part(m, n, ranks)]);
             product(Kernel::SampledForV, (m, d_v), [part(cols, rows, 1), part(n, m, ranks)]);
-            // The Gram matrix, V_bᵀD, and the product of that with U_a.
+            // The Gram matrix, V_bᵀD, and its product with U_a.
             let gram = square * sampled;
             cost.add(Kernel::Gram, 3.0 * gram * (own_u + own_v), 3.0 * gram * (all_u + all_v));
             let [passes_u, passes_v] = plan.sampled_sweeps.map(|n| n as f64);
@@ -153,7 +154,7 @@ impl Method for VrDsanls {
         cost.shape.block = (small, large);
         (cost.shape.updated, cost.shape.gram) = (rows.max(cols), rows.max(cols));
         let whole = if ranks > 1 { 2 * small } else { 0 };
-        // Per row: factor, product, last anchor, fitted, change, right-hand side; V as it was at the product too.
+        // Per row: factor, product, last anchor, fitted, change, right-hand side; for V also its value at the product.
         let words = (6 * rows + 7 * cols + whole) * k + message_words(d_u, k) + message_words(d_v, k) + (d_u + d_v) * k;
         cost.factors = workload.bytes(words) + (32 * (rows + cols)) as f64;
         Ok(Some(cost))

@@ -7,29 +7,29 @@ use super::arguments::VrDsanls;
 use crate::distributed::dsanls::sketch_sizes;
 use crate::shared::alternating::Sizes;
 
-/// The longest epoch that `auto` chooses.
+/// Maximum length of an epoch that `auto` chooses.
 pub const MOST: usize = 12;
-/// The first one after the two exact iterations at the start.
+/// Length of the first epoch, which follows the exact iterations at the start.
 const FIRST: usize = 4;
-/// Exact iterations at the start, where most is gained.
+/// Number of exact iterations at the start, where the error decreases most.
 pub const EXACT_FIRST: usize = 2;
 
-/// Words that the ranks sum for one half of a sampled iteration.
+/// Number of words that the ranks sum for one half of a sampled iteration.
 pub fn message_words(d: usize, k: usize) -> usize {
     d * (k + sketch::WORDS) + 2 * k * k
 }
 
-/// What follows from the sizes.
+/// The quantities that follow from the sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// Draws for U's update, and for V's.
+    /// Number of draws for U's and for V's update.
     pub draws: [usize; 2],
-    /// Sweeps of U and of V.
+    /// Number of sweeps of U and of V.
     pub exact_sweeps: [usize; 2],
     pub sampled_sweeps: [usize; 2],
     /// Flops of an exact and of a sampled iteration.
     pub flops: [f64; 2],
-    /// The epoch as given, or the first one.
+    /// The given epoch length, or that of the first epoch.
     pub epoch: usize,
     pub adapts: bool,
 }
@@ -38,7 +38,7 @@ impl VrDsanls {
     /// The plan for a matrix.
     ///
     /// # Errors
-    /// If a sketch size is more than there is to draw from.
+    /// If a sketch size exceeds the number of rows to draw from.
     pub fn plan(&self, sizes: &Sizes) -> Result<Plan> {
         /// Sampled iterations that cost more than this fraction of an exact one are not worth their noise.
         const WORTH: f64 = 0.6;
@@ -52,7 +52,8 @@ impl VrDsanls {
         };
         let shares = [draws[0] as f64 / n.max(1) as f64, draws[1] as f64 / m.max(1) as f64];
         let exact_sweeps = self.inner_sweeps.given().map_or_else(|| sizes.sweeps(), |n| [n; 2]);
-        // As many as cost what the sampled product does, up to three: later ones gain little on a noisy right-hand side.
+        // As many sweeps as cost as much as the sampled product, up to three: later ones gain little with a noisy
+        // right-hand side.
         let [u, v] = [(m, shares[0]), (n, shares[1])]
             .map(|(rows, share)| (share * entries / (rows as f64 * k as f64)).clamp(1.0, 3.0) as usize);
         let fewer = [u.min(exact_sweeps[0]), v.min(exact_sweeps[1])];

@@ -1,4 +1,4 @@
-//! The iterations: exact ones at anchors, sampled ones between them.
+//! The iterations: exact ones at anchors, and sampled ones between them.
 
 use std::mem::swap;
 use std::ops::Range;
@@ -29,14 +29,14 @@ use crate::shared::stationarity;
 use crate::shared::stationarity::Evaluated;
 use crate::{Algorithm, Measures, Problem};
 
-/// The progress of a run, without its matrices.
+/// The state of a run other than its matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Progress {
     momentum: Momentum,
     epoch: usize,
-    /// Sampled iterations before the next anchor.
+    /// Sampled iterations left before the next anchor.
     left: usize,
-    /// Anchors so far.
+    /// Number of anchors so far.
     anchors: usize,
     /// Sampled iterations since the last anchor.
     sampled: usize,
@@ -45,13 +45,13 @@ struct Progress {
 }
 
 impl Progress {
-    /// Chooses the next epoch's length at an anchor whose update of U has brought the objective from `before` to `after`.
+    /// Chooses the length of the next epoch at an anchor whose update of U changed the objective from `before` to `after`.
     fn adapt(&mut self, before: f64, after: f64, flops: [f64; 2]) {
-        /// Relative decreases of the objective below this are rounding.
+        /// Relative decreases of the objective below this value are rounding errors.
         const LEAST: f64 = 1e-6;
         let gained = before - after;
         if let Some((last, last_gained)) = self.last.filter(|_| self.sampled > 0) {
-            // An exact iteration gains about as much in V's half as in U's.
+            // An exact iteration decreases the objective about as much in V's half as in U's.
             let by_samples = (last - before - last_gained) / self.sampled as f64;
             if last - after > LEAST * after && by_samples.is_finite() {
                 let exact = (gained + last_gained) / flops[0];
@@ -74,7 +74,7 @@ pub struct VrDsanlsRun<T: Real> {
     gram: Array2<T>,
     /// Gram matrix of this rank's rows of U.
     own_gram: Array2<T>,
-    /// Message buffer: a Gram matrix to be summed, and the objective before and after U's update.
+    /// Message buffer: the Gram matrix to sum, and the objective before and after U's update.
     message: Vec<T>,
     progress: Progress,
     extrapolates: bool,
@@ -161,7 +161,7 @@ impl<T: Real> VrDsanlsRun<T> {
         if v.data.shape().0 >= u.data.shape().0 { (v, u) } else { (u, v) }
     }
 
-    /// The exact right-hand side of a factor, in its `factor.rhs`.
+    /// Computes the exact right-hand side of a factor into its `factor.rhs`.
     fn product(&mut self, factor: Factor) {
         let comm = self.comm.clone();
         let (tags, phase) = if factor == Factor::U { (U, "product M V") } else { (V, "product M'U") };
@@ -175,14 +175,14 @@ impl<T: Real> VrDsanlsRun<T> {
         }
     }
 
-    /// The Gram matrix of a factor, over all ranks.
+    /// Computes the Gram matrix of a factor, summed over all ranks.
     fn sum_gram(&mut self, factor: Factor) {
         let VrDsanlsRun { comm, u, v, gram, .. } = self;
         let fixed = if factor == Factor::U { u } else { v };
         fixed.factor.gram(comm, gram);
     }
 
-    /// U's update at an anchor. Returns the objective before and after it; the Gram matrix of the new U is summed.
+    /// U's update at an anchor. Returns the objective before and after it; the Gram matrix of the new U is summed too.
     fn update_u_exactly(&mut self) -> (f64, f64) {
         self.sum_gram(Factor::V);
         self.product(Factor::U);
@@ -260,7 +260,7 @@ impl<T: Real> VrDsanlsRun<T> {
         progress.sampled += 1;
     }
 
-    /// The norm of the projected gradient. Collective. The exact products of the last anchor stay as they are.
+    /// The norm of the projected gradient. Leaves the exact products of the last anchor unchanged. Collective.
     fn projected_gradient(&mut self) -> f64 {
         let mut squared = 0.0;
         for (factor, other) in [(Factor::U, Factor::V), (Factor::V, Factor::U)] {
@@ -274,14 +274,14 @@ impl<T: Real> VrDsanlsRun<T> {
         stationarity::norm(&self.comm, squared)
     }
 
-    /// Exchanges the exact right-hand side of a factor and the sampled one, which is overwritten in each iteration.
+    /// Exchanges the exact right-hand side of a factor with the sampled one, which each iteration overwrites.
     fn exchange(&mut self, factor: Factor) {
         let side = if factor == Factor::U { &mut self.u } else { &mut self.v };
         swap(&mut side.factor.rhs, &mut side.rhs);
     }
 }
 
-/// Names of the matrices of U and of V in a checkpoint: the factor, and what belongs to the last anchor.
+/// Names of the matrices of U and of V in a checkpoint: the factor, and the matrices of the last anchor.
 const KEPT: [[&str; 4]; 2] = [["U", "U_old", "U_fitted", "product_for_U"], ["V", "V_old", "V_fitted", "product_for_V"]];
 const START: &str = "V_at_product";
 
@@ -371,7 +371,7 @@ mod tests {
     use crate::parameters;
     use crate::parameters::Auto;
 
-    /// A run on one rank after two exact iterations and a sampled one.
+    /// A run on one rank after two exact iterations and one sampled iteration.
     fn begun(input: &str) -> VrDsanlsRun<f64> {
         let comm = Communicator::local();
         let opened = data::open(&InputSpec::parse(input).expect("known"), &comm).expect("opens");
@@ -396,7 +396,7 @@ mod tests {
         run
     }
 
-    /// The sampled right-hand side of U has the mean M V, and a variance below that of sampling M V itself.
+    /// The sampled right-hand side of U has the mean M V and a smaller variance than sampling M V itself.
     #[test]
     fn the_estimate_has_the_right_mean_and_little_variance() {
         for input in ["synthetic:planted,m=30,n=40,k=3", "synthetic:sparse,m=60,n=50,density=0.2"] {
@@ -441,14 +441,15 @@ mod tests {
             sampled: 3,
             last: Some((100.0, 1.0)),
         };
-        // Three sampled iterations gained 9 - 1, at a fifth of the cost of the exact one that gained 2.
+        // Three sampled iterations decreased the objective by 9 − 1, at a fifth of the cost of the exact one, which
+        // decreased it by 2.
         let mut good = plain(4);
         good.adapt(91.0, 90.0, [5.0, 1.0]);
         assert_eq!((good.epoch, good.sampled, good.last), (5, 0, Some((90.0, 1.0))));
         let mut bad = plain(4);
         bad.adapt(98.9, 90.0, [5.0, 1.0]);
         assert_eq!(bad.epoch, 3);
-        // Nothing is learnt from rounding, and an epoch has at least one sampled iteration.
+        // Rounding errors do not change the epoch, and an epoch has at least one sampled iteration.
         let mut rounding = plain(4);
         rounding.adapt(100.0, 100.0 - 1e-9, [5.0, 1.0]);
         assert_eq!(rounding.epoch, 4);

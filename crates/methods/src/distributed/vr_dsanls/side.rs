@@ -15,29 +15,29 @@ pub const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar)
 pub const CHANGE_V: MessageTag = MessageTag::new("sketched change of V", Payload::SketchedFactor);
 pub const CHANGE_U: MessageTag = MessageTag::new("sketched change of U", Payload::SketchedFactor);
 
-/// A factor, with the operands of its update and those that the other factor's update needs.
+/// A factor, the operands of its update, and those that the other factor's update needs.
 pub struct AnchoredSide<T: Real> {
     /// The rows that this rank owns; their right-hand side is the exact product P.
     pub factor: FactorSide<T>,
     pub penalty: Penalty,
     /// The data with the other dimension as rows: N × |own rows|.
     pub data: Block<T>,
-    /// The factor as the last anchor's update left it.
+    /// The factor after the last anchor's update.
     pub fitted: Array2<T>,
-    /// V at which P_U was computed; `None` for U, where that is `fitted`.
+    /// The V for which P_U was computed; `None` for U, where it equals `fitted`.
     pub start: Option<Array2<T>>,
-    /// Where the last anchor's extrapolation started from.
+    /// The factor before the last anchor's update, for extrapolation.
     pub old: Array2<T>,
     pub rhs: Array2<T>,
-    /// D.
+    /// The change D since the last anchor.
     pub change: Array2<T>,
-    /// The product with D, for the update of the other factor. The message also has Y_bᵀD, less what the sample holds of
-    /// it, and the Gram matrix.
+    /// The product with D, for the update of the other factor. The message also contains Y_bᵀD minus its estimate from the
+    /// sample, and the Gram matrix.
     pub sampled: SampledProduct<T>,
 }
 
 impl<T: Real> AnchoredSide<T> {
-    /// One half of a sampled iteration: this factor, from the change of the other one, `fixed`.
+    /// One half of a sampled iteration: updates this factor from the change of the other one, `fixed`.
     pub fn update_sampled(&mut self, fixed: &mut AnchoredSide<T>, sweeps: usize, run: &mut Sampling<'_, T>) {
         let Sampling { comm, gram: g, seed, iteration, for_u } = run;
         let k = g.ncols();
@@ -50,7 +50,7 @@ impl<T: Real> AnchoredSide<T> {
         let stream = sketch::stream(*seed, *for_u, *iteration);
         sampled.draw(comm, "sketch change", scores, &stream, |sampler, rows, grams| {
             sampler.fill(&change.view(), rows);
-            // Y_bᵀD less what the sample holds of it: a row of D counts 1 less the weights of its draws.
+            // Y_bᵀD minus its estimate: a row of D counts with 1 minus the weights of its draws.
             let mut draws = sampler.own_draws().peekable();
             while let Some((_, row, weight)) = draws.next() {
                 let mut left = 1.0 - weight;
@@ -77,7 +77,7 @@ impl<T: Real> AnchoredSide<T> {
     }
 }
 
-/// What both halves of a sampled iteration share.
+/// Work arrays and parameters that both halves of a sampled iteration share.
 pub struct Sampling<'a, T: Real> {
     pub comm: &'a Communicator,
     pub gram: &'a mut Array2<T>,
@@ -86,12 +86,12 @@ pub struct Sampling<'a, T: Real> {
     pub for_u: bool,
 }
 
-/// A Gram matrix in a message.
+/// The k × k matrix at the start of some words of a message.
 pub fn square<T>(words: &[T], k: usize) -> ArrayView2<'_, T> {
     ArrayView2::from_shape((k, k), words).expect("cut to this size")
 }
 
-/// As [`square`], to be filled.
+/// As [`square`], mutable.
 pub fn square_mut<T>(words: &mut [T], k: usize) -> ArrayViewMut2<'_, T> {
     ArrayViewMut2::from_shape((k, k), words).expect("cut to this size")
 }

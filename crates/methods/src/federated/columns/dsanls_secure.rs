@@ -1,19 +1,19 @@
-//! `dsanls-secure`: DSANLS over private columns (Qian et al., section 4.1), with a limit on the number of releases.
+//! `dsanls-secure`: DSANLS over private columns (Qian et al. 2022, section 4.1), with a limit on the number of releases.
 //!
-//! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :],
-//! so that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M:
-//! after ⌈n/d⌉ of them M is determined (Theorem 3; `fednmf audit attack` computes it from a view of `--record-view`). So
-//! at most `--max-releases` are made. A party knows its own columns, so by default they are the most with fewer equations
-//! than the others have columns, for the party with the most columns. Later iterations reuse the released sketches in turn,
-//! and nothing more of M leaves a party.
+//! Party r owns V[J_r] and U[I_r]. V's step is that of DSANLS. For U's step the parties sum Σ_r M[:, J_r] S_t[J_r, :], so
+//! that all of them see the whole sketch M S_t (m × d). Each such release is d linear equations for every row of M. After
+//! ⌈n/d⌉ releases M is determined (Theorem 3; `fednmf audit attack` computes it from a view of `--record-view`), so at most
+//! `--max-releases` are made. A party knows its own columns. The default is therefore the largest number with fewer
+//! equations than unknown columns for the party with the most columns. Later iterations reuse the released sketches in
+//! turn, and nothing more of M leaves a party.
 //!
-//! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone who has
-//! prior knowledge of M. Whole numbers are such knowledge: an entry with one of w values has log₂ w bits, and an equation in
-//! double precision gives 52. So releases of whole numbers (or of multiples of a common unit) end before their bits are as many
-//! as those of the unknown part of a row ([`grid`]); lattice reduction finds the data from more. Zeros are such knowledge
-//! too: basis pursuit finds rows with few other entries from fewer equations than unknowns, so releases end before
-//! ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has buckets with a single column;
-//! these two are refused without `--i-know-this-leaks`.
+//! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone
+//! who has prior knowledge of M. One example is integer data: an entry with w possible values has log₂ w bits, and an
+//! equation in double precision gives 52 bits. Releases of integers (or of multiples of a common unit) therefore end before
+//! their bits are as many as those of the unknown part of a row ([`grid`]); from more, lattice reduction finds the data.
+//! Another example is sparse data: basis pursuit finds rows with few nonzeros from fewer equations than unknowns, so
+//! releases end before it succeeds ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has
+//! buckets with a single column. These two are refused without `--i-know-this-leaks`.
 
 use std::ops::Range;
 
@@ -158,10 +158,10 @@ struct DsanlsSecureRun<T: Real> {
     public: PublicInfo,
     draws: Draws,
     step: SketchedStep,
-    /// Largest number of releases.
+    /// Maximum number of releases.
     limit: usize,
     members: Vec<SecureParty<T>>,
-    /// S for U's step, a CHUNK of rows at a time, and S' for V's.
+    /// S for U's step, of which `CHUNK` rows are generated at a time, and S' for V's step.
     across: Box<dyn Sketch<T>>,
     down: Box<dyn Sketch<T>>,
     chunk: Array2<T>,
@@ -178,11 +178,11 @@ struct DsanlsSecureRun<T: Real> {
     iteration: usize,
 }
 
-/// Units that the entries of a party may be multiples of: whole numbers, halves, …, grey values, decimal places.
+/// Units of which a party's entries may be multiples: 1, 1/2, …, grey values, decimal places.
 const UNITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 255.0, 1000.0];
 
-/// The resolution of a party's entries: the number of units in 1 if all entries are multiples of a unit. `divisor` is
-/// the number by which the data were divided. Zeros by themselves give no information.
+/// The resolution of a party's entries: the number of units in 1 if all entries are multiples of a unit. `divisor` is the
+/// number by which the data were divided. Zeros carry no information on the unit.
 fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
     let fits = |values: &[T], units: f64| {
         values.iter().all(|x| {
@@ -217,7 +217,7 @@ fn range<T: Real>(block: &Block<T>) -> f64 {
 fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     let all = data.header.cols;
     let max = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
-    // A single party has nobody to hide from.
+    // A single party has no other party to hide its columns from.
     if max == all { all } else { all - max }
 }
 
@@ -236,15 +236,15 @@ fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
 /// Safe numbers of releases for the parties' entries, agreed on by all parties.
 #[derive(Debug, Clone, Copy)]
 struct SafeReleases {
-    /// The largest number of releases that carry fewer bits than the unknown part of a row; `None` if no party's
-    /// entries are on a grid.
+    /// The largest number of releases with fewer bits than the unknown part of a row; `None` if no party's entries are on a
+    /// grid.
     for_grids: Option<usize>,
-    /// The largest number with fewer equations than basis pursuit needs for the row with the most zeros.
+    /// The largest number of releases with fewer equations than basis pursuit needs for the sparsest row.
     for_zeros: usize,
 }
 
 impl SafeReleases {
-    /// For releases of `d_u` columns. Collective.
+    /// The limits for releases of `d_u` columns. Collective.
     fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
         let (hidden, divisor) = (hidden(data) as f64, data.divisor.unwrap_or(1.0));
         // Each party uses the range of its own entries; the range of all entries would have to be shared.
@@ -273,8 +273,8 @@ fn precision_bits<T: Real>() -> f64 {
 /// Limit on the entries of all releases, which are kept in memory.
 const MAX_KEPT: usize = 1 << 40;
 
-/// d_U, d_V and the number of releases, of which no party can compute its `hidden` columns. `safe_for_entries` says what
-/// the entries allow for d_U.
+/// d_U, d_V and the number of releases, from which no party can compute its `hidden` columns. `safe_for_entries` maps d_U
+/// to the number that the entries allow.
 fn sizes(
     args: &DsanlsSecure,
     public: &PublicInfo,

@@ -1,4 +1,4 @@
-//! A party's local steps: of its copy of U and of its V_r, on its own columns.
+//! A party's local steps on its own columns, which update its copy of U and its V_r.
 
 use std::fmt;
 
@@ -42,10 +42,10 @@ fednmf_base::parameters! {
 }
 
 impl LocalParams {
-    /// Checks that a sketch goes with missing entries.
+    /// Checks that a sketch is compatible with missing entries.
     ///
     /// # Errors
-    /// Naming the sketch.
+    /// If it is not; the message names the sketch.
     pub fn check_sketch(&self, kind: SketchKind) -> Result<()> {
         if self.missing.missing == PartyMissing::None { Ok(()) } else { missing::check_sketch(kind, "subsample") }
     }
@@ -84,8 +84,8 @@ pub struct LocalParty<T: Real> {
     pub party: Party<T>,
     /// U_r, m × k
     pub u: Array2<T>,
-    /// Penalties on V_r and on the party's copy of U. That on the copy is the party's share, so that all shares add up
-    /// to the whole.
+    /// Penalties on V_r and on the party's copy of U. The latter is a share, such that the shares of all parties add up to
+    /// the penalty on U.
     penalties: Penalties,
     own: Option<OwnSketch<T>>,
 }
@@ -114,7 +114,7 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// The public random streams of the sketches; no two draws share one.
+/// The public random streams of the sketches; each draw has its own stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Draws {
     pub seed: u64,
@@ -136,7 +136,7 @@ impl Draws {
 /// d_U as a function of a party's number of columns, and d_V (of m).
 ///
 /// # Errors
-/// When d_V is more than m.
+/// If d_V exceeds m.
 pub fn sketch_sizes(requested: Option<Sizes>, public: &PublicInfo) -> Result<(impl Fn(usize) -> usize + use<>, usize)> {
     let k = public.k;
     let d_v = requested.map_or(sketch::default_size(public.m, k), |sizes| sizes.v.of(public.m));
@@ -146,7 +146,7 @@ pub fn sketch_sizes(requested: Option<Sizes>, public: &PublicInfo) -> Result<(im
             public.m
         )));
     }
-    // A count may exceed the columns of a small party, which then takes them all.
+    // A count may exceed the number of columns of a small party, which then uses all of them.
     let d_u = move |columns: usize| match requested {
         Some(sizes) => sizes.u.of(columns).min(columns),
         None => sketch::default_size(columns, k).min(columns),
@@ -205,7 +205,7 @@ impl<T: Real> LocalParty<T> {
         step.apply(&mut v.view_mut(), r, g, trace(&scratch.gram), t, &mut scratch.probe.view_mut());
     }
 
-    /// The step of the party's copy of U against V_r, sketched if the party was made with a sketch.
+    /// The step of the party's copy of U against V_r, sketched if the party has a sketch.
     pub fn step_u(&mut self, step: &SketchedStep, t: usize, draws: &Draws, scratch: &mut Scratch<T>) {
         let Party { block, missing, v, index, .. } = &mut self.party;
         if v.nrows() == 0 {

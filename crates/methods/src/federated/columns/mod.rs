@@ -1,11 +1,11 @@
-//! NMF over federated columns (Qian et al., section 4): party r holds the columns M[:, J_r], which no other party may
+//! NMF with private columns (Qian et al. 2022, section 4): party r holds the columns M[:, J_r], which no other party may
 //! see. U is shared; V[J_r] stays with party r.
 //!
-//! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged now and then;
+//! * `syn-sd`, `syn-ssd-u`, `syn-ssd-v`, `syn-ssd-uv` ([`syn`]): local copies of U, averaged after each round;
 //! * `asyn-sd`, `asyn-ssd-v` ([`asyn`]): the same with a server, where no party waits for another;
-//! * `dsanls-secure` ([`dsanls_secure`]): sketches of the data are summed, which is safe for a few iterations only;
-//! * `secure-hals` ([`secure_hals`]): no copies; the parties sum what U's update needs, and run exact HALS. With `--dp`
-//!   ([`noised_hals`]) noise on the sums hides single columns.
+//! * `dsanls-secure` ([`dsanls_secure`]): sums of sketches of the data, which is safe for a few iterations only;
+//! * `secure-hals` ([`secure_hals`]): exact HALS without copies of U, from the sums that U's update needs. With `--dp`
+//!   ([`noised_hals`]), noise on the sums hides single columns.
 //!
 //! With `--missing` the parties of `syn-*` and `asyn-*` complete their columns ([`MissingEntries`]) before each step; their
 //! messages have the same form as with complete columns.
@@ -139,7 +139,7 @@ fn hosted_parties<T: Real>(
     each.collect()
 }
 
-/// The exact V[J_r] for the final U, the observed entries and this penalty on V, which each party computes locally.
+/// The exact V[J_r] for the final U on the observed entries, with this penalty on V; each party computes it locally.
 fn refit<'a, T: Real>(
     parties: impl Iterator<Item = &'a Party<T>>,
     u: &ArrayView2<T>,

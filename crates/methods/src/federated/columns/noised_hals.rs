@@ -1,4 +1,4 @@
-//! `secure-hals --dp`: the sums of `secure-hals` under differential privacy of a single column.
+//! `secure-hals --dp`: the sums of `secure-hals` under differential privacy for single columns.
 //!
 //! A row v of V starts at 0, so it is a function of its own column m and of the previous U's, which are public. The sums
 //! for U's update therefore have one term per column, and noise that hides one term hides one column. The parties release
@@ -56,9 +56,9 @@ struct NoisedParty<T: Real> {
     party: Party<T>,
     /// ‖m‖² of every column.
     norms2: Vec<f64>,
-    /// Its term: R by the memory order of U, then the triangle of G/√2 by rows.
+    /// The party's term: R in the memory order of U, then the triangle of G/√2 by rows.
     message: Vec<T>,
-    /// c v, then c² v, for every column.
+    /// c v, then c² v, of every column.
     weighted: Array2<T>,
     /// R_r, m × k.
     product: Array2<T>,
@@ -76,7 +76,7 @@ pub struct NoisedHals<T: Real> {
     public: PublicInfo,
     update: LeastSquaresUpdate,
     members: Vec<NoisedParty<T>>,
-    /// Columns of norm 1.
+    /// U, with columns of norm 1.
     u: Array2<T>,
     refitted: Refitted<T>,
     iteration: usize,
@@ -87,17 +87,17 @@ pub fn release_length(m: usize, k: usize) -> usize {
     m * k + k * (k + 1) / 2
 }
 
-/// A bound on what rounding adds to the sensitivity, as a share of it, where a party sums at most `columns` terms. With the
-/// unit roundoff u and n terms a sum of products is off by at most n u times the sum of their magnitudes (Higham, Accuracy
-/// and Stability of Numerical Algorithms, 2002, section 3.1): here by n u n C² for Σ m vᵀ and, with √k for the norm of U,
-/// by √k (n + k) u n C² for U G. Both neighbours round.
+/// A bound on the contribution of rounding to the sensitivity, relative to it, if a party sums at most `columns` terms. Let
+/// u be the unit roundoff. The error of a sum of n products is at most n u times the sum of their magnitudes (Higham,
+/// Accuracy and Stability of Numerical Algorithms, 2002, section 3.1). This is n u n C² for Σ m vᵀ and, with √k for the
+/// norm of U, √k (n + k) u n C² for U G. Both neighbouring inputs are rounded.
 fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
     let unit = T::epsilon().as_f64() / 2.0;
     let (n, m, k) = (columns as f64, m as f64, k as f64);
     unit * (4.0 * k.sqrt() * n * (n + k + 4.0) + 16.0 * (m + k * k))
 }
 
-/// Makes the algorithm. V's rows are updated by `update`, from 0.
+/// Builds the algorithm. `update` computes the rows of V, starting from 0.
 ///
 /// # Errors
 /// If the requested noise is impossible.
@@ -111,7 +111,7 @@ pub fn build<T: Real>(
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, None);
     let mut u = public.order.zeros(public.m, k);
-    // At scale 1: the sum of the data is not used.
+    // At scale 1, because the sum of the data is not used.
     init::u(seed, &(0..public.m), 1.0, u.view_mut());
     to_unit_columns(&mut u);
     let largest = data.cuts.cols.iter().map(|cols| cols.len()).max().unwrap_or(0);
@@ -159,7 +159,7 @@ pub fn build<T: Real>(
     }))
 }
 
-/// Scales each column to norm 1. One that is zero, where a component has died out, becomes constant.
+/// Scales each column to norm 1. A zero column, whose component has vanished, becomes constant.
 fn to_unit_columns<T: Real>(u: &mut Array2<T>) {
     let m = u.nrows() as f64;
     for mut column in u.columns_mut() {
@@ -173,7 +173,8 @@ fn to_unit_columns<T: Real>(u: &mut Array2<T>) {
 }
 
 impl<T: Real> NoisedParty<T> {
-    /// Its term (R_r, G_r/√2) for V fitted to U, with UᵀU for `g`. Returns how many columns are longer than the bound.
+    /// Computes the party's term (R_r, G_r/√2) for V fitted to U, where `g` is UᵀU. Returns the number of columns longer
+    /// than the bound.
     fn term(&mut self, u: &ArrayView2<T>, g: &ArrayView2<T>, bound: ColumnBound) -> u64 {
         let NoisedParty { party, norms2, message, weighted, product } = self;
         let k = u.ncols();
@@ -232,7 +233,7 @@ fn weight<T: Real>(party: &Party<T>, j: usize, g: &ArrayView2<T>, norm2: f64, bo
     let residual2 = (norm2 - 2.0 * cross + fit2).max(0.0);
     let length2 = norm2.max(residual2 + v2);
     let c2 = bound.norm * bound.norm / length2;
-    // A column of zeros has nothing to scale.
+    // A zero column needs no scaling.
     if !(length2 > 0.0 && c2.is_finite()) {
         0.0
     } else if bound.all {
@@ -270,7 +271,7 @@ pub fn unpacked<T: Real>(release: &[f64], order: Order, (m, k): (usize, usize)) 
 fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Array2<T>, mut g: Array2<f64>, noise: f64) {
     let k = g.nrows();
     let largest = g.diag().iter().fold(0.0, |a: f64, x| a.max(*x));
-    // A fourth of the spectral norm that the noise of G has.
+    // A quarter of the spectral norm of G's noise.
     let step = (0.5 * noise * (k as f64).sqrt()).max(1e-12 * largest).max(1e-100);
     let shift = shift(&g, step) + step;
     g.diag_mut().mapv_inplace(|x| x + shift);
@@ -280,8 +281,8 @@ fn step<T: Real>(update: &mut LeastSquaresUpdate, u: &mut Array2<T>, mut r: Arra
     to_unit_columns(u);
 }
 
-/// The message for columns (m × n) with the exact V for U, as a party computes it. An adversary who knows the columns
-/// can subtract it.
+/// The message for columns (m × n) with the exact V for U, as a party computes it. An adversary who knows the columns can
+/// compute and subtract it.
 pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec<f64> {
     let bound = ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns: columns.ncols(), rounding: 0.0 };
     message(columns, u, bound, |v, rhs, g| LeastSquaresUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE))
@@ -318,7 +319,7 @@ fn message(
 }
 
 impl<T: Real> NoisedHals<T> {
-    /// V of all parties, fitted to U; returns UᵀU.
+    /// Fits V of all parties to U; returns UᵀU.
     fn fit(&mut self) -> Array2<T> {
         let NoisedHals { comm, public, update, members, u, .. } = self;
         let mut g = Array2::zeros((public.k, public.k));
@@ -353,7 +354,7 @@ impl<T: Real> NoisedHals<T> {
         });
         let mut sum = vec![T::zero(); length];
         party_sum.sum_noised(comm, RELEASE, 1.0, &noised, &mut sum)?;
-        // Each party's message has noise of its own.
+        // Each party's message has its own noise.
         Ok((sum.into_iter().map(Real::as_f64).collect(), noise * (*parties as f64).sqrt()))
     }
 
@@ -378,7 +379,7 @@ impl<T: Real> NoisedHals<T> {
         Ok(())
     }
 
-    /// Records in the view what a party knows of its own term.
+    /// Records in the view what a party knows about its own term.
     fn show_weighted(&self) {
         for NoisedParty { party, weighted, .. } in &self.members {
             let by_rows = weighted.as_standard_layout();
@@ -460,7 +461,7 @@ mod tests {
         Stream::new(seed, Purpose::Probe, 0).at(0)
     }
 
-    /// How V is found: by either update, or not at all.
+    /// How V is found: by one of the updates, or arbitrary.
     #[derive(Debug, Clone, Copy)]
     enum Fit {
         Exact,
@@ -491,14 +492,14 @@ mod tests {
         for (trial, fit) in (0..300).zip([Fit::Exact, Fit::Sweep, Fit::Anything].into_iter().cycle()) {
             let mut random = draws(trial);
             let bound = ColumnBound { norm: 1.3, all: trial % 2 == 0, columns: n, rounding: 0.0 };
-            // Components that overlap, or that do not.
+            // Components with and without overlap.
             let overlap = trial % 5 > 0;
             let mut u =
                 Array2::from_shape_fn((m, k), |(i, a)| if overlap || i % k == a { random.uniform() } else { 0.0 });
             to_unit_columns(&mut u);
             let mut columns = Array2::from_shape_fn((m, n), |_| random.uniform().powi(4));
             let before = term(&columns, &u, fit, bound);
-            // Long and short ones, multiples of a component, none at all.
+            // Long and short columns, multiples of a component, zero columns.
             for kind in 0..5 {
                 let size = 10f64.powf(4.0 * random.uniform() - 2.0);
                 columns.column_mut(3).assign(&match kind {
@@ -531,7 +532,7 @@ mod tests {
         let mut u = Array2::from_shape_fn((m, k), |_| random.uniform());
         to_unit_columns(&mut u);
         let columns = Array2::from_shape_fn((m, n), |_| random.uniform());
-        // No column is as long as the bound.
+        // No column reaches the bound.
         let bound = ColumnBound { norm: 100.0, all: false, columns: n, rounding: 0.0 };
         let message = term(&columns, &u, Fit::Exact, bound);
         let mut v = Array2::zeros((n, k));
@@ -547,12 +548,12 @@ mod tests {
         assert!((norm - 0.5 * g.iter().map(|x| x * x).sum::<f64>()).abs() < 1e-12 * norm);
     }
 
-    /// The score of a run: how much likelier its releases are with the second data set than with the first, both known.
-    /// `which` is the one that the run has, column 0 of the first of three parties the one that differs.
-    fn score(sets: [&Array2<f64>; 2], which: usize, asked: NoiseRequest, seed: u64) -> f64 {
+    /// The score of a run: the log-likelihood ratio of its releases between the second and the first data set. Both are
+    /// known, and differ in column 0 of the first of three parties. `which` is the set that the run uses.
+    fn score(sets: [&Array2<f64>; 2], which: usize, request: NoiseRequest, seed: u64) -> f64 {
         let ((m, n), k, parties) = (sets[0].dim(), 2, 3);
         let bound = ColumnBound { norm: 1.0, all: true, columns: n, rounding: 1e-9 };
-        let plan = NoisePlan::new(asked, Bound::Columns(bound), release_length(m, k), Some(parties)).unwrap();
+        let plan = NoisePlan::new(request, Bound::Columns(bound), release_length(m, k), Some(parties)).unwrap();
         let keys = (0..parties).map(|party| std::array::from_fn(|i| (seed >> (8 * (i % 8))) as u8 ^ party as u8));
         let mut releases = Releases::new(plan, keys.collect());
         let mut u = Array2::from_shape_fn((m, k), |(i, a)| f64::from(u8::from(i % k == a)));
@@ -585,15 +586,15 @@ mod tests {
         total
     }
 
-    /// Releases and columns of an audited run.
+    /// Numbers of releases and columns of an audited run.
     const RELEASES: u64 = 4;
     const COLUMNS: usize = 60;
 
-    /// An audit of whole runs by their likelihood ratio, the best attack of whoever knows all but which of two columns
-    /// is in the data. The same audit detects a tenth of the noise.
+    /// An audit of whole runs by their likelihood ratio. This is the best attack by an adversary who knows everything
+    /// except which of two columns is in the data. The same audit detects noise that is ten times too small.
     #[test]
     fn an_audit_of_whole_runs_stays_below_epsilon_and_detects_too_little_noise() {
-        // Column 0 is a multiple of either component; the others hold the components where they are.
+        // Column 0 is a multiple of one of two components; the other columns determine where the components are.
         let set = |which: usize| {
             Array2::from_shape_fn((4, COLUMNS), |(i, j)| {
                 let component = if j == 0 { which } else { j % 2 };
@@ -601,7 +602,7 @@ mod tests {
             })
         };
         let (first, second) = (set(0), set(1));
-        let asked = NoiseRequest {
+        let request = NoiseRequest {
             mechanism: Mechanism::Gaussian,
             epsilon: Some(8.0),
             delta: 1e-5,
@@ -610,21 +611,21 @@ mod tests {
             releases: RELEASES,
         };
         let bound = ColumnBound { norm: 1.0, all: true, columns: COLUMNS, rounding: 1e-9 };
-        let plan = NoisePlan::new(asked, Bound::Columns(bound), release_length(4, 2), Some(3)).unwrap();
-        let audit = |asked: NoiseRequest| {
+        let plan = NoisePlan::new(request, Bound::Columns(bound), release_length(4, 2), Some(3)).unwrap();
+        let audit = |request: NoiseRequest| {
             let scores = |which: usize| -> Vec<f64> {
-                (0..3000).map(|run| score([&first, &second], which, asked, 1 + 2 * run + which as u64)).collect()
+                (0..3000).map(|run| score([&first, &second], which, request, 1 + 2 * run + which as u64)).collect()
             };
             lower_bound(&scores(1), &scores(0), 1e-5, 1e-4)
         };
         let claimed = plan.epsilon(RELEASES);
-        let whole = audit(asked);
+        let whole = audit(request);
         let by_mu = |mu: f64| PrivacyLoss::Gaussian { mu }.epsilon(1, 1e-5);
         assert!(whole.epsilon < claimed && by_mu(whole.mu) < claimed, "{whole:?} {claimed}");
         assert!(whole.epsilon > 0.15 * claimed && by_mu(whole.mu) > 0.4 * claimed, "{whole:?} {claimed}");
         let broken =
-            audit(NoiseRequest { epsilon: None, noise: Some(0.1 * plan.noise()), releases: u64::MAX, ..asked });
-        // So many runs prove no ε above 5, but μ.
+            audit(NoiseRequest { epsilon: None, noise: Some(0.1 * plan.noise()), releases: u64::MAX, ..request });
+        // This number of runs cannot prove an ε above 5, but it can prove μ.
         assert!(by_mu(broken.mu) > claimed && broken.mu > 2.0 * whole.mu, "{broken:?} {claimed}");
     }
 

@@ -1,12 +1,12 @@
 //! The rows of U that one iteration of a sketched `secure-hals` sums and updates: d of m, taken cyclically.
 //!
-//! A sketch S of the rows of M reduces Σ M_r V_r (m × k) to Σ SᵀM_r V_r (d × k). HALS updates a row of U from its own
-//! row of the sum, so a subsample gives the chosen rows their exact update and leaves the others as they are. (Other
-//! sketches mix rows, and determine no row.) Independent draws would leave some rows waiting for long; so the rows are
-//! taken cyclically in one random order, the same at every party.
+//! A sketch S of the rows of M reduces Σ M_r V_r (m × k) to Σ SᵀM_r V_r (d × k). HALS updates a row of U from its own row
+//! of the sum. A subsample therefore gives the chosen rows their exact update and leaves the others unchanged. (Other
+//! sketches mix rows and determine none.) With independent draws some rows would wait for long, so the rows are taken
+//! cyclically in one random order, the same at every party.
 //!
 //! Only d rows of U change, so V's right-hand side M_rᵀU is updated by a product with d rows of M_r. It is recomputed
-//! now and then so that rounding errors do not accumulate.
+//! regularly so that rounding errors do not accumulate.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -22,7 +22,7 @@ const ROUNDS: usize = 8;
 pub struct Rows<T: Real> {
     /// All rows, in the order in which they are taken.
     order: Vec<usize>,
-    /// Those of the current iteration, ascending.
+    /// The rows of the current iteration, ascending.
     chosen: Vec<usize>,
     /// U at these rows, d × k, and its change by the update.
     pub u: Array2<T>,
@@ -32,7 +32,7 @@ pub struct Rows<T: Real> {
 }
 
 impl<T: Real> Rows<T> {
-    /// d of m rows at a time, for factors with k columns.
+    /// A cycle of d of m rows, for factors with k columns.
     pub fn new(m: usize, d: usize, k: usize, seed: u64, layout: Order) -> Self {
         let mut cursor = Stream::new(seed, Purpose::SketchForU, 0).at(0);
         let mut order: Vec<usize> = (0..m).collect();

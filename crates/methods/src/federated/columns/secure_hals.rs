@@ -1,12 +1,12 @@
-//! `secure-hals`: exact HALS with the iterates that pooled columns would give.
+//! `secure-hals`: exact HALS with the same iterates as on pooled columns.
 //!
-//! The update of U needs only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k) of the data; the update of V_r needs M_r and
-//! U. So the parties sum the two. Each party computes the same update of U and updates its own V_r. Nothing is
-//! averaged, and the iterates are those of `hals`. With `--secure-sum`, nobody sees a single term of the sums.
+//! Of the data, the update of U needs only Σ_r M_r V_r (m × k) and Σ_r V_rᵀV_r (k × k); the update of V_r needs M_r and U.
+//! The parties therefore compute these two sums. Each party computes the same update of U and updates its own V_r. Nothing
+//! is averaged, and the iterates are those of `hals`. With `--secure-sum`, no single term of the sums is visible to others.
 //!
-//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), make better use of a sum than one
-//! sweep does. `--extrapolation restart` reaches an error with fewer sums, and no more leaves a party: the objective at
-//! the new U follows from the two sums and ‖M‖², which all parties know.
+//! `--local-iters` sweeps for each sum, or `--update bpp` (the exact minimiser), make better use of a sum than one sweep
+//! does. `--extrapolation restart` needs fewer sums for the same error. It sends nothing more: the objective at the new U
+//! follows from the two sums and ‖M‖², which all parties know.
 //!
 //! `--sketch subsample` sums and updates only some rows of U in an iteration
 //! ([`rows`](crate::federated::columns::row_subsample)): a sum costs d k words instead of m k, and every V_r is updated after
@@ -354,7 +354,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn 
 /// Draws a party's start from its own secret randomness: U(0, scale), as the public one.
 fn draw_private<T: Real>(party: &mut Party<T>, public: &PublicInfo, source: SecretSource) -> Result<()> {
     let mut rng = secret_rng(source.seed(), START ^ party.index as u64)?;
-    // By rows, whatever the memory order, so that it is the same for dense and sparse data.
+    // Row by row in any memory order, so that it is the same for dense and sparse data.
     for mut row in party.v.rows_mut() {
         for x in &mut row {
             let bits = rng.next_u64() >> 11;

@@ -1,5 +1,5 @@
-//! Syn-SD and Syn-SSD (Qian et al., Alg. 4 and 5): each party factorises its columns with a copy U_r of U for
-//! `--local-iters` steps; then the copies are averaged. That is one round.
+//! Syn-SD and Syn-SSD (Qian et al. 2022, Alg. 4 and 5): in each round, each party factorises its columns with a copy U_r of
+//! U for `--local-iters` steps; then the copies are averaged.
 //!
 //! * `syn-sd`: nothing else is exchanged.
 //! * `syn-ssd-u`: each local step fits V_r to the average of the sketched copies S₂ᵀU_r, a few rows of U. This ties the
@@ -7,10 +7,10 @@
 //! * `syn-ssd-v`: U_r's step is sketched by S₁, which samples or mixes the party's own columns; nothing more is sent.
 //! * `syn-ssd-uv`: both.
 //!
-//! S₂ is the same for all parties. S₁ is private to a party: nothing made with it is summed. Averages are weighted by
-//! the parties' numbers of columns; `--weights equal` averages as printed, and converges far more slowly where one
-//! party has most columns. V's step comes first (`--order`): U first, as printed, replaces a fresh average by a fit to
-//! an old V. At the end each party fits V_r to the final U locally; `rel_error` is computed with that fit, and
+//! S₂ is the same for all parties. S₁ is private to a party, and no value computed with it is summed. Averages are weighted
+//! by the parties' numbers of columns. `--weights equal` averages as in the paper, and converges far more slowly if one
+//! party has most columns. V's step comes first (`--order`). With U first, as in the paper, a fit to an old V replaces the
+//! fresh average. At the end each party fits V_r to the final U locally; `rel_error` is computed with that fit, and
 //! `rel_error_unfitted` without it.
 
 use std::fmt;
@@ -71,7 +71,7 @@ fednmf_base::parameters! {
     }
 }
 
-/// What distinguishes the variants.
+/// The differences between the variants.
 pub trait Variant: fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     const DESCRIPTION: &'static Description;
     /// Whether V_r is fitted to the average of the sketched copies S₂ᵀU_r, in each local step.
@@ -247,7 +247,7 @@ struct Sketches<'a> {
 }
 
 impl SynParams {
-    /// What a round costs on `ranks` ranks.
+    /// The cost of a round on `ranks` ranks.
     fn cost(&self, sketches: Sketches<'_>, workload: &Workload, ranks: usize) -> Result<Cost> {
         let Workload { m, n, k, word, sparse, stored: all_stored, .. } = *workload;
         let (parties, hosted) = workload.parties(ranks);
@@ -329,7 +329,7 @@ struct Syn<T: Real> {
     members: Vec<LocalParty<T>>,
     exchange: Option<Exchange<T>>,
     scratch: Scratch<T>,
-    /// The average, which every member's copy is equal to between rounds.
+    /// The average, which equals every party's copy between rounds.
     u: Array2<T>,
     refitted: Refitted<T>,
     iteration: usize,
@@ -450,7 +450,7 @@ impl<T: Real> Syn<T> {
         Ok(())
     }
 
-    /// The same by each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
+    /// The same from each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
         let Syn { comm, party_sum, releases, public, weights, members, u, .. } = self;
         let Some(releases) = releases else { return Ok(()) };

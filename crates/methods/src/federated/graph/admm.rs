@@ -1,5 +1,5 @@
-//! The centralised counterpart of PPDNMF: the same block coordinate descent and ADMM where one hub sees all the data.
-//! The parties' sums of Z_i Y_iᵀ and Y_i Y_iᵀ replace the exchange between neighbours, and X is the same everywhere.
+//! The centralised counterpart of PPDNMF: the same block coordinate descent and ADMM if one hub sees all data. The parties'
+//! sums of Z_i Y_iᵀ and Y_i Y_iᵀ replace the exchange between neighbours, and X is the same everywhere.
 
 use ndarray::Array2;
 
@@ -59,12 +59,12 @@ struct Central<T: Real> {
     parties: Parties,
     /// The parties; the hub uses only their data and Y.
     agents: Vec<Agent<T>>,
-    /// V's rows of each hosted party begin here.
+    /// The first row of V of each hosted party.
     first_rows: Vec<usize>,
     x: Split<T>,
     inverse: Inverse<T>,
     gram: Array2<T>,
-    /// ZY' and then YY' of each hosted party, in row order, and their sum.
+    /// Z Yᵀ and then Y Yᵀ of each hosted party, row-major, and their sum.
     shares: Vec<Vec<T>>,
     sum: Vec<T>,
     penalties: Penalties,

@@ -1,11 +1,12 @@
 //! Joint NMF of several matrices with the same columns: integrative NMF (Yang and Michailidis, "A non-negative matrix
 //! factorization method for detecting modules in heterogeneous omics multi-modal data", Bioinformatics 32, 2016), as in
-//! LIGER (Welch et al., Cell 177, 2019). Party i holds rows X_i, and
+//! LIGER (Welch et al., Cell 177, 2019). Party i holds rows X_i, and the objective
 //!
 //! ½ Σ_i ‖X_i − U_i (V + W_i)ᵀ‖² + ½ λ Σ_i ‖U_i W_iᵀ‖²
 //!
-//! is minimised over U_i, V, W_i ≥ 0: the components V are shared, and W_i is the part of them that only party i has. An
-//! iteration updates three blocks, each a row-wise nonnegative least squares problem. Gram matrix and right-hand side are
+//! is minimised over U_i, V, W_i ≥ 0. The components V are shared, and W_i is the deviation of party i from them. An
+//! iteration updates three blocks, each a row-wise nonnegative least-squares problem. Its Gram matrix and right-hand side
+//! are
 //!
 //! | block | Gram matrix | right-hand side |
 //! | --- | --- | --- |
@@ -13,8 +14,8 @@
 //! | W_i | (1 + λ) U_iᵀU_i | X_iᵀU_i − V U_iᵀU_i |
 //! | V | Σ_i U_iᵀU_i | Σ_i (X_iᵀU_i − W_i U_iᵀU_i) |
 //!
-//! so U_i and W_i never leave their party, and V needs two sums over parties, which can be masked. V is the last block:
-//! the first sums are then of U_i that were fitted to private data, not of a start that others know.
+//! U_i and W_i never leave their party. V needs two sums over parties, which can be masked. V is the last block, so that
+//! the first sums contain U_i that were fitted to private data instead of a start that others know.
 
 use std::ops::Range;
 
@@ -112,7 +113,7 @@ impl Method for Inmf {
         let updates =
             |rows: usize, parties: usize, ranks: usize| passes * square * (rows + (parties + ranks) * n) as f64;
         cost.add(kernel, updates(rows, hosted, 1), updates(m, parties, ranks));
-        // V UᵀU and W UᵀU are loops over rows and k × k numbers, as a sweep is.
+        // V UᵀU and W UᵀU are loops over rows and k × k matrices, as in a sweep.
         let between = 2.0 * square * n as f64;
         cost.add(Kernel::Sweep, between * hosted as f64, between * parties as f64);
         let sums = [(PRODUCT, n * k), (GRAM, k * k)];
@@ -215,7 +216,7 @@ fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> Result<Box<dyn Algori
         scratch: Scratch { combined: order.zeros(n, k), gram: Array2::zeros((k, k)), own_gram: Array2::zeros((k, k)) },
         own_penalty: args.own_penalty,
         norm2,
-        // With U as large as at its start.
+        // The expected sizes with U as large as at its start.
         expected: [rows * (norm2 / (rows * n as f64)).sqrt() * scale, rows * scale * scale],
         iteration: 0,
     }))

@@ -1,4 +1,4 @@
-//! The choice of the start and its cost, from sizes and counts only, so that the choice is the same everywhere.
+//! The choice of the start and its cost. It depends on sizes and counts only, so that all ranks make the same choice.
 
 use super::compressed;
 use super::low_rank::LowRankParams;
@@ -6,7 +6,7 @@ use super::sampled::{self, Sample};
 use crate::parameters::Init;
 use crate::shared::sizes::Sizes;
 
-/// The start of the factors, with all parameters that follow from the sizes.
+/// The start of the factors, with all parameters, which follow from the sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     Random,
@@ -19,11 +19,11 @@ pub enum Start {
         iterations: usize,
     },
     Sampled(Sample),
-    /// From a file, or a caller of the library.
+    /// Factors from a file, or from a caller of the library.
     Given,
 }
 
-/// Replacement of the zeros in a start from singular vectors.
+/// How a start from singular vectors (NNDSVD) replaces zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zeros {
     /// They stay: NNDSVD.
@@ -45,55 +45,56 @@ impl Zeros {
     }
 }
 
-/// Singular vectors that the user requested by name.
+/// For singular vectors that the user requested by name.
 const ACCURATE: LowRankParams = LowRankParams { passes: 6, spare: 10 };
-/// A basis for compressed iterations: a second pass improves the singular vectors, but no run reached its target sooner
+/// For a basis for compressed iterations. A second pass improves the singular vectors, but no run reached its target sooner
 /// with it.
 const BASIS: LowRankParams = LowRankParams { passes: 1, spare: 10 };
-/// Singular vectors for a run on sparse data. More columns, which cost as much as an iteration where k is small, save none.
+/// For singular vectors on sparse data. More spare columns cost as much as an iteration if k is small, and save none.
 const CHEAP: LowRankParams = LowRankParams { passes: 1, spare: 5 };
 /// Dense flops that take as long as one flop with a nonzero of sparse data.
 const SPARSE_FLOP: f64 = 4.0;
-/// What compressed iterations may cost, in iterations with the whole data. On dense data that is too small to be sampled `auto`
-/// takes them where that is enough for the greatest number; with more, the factors fit what the approximation lacks.
+/// Maximum cost of the compressed iterations, in iterations with the whole data. `auto` uses them on dense data that is too
+/// small to be sampled, if this pays for [`MAX_COMPRESSED`]. More iterations would fit the factors to the error of the
+/// approximation.
 const BUDGET: f64 = 6.0;
-const LEAST: usize = 5;
-const MOST: usize = 20;
-/// Upper limit on the cost of NNDSVD, in iterations with the whole data: it rarely saves more.
+const MIN_COMPRESSED: usize = 5;
+const MAX_COMPRESSED: usize = 20;
+/// Maximum cost of NNDSVD, in iterations with the whole data: it rarely saves more.
 const WORTH: f64 = 5.0;
-/// A sample has so many lines for each component, and at least one of so many of all: more lines of a long matrix can be taken
-/// for the same work beside one iteration.
+/// A sample has this many lines (rows or columns) per component, and at least one in `ONE_OF` of all. A long matrix can
+/// afford more lines for the same work compared with one iteration.
 const LINES: usize = 20;
 const ONE_OF: usize = 30;
-/// `auto` samples at most one in this many lines: with more, the iterations cost what they save.
+/// `auto` samples at most one line in this many: with more, the iterations on the sample cost what they save.
 const AT_MOST_ONE_OF: usize = 4;
-/// Iterations on a sample: what they may cost, in iterations with the whole data, their least number and their greatest.
+/// Iterations on a sample: their maximum cost in iterations with the whole data, and their minimum and maximum number.
 const SAMPLE_BUDGET: f64 = 4.0;
 const FEW: usize = 15;
 const MANY: usize = 60;
 /// The fraction of nonzeros above which a sample of the lines, or a low-rank approximation, represents sparse data well
 /// enough.
 const DENSE_ENOUGH: f64 = 0.05;
-/// What a compressed iteration may cost on sparse data, in iterations with the whole data, for `auto` to take the least
-/// number of them: where there are few columns, as in one-hot tables, factors of a sample end in worse local minima.
+/// Maximum cost of one compressed iteration on sparse data, in iterations with the whole data, for which `auto` runs the
+/// minimum number of them. With few columns, as in one-hot tables, starts from a sample end in worse local minima.
 const COMPRESSED: f64 = 0.5;
 
-/// Numbers of a Gram matrix and of sweeps by each number of a factor.
+/// Flops for each number of a factor: its Gram matrix, and the sweeps.
 fn squares(k: usize) -> f64 {
     ((1 + compressed::SWEEPS) * k) as f64
 }
 
-/// What a compressed iteration computes, in flops.
+/// Flops of a compressed iteration.
 fn compressed_flops(effort: LowRankParams, &Sizes { m, n, k, .. }: &Sizes) -> f64 {
     ((m + n) * k) as f64 * (4.0 * effort.columns(k, (m, n)) as f64 + 2.0 * squares(k))
 }
 
-/// Flops of an exact iteration, if entries count as much as dense ones.
+/// Flops of an exact iteration, if each entry counts as much as one of dense data.
 fn whole_flops(&Sizes { m, n, entries, k }: &Sizes) -> f64 {
     4.0 * entries * k as f64 + 2.0 * ((m + n) * k) as f64 * squares(k)
 }
 
-/// The sample for such sizes.
+/// The sample for these sizes.
 fn sample(sizes: &Sizes) -> Sample {
     let long = sizes.m.max(sizes.n);
     let lines = (LINES * sizes.k).max(long / ONE_OF).min(long);
@@ -103,7 +104,7 @@ fn sample(sizes: &Sizes) -> Sample {
 }
 
 impl Start {
-    /// As in `--init`; `None` for factors that were given.
+    /// The name as in `--init`; `None` for given factors.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Start::Random => Some("random"),
@@ -128,7 +129,7 @@ impl Start {
             Init::Nndsvdar => Start::Nndsvd { effort: ACCURATE, zeros: Zeros::Random },
             Init::Compressed => {
                 let iterations = (BUDGET * whole / compressed_flops(BASIS, sizes)) as usize;
-                Start::Compressed { effort: BASIS, iterations: iterations.clamp(LEAST, MOST) }
+                Start::Compressed { effort: BASIS, iterations: iterations.clamp(MIN_COMPRESSED, MAX_COMPRESSED) }
             }
             Init::Sampled => Start::Sampled(sample(sizes)),
             Init::BySize if 2 * k > m.min(n) => Start::Random,
@@ -137,11 +138,11 @@ impl Start {
                 let vectors = Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept };
                 let few_columns = m.min(n) < LINES * k;
                 if sparse && dense_enough && few_columns && compressed_flops(CHEAP, sizes) <= COMPRESSED * whole {
-                    Start::Compressed { effort: CHEAP, iterations: LEAST }
+                    Start::Compressed { effort: CHEAP, iterations: MIN_COMPRESSED }
                 } else if dense_enough && AT_MOST_ONE_OF * sample.lines <= m.max(n) {
                     Start::Sampled(sample)
-                } else if !sparse && MOST as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
-                    Start::Compressed { effort: BASIS, iterations: MOST }
+                } else if !sparse && MAX_COMPRESSED as f64 * compressed_flops(BASIS, sizes) <= BUDGET * whole {
+                    Start::Compressed { effort: BASIS, iterations: MAX_COMPRESSED }
                 } else if vectors.flops(sizes, false) <= WORTH * whole {
                     vectors
                 } else {
@@ -151,7 +152,7 @@ impl Start {
         }
     }
 
-    /// Flops of all ranks together for the start, on dense data.
+    /// Flops of all ranks for the start, on dense data.
     pub fn flops(self, sizes: &Sizes, sparse: bool) -> f64 {
         let Sizes { m, n, entries, k } = *sizes;
         let entries = entries * if sparse { SPARSE_FLOP } else { 1.0 };
@@ -170,14 +171,14 @@ impl Start {
         products + 6.0 * rows * l * l + iterations as f64 * compressed_flops(effort, sizes)
     }
 
-    /// The most memory in bytes that a rank allocates at a time to compute the start for an m × n matrix: it owns so many
-    /// rows of U and of V, and gathers `gathered` rows (of all copies), of `word` bytes a number. A start that is not computed
-    /// needs the factors alone.
+    /// Peak memory in bytes that a rank allocates to compute the start for an m × n matrix. It owns `own` rows of U and of
+    /// V and gathers `gathered` rows (of all copies); a number has `word` bytes. Starts that are not computed need only the
+    /// factors.
     pub fn bytes(self, k: usize, (m, n): (usize, usize), own: [usize; 2], gathered: usize, word: usize) -> f64 {
         if let Start::Sampled(sample) = self {
             let [short, long] = if m < n { own } else { [own[1], own[0]] };
             let lines = (sample.lines * long).div_ceil(m.max(n).max(1));
-            // The sample, all of whose columns this rank may have, and its factors; then those of all data.
+            // The sample, all of whose columns this rank may own, and its factors; then the factors of all data.
             let sampled = lines * m.min(n) + 3 * k * (lines + short);
             return (word * (sampled + k * (2 * (short + long) + gathered))) as f64;
         }
@@ -186,17 +187,17 @@ impl Start {
         let l = effort.columns(k, (m, n));
         let all = own[0] + own[1];
         let [short, long] = if m < n { own } else { [own[1], own[0]] };
-        // The products with the data, and their bases: in place, while they are made orthonormal, and copied.
+        // The products with the data and their bases: in place while they are orthonormalised, and copied.
         let grid = word * l * (2 * all + gathered);
         let sides = word * l * all;
         let approximation = grid + sides.max(2 * WIDE * l * short);
-        // The singular vectors, and what they are made from; then their nonnegative parts.
+        // The singular vectors and their inputs; then their nonnegative parts.
         let vectors = sides + WIDE * (l + k) * all;
         let parts = sides + WIDE * (l * long + 2 * k * all);
         approximation.max(vectors).max(parts) as f64
     }
 
-    /// Columns of the products with the data that the start takes; 0 if it takes none.
+    /// Number of columns of the start's products with the data; 0 if it computes none.
     pub fn columns(self, k: usize, shape: (usize, usize)) -> usize {
         match self {
             Start::Nndsvd { effort, .. } | Start::Compressed { effort, .. } => effort.columns(k, shape),
@@ -216,8 +217,8 @@ mod tests {
             Start::Random => "random",
             Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept } => "nndsvd",
             Start::Sampled(_) => "sampled",
-            Start::Compressed { effort: BASIS, iterations: MOST } => "compressed",
-            Start::Compressed { effort: CHEAP, iterations: LEAST } => "compressed, few iterations",
+            Start::Compressed { effort: BASIS, iterations: MAX_COMPRESSED } => "compressed",
+            Start::Compressed { effort: CHEAP, iterations: MIN_COMPRESSED } => "compressed, few iterations",
             other => panic!("{other:?}"),
         }
     }
@@ -257,7 +258,7 @@ mod tests {
             Start::choose(&init, &sizes, false).bytes(sizes.k, (sizes.m, sizes.n), [500, 200], 1600, word)
         };
         assert_eq!((bytes(Init::Random, 8), bytes(Init::File("x.h5".into()), 8)), (0.0, 0.0));
-        // l = 20: two copies of the 700 own rows and one on its way out, and the gathered ones.
+        // l = 20: two copies of the 700 own rows, a send buffer of as many, and the gathered rows.
         assert_eq!(bytes(Init::Nndsvd, 8), (8 * 20 * (3 * 700 + 1600)) as f64);
         assert_eq!(bytes(Init::Compressed, 4), (4 * 20 * (2 * 700 + 1600) + 2 * 8 * 20 * 200) as f64);
     }

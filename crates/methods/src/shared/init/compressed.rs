@@ -1,7 +1,8 @@
-//! HALS on compressed data (Erichson, Mendible, Wihlborn, Kutz 2018), as a start: the data is replaced by its low-rank
-//! approximation M ≈ L Rᵀ, so a product M V = L (Rᵀ V) costs 2 (m + n) l k flops and sends l k words, whatever is stored.
+//! HALS on compressed data (Erichson, Mendible, Wihlborn, Kutz 2018), as a start. The data is replaced by its low-rank
+//! approximation M ≈ L Rᵀ. A product M V = L (Rᵀ V) then costs 2 (m + n) l k flops and sends l k words, independently of
+//! the number of stored entries.
 //!
-//! The iterations are those of accelerated HALS: two sweeps for each product, and extrapolation with restart.
+//! Each iteration is one of accelerated HALS: two sweeps for each product, and extrapolation with restart.
 
 use ndarray::Array2;
 
@@ -17,11 +18,11 @@ pub const SMALL: MessageTag = MessageTag::new("start: compressed products", Payl
 /// Sweeps of a factor for each product.
 pub const SWEEPS: usize = 2;
 
-/// One side on this rank.
+/// One side of the approximation, and its factor, on this rank.
 struct Side<T: Real> {
     /// Own rows of L or R (× l).
     basis: Block<T>,
-    /// Own rows of the factor (× k), where its next update starts, and as its last update left it.
+    /// Own rows of the factor (× k): the extrapolated point, and the result of the last update.
     factor: Array2<T>,
     new: Array2<T>,
     rhs: Array2<T>,
@@ -34,7 +35,8 @@ impl<T: Real> Side<T> {
     }
 }
 
-/// What is summed over the ranks for an update: FᵀF and the product of a side's basis with its factor, of one side.
+/// Buffer for the sums over ranks that an update needs from one side: FᵀF, and the product of the side's basis with its
+/// factor F.
 struct Sums<T: Real> {
     gram: Array2<T>,
     product: Array2<T>,
@@ -42,7 +44,7 @@ struct Sums<T: Real> {
 }
 
 impl<T: Real> Sums<T> {
-    /// Sums both of `side`, and some words.
+    /// Sums both matrices of `side`, and some words.
     fn sum(&mut self, comm: &Communicator, side: &Side<T>, words: [T; WORDS]) -> f64 {
         let Sums { gram: g, product, message } = self;
         comm.work("start: compressed", || {
@@ -69,7 +71,7 @@ fn update<T: Real>(comm: &Communicator, side: &mut Side<T>, sums: &Sums<T>) {
     });
 }
 
-/// Improves this rank's rows of U and V, components contiguous, by so many iterations. Collective.
+/// Improves this rank's rows of U and V (column-major) by `iterations` iterations. Collective.
 pub fn iterate<T: Real>(
     comm: &Communicator,
     low_rank: LowRank<T>,
@@ -105,6 +107,6 @@ pub fn iterate<T: Real>(
         update(comm, &mut v, &of_u);
         comm.work("start: compressed", || extrapolate(&mut v.factor, &mut v.new, momentum.beta));
     }
-    // U beyond its last update, and the V that was fitted to it.
+    // The extrapolated U, and the V that was fitted to it.
     [u.factor, v.new]
 }

@@ -1,10 +1,10 @@
-//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 5 or
-//! k + 10 columns.
+//! A low-rank approximation of the data by random projection (Halko, Martinsson, Tropp 2011): M ≈ L Rᵀ with l = k + 5 or k
+//! + 10 columns.
 //!
-//! From random numbers in the place of the shorter factor S, S ← orth(Mᵀ (M S)) a few times; then M ≈ (M S) Sᵀ. It needs
-//! the products and sums that the exact methods make anyway. Only the shorter factor is made orthonormal, by small
-//! eigenproblems of its l × l Gram matrix, which rank 0 solves and sends to all: eigenvectors are known but for their
-//! sign, and all ranks must have the same.
+//! With random numbers in the shorter factor S, S ← orth(Mᵀ (M S)) is repeated a few times; then M ≈ (M S) Sᵀ. This uses
+//! the same products and sums as the exact methods. Only the shorter factor is orthonormalised, by eigenproblems of its l ×
+//! l Gram matrix. Rank 0 solves these and broadcasts the result: the signs of eigenvectors are arbitrary, and all ranks
+//! must have the same.
 
 use std::any::Any;
 use std::mem::{swap, take};
@@ -26,14 +26,14 @@ use crate::shared::rank_data::RankData;
 /// The cost parameters of an approximation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowRankParams {
-    /// Passes over the data, of two products each, before the last product.
+    /// Passes over the data before the last product; each pass computes two products.
     pub passes: usize,
-    /// Columns beyond k: the subspace converges as (σ_{l+1}/σ_k)² for each pass.
+    /// Oversampling columns (l − k). The subspace converges as (σ_{l+1}/σ_k)² per pass.
     pub spare: usize,
 }
 
 impl LowRankParams {
-    /// l for an m × n matrix.
+    /// The number of columns l for an m × n matrix.
     pub fn columns(self, k: usize, (m, n): (usize, usize)) -> usize {
         (k + self.spare).min(m).min(n)
     }
@@ -50,7 +50,7 @@ pub struct Task<'a> {
     pub cuts: &'a Cuts,
     /// m and n.
     pub shape: (usize, usize),
-    /// Entries that a product visits.
+    /// Number of entries that a product visits.
     pub entries: f64,
     pub k: usize,
     /// The sum of M's entries, and ‖M‖_F².
@@ -59,18 +59,18 @@ pub struct Task<'a> {
     pub seed: u64,
 }
 
-/// M ≈ L Rᵀ: this rank's rows of both, which are those of U and of V that it owns.
+/// M ≈ L Rᵀ: this rank's rows of both, which correspond to its own rows of U and V.
 pub struct LowRank<T> {
-    /// Of L (× l) and of R (× l), in row order.
+    /// L and R (× l), row-major.
     pub sides: [Array2<T>; 2],
-    /// The place of the side with orthonormal columns: the shorter one. Columns beyond the data's rank are zero.
+    /// Index of the side with orthonormal columns, which is the shorter one. Columns in excess of the data's rank are zero.
     pub orthonormal: usize,
 }
 
-/// The approximation, and the data back. Collective.
+/// Computes the approximation, and returns the data too. Collective.
 ///
 /// # Errors
-/// When a sparse block is refused by MKL, data cannot be read, or a small eigenproblem is no numbers.
+/// If MKL refuses a sparse block, data cannot be read, or a small eigenproblem has non-finite entries.
 pub fn approximate<T: Real>(
     task: &Task<'_>,
     mut data: Box<dyn RankData<T>>,
@@ -83,10 +83,10 @@ pub fn approximate<T: Real>(
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };
     let mut cursor = Stream::new(seed, Purpose::StartV, 1).at(short.own_rows.start as u128 * l as u128);
-    // Scaling, so that two products neither overflow nor underflow.
+    // Scaled so that two products neither overflow nor underflow.
     let scale = norm2.sqrt().recip();
     for mut row in short.own.rows_mut() {
-        // Uniform numbers serve as well as normal ones, which take longer than a product with very sparse data.
+        // Uniform numbers serve as well as normal ones, whose generation takes longer than a product with very sparse data.
         row.iter_mut().for_each(|x| *x = T::from_f64(scale * (2.0 * cursor.uniform() - 1.0)));
     }
     let product =
@@ -106,15 +106,15 @@ pub fn approximate<T: Real>(
     Ok((grid.data, LowRank { sides, orthonormal: usize::from(!wide) }))
 }
 
-/// The same in row order.
+/// Converts to row-major order.
 fn in_rows<T: Real>(a: Array2<T>) -> Array2<T> {
     if a.is_standard_layout() { a } else { a.as_standard_layout().into_owned() }
 }
 
-/// An orthonormal basis of the columns of Y; where they do not span all dimensions, zeros. Twice where one eigenproblem of
-/// the Gram matrix, which squares what is lost to rounding, leaves columns less than orthogonal.
+/// An orthonormal basis of the columns of Y; zero columns if they do not span l dimensions. The Gram matrix squares
+/// rounding errors. If the columns are not orthogonal enough after one eigenproblem, a second one follows.
 fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64>> {
-    /// From this share of the greatest eigenvalue on all columns are orthogonal to about ten digits.
+    /// If all eigenvalues are at least this fraction of the largest one, the columns are orthogonal to about ten digits.
     const ENOUGH: f64 = 1e-6;
     let mut y = wide(y);
     for _ in 0..2 {
@@ -131,10 +131,10 @@ fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64
     Ok(y.into_owned())
 }
 
-/// Eigenvalues, falling, and eigenvectors of YᵀY over all ranks' rows of Y, the same on all ranks. Collective.
+/// Eigenvalues in descending order, and eigenvectors, of YᵀY over all ranks' rows of Y; identical on all ranks. Collective.
 ///
 /// # Errors
-/// When they cannot be computed.
+/// If they cannot be computed.
 pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64>, Array2<f64>)> {
     let l = y.ncols();
     let mut g = Array2::<f64>::zeros((l, l));
@@ -146,7 +146,7 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
         });
         found.map(|(values, vectors)| {
             let values: Array1<f64> = values;
-            // Rising as LAPACK has them.
+            // LAPACK returns them in ascending order.
             (values.iter().rev().copied().collect(), vectors.columns().into_iter().rev().flatten().copied().collect())
         })
     } else {
@@ -157,14 +157,14 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
     Ok((values, vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")))?))
 }
 
-/// A B in row order, where both are tall or small.
+/// A B, row-major, for tall or small matrices.
 pub fn product(a: &CowArray<'_, f64, Ix2>, b: &Array2<f64>) -> Array2<f64> {
     let mut out = Order::RowMajor.zeros(a.nrows(), b.ncols());
     gemm(1.0, &a.view(), &b.view(), 0.0, &mut out.view_mut());
     out
 }
 
-/// The same numbers in f64, copied where they are in f32.
+/// The matrix in f64; copied only from f32.
 pub fn wide<T: Real>(a: &Array2<T>) -> CowArray<'_, f64, Ix2> {
     match (a as &dyn Any).downcast_ref::<Array2<f64>>() {
         Some(a) => a.into(),
@@ -176,7 +176,8 @@ pub fn wide<T: Real>(a: &Array2<T>) -> CowArray<'_, f64, Ix2> {
 mod tests {
     use super::*;
 
-    /// Columns that fall in size by `ratio`, each with a part of the one before; the last one is that before it if `dependent`.
+    /// Columns whose norms fall by `ratio`; each contains a part of its predecessor. With `dependent`, the last one equals
+    /// its predecessor.
     fn columns(ratio: f64, dependent: bool) -> Array2<f64> {
         let random = Stream::new(1, Purpose::StartV, 0);
         let mut cursor = random.at(0);
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_basis_is_orthonormal_whatever_the_size_of_the_columns() {
-        // One eigenproblem is enough for the first, not for the second; the third spans three dimensions.
+        // One eigenproblem suffices for the first case but not for the second; the third spans only three dimensions.
         for (ratio, dependent) in [(0.5, false), (0.02, false), (0.5, true)] {
             let basis = orthonormal(&Communicator::local(), &columns(ratio, dependent)).unwrap();
             let product = basis.t().dot(&basis);

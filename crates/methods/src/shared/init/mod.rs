@@ -1,6 +1,6 @@
-//! Initialisation of the factors: random ([`uniform`]); from a sample of the data ([`sampled`]); from the data's singular
-//! vectors ([`nndsvd`]), with or without iterations on a low-rank approximation ([`compressed`]); or from a file. [`choice`] has
-//! what each costs, and takes the one that pays.
+//! Initialisation of the factors: random ([`uniform`]), from a sample of the data ([`sampled`]), from the singular vectors
+//! of the data ([`nndsvd`]), with or without iterations on a low-rank approximation ([`compressed`]), or from a file.
+//! [`choice`] estimates the cost of each and chooses among them.
 
 mod choice;
 mod compressed;
@@ -43,7 +43,7 @@ fednmf_base::parameters! {
 }
 
 impl InitParams {
-    /// The start at random.
+    /// Random initialisation.
     pub const RANDOM: InitParams = InitParams { init: Init::Random };
 
     /// The file to start from, if one was named.
@@ -51,7 +51,7 @@ impl InitParams {
         if let Init::File(path) = &self.init { Some(path) } else { None }
     }
 
-    /// Whether the start was asked to be computed from the data.
+    /// Whether a start that is computed from the data was requested.
     pub fn is_computed(&self) -> bool {
         matches!(self.init, Init::Nndsvd | Init::Nndsvda | Init::Nndsvdar | Init::Compressed | Init::Sampled)
     }
@@ -75,11 +75,11 @@ impl InitParams {
 const PRODUCTS: &str = "3 to 13 times, for a start from singular vectors, or twice in each of at most 60 iterations of a sampled \
                         one with its lines in place of the longer dimension, where more ranks share the rows or columns";
 
-/// The tags of the messages of a factor while the start is computed.
+/// The tags of a factor's messages while the start is computed.
 const TAGS: FactorTags =
     FactorTags { name: "start", gather: low_rank::GATHER, rhs: low_rank::PRODUCT, gram: low_rank::GRAM };
 
-/// What leaves a rank for the start.
+/// Messages that leave a rank for the start.
 pub const MESSAGES: [MessageSpec; 6] = [
     MessageSpec::new(
         low_rank::GRAM,
@@ -97,18 +97,19 @@ pub const MESSAGES: [MessageSpec; 6] = [
     MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
 ];
 
-/// What replaces the zeros of a start where no update could leave them, in means of the data: the scale of the random numbers
-/// that NNDSVDar puts there.
+/// The value that replaces zeros which no update could change, as a fraction of the mean of the data. It is the scale of
+/// the random numbers in NNDSVDar.
 const FLOOR: f64 = 0.01;
 
 /// The data of a rank, and its own rows of U and of V.
 pub type DataAndFactors<T> = (Box<dyn RankData<T>>, [Array2<T>; 2]);
 
-/// Own rows of both factors of an m × n matrix from this rank's data, which come back. Where `positive`, no entry is zero,
-/// since multiplicative updates keep zeros: they become [`FLOOR`] means of the data, or what the start has there. Collective.
+/// Computes the own rows of both factors of an m × n matrix from this rank's data, and returns the data too. With
+/// `positive`, no entry is zero, because multiplicative updates keep zeros: zeros are replaced by [`FLOOR`] times the mean
+/// of the data, or by what the start specifies. Collective.
 ///
 /// # Errors
-/// When there are no such factors, or the singular vectors cannot be computed.
+/// If the given factors cannot be used, or the singular vectors cannot be computed.
 pub fn on_grid<T: Real>(
     start: Start,
     given: Option<&dyn ReadRows<T>>,
@@ -170,10 +171,10 @@ pub fn on_grid<T: Real>(
     }
 }
 
-/// Fills the own rows of U and V: from the given start, else with random numbers of this [`scale`]. Collective.
+/// Fills the own rows of U and V from the given start, or else with random numbers of this [`scale`]. Collective.
 ///
 /// # Errors
-/// On all ranks, if the given start cannot be read, or is none.
+/// On all ranks, if the given start cannot be read or is not valid.
 pub fn given_or_random<T: Real>(
     initial: Option<&dyn ReadRows<T>>,
     seed: u64,
@@ -190,7 +191,7 @@ pub fn given_or_random<T: Real>(
     comm.agree_on_error(given(initial, rows, [side_u.own.view_mut(), side_v.own.view_mut()]))
 }
 
-/// Puts the absolute values of normal numbers with this deviation in place of the zeros of a factor's rows from `first` on.
+/// Replaces the zeros in a factor's rows from `first` on by absolute values of normal numbers with this standard deviation.
 fn random_for_zeros<T: Real>(stream: &Stream, first: usize, deviation: f64, factor: &mut Array2<T>) {
     let mut cursor = stream.at(first as u128 * factor.ncols() as u128);
     for mut row in factor.rows_mut() {
@@ -203,10 +204,10 @@ fn random_for_zeros<T: Real>(stream: &Stream, first: usize, deviation: f64, fact
     }
 }
 
-/// Rows of given factors.
+/// Reads rows of given factors.
 ///
 /// # Errors
-/// When they are of another shape, or no start.
+/// If their shape differs, or their entries are not valid for a start.
 pub fn given<T: Real>(given: &dyn ReadRows<T>, rows: [&Range<usize>; 2], out: [ArrayViewMut2<'_, T>; 2]) -> Result<()> {
     for ((name, rows), mut out) in ["U", "V"].into_iter().zip(rows).zip(out) {
         given.rows(name, Owner::Shared, rows.start, out.view_mut())?;

@@ -1,8 +1,8 @@
-//! NNDSVD (Boutsidis and Gallopoulos 2008): a start from the leading singular vectors, which are those of a low-rank
+//! NNDSVD (Boutsidis and Gallopoulos 2008): a start from the leading singular vectors, computed from a low-rank
 //! approximation.
 //!
-//! Of each pair of singular vectors the parts with the larger product of norms are kept, the positive or the negative
-//! ones: U_j = √(σ_j ν) x/‖x‖, V_j = √(σ_j ν) y/‖y‖ with ν = ‖x‖‖y‖.
+//! Each pair of singular vectors has a pair of positive parts and a pair of negative parts. The pair (x, y) with the larger
+//! ν = ‖x‖‖y‖ is kept: U_j = √(σ_j ν) x/‖x‖, V_j = √(σ_j ν) y/‖y‖.
 
 use ndarray::{Array2, s};
 
@@ -14,11 +14,11 @@ use super::low_rank::{self, LowRank, wide};
 
 pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payload::Scalar);
 
-/// This rank's rows of U (× k) and of V (× k), without zeros of both: components beyond the data's rank are `fill`
-/// throughout, since no step leaves a pair of zeros. Collective.
+/// This rank's rows of U (× k) and V (× k). Components in excess of the data's rank are `fill` throughout, because no step
+/// changes a pair of zero columns. Collective.
 ///
 /// # Errors
-/// When the small eigenproblem is no numbers.
+/// If the small eigenproblem has non-finite entries.
 pub fn factors<T: Real>(
     comm: &Communicator,
     low_rank: &LowRank<T>,
@@ -51,7 +51,7 @@ fn parts<T: Real>(
     order: Order,
 ) -> [Array2<T>; 2] {
     let k = vectors[0].ncols();
-    // Squared, of the positive parts of both sides, then of the negative ones.
+    // Squared norms of the positive parts of both sides, then of the negative parts.
     let mut norms = vec![0.0; 4 * k];
     let (positive, negative) = norms.split_at_mut(2 * k);
     for ((side, positive), negative) in vectors.iter().zip(positive.chunks_mut(k)).zip(negative.chunks_mut(k)) {
@@ -86,7 +86,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// By the squared norms of the positive parts, left and right, and of the negative ones; `fill` where nothing is left.
+    /// Chooses by the squared norms of the positive parts (left and right) and of the negative ones; `fill` if both vanish.
     fn of(squares: [f64; 4], singular: Option<f64>, fill: f64) -> Kept {
         let [xp, yp, xn, yn] = squares.map(f64::sqrt);
         let (x, y, sign) = if xp * yp >= xn * yn { (xp, yp, 1.0) } else { (xn, yn, -1.0) };

@@ -1,7 +1,7 @@
-//! Factors of a sample, as a start. Of the longer dimension, the rows or the columns, some lines are drawn uniformly without
-//! replacement. Accelerated HALS on them finds the factor of the other dimension, which a few lines for each component determine
-//! nearly as well as all lines do, at a fraction of the work. The factor of the longer dimension is then fitted to all the
-//! data, with one product.
+//! A start from the factors of a sample. Some lines of the longer dimension (rows or columns) are drawn uniformly without
+//! replacement. Accelerated HALS on the sample finds the factor of the other dimension. A few lines per component determine
+//! this factor nearly as well as all lines do, at a fraction of the work. The factor of the longer dimension is then fitted
+//! to all data, with one product.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -28,29 +28,29 @@ use crate::shared::sizes::Sizes;
 
 pub const NORM: MessageTag = MessageTag::new("start: norm of the sample", Payload::Scalar);
 
-/// The sample and the iterations on it.
+/// Sizes of a sample and of the iterations on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Rows, or columns where there are more of them.
+    /// Number of sampled rows, or of columns if the matrix has more columns than rows.
     pub lines: usize,
-    /// The most iterations; fewer if the objective stalls.
+    /// Maximum number of iterations; fewer if the objective stalls.
     pub iterations: usize,
 }
 
 impl Sample {
-    /// The sizes of the sample of a matrix.
+    /// The sizes of the sampled matrix.
     pub fn sizes(self, &Sizes { m, n, entries, k }: &Sizes) -> Sizes {
         let entries = entries * self.lines as f64 / m.max(n) as f64;
         if m < n { Sizes { m, n: self.lines, entries, k } } else { Sizes { m: self.lines, n, entries, k } }
     }
 }
 
-/// The objective stalls when an iteration lowers it by less than this share.
+/// The objective stalls if an iteration decreases it by less than this fraction.
 const STALL: f64 = 1e-4;
-/// Sweeps that fit the longer factor.
+/// Number of sweeps that fit the longer factor.
 pub const FIT_SWEEPS: usize = 8;
 
-/// Distinct numbers below `all`, ascending; all of them if `count` is more than half.
+/// Distinct indices below `all`, ascending; all of them if `count` is more than half.
 fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
     if 2 * count > all {
         return (0..all).collect();
@@ -63,10 +63,11 @@ fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
     drawn.into_iter().collect()
 }
 
-/// Own rows of both factors, and the data back. A component that the sample does not have is `fill` throughout. Collective.
+/// Computes the own rows of both factors, and returns the data too. A component that vanishes on the sample is `fill`
+/// throughout. Collective.
 ///
 /// # Errors
-/// When a sparse block is refused by MKL, or data cannot be read.
+/// If MKL refuses a sparse block, or data cannot be read.
 pub fn factors<T: Real>(
     task: &Task<'_>,
     mut data: Box<dyn RankData<T>>,
@@ -118,14 +119,14 @@ pub fn factors<T: Real>(
     Ok((grid.data, [grid.u.own, grid.v.own]))
 }
 
-/// FᵀF over all ranks' rows of F.
+/// Computes FᵀF over all ranks' rows of F.
 fn summed_gram<T: Real>(comm: &Communicator, factor: &Array2<T>, g: &mut Array2<T>) {
     comm.work("start: Gram", || gram(&factor.view(), &mut g.view_mut()));
     comm.sum(GRAM, g.row_major_mut());
 }
 
-/// Accelerated HALS with extrapolation on the sample, whose squared norm is `norm2`, with these sweeps of U and V, until the
-/// objective stalls.
+/// Accelerated HALS with extrapolation on the sample, until the objective stalls. `norm2` is the squared norm of the
+/// sample, and `sweeps` are the sweeps of U and V.
 fn iterate<T: Real>(
     comm: &Communicator,
     grid: &mut Grid<T>,
@@ -180,8 +181,8 @@ fn iterate<T: Real>(
     Ok(())
 }
 
-/// Fits rows X ≥ 0 to the right-hand side for the Gram matrix of the other factor: by sweeps from the positive part of the
-/// right-hand side, each component by its own and each row with the factor that fits it best.
+/// Fits the rows X ≥ 0 to the right-hand side for the Gram matrix of the other factor by sweeps. They start from the
+/// positive part of the right-hand side, each component divided by its diagonal entry and each row scaled to its best fit.
 fn fit<T: Real>(x: &mut Array2<T>, rhs: &ArrayView2<'_, T>, g: &Array2<T>) {
     x.assign(rhs);
     for (mut column, &square) in x.columns_mut().into_iter().zip(g.diag()) {
@@ -215,7 +216,7 @@ mod tests {
             assert!(drawn.windows(2).all(|pair| pair[0] < pair[1]) && drawn.iter().all(|&at| at < all));
         }
         assert_ne!(draw(3, 1000, 100), draw(4, 1000, 100));
-        // Each number is drawn about as often as the others.
+        // All indices are drawn about equally often.
         let mut hits = [0; 20];
         (0..2000).for_each(|seed| draw(seed, 20, 5).into_iter().for_each(|at| hits[at] += 1));
         assert!(hits.iter().all(|&n| (400..600).contains(&n)), "{hits:?}");

@@ -1,11 +1,12 @@
-//! Missing entries by completion: before each update what is missing is taken to be what the factors say there
-//! (expectation-maximisation, Zhang, Wang, Ford and Makedon 2006). For the completed matrix M' the right-hand side of the
-//! rows X is M' Y = M Y + P(X Yᵀ) Y, with zeros in M and P the projection on what is missing, and the Gram matrix of Y is
-//! that of all rows. So a method that steps on (Gram matrix, right-hand side) takes missing data as it is, and what it
-//! sends of them has the same size.
+//! Missing entries by completion: before each update, missing entries are set to their values in the current fit
+//! (expectation-maximisation, Zhang, Wang, Ford and Makedon 2006). Let M have zeros at missing entries, and let P be the
+//! projection onto these. For the completed matrix M' the right-hand side of the rows X is M' Y = M Y + P(X Yᵀ) Y, and the
+//! Gram matrix of Y is that of all rows. A method that steps on (Gram matrix, right-hand side) therefore works on missing
+//! data without change, and its messages keep their size.
 //!
-//! ½‖M' − X Yᵀ‖² is at least the error on the observed entries, and equal to it with the same gradient at the X that it was
-//! completed with: a step that lowers one lowers the other, and a gradient step is that of the observed entries.
+//! ½‖M' − X Yᵀ‖² bounds the error on the observed entries from above. At the X that completed the matrix, both have the
+//! same value and the same gradient. A step that decreases one therefore decreases the other, and a gradient step is that
+//! of the observed entries.
 
 use ndarray::{Array2, ArrayView2, s};
 
@@ -33,8 +34,8 @@ pub enum Side {
 }
 
 impl<T: Real> MissingEntries<T> {
-    /// The block (rows × n) with zeros in the place of what is missing, NaN or with `only_stored` every zero, and where that
-    /// is; for factors with k columns.
+    /// Separates a block (rows × n) into the block with zeros at missing entries and the positions of these. Missing are
+    /// NaN and, with `only_stored`, every zero. Factors have k columns.
     pub fn take(block: Block<T>, only_stored: bool, k: usize) -> (Block<T>, Self) {
         let (rows, n) = block.shape();
         let mut places = Vec::new();
@@ -69,9 +70,9 @@ impl<T: Real> MissingEntries<T> {
         sampled::complete((self.listed, lists), x, picked, g, rhs, [&mut self.x, &mut self.y]);
     }
 
-    /// Adds to the right-hand side of the rows of X, which are the rows of the block or its columns, what the missing
-    /// entries of the completed matrix add to it. `g` is the Gram matrix YᵀY. Work ∝ missing k, or ∝ observed k + X's
-    /// rows k² where the observed entries are listed.
+    /// Adds to the right-hand side of X the terms of the missing entries of the completed matrix. The rows of X correspond
+    /// to the rows of the block or to its columns (`side`). `g` is the Gram matrix YᵀY. Work ∝ missing × k; if the observed
+    /// entries are listed, ∝ observed × k + rows of X × k².
     pub fn complete(
         &mut self,
         side: Side,
@@ -104,7 +105,7 @@ impl<T: Real> MissingEntries<T> {
         });
     }
 
-    /// Σ (m_ij − u_i·v_j)² over the observed entries, of a block with zeros in the place of the others.
+    /// Σ (m_ij − u_i·v_j)² over the observed entries of a block that has zeros at the others.
     pub fn residual2(&self, block: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
         let mut listed = 0.0;
         for (a, u) in u.rows().into_iter().enumerate() {
@@ -135,14 +136,14 @@ impl<T: Real> MissingEntries<T> {
         }
     }
 
-    /// Zeros the rows of a factor that have no observed entry; a row of the data (or a column) has n entries.
+    /// Zeros the rows of a factor without an observed entry; a row (or column) of the data has n entries.
     pub fn clear_unobserved(&self, side: Side, x: &mut Array2<T>, n: usize) {
         let lists = if side == Side::Rows { &self.rows } else { &self.columns };
         lists.clear_unobserved(self.listed, n, x);
     }
 
-    /// X ← the minimiser of ½ Σ (m_ij − x_i·y_j)² over the observed entries and the penalty on X, over X ≥ 0, given the
-    /// right-hand side M Y (for columns MᵀY). Each row has a Gram matrix of its own.
+    /// X ← the minimiser over X ≥ 0 of ½ Σ (m_ij − x_i·y_j)² over the observed entries plus the penalty on X, given the
+    /// right-hand side M Y (for columns MᵀY). Each row has its own Gram matrix.
     pub fn solve(
         &self,
         side: Side,
@@ -188,7 +189,7 @@ mod tests {
         uniform_factor(&Stream::new(seed, Purpose::Probe, 0), 0..rows, k, 1.0)
     }
 
-    /// 7 × 5 with NaN in about a third of the places, and the same with zeros there.
+    /// A 7 × 5 matrix with NaN at about a third of its entries, and the same with zeros there.
     fn matrices() -> (Array2<f64>, Array2<f64>) {
         let mut m = random(1, 7, 5) + 0.1;
         m.indexed_iter_mut().filter(|((i, j), _)| (3 * i + 2 * j) % 3 == 1).for_each(|(_, x)| *x = f64::NAN);

@@ -1,8 +1,8 @@
-//! The Kullback-Leibler divergence where some entries do not count: min Σ (m log(m / f) − m + f) over the observed ones.
+//! The Kullback-Leibler divergence with missing entries: min Σ (m log(m / f) − m + f) over the observed entries.
 //!
-//! Beside its nonzeros the update of a row x needs of the other factor the sums s_l = Σ y_jl over the observed entries j
-//! alone: those of all columns less the missing ones, or the observed ones added up, whichever list is given. Missing
-//! entries are zeros of the block, which have no other term.
+//! The update of a row x needs its nonzeros and, for each component l, the sum s_l = Σ y_jl over the observed entries j
+//! only. The sum is that of all columns minus the missing ones, or that of the observed ones, depending on which list is
+//! given. Missing entries are zeros of the block, which contribute no other term.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -15,7 +15,7 @@ use fednmf_linalg::{Block, PerThread, Real, over_rows};
 use super::lists::{Listed, Lists};
 use super::step::UpdateKind;
 
-/// Up to this fraction of the operands, a difference of two sums is only rounding.
+/// A difference of two sums below this fraction of the operands is only rounding error.
 const LOST: f64 = 64.0 * f64::EPSILON;
 
 /// The rows of a block, with zeros for excluded entries, and the list of included or of excluded entries.
@@ -27,7 +27,7 @@ pub struct Rows<'a, T: Real> {
 }
 
 impl<T: Real> Rows<'_, T> {
-    /// The sums of the columns of Y over the observed entries of a row; `totals` are those over all.
+    /// The sums of the columns of Y over the observed entries of a row; `totals` holds the sums over all entries.
     fn observed_sums<'y>(self, number: usize, y: impl Fn(usize) -> &'y [T], totals: &[f64], sums: &mut [f64])
     where
         T: 'y,
@@ -104,7 +104,7 @@ impl DivergenceStep {
     }
 }
 
-/// The rows U ≥ 0 of least divergence, and penalty, for the observed entries of the rows of a block.
+/// The rows U ≥ 0 that minimise the divergence on the observed entries of a block's rows plus the penalty.
 pub fn project<T: Real>(data: Rows<'_, T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
     let (rows, k) = (data.block.shape().0, v.ncols());
     let flat: Vec<T> = v.rows().into_iter().flatten().copied().collect();
@@ -119,7 +119,7 @@ pub fn project<T: Real>(data: Rows<'_, T>, v: &ArrayView2<'_, T>, penalty: Penal
     u
 }
 
-/// The divergence of the observed entries from U Vᵀ, for the rows of a block. Infinite if the fit of a nonzero is 0.
+/// The divergence of the observed entries of a block's rows from U Vᵀ. Infinite if the fit of a nonzero entry is 0.
 pub fn divergence<T: Real>(data: Rows<'_, T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
     let k = u.ncols();
     let flat: Vec<T> = v.rows().into_iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! Lists of entries for each row of one side of the data: the observed ones, or the missing ones.
+//! Lists of the observed or of the missing entries, by row or by column.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -10,11 +10,11 @@ use fednmf_linalg::{Block, Csr, Real};
 pub enum Listed {
     /// The observed entries.
     Observed,
-    /// The missing ones.
+    /// The missing entries.
     Missing,
 }
 
-/// Columns of each row, and the entries there where they are wanted.
+/// For each row, the columns of the listed entries, and the values there if they are needed.
 pub struct Lists<T> {
     starts: Vec<usize>,
     index: Vec<u32>,
@@ -42,7 +42,7 @@ impl<T: Real> Lists<T> {
         self.index.len()
     }
 
-    /// Columns alone, row after row, each ascending.
+    /// Lists without values, row after row, each ascending.
     pub fn of_places(rows: usize, mut places: Vec<(u32, u32)>) -> Self {
         places.sort_unstable();
         places.dedup();
@@ -58,7 +58,7 @@ impl<T: Real> Lists<T> {
         lists
     }
 
-    /// All entries that a block stores, zeros of a dense one included, but for those in `without`.
+    /// All entries that a block stores, including zeros of a dense block, except those in `without`.
     pub fn of_block(block: &Block<T>, without: &Lists<T>) -> Self {
         let rows = block.shape().0;
         let mut lists = Lists::new(rows);
@@ -79,7 +79,7 @@ impl<T: Real> Lists<T> {
 }
 
 impl<T: Real> Lists<T> {
-    /// The same by columns, of which there are n.
+    /// The same lists by columns, of which there are n.
     pub fn transposed(&self, n: usize) -> Self {
         let mut starts = vec![0; n + 1];
         self.index.iter().for_each(|&b| starts[b as usize + 1] += 1);
@@ -102,8 +102,8 @@ impl<T: Real> Lists<T> {
         Lists { starts, index, values }
     }
 
-    /// Zeros the rows of a factor that have no observed entry, because no update would change their start; a row of the
-    /// data has n entries. Returns the number of such rows.
+    /// Zeros the rows of a factor that have no observed entry, because no update would change them. A row of the data has n
+    /// entries. Returns the number of such rows.
     pub fn clear_unobserved(&self, listed: Listed, n: usize, factor: &mut Array2<T>) -> f64 {
         let nothing = if listed == Listed::Observed { 0 } else { n };
         let mut cleared = 0.0;
@@ -116,7 +116,7 @@ impl<T: Real> Lists<T> {
         cleared
     }
 
-    /// Σ (m_ab − x_a·y_b)² over the observed entries, of a block with zeros in the place of the others.
+    /// Σ (m_ab − x_a·y_b)² over the observed entries of a block that has zeros at the others.
     pub fn residual2(&self, listed: Listed, block: &Block<T>, x: &ArrayView2<'_, T>, y: &ArrayView2<'_, T>) -> f64 {
         let mut sum = 0.0;
         for (a, x) in x.rows().into_iter().enumerate() {
@@ -128,13 +128,13 @@ impl<T: Real> Lists<T> {
         }
         match listed {
             Listed::Observed => sum,
-            // A missing entry is zero in the block, so the term of the fit there is subtracted.
+            // A missing entry is zero in the block, so the fit's term there is subtracted.
             Listed::Missing => (block.residual2(x, y) - sum).max(0.0),
         }
     }
 }
 
-/// Hands every stored entry of a row to `f`, by columns.
+/// Calls `f` for every stored entry of a row, in the order of columns.
 pub fn each<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(u32, T)) {
     match block {
         Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(b, &value)| f(b as u32, value)),
@@ -147,7 +147,7 @@ pub fn each<T: Real>(block: &Block<T>, row: usize, mut f: impl FnMut(u32, T)) {
     }
 }
 
-/// The block with zeros where `keep` says no.
+/// The block with zeros where `keep` is false.
 pub fn kept<T: Real>(block: Block<T>, keep: impl Fn(usize, u32, T) -> bool) -> Block<T> {
     match block {
         Block::Dense(mut x) => {
@@ -175,7 +175,7 @@ pub fn kept<T: Real>(block: Block<T>, keep: impl Fn(usize, u32, T) -> bool) -> B
     }
 }
 
-/// What is known at the places of `absent`: own row, column, entry. With `only_stored` zeros are not known.
+/// The known entries at the positions `absent`: own row, column, value. With `only_stored`, zeros are unknown.
 pub fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool) -> Vec<(u32, u32, T)> {
     let mut held = Vec::new();
     for a in 0..block.shape().0 {
@@ -199,26 +199,26 @@ pub fn held_out<T: Real>(block: &Block<T>, absent: &Lists<T>, only_stored: bool)
     held
 }
 
-/// The held-out entries, a function of seed and position only.
+/// The rule that selects held-out entries: a function of the seed and the position only.
 #[derive(Debug, Clone, Copy)]
 pub struct Holdout {
     seed: u64,
     share: f64,
-    /// Whether there are too many zeros to visit: then [`Holdout::columns`] draws the entries, otherwise
-    /// [`Holdout::takes`] tests each.
+    /// Whether there are too many zeros to visit. If so, [`Holdout::columns`] draws the entries; otherwise
+    /// [`Holdout::takes`] tests each entry.
     drawn: bool,
 }
 
 impl Holdout {
-    /// The entries that `--holdout share` takes of an m × n matrix with that many nonzeros.
+    /// The held-out entries for `--holdout SHARE` of this matrix.
     pub fn new(seed: u64, share: f64, of: Counted) -> Self {
         let drawn = of.sparse && !of.only_stored;
-        // Held-out zeros cost as much as nonzeros, so there are at most as many.
+        // Held-out zeros cost as much as nonzeros, so at most as many are drawn.
         let most = if drawn { of.nonzeros as f64 / (of.shape.0 as f64 * of.shape.1 as f64) } else { 1.0 };
         Holdout { seed, share: share.min(most), drawn }
     }
 
-    /// Whether [`Holdout::columns`] finds them, rather than [`Holdout::takes`].
+    /// Whether [`Holdout::columns`] draws the held-out entries; otherwise [`Holdout::takes`] tests each entry.
     pub fn is_drawn(self) -> bool {
         self.drawn
     }
@@ -228,14 +228,14 @@ impl Holdout {
         self.share > 0.0
     }
 
-    /// Whether the entry (i, j) of the matrix is held out: for data whose observed entries are gone through anyway.
+    /// Whether the entry (i, j) of the matrix is held out. For data whose observed entries are visited anyway.
     pub fn takes(self, i: usize, j: usize) -> bool {
         let hash = mix(mix(mix(self.seed ^ 0x6d61_736b) ^ i as u64) ^ j as u64);
         ((hash >> 11) as f64) < self.share * (1u64 << 53) as f64
     }
 
-    /// The columns below n of row i that are held out, ascending: for data with more zeros than could be gone through.
-    /// Work in proportion to their number: the gaps are drawn, not the entries.
+    /// Calls `f` for the held-out columns below n of row i, ascending. For data with too many zeros to visit: gaps are
+    /// drawn instead of testing entries, so that the work is proportional to the number of held-out entries.
     pub fn columns(self, i: usize, n: usize, mut f: impl FnMut(usize)) {
         if self.share <= 0.0 {
             return;
@@ -244,7 +244,7 @@ impl Holdout {
         let scale = (1.0 - self.share).ln().recip();
         let mut j = 0usize;
         loop {
-            // The number of entries that are passed over is geometric.
+            // The number of skipped entries has a geometric distribution.
             let gap = ((1.0 - cursor.uniform()).ln() * scale).floor();
             j = j.saturating_add(if gap < n as f64 { gap as usize } else { n });
             if j >= n {
@@ -256,12 +256,12 @@ impl Holdout {
     }
 }
 
-/// What a share of a matrix depends on.
+/// The properties of a matrix on which the held-out share depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
     pub shape: (usize, usize),
     pub nonzeros: u64,
-    /// Whether its blocks are sparse.
+    /// Whether the blocks are sparse.
     pub sparse: bool,
     /// Whether only stored entries count.
     pub only_stored: bool,
@@ -300,7 +300,7 @@ mod tests {
                 (last, drawn) = (Some(j), drawn + 1);
             });
         }
-        // 12000 with a standard deviation of 104.
+        // Mean 12000, standard deviation 104.
         for count in [hashed, drawn] {
             assert!((11_400..12_600).contains(&count), "{count}");
         }

@@ -1,9 +1,10 @@
-//! Methods of one matrix on its observed entries: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, and penalties,
-//! by HALS or multiplicative updates, or the least Kullback-Leibler divergence of them (`divergence`).
+//! Distributed methods on the observed entries only: min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥ 0, plus
+//! penalties, by HALS, multiplicative updates or BPP; or the minimum of the Kullback-Leibler divergence (`divergence`).
 //!
-//! Rank r owns U[I_r] and V[J_r] and has the rows M[I_r, :] and the columns M[:, J_r]; the other factor is gathered whole
-//! for each half, (m + n) k words. Where most entries count, the update is that of the exact methods less what the missing
-//! ones add to it: work ∝ (nonzeros + missing) k. Where few do, they are gone through: work ∝ observed k.
+//! Rank r owns U[I_r] and V[J_r] and holds the rows M[I_r, :] and the columns M[:, J_r]. The other factor is gathered as a
+//! whole for each half: (m + n) k words. If most entries are observed, the update is that of the exact methods minus the
+//! terms of the missing entries: work ∝ (nonzeros + missing) k. If few are observed, the update visits only these: work ∝
+//! observed × k.
 
 use std::ops::Range;
 
@@ -32,7 +33,7 @@ use crate::{Algorithm, Measures, Problem};
 /// A factor in row order, with the data for its update.
 struct MissingSide<T: Real> {
     factor: FactorSide<T>,
-    /// Own rows × N, zero where missing.
+    /// Own rows × N, with zeros at missing entries.
     block: Block<T>,
     lists: Lists<T>,
 }
@@ -48,7 +49,7 @@ struct Masked<T: Real> {
     /// The other factor in the memory order of dense products.
     operand: Array2<T>,
     space: PerThread<Workspace<T>>,
-    /// For the updates of the divergence.
+    /// Work arrays for updates of the divergence.
     step: DivergenceStep,
     tally: Tally<T>,
     /// Number of rows, and of columns, without an observed entry.
@@ -58,10 +59,10 @@ struct Masked<T: Real> {
     iteration: usize,
 }
 
-/// Puts the method together.
+/// Builds the method.
 ///
 /// # Errors
-/// On options that do not go with missing entries, or when nothing is observed.
+/// If an option is incompatible with missing entries, or no entry is observed.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     args: &MissingParams,
@@ -113,7 +114,7 @@ pub fn build<T: Real>(
     }))
 }
 
-/// One half of an iteration: `x` by the rows of `y`.
+/// One half of an iteration: updates `x` from the rows of `y`.
 fn half<T: Real>(
     (comm, kind, listed): (&Communicator, UpdateKind, Listed),
     penalty: Penalty,
@@ -151,7 +152,7 @@ fn half<T: Real>(
     });
 }
 
-/// The same for the divergence.
+/// The same half for the divergence.
 fn half_by_divergence<T: Real>(
     (comm, kind, listed): (&Communicator, UpdateKind, Listed),
     penalty: Penalty,

@@ -1,8 +1,8 @@
-//! Factors of a matrix with missing entries (`--missing`, `--holdout`): min Σ (m_ij − u_i·v_j)² over the observed (i, j),
-//! U, V ≥ 0, and penalties, or the least Kullback-Leibler divergence of the observed entries.
+//! Factorisation with missing entries (`--missing`, `--holdout`): min Σ (m_ij − u_i·v_j)² over the observed (i, j), U, V ≥
+//! 0, plus penalties; or the minimum of the Kullback-Leibler divergence on the observed entries.
 //!
-//! The exact methods of one matrix solve the rows (`masked`). Methods that step on a Gram matrix of all rows take completed
-//! data (`completed`, and `sampled` where a sketch picks rows or columns).
+//! The exact distributed methods solve each row on its observed entries (`masked`). Methods that step on a Gram matrix of
+//! all rows use completed data (`completed`, or `sampled` if a sketch selects rows or columns).
 
 mod completed;
 mod divergence;
@@ -77,8 +77,8 @@ fednmf_base::words! {
 }
 
 impl PartyMissing {
-    /// A party's block with zeros where an entry is missing, and where that is, for factors with k columns; `None` if all
-    /// entries count.
+    /// A party's block with zeros at missing entries, and their positions, for factors with k columns; `None` instead of
+    /// the positions if all entries are observed.
     pub fn separate<T: Real>(self, block: Block<T>, k: usize) -> (Block<T>, Option<Private<MissingEntries<T>>>) {
         if self == PartyMissing::None {
             return (block, None);
@@ -88,10 +88,10 @@ impl PartyMissing {
     }
 }
 
-/// Refuses sketches that mix entries; `instead` are those that do not.
+/// Refuses sketches that mix entries; `instead` names those that do not.
 ///
 /// # Errors
-/// Naming the sketch.
+/// If the sketch mixes entries; the message names it.
 pub fn check_sketch(kind: SketchKind, instead: &str) -> Result<()> {
     if kind.picks() {
         return Ok(());

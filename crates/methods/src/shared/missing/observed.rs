@@ -1,4 +1,4 @@
-//! Given factors and the observed entries of a matrix: their error, and the least squares solution for one of them.
+//! The error of given factors on the observed entries of a matrix, and the best U for a given V.
 
 use ndarray::{Array2, ArrayView2, s};
 
@@ -8,11 +8,11 @@ use fednmf_linalg::{Block, Real, gram};
 use super::divergence::{Rows, divergence, project};
 use super::lists::{Holdout, Listed, Lists, each, held_out, kept};
 
-/// Rows of a matrix of which some entries are missing.
+/// Rows of a matrix with missing entries.
 pub struct Observed<T: Real> {
-    /// Zero where an entry is missing.
+    /// The rows, with zeros at missing entries.
     block: Block<T>,
-    /// The missing entries; with `only_stored` the observed ones.
+    /// The missing entries, or with `only_stored` the observed ones.
     lists: Lists<T>,
     only_stored: bool,
     /// The data at marked or held-out positions: row, column, entry.
@@ -28,14 +28,14 @@ pub struct Fit {
     pub norm2: f64,
     /// Number of observed entries.
     pub count: f64,
-    /// Σ (m_ij − u_i·v_j)² over what the data has where an entry is marked or held out.
+    /// Σ (m_ij − u_i·v_j)² over the known values of marked or held-out entries.
     pub held2: f64,
-    /// The number of those entries.
+    /// Number of these entries.
     pub held: f64,
 }
 
-/// The places of a block that a run held out: `row` and `column` are the positions in the matrix of the run of a row and a
-/// column of the block, `place` is the column of the block at a position.
+/// The positions in a block that a run held out. `row` and `column` map a row and a column of the block to their positions
+/// in the matrix of the run; `place` maps a position back to a column of the block.
 pub fn held_out_positions<T: Real>(
     block: &Block<T>,
     holdout: Holdout,
@@ -63,8 +63,8 @@ pub fn held_out_positions<T: Real>(
 }
 
 impl<T: Real> Observed<T> {
-    /// Takes a block (rows × n) in which NaN marks a missing entry; so do zeros, if only stored entries count, and
-    /// `marks`: pairs of row of the block and column.
+    /// Separates the missing entries of a block (rows × n): NaN, zeros if only stored entries count, and `marks`, pairs of
+    /// a row of the block and a column.
     pub fn new(block: Block<T>, only_stored: bool, marks: impl Iterator<Item = (usize, usize)>) -> Self {
         let rows = block.shape().0;
         let mut gone: Vec<(u32, u32)> = marks.map(|(a, b)| (a as u32, b as u32)).collect();
@@ -101,7 +101,7 @@ impl<T: Real> Observed<T> {
         if self.only_stored {
             fit.count = self.lists.len() as f64;
         } else {
-            // Where an entry is missing the block has a zero, and what the factors say there is no error.
+            // The block has zeros at missing entries, so the fit there is not an error.
             fit.residual2 = (self.block.residual2(u, v) - fit.residual2).max(0.0);
             fit.count = rows as f64 * n as f64 - self.lists.len() as f64;
         }
@@ -115,7 +115,7 @@ impl<T: Real> Observed<T> {
         divergence(self.rows(), u, v)
     }
 
-    /// The rows u ≥ 0 of least divergence of the observed entries, and penalty on U.
+    /// The rows u ≥ 0 (rows × k) that minimise the divergence on the observed entries plus the penalty on U.
     pub fn project_by_divergence(&self, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
         project(self.rows(), v, penalty)
     }
@@ -127,8 +127,8 @@ impl<T: Real> Observed<T> {
 }
 
 impl Observed<f64> {
-    /// The rows u ≥ 0 that minimise ½ Σ (m_ij − u_i·v_j)² over the observed entries and the penalty on U, rows × k. Components of
-    /// which no observed entry of a row tells anything are 0 there.
+    /// The rows u ≥ 0 (rows × k) that minimise ½ Σ (m_ij − u_i·v_j)² over the observed entries plus the penalty on U.
+    /// Components of a row that its observed entries do not determine are 0.
     pub fn project(&self, v: &ArrayView2<'_, f64>, penalty: Penalty) -> Array2<f64> {
         let (rows, k) = (self.block.shape().0, v.ncols());
         let mut all = Array2::zeros((k, k));
@@ -138,7 +138,7 @@ impl Observed<f64> {
         let mut solver = Pivoting::new(k);
         for a in 0..rows {
             let (columns, _) = self.lists.row(a);
-            // Over the observed entries, or over all less the missing ones.
+            // Sums over the observed entries, or over all minus the missing ones.
             let sign = if self.only_stored { 1.0 } else { -1.0 };
             if self.only_stored {
                 g.fill(0.0);

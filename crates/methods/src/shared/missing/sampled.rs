@@ -1,8 +1,8 @@
-//! Completion of what a sketch picks ([`completed`](super::completed) has the idea). With the sketch S of some rows J of the
-//! data M (N × rows of X) and B = SᵀY, the right-hand side of the completed matrix is
-//! M'ᵀS B = MᵀS B + Σ_J P(b_j·x) b_j, with zeros in M and P the projection on what is missing. The weights of S are in B
-//! twice, as they should be. Only the entries in the picked rows are gone through, and their mean over all draws is the
-//! completion of all rows, so the mean of the gradient is that of the observed entries.
+//! Completion of the rows that a sketch selects (see [`completed`](super::completed)). Let S select some rows J of the data
+//! M (N × rows of X), and let B = SᵀY. The right-hand side of the completed matrix is M'ᵀS B = MᵀS B + Σ_J P(b_j·x) b_j,
+//! where M has zeros at missing entries and P is the projection onto these. The weights of S enter through both factors B,
+//! as they must. Only entries in the selected rows are visited. The expectation over draws is the completion of all rows,
+//! so the expected gradient is that of the observed entries.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -10,7 +10,7 @@ use fednmf_linalg::{Block, Real, over_rows};
 
 use super::lists::{Listed, Lists};
 
-/// The missing entries of a block (N × the rows of X) by the rows that a sketch picks.
+/// The missing entries of a block (N × rows of X), in the rows that a sketch selects.
 pub struct SampledMissing<T: Real> {
     listed: Listed,
     lists: Lists<T>,
@@ -19,7 +19,7 @@ pub struct SampledMissing<T: Real> {
     b: Vec<T>,
 }
 
-/// See [`SampledMissing::complete`]; both operands are copied into `space`, which has room for them.
+/// See [`SampledMissing::complete`]; both operands are copied to `space`.
 pub(super) fn complete<T: Real>(
     (listed, lists): (Listed, &Lists<T>),
     x: &ArrayView2<'_, T>,
@@ -57,21 +57,21 @@ pub(super) fn complete<T: Real>(
     });
 }
 
-/// Copies a matrix in row order.
+/// Copies a matrix into row-major order.
 pub(super) fn copy<T: Copy>(from: &ArrayView2<'_, T>, to: &mut [T]) {
     from.rows().into_iter().flatten().zip(to).for_each(|(from, to)| *to = *from);
 }
 
 impl<T: Real> SampledMissing<T> {
-    /// Of the lists of the rows of X, of a matrix with N columns, for sketches that pick at most `picked` of these.
+    /// From the lists of the rows of X, of a matrix with N columns, for sketches that select at most `picked` of these.
     pub fn new(listed: Listed, of_x: &Lists<T>, (rows, n): (usize, usize), picked: usize, k: usize) -> Self {
         let zeros = |rows: usize| vec![T::zero(); rows * k];
         SampledMissing { listed, lists: of_x.transposed(n), x: zeros(rows), b: zeros(picked) }
     }
 
-    /// Adds to the right-hand side of X what the missing entries of the completed rows add to it that a sketch picked: `picked`
-    /// has their numbers, ascending, and their rows of B, and `g` is BᵀB. Work ∝ (missing entries in them) k, or where the
-    /// observed ones are listed ∝ (these) k + X's rows k².
+    /// Adds to the right-hand side of X the terms of the missing entries in the rows that a sketch selected. `picked` holds
+    /// the indices of these rows, ascending, and their rows of B; `g` is BᵀB. Work ∝ missing entries in them × k; if the
+    /// observed entries are listed, ∝ observed entries in them × k + rows of X × k².
     pub fn complete(
         &mut self,
         x: &ArrayView2<'_, T>,
@@ -82,7 +82,7 @@ impl<T: Real> SampledMissing<T> {
         complete((self.listed, &self.lists), x, picked, g, rhs, [&mut self.x, &mut self.b]);
     }
 
-    /// The same for all rows of Y, which needs memory for it: for evaluations.
+    /// The same for all rows of Y, with memory allocated in the call: for evaluations.
     pub fn complete_all(&self, x: &Array2<T>, y: &Array2<T>, g: &ArrayView2<'_, T>, rhs: &mut Array2<T>) {
         let all: Vec<usize> = (0..y.nrows()).collect();
         let [mut of_x, mut of_y] = [x, y].map(|factor| vec![T::zero(); factor.len()]);
@@ -90,7 +90,7 @@ impl<T: Real> SampledMissing<T> {
         complete((self.listed, &self.lists), &x.view(), picked, g, rhs, [&mut of_x, &mut of_y]);
     }
 
-    /// Σ (m_ji − y_j·x_i)² over the observed entries of the block, which has zeros in the place of the others.
+    /// Σ (m_ji − y_j·x_i)² over the observed entries of a block that has zeros at the others.
     pub fn residual2(&self, block: &Block<T>, y: &ArrayView2<'_, T>, x: &ArrayView2<'_, T>) -> f64 {
         self.lists.residual2(self.listed, block, y, x)
     }
@@ -109,7 +109,7 @@ mod tests {
         uniform_factor(&Stream::new(seed, Purpose::Probe, 0), 0..rows, k, 1.0)
     }
 
-    /// 60 × 90 (rows of X × rows of Y) with NaN in a share of the places.
+    /// A 60 × 90 matrix (rows of X × rows of Y) with NaN at this share of its entries.
     fn matrix(share: f64) -> Array2<f64> {
         let (mut m, hidden) = (random(1, 60, 90) + 0.1, random(2, 60, 90));
         m.zip_mut_with(&hidden, |m, &hidden| *m = if hidden < share { f64::NAN } else { *m });
@@ -161,8 +161,7 @@ mod tests {
         }
     }
 
-    /// For whatever sketch picks rows, the mean of the gradient on completed samples is the gradient of the observed
-    /// entries.
+    /// For each sketch that selects rows, the mean gradient on completed samples is the gradient on the observed entries.
     #[test]
     fn the_mean_gradient_is_that_of_the_observed_entries() {
         let (k, d, rounds) = (3, 25, 4000);

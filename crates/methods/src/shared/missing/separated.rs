@@ -1,4 +1,4 @@
-//! A matrix that all ranks may see, without its excluded entries: those of `--missing` and the held-out ones.
+//! A rank's data of a distributed method, separated from the excluded entries: those of `--missing` and the held-out ones.
 
 use ndarray::ArrayView2;
 
@@ -17,11 +17,11 @@ use crate::parameters::Missing;
 use crate::shared::init;
 use crate::shared::row_and_column_block;
 
-/// The data of a rank, with the lists of its observed or missing entries.
+/// The data of a rank, with lists of its observed or missing entries.
 pub struct Separated<T: Real> {
-    /// What the lists have.
+    /// What the lists contain.
     pub listed: Listed,
-    /// Own rows × n, with zeros where an entry does not count, and the list of each row.
+    /// Own rows × n, with zeros at excluded entries, and the list of each row.
     pub rows: (Block<T>, Lists<T>),
     /// Own columns × m, in the same way.
     pub cols: (Block<T>, Lists<T>),
@@ -34,16 +34,16 @@ pub struct Tally<T> {
     norm2: f64,
     observed: f64,
     held: f64,
-    /// Own row, column and entry of what is held out.
+    /// Own row, column and value of each held-out entry.
     places: Vec<(u32, u32, T)>,
 }
 
 impl<T: Real> Separated<T> {
-    /// Takes the rows and the columns of this rank (n × own rows, m × own columns) out of the data. `marked` are the places of
-    /// `--missing FILE`. Collective.
+    /// Separates the excluded entries from the rows and columns of this rank (n × own rows, m × own columns). `marked` are
+    /// the positions of `--missing FILE`. Collective.
     ///
     /// # Errors
-    /// When nothing above zero is observed.
+    /// If no observed entry is positive.
     pub fn take(
         data: &mut Loaded<T>,
         marked: Option<Places>,
@@ -129,7 +129,7 @@ impl<T: Real> Separated<T> {
         Ok(Separated { listed, rows, cols, tally })
     }
 
-    /// The scale of a start for an m × n matrix and k components: that of the observed entries.
+    /// The scale of a random start for an m × n matrix and k components, from the observed entries.
     pub fn scale(&self, (m, n): (usize, usize), k: usize) -> f64 {
         let Tally { sum, observed, .. } = self.tally;
         init::scale(sum / observed * m as f64 * n as f64, (m, n), k)
@@ -142,7 +142,8 @@ impl<T: Real> Tally<T> {
         self.norm2
     }
 
-    /// The sum of all ranks' parts of the squared error on the observed entries, and the measures of it. Collective.
+    /// Sums `squared`, the squared errors on the observed entries, over all ranks; returns the sum and the measures.
+    /// Collective.
     pub fn errors(&self, comm: &Communicator, squared: f64) -> (f64, Measures) {
         let mut sum = [squared];
         comm.sum(metrics::RESIDUAL, &mut sum);
@@ -150,7 +151,7 @@ impl<T: Real> Tally<T> {
         (sum[0], vec![("rel_error", error), ("rmse", (sum[0] / self.observed).sqrt())])
     }
 
-    /// The error on the held-out entries, if there are any, of the own rows of U and the whole V. Collective.
+    /// The error on the held-out entries, for the own rows of U and the whole V; `None` if none are held out. Collective.
     pub fn heldout(
         &self,
         comm: &Communicator,
@@ -168,7 +169,7 @@ impl<T: Real> Tally<T> {
         Some(("heldout_rmse", (off[0] / self.held).sqrt()))
     }
 
-    /// The decisions about missing entries, with the numbers of rows and columns without an observed one.
+    /// The decisions about missing entries, with the numbers of rows and columns without an observed entry.
     pub fn decisions(&self, listed: Listed, [rows, columns]: [f64; 2]) -> Vec<Decision> {
         vec![
             Decision::Listed(listed),

@@ -1,9 +1,10 @@
 //! The update of one row of a factor if some entries of its row of the data are missing.
 //!
-//! With Ω the observed entries of the row, x its row of the factor and y_j the rows of the other one, HALS needs for each
-//! component l the sums Σ_Ω (m_j − x·y_j) y_jl and Σ_Ω y_jl², and a multiplicative update Σ_Ω m_j y_jl and
-//! Σ_Ω (x·y_j) y_jl. They are taken over Ω, or as those over all columns, which the Gram matrix and the product with the
-//! data tell, less those over what is missing: whichever list is given.
+//! Let Ω be the observed entries of the row, x its row of the factor, and y_j the rows of the other factor. For each
+//! component l, HALS needs the sums Σ_Ω (m_j − x·y_j) y_jl and Σ_Ω y_jl², a multiplicative update Σ_Ω m_j y_jl and Σ_Ω
+//! (x·y_j) y_jl. If the observed entries are listed, the sums are taken over Ω. If the missing entries are listed, the sums
+//! over all columns follow from the Gram matrix and the product with the data, and the terms of the missing entries are
+//! subtracted.
 
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
@@ -13,18 +14,18 @@ use fednmf_linalg::{Real, gram};
 
 use crate::shared::missing::lists::{Listed, Lists};
 
-/// The method that takes the step.
+/// The kind of update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateKind {
     /// Coordinate descent with this number of passes over all components.
     Hals { passes: usize },
     /// The exact solution, by block principal pivoting.
     Bpp,
-    /// Multiplicative.
+    /// A multiplicative update.
     Mu,
-    /// Multiplicative, for the Kullback-Leibler divergence.
+    /// A multiplicative update for the Kullback-Leibler divergence.
     KlMu,
-    /// Coordinate descent for that, so often over all components.
+    /// Coordinate descent for the Kullback-Leibler divergence, with this number of passes over all components.
     KlCd { passes: usize },
 }
 
@@ -43,15 +44,15 @@ impl UpdateKind {
     }
 }
 
-/// Up to this number of units in the last place, a difference of two sums is only rounding.
+/// A difference of two sums below this number of units in the last place is only rounding error.
 const LOST: f64 = 64.0;
 
-/// Memory for one row, made once.
+/// Work arrays for one row, allocated once.
 #[derive(Clone)]
 pub struct Workspace<T> {
     /// The listed rows of the other factor, component after component.
     z: Vec<T>,
-    /// For each listed entry: what is left of it (present), or what the factors say (absent).
+    /// For each listed entry: the residual (observed entries), or the fit (missing entries).
     e: Vec<T>,
     squares: Vec<T>,
     old: Vec<T>,
@@ -83,10 +84,10 @@ pub struct Row<'a, T: Real> {
     pub number: usize,
     /// The other factor, all rows, in row order.
     pub y: &'a ArrayView2<'a, T>,
-    /// For [`Listed::Missing`]: its Gram matrix, and the product of the data (zero where missing) with it.
+    /// For [`Listed::Missing`]: the Gram matrix of y, and the product of the data (zeros at missing entries) with y.
     pub gram: &'a Array2<T>,
     pub rhs: ArrayView1<'a, T>,
-    /// On the factor that is updated.
+    /// The penalty on the factor that is updated.
     pub penalty: Penalty,
 }
 
@@ -102,8 +103,8 @@ fn add<T: Real>(to: &mut [T], scale: T, from: &[T]) {
 }
 
 impl<T: Real> Row<'_, T> {
-    /// Changes the row x of the factor. A component of which no observed entry tells anything is left as it is, or becomes 0 with
-    /// a penalty.
+    /// Updates the row x of the factor. A component that no observed entry determines stays unchanged, or becomes 0 with a
+    /// penalty.
     pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
         dispatch(
             #[inline(always)]
@@ -188,7 +189,7 @@ impl<T: Real> Row<'_, T> {
                 let mut solution = x.view_mut().insert_axis(Axis(0));
                 pivoting.solve_penalized(&mut solution, &rhs, &observed.view(), self.penalty);
             }
-            // Those of the divergence have a step of their own.
+            // Updates of the divergence have their own step.
             UpdateKind::Mu | UpdateKind::KlMu | UpdateKind::KlCd { .. } => {
                 old.iter_mut().zip(x.iter()).for_each(|(old, &x)| *old = x);
                 for l in 0..k {

@@ -1,7 +1,6 @@
-//! Asyn-SD and Asyn-SSD-V (Qian et al., Alg. 6 and 7): a server holds U; a party takes a copy, does `--local-iters`
-//! steps on its own columns, and returns the copy. The server merges it, U ← (1 − ω_t) U + ω_t U_r with ω_t = ρ/(ρ +
-//! t), and the party continues with the result. No party waits for a slower one; parties with more data report less
-//! often.
+//! Asyn-SD and Asyn-SSD-V (Qian et al. 2022, Alg. 6 and 7). A server holds U. A party takes a copy, runs `--local-iters`
+//! steps on its own columns, and returns the copy U_r. The server merges it, U ← (1 − ω_t) U + ω_t U_r with ω_t = ρ/(ρ +
+//! t), and the party continues with the result. No party waits for a slower one; parties with more data report less often.
 //!
 //! One of three clocks decides which party is merged next:
 //!
@@ -135,7 +134,7 @@ fednmf_base::parameters! {
     }
 }
 
-/// What distinguishes the variants.
+/// The differences between the variants.
 pub trait Variant: OptionalGroup<SketchParams> {
     const DESCRIPTION: &'static Description;
 }
@@ -195,7 +194,7 @@ struct Asyn<T: Real> {
     /// All ranks, or the survivors after a loss.
     survivors: PartyCommunicator,
     parties: Parties,
-    /// By rank: whether it hosts a party with data.
+    /// For each rank, whether it hosts a party with data.
     busy: Vec<bool>,
     party_sum: PartySum,
     public: PublicInfo,
@@ -204,9 +203,9 @@ struct Asyn<T: Real> {
     local_iters: usize,
     v_first: bool,
     rho: f64,
-    /// The order of merges, where it is known in advance.
+    /// The order of merges, if it is known in advance.
     schedule: Option<Schedule>,
-    /// The state of a run whose order is not.
+    /// The state of a run whose order of merges is not known in advance.
     live: Option<Live>,
     /// The parties whose turns have been merged, on rank 0; `None` if the order is not needed.
     order: Option<Vec<usize>>,
@@ -287,7 +286,7 @@ struct MergeHistory {
     order: Vec<usize>,
 }
 
-/// What a checkpoint keeps of a party in real time.
+/// The checkpointed state of a party in real time.
 #[derive(Serialize, Deserialize)]
 struct TurnState {
     /// Local steps done in the current turn.

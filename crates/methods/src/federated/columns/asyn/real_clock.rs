@@ -1,16 +1,16 @@
 //! `--clock real`: the server merges parties in the order in which they report. Rank 0 is the server; it works on its
 //! own parties, if it hosts any, between two polls for reports.
 //!
-//! Control messages are unsolicited. A party that has finished its turn sends `REPORT`; when the server gets to it, it
-//! sends `TAKE`, and the two exchange U_r and U. After as many merges as the driver asked for, or a second, the server
-//! sends `PAUSE` with the number of merges; each rank answers `HERE` after its current local step, and all ranks
-//! synchronise. Parties then resume their turns. So synchronisation costs a rank at most one local step, and in between
-//! a rank waits for the server only.
+//! Control messages are unsolicited. A party that has finished its turn sends `REPORT`. When the server gets to it, it
+//! sends `TAKE`, and the two exchange U_r and U. The server sends `PAUSE` with the number of merges after as many merges as
+//! the driver requested, or after one second. Each rank answers `HERE` after its current local step, and all ranks
+//! synchronise. Parties then resume their turns. Synchronisation costs a rank at most one local step; at other times a rank
+//! waits only for the server.
 //!
 //! A rank that sends nothing for `--party-timeout` is lost. The run then ends, or with `--on-lost-party continue` the
-//! others continue without it. In the collectives of an evaluation a rank that hangs is found only by the watchdog. MPI
-//! allows no more: a rank whose process *ends* takes the job with it, because the launchers of Open MPI and MPICH end a
-//! job that loses a process.
+//! others continue without it. During the collectives of an evaluation, only the watchdog detects a rank that hangs. With
+//! MPI a rank whose process *ends* cannot be survived, because the launchers of Open MPI and MPICH end a job that loses a
+//! process.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -58,18 +58,18 @@ pub struct Turn {
 pub struct Live {
     timeout: Duration,
     continue_on_loss: bool,
-    /// Of the hosted parties, in order.
+    /// The turns of the hosted parties, in order.
     pub turns: Vec<Turn>,
-    /// At the server: parties that have reported, in order of arrival.
+    /// At the server: parties that have reported and wait for a merge, in order of arrival.
     queue: VecDeque<usize>,
     /// At the server: when each rank last sent something.
     last_seen: Vec<Instant>,
-    /// By rank.
+    /// Whether each rank is lost.
     lost: Vec<bool>,
 }
 
 impl Live {
-    /// `timeout` in seconds.
+    /// The initial state; `timeout` is in seconds.
     pub fn new(timeout: f64, continue_on_loss: bool, parties: Parties, rank: usize) -> Self {
         Live {
             timeout: Duration::from_secs_f64(timeout),
@@ -81,13 +81,13 @@ impl Live {
         }
     }
 
-    /// The remaining ranks, if some are lost.
+    /// The remaining ranks; `None` if none is lost.
     pub fn left(&self) -> Option<Vec<usize>> {
         let left = || (0..self.lost.len()).filter(|&rank| !self.lost[rank]).collect();
         self.lost.contains(&true).then(left)
     }
 
-    /// The hosted party that takes the next step: among those with data that do not wait for the server.
+    /// The hosted party that takes the next step, among those that have data and do not wait for the server.
     fn next(&self, has_data: impl Fn(usize) -> bool) -> Option<usize> {
         let open = (0..self.turns.len()).filter(|&i| !self.turns[i].reported && has_data(i));
         open.min_by(|&a, &b| self.turns[a].spent.total_cmp(&self.turns[b].spent))
@@ -148,7 +148,7 @@ impl<T: Real> Asyn<T> {
         self.sent.extend_from_slice(self.members[i].u.entries());
     }
 
-    // ---- at the server
+    // ---- on the server
 
     fn serve(&mut self, n: usize) -> Result<()> {
         let (before, start) = (self.iteration, Instant::now());
@@ -292,7 +292,7 @@ impl<T: Real> Asyn<T> {
         Ok(())
     }
 
-    // ---- at the other ranks
+    // ---- on the other ranks
 
     fn follow(&mut self) -> Result<()> {
         let mut backoff = Backoff::default();

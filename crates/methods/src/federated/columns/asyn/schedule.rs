@@ -19,8 +19,8 @@ pub struct Schedule {
 
 #[derive(Debug, Clone, PartialEq)]
 enum MergeOrder {
-    /// Time that a turn of each party takes; `None` for one without data, which has no turns. The party whose turn ends
-    /// first is merged next, at a tie the lower party.
+    /// Duration of a turn of each party; `None` for a party without data, which has no turns. The party whose turn ends
+    /// first is merged next; ties go to the lower party.
     Virtual(Vec<Option<u64>>),
     /// The party of each merge.
     Recorded(Vec<usize>),
@@ -35,7 +35,7 @@ impl Schedule {
     /// Parses a `--replay` file: one party per line; comments start with `#`.
     ///
     /// # Errors
-    /// When a line, which the error names, is not one of the `parties`, or there is no party at all.
+    /// If a line is not one of the `parties`, which the error names, or if there is no line.
     pub fn parse(text: &str, parties: usize) -> Result<Self> {
         let mut order = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -88,10 +88,10 @@ impl Schedule {
     }
 }
 
-/// The order in the file of `--replay`, which rank 0 reads. Collective.
+/// Reads the order from the file of `--replay` on rank 0 and broadcasts it. Collective.
 ///
 /// # Errors
-/// When the file cannot be read, or as [`Schedule::parse`].
+/// If the file cannot be read, or as [`Schedule::parse`].
 pub fn replay(comm: &PartyCommunicator, path: &Path, parties: Parties) -> Result<Schedule> {
     let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let text = comm.broadcast_settings(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
@@ -107,7 +107,7 @@ mod tests {
     fn parties_report_as_often_as_they_are_fast() {
         let mut time = Schedule::of_time(vec![Some(30), Some(10), None, Some(10)]);
         let order: Vec<(usize, usize)> = (0..8).map_while(|_| time.next()).collect();
-        // Ends: party 1 and 3 at 10, 20, 30, …; party 0 at 30. The lower party comes first.
+        // Turns of parties 1 and 3 end at 10, 20, 30, …; the turn of party 0 at 30. The lower party comes first.
         assert_eq!(order, [(1, 0), (3, 0), (1, 1), (3, 1), (0, 0), (1, 2), (3, 2), (1, 3)]);
         assert_eq!(time.skip_to(3), [1, 3, 1]);
         assert_eq!(time.next(), Some((3, 1)));

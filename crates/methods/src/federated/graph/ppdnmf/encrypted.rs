@@ -7,9 +7,9 @@
 //! number of slots. One weight for all slots of a plaintext acts on all of them at once, so −û_i can be packed before
 //! it is sent.
 //!
-//! The receiver needs the sum of its neighbours' answers only. Where it has several, each adds a mask modulo n to its plaintext,
-//! and the masks cancel in the sum: slots are wide enough for the sum, which is less than n. The answers are multiplied, and the
-//! product is decrypted.
+//! The receiver needs only the sum of its neighbours' answers. If it has several neighbours, each adds a mask modulo n to
+//! its plaintext, and the masks cancel in the sum. Slots are wide enough for the sum, which is less than n. The receiver
+//! multiplies the answers and decrypts the product.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -50,11 +50,11 @@ pub struct KeyStore {
 }
 
 impl KeyStore {
-    /// Generates keys for the hosted parties, each of which has at most `neighbours`; `one_weight` if a message has one weight for
-    /// all its entries.
+    /// Generates keys for the hosted parties, each of which has at most `neighbours` neighbours. `one_weight` says whether
+    /// all entries of a message have the same weight.
     ///
     /// # Errors
-    /// When a slot does not fit into a plaintext, or there is no randomness.
+    /// If a slot does not fit into a plaintext, or no random numbers are available.
     pub fn new(
         parties: Parties,
         rank: usize,
@@ -89,7 +89,7 @@ impl KeyStore {
     /// Sends public keys along `directed_edges` (party, its rank, the neighbour's rank), in the same order on both sides.
     ///
     /// # Errors
-    /// When a neighbour sent no valid key.
+    /// If a neighbour sent no valid key.
     pub fn exchange_keys(&mut self, comm: &PartyCommunicator, directed_edges: &[(usize, usize, usize)]) -> Result<()> {
         for &(party, from, to) in directed_edges {
             let mut words = match from == comm.rank() {
@@ -112,7 +112,7 @@ impl KeyStore {
     /// Stores the public key of a neighbour.
     ///
     /// # Errors
-    /// When it is not valid.
+    /// If the key is not valid.
     pub fn learn(&mut self, party: usize, words: &[u64]) -> Result<()> {
         if self.public[party].is_none() {
             let key = PublicKey::from_words(words, self.bits).map_err(|e| e.at(format!("party {party}")))?;
@@ -126,17 +126,17 @@ impl KeyStore {
         self.slots
     }
 
-    /// Words of a message with that many entries.
+    /// Number of words of a message with this number of entries.
     pub fn message_words(&self, entries: usize) -> usize {
         entries.div_ceil(self.together) * PublicKey::ciphertext_words(self.bits)
     }
 
-    /// Words of an answer with that many entries.
+    /// Number of words of an answer with this number of entries.
     pub fn answer_words(&self, entries: usize) -> usize {
         entries.div_ceil(self.slots) * PublicKey::ciphertext_words(self.bits)
     }
 
-    /// Seconds of one encryption, one answer and one decryption, on one thread, with the neighbour's key where there is one.
+    /// Seconds of one encryption, one answer and one decryption, on one thread, with a neighbour's key if there is one.
     pub fn time_each(&mut self, weight: u64) -> [f64; 3] {
         let words = PublicKey::ciphertext_words(self.bits);
         let party = self.first;
@@ -172,7 +172,7 @@ impl KeyStore {
         parties as f64 * (turns(messages) * seal + answers as f64 * open) + ends as f64 * turns(answers) * answer
     }
 
-    /// E(−û) of every entry, for the party itself, or E(Σ_s −û_s 2^(ws)) for each pack of them.
+    /// The message of a party: E(−û) for each entry, or E(Σ_s −û_s 2^(ws)) for each pack of entries.
     pub fn seal(&mut self, party: usize, u: &[i64], message: &mut Ciphertexts) {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
@@ -192,7 +192,7 @@ impl KeyStore {
         &self.public[neighbour].as_ref().expect("keys were handed over at the start").n
     }
 
-    /// Ciphertexts of an answer with that many entries.
+    /// Number of ciphertexts of an answer with this number of entries.
     pub fn packs(&self, entries: usize) -> usize {
         entries.div_ceil(self.slots)
     }
@@ -245,7 +245,7 @@ impl KeyStore {
     /// Decrypts the sum of the answers of all neighbours of a party.
     ///
     /// # Errors
-    /// When it cannot be decrypted, or a number exceeds the largest possible one.
+    /// If the sum cannot be decrypted, or a number exceeds the largest possible one.
     pub fn open(&mut self, party: usize, answers: &[&[u64]], out: &mut [i128]) -> Result<()> {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
@@ -272,10 +272,10 @@ impl KeyStore {
         Ok(())
     }
 
-    /// The slots of one neighbour's answer by itself, as its receiver decrypts it: random numbers if it is masked.
+    /// The slots of one neighbour's answer without those of the others: random numbers if it is masked.
     ///
     /// # Errors
-    /// When it cannot be decrypted.
+    /// If the answer cannot be decrypted.
     pub fn open_alone(&mut self, party: usize, answer: &[u64], out: &mut [i128]) -> Result<()> {
         let key = &self.own[party - self.first];
         let words = PublicKey::ciphertext_words(self.bits);
@@ -304,7 +304,7 @@ pub struct EdgeEnd {
 
 /// The masks of the hosted parties' answers.
 pub struct Masking {
-    /// Of each hosted party.
+    /// The masks of each hosted party.
     masks: Vec<SumMasks>,
     /// For each end of an edge of this rank, the other neighbours of the party that it sends to.
     peers: Vec<Vec<usize>>,
@@ -314,7 +314,7 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// Keys of the hosted parties with all that have a neighbour in common with them. Collective.
+    /// Agrees on keys between the hosted parties and all parties with which they have a common neighbour. Collective.
     pub fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[EdgeEnd]) -> Result<Masking> {
         let hosted = parties.hosted(comm.rank());
         // Masks do not affect the result, so tests need not fix them.
@@ -336,13 +336,13 @@ impl Masking {
         Ok(Masking { masks, peers, parties: parties.count, exchange: 0 })
     }
 
-    /// Begins the next exchange, which has masks of its own.
+    /// Begins the next exchange, which has its own masks.
     pub fn next(&mut self) {
         self.exchange += 1;
     }
 
-    /// The masks of the answer of the hosted party `local` to the party `to`, of `packs` ciphertexts; none where that has one
-    /// neighbour.
+    /// The masks of the answer of the hosted party `local` to the party `to`, one for each of `packs` ciphertexts; empty if
+    /// `to` has only one neighbour.
     pub fn of(&mut self, place: usize, (local, to): (usize, usize), modulus: &Integer, packs: usize) -> Vec<Integer> {
         let peers = &self.peers[place];
         let mut out = vec![Integer::new(); if peers.is_empty() { 0 } else { packs }];

@@ -1,5 +1,5 @@
-//! In place of the encrypted exchange, in a build without Paillier's cryptosystem: there are no keys, so that only a run
-//! with `--plain`, or of one party, is built.
+//! Replaces the encrypted exchange in a build without Paillier's cryptosystem. There are no keys, so only runs with
+//! `--plain`, or of one party, can be built.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Parties, PartyCommunicator};
@@ -8,7 +8,7 @@ use fednmf_privacy::Ciphertexts;
 use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
-/// No number is encrypted.
+/// An uninhabited type: no number is encrypted.
 pub enum Integer {}
 
 pub enum KeyStore {}

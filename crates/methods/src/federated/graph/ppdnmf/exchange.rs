@@ -1,20 +1,22 @@
-//! The exchange between neighbours: in every ADMM iteration each agent i gets ρ_ij (U_j − U_i) from each neighbour j,
-//! and neither sees the other's U (lines 10–15 of the paper's Algorithm 1):
+//! The exchange between neighbours. In every ADMM iteration each agent i receives ρ_ij (U_j − U_i) from each neighbour j,
+//! and neither sees the other's U (lines 10–15 of Algorithm 1 of the PPDNMF paper):
 //!
 //! 1. i sends E_i(−û_i), encrypted for itself, to all its neighbours;
 //! 2. j answers with E_i(G_j (û_j − û_i) + mask), computed on the ciphertext;
 //! 3. i multiplies the answers, decrypts Σ_j G_j (û_j − û_i), and multiplies by its own G_i: ρ_ij = G_i G_j.
 //!
-//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so that i sees only the sum; with one neighbour there is
-//! nothing to mask. For that an agent has one G for all of its neighbours. Agents that collude can therefore cancel it: if all
-//! neighbours of two of them but j collude, the two have G_j (û_j − û_i) for two known û_i, and so û_j.
+//! The masks of i's neighbours cancel in the sum (`privacy::masking`), so i sees only the sum. With one neighbour there is
+//! nothing to mask. The masks require that an agent has one G for all of its neighbours. Agents that collude can therefore
+//! cancel it: if all neighbours of two of them except j collude, the two have G_j (û_j − û_i) for two known û_i, and so
+//! û_j.
 //!
-//! G is drawn independently for each entry and iteration from the upper half of 1..=G_max, and a random remainder below
-//! G is added to the answer: at most half a quantisation step after the division by G. If G were drawn once for a whole
-//! message, as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would
-//! follow exactly; without the remainder a single answer could still be factorised; and a g that grows to its limit is
-//! known from the public bound τ. What remains: the answer of a party's only neighbour reveals |û_j − û_i| up to a factor of two, and many
-//! answers reveal its mean; a sum reveals as much of the mean of several neighbours. Agents that finally agree have little more
+//! G is drawn independently for each entry and iteration from the upper half of 1..=G_max. A random remainder below G is
+//! added to the answer, which is at most half a quantisation step after the division by G. With one G for a whole message,
+//! as in the paper (`--scalar-g`), the greatest common divisor of what i decrypts would be G, and û_j would follow exactly.
+//! Without the remainder, a single answer could be factorised. A g that grows to its limit is known from the public bound
+//! τ. The answer of a party's only neighbour still reveals |û_j − û_i| up to a factor of two, and many answers reveal its
+//! mean; a sum reveals as much about the mean of several neighbours. Agents that agree in the end have little more to hide
+//! from each other, but this is a mitigation, not a proof.
 //! to hide from each other, but this is a mitigation, not a proof.
 
 use rand::Rng;
@@ -48,16 +50,16 @@ pub const OWN_COPY: &str = "own copy of X";
 /// How the weights of an agent are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
-    /// Independently for each entry.
+    /// Drawn independently for each entry.
     Entry,
-    /// One for all entries, growing within each estimation of X, as in the paper.
+    /// One weight for all entries, growing within each estimation of X, as in the paper.
     Scalar,
 }
 
 /// Parameters of all exchanges.
 #[derive(Debug, Clone, Copy)]
 pub struct ExchangeParams {
-    /// Entries of U at each party.
+    /// Number of entries of U at each party.
     pub entries: usize,
     pub fixed: FixedPointScale,
     pub weights: Weights,
@@ -67,7 +69,7 @@ pub struct ExchangeParams {
 /// A message to a neighbour, or the neighbour's answer.
 enum NeighbourMessage {
     Encrypted(Ciphertexts),
-    /// With `--plain`.
+    /// In the clear, with `--plain`.
     Plain(Vec<u64>),
 }
 
@@ -103,7 +105,7 @@ impl NeighbourMessage {
     }
 }
 
-/// One end of an edge: what a hosted party draws, receives and sends.
+/// One end of an edge: what a hosted party draws, receives and sends there.
 struct End {
     /// Index among the hosted parties.
     local: usize,
@@ -111,12 +113,12 @@ struct End {
     neighbour: usize,
     /// Random generator of the remainders.
     rng: StdRng,
-    /// What is added to −û_i times the weight.
+    /// The offsets that are added to the weighted −û_i.
     offsets: Vec<i64>,
-    /// Received from the neighbour: its message, and its answer.
+    /// The message received from the neighbour, and later its answer.
     message: NeighbourMessage,
     answer: NeighbourMessage,
-    /// Sent to the neighbour.
+    /// The answer sent to the neighbour.
     reply: NeighbourMessage,
     flag: u64,
 }
@@ -130,7 +132,7 @@ struct PartyWeights {
 /// A directed edge.
 #[derive(Clone, Copy)]
 struct DirectedEdge {
-    /// Party and rank.
+    /// The party that sends, and its rank.
     from: (usize, usize),
     to: (usize, usize),
     /// Indices of the ends that send and receive, if hosted here.
@@ -151,16 +153,16 @@ pub struct Network {
     messages: Vec<NeighbourMessage>,
     sums: Vec<Vec<i128>>,
     own: Vec<PartyWeights>,
-    /// `None` if nothing is encrypted.
+    /// `None` if no masks are needed.
     masking: Option<Masking>,
     interrupt: Interrupt,
 }
 
 impl Network {
-    /// The edges of `graph` at the hosted parties; without a vault nothing is encrypted.
+    /// The edges of `graph` at the hosted parties. Without a vault messages are not encrypted.
     ///
     /// # Errors
-    /// When a neighbour sends no valid key, or there is no randomness.
+    /// If a neighbour sends no valid key, or no random numbers are available.
     pub fn new(
         comm: &PartyCommunicator,
         parties: Parties,
@@ -233,7 +235,7 @@ impl Network {
     /// draws the same ones.
     ///
     /// # Errors
-    /// When the operating system has no randomness.
+    /// If the operating system provides no random numbers.
     pub fn begin(&mut self, iteration: usize) -> Result<()> {
         for end in &mut self.ends {
             if self.terms.secret_seed.is_some() {
@@ -254,7 +256,7 @@ impl Network {
         self.vault.is_some()
     }
 
-    /// Seconds of an exchange at this rank, as measured; `None` if nothing is encrypted.
+    /// Measured seconds of an exchange at this rank; `None` if messages are not encrypted.
     pub fn seconds(&mut self) -> Option<f64> {
         let ends = (self.hosted.len(), self.ends.len());
         let ExchangeParams { entries, fixed, .. } = self.terms;
@@ -274,7 +276,7 @@ impl Network {
     /// Stores the copy U of a hosted party, in memory order.
     ///
     /// # Errors
-    /// When an entry is out of range.
+    /// If an entry is out of range.
     pub fn put<T: fednmf_linalg::Real>(&mut self, local: usize, u: &[T]) -> Result<()> {
         self.terms.fixed.quantise(u, self.hosted.start + local, &mut self.quantised[local])
     }
@@ -283,7 +285,7 @@ impl Network {
     /// interrupted, on all ranks alike; its results are then not usable.
     ///
     /// # Errors
-    /// When an answer cannot be decrypted.
+    /// If an answer cannot be decrypted.
     pub fn exchange(&mut self) -> Result<bool> {
         self.seal();
         if self.is_interrupted() {
@@ -396,7 +398,7 @@ impl Network {
     fn open(&mut self) -> Result<bool> {
         let Network { comm, hosted, ends, vault, sums, own, interrupt, .. } = self;
         for (local, ((party, sum), own)) in hosted.clone().zip(&mut *sums).zip(&*own).enumerate() {
-            // The ends of a party are next to each other.
+            // The ends of a party are consecutive.
             let [first, next] = [local, local + 1].map(|local| ends.partition_point(|end| end.local < local));
             let ends = &ends[first..next];
             if vault.is_some() && interrupt.is_raised() {
@@ -442,7 +444,7 @@ impl Network {
     }
 }
 
-/// Records what a party finds in each single answer, and in the sum of several, each followed by its own weights.
+/// Records each single answer as a party decrypts it, and the sum of several, each followed by the party's own weights.
 fn view(
     comm: &PartyCommunicator,
     mut vault: Option<&mut KeyStore>,
@@ -544,7 +546,7 @@ mod tests {
         PartyWeights { rng: secret_rng(Some(seed), 3).unwrap(), weights: vec![0; ENTRIES] }
     }
 
-    /// Party 0 of a ring of three sees the sum of its neighbours' answers; each alone is uniform modulo n.
+    /// Party 0 of a ring of three sees the sum of its neighbours' answers; each single answer is uniform modulo n.
     #[test]
     fn one_neighbours_answer_alone_is_masked() {
         let fixed = FixedPointScale::new(1_000_000, 10.0, 1 << 20, 0.033).unwrap();
@@ -576,7 +578,7 @@ mod tests {
                     .sum();
                 assert_eq!(network.sums[0][entry], plain * i128::from(network.own[0].weights[entry]));
             }
-            // The difference alone lies in a small part of the range, masked in all of it.
+            // The unmasked difference lies in a small part of the range; the masked one in all of it.
             let Network { ends, vault: Some(vault), .. } = &mut network else { panic!("encrypted") };
             for end in ends.iter().filter(|end| end.party == 0) {
                 let mut alone = vec![0; ENTRIES];

@@ -6,16 +6,16 @@
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
 
-/// Extra bits of a packed plaintext's slots beyond those of the largest answer, so that an overflow is detected and
-/// does not spill into the next slot unnoticed.
+/// Additional bits of a slot of a packed plaintext, so that an overflow is detected instead of spilling unnoticed into the
+/// next slot.
 const GUARD: u32 = 2;
 
 /// The scales of the integers, and their bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FixedPointScale {
-    /// N.
+    /// The scale N of entries.
     n: f64,
-    /// N_g.
+    /// The scale N_g of weights.
     g_scale: f64,
     /// Largest |û|.
     pub bound: i64,
@@ -61,7 +61,7 @@ impl FixedPointScale {
     /// Fixed-point value round(N·u) of each entry.
     ///
     /// # Errors
-    /// When an entry is out of range.
+    /// If an entry is out of range.
     pub fn quantise<T: Real>(&self, u: &[T], party: usize, out: &mut [i64]) -> Result<()> {
         for (out, u) in out.iter_mut().zip(u) {
             let x = (u.as_f64() * self.n).round();

@@ -1,5 +1,5 @@
-//! An agent's local work: ADMM for min ½‖A − U Bᵀ‖² with U = X ≥ 0 (paper (8)–(10) and (12)–(14)), where only
-//! H = BᵀB and R = A B are needed. The same steps serve X (B = Y_iᵀ, A = Z_i) and Y_iᵀ (B = X_i, A = Z_iᵀ).
+//! An agent's local work: ADMM for min ½‖A − U Bᵀ‖² with U = X ≥ 0 (PPDNMF, Eqs. (8)–(10) and (12)–(14)), which needs only
+//! H = BᵀB and R = A B. The same steps update X (B = Y_iᵀ, A = Z_i) and Y_iᵀ (B = X_i, A = Z_iᵀ).
 
 use ndarray::{Array2, Zip};
 
@@ -33,7 +33,7 @@ pub struct Split<T: Real> {
     pub u: Array2<T>,
     /// P (or Rᵀ).
     pub p: Array2<T>,
-    /// R: the data times the other factor.
+    /// R: the product of the data with the other factor.
     pub product: Array2<T>,
     right: Array2<T>,
 }
@@ -44,7 +44,7 @@ impl<T: Real> Split<T> {
         Split { x: zeros(), u: zeros(), p: zeros(), product: zeros(), right: zeros() }
     }
 
-    /// (8) or (12): X = max(0, U + P). Returns how far X moved, squared and relative: the dual residual.
+    /// (8) or (12): X = max(0, U + P). Returns the relative squared change of X: the dual residual.
     pub fn project(&mut self) -> f64 {
         let (mut moved, mut size) = (0.0, 0.0);
         Zip::from(&mut self.x).and(&self.u).and(&self.p).for_each(|x, &u, &p| {
@@ -57,8 +57,8 @@ impl<T: Real> Split<T> {
         if size > 0.0 { moved / size } else { moved }
     }
 
-    /// (9) or (13): U = [R + μ(X − P) + `more`(U)] (H + λI)⁻¹ for a given inverse. `more` adds to the bracket, its
-    /// first argument; its second is the previous U.
+    /// (9) or (13): U = [R + μ(X − P) + `more`(U)] (H + λI)⁻¹ for a given inverse. `more` adds terms to the bracket, its
+    /// first argument; its second argument is the previous U.
     pub fn fit(&mut self, mu: T, inverse: &Array2<T>, more: impl FnOnce(&mut Array2<T>, &Array2<T>)) {
         Zip::from(&mut self.right)
             .and(&self.product)
@@ -106,10 +106,10 @@ impl<T: Real> Inverse<T> {
         result
     }
 
-    /// For H (k × k) in row order.
+    /// For H (k × k), row-major.
     ///
     /// # Errors
-    /// When H + λI is not positive definite: its entries are not finite, or λ is negligible compared with them.
+    /// If H + λI is not positive definite: entries are not finite, or λ is negligible compared with them.
     pub fn of_gram(&mut self, h: &[T], lambda: f64) -> Result<()> {
         let (k, inverse) = (self.inverse.nrows(), &mut self.inverse);
         let entry = |i: usize, j: usize| h[i * k + j].as_f64() + if i == j { lambda } else { 0.0 };
@@ -177,9 +177,9 @@ impl<T: Real> Agent<T> {
         self.inverse.of_factor(&self.y.x, self.penalties.mu + self.tau).map_err(|e| self.name(e))
     }
 
-    /// (8)–(10) with the U step as ADMM has it: the coupling to the neighbours is τU + 2Q − Q_before, where Q already
-    /// contains the ρ (the printed (9) multiplies it by ρ once more, and the agents then never agree). Returns whether
-    /// this agent has converged to `tolerance`.
+    /// (8)–(10) with the U step of ADMM: the coupling to the neighbours is τU + 2Q − Q_before, where Q already contains ρ.
+    /// (The printed (9) multiplies Q by ρ once more, and the agents then never agree.) Returns whether this agent has
+    /// converged to `tolerance`.
     pub fn step_x(&mut self, tolerance: f64) -> bool {
         let (mu, tau, two) = (T::from_f64(self.penalties.mu), T::from_f64(self.tau), T::from_f64(2.0));
         let Agent { x, q, q_before, inverse, .. } = self;

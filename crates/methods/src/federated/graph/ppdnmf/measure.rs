@@ -16,10 +16,10 @@ pub const SUM_X: MessageTag = MessageTag::new("evaluation and output: sum of X",
 pub const RESIDUALS: MessageTag = MessageTag::new("evaluation: squared residual and NMSE", Payload::Scalar);
 pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagreement", Payload::Scalar);
 
-/// The mean of all agents' X (m × k), on every rank; `largest` is the expected largest entry. Collective.
+/// The mean of all agents' X (m × k), on every rank; `largest` is the expected size of its largest entry. Collective.
 ///
 /// # Errors
-/// When an entry is not finite, or too large for a masked sum.
+/// If an entry is not finite, or too large for a masked sum.
 pub fn mean_x<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
@@ -27,7 +27,7 @@ pub fn mean_x<T: Real>(
     agents: &[Agent<T>],
     (m, k, largest): (usize, usize, f64),
 ) -> Result<Array2<T>> {
-    // In row order, whatever the order of the blocks: ranks without a party have no block.
+    // Row-major for any order of the blocks, because ranks without a party have no block.
     let shares: Vec<Vec<T>> = agents.iter().map(|agent| agent.x.x.iter().copied().collect()).collect();
     let mut sum = vec![T::zero(); m * k];
     party_sum.sum(comm, SUM_X, largest, shares.iter().map(Vec::as_slice), &mut sum)?;
@@ -61,7 +61,7 @@ pub fn refitted<T: Real>(agent: &Agent<T>, x: &Array2<T>, solver: &mut Pivoting)
 /// The sums over parties of (squared residual, NMSE), one pair from each: relative error and mean NMSE. Collective.
 ///
 /// # Errors
-/// When a value is not finite, or too large for a masked sum.
+/// If a value is not finite, or too large for a masked sum.
 pub fn errors(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,

@@ -1,14 +1,14 @@
 //! PPDNMF: agents on a graph agree on a left factor by exchanging ciphertexts with their neighbours only (Lari,
 //! Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization).
 //!
-//! Agent i holds the columns Z_i of M (m × n) and alternately estimates X_i (m × k) and Y_i (k × |columns|) with Z_i ≈
-//! X_i Y_i, each by ADMM with warm starts. X_i's estimation is coupled to the neighbours' (see [`exchange`]); Y_i's is
-//! local. U is the mean of the X_i, whose disagreement is measured, and party i's rows of V are the best ones for it; X_i and
-//! Y_i are in the party's file as well.
+//! Agent i holds the columns Z_i of M (m × n) and alternately estimates X_i (m × k) and Y_i (k × |columns|) with Z_i ≈ X_i
+//! Y_i, each by ADMM with warm starts. The estimation of X_i is coupled to that of the neighbours (see [`exchange`]); the
+//! estimation of Y_i is local. U is the mean of the X_i, whose disagreement is measured. Party i's rows of V are refitted
+//! to this U. The party's file also contains X_i and Y_i.
 //!
-//! Differences from the paper as printed: the U step is the one that the derivation gives (`local::Agent::step_x`); Q's
-//! step has its ½; Σ_j ρ_ij, which an agent must not know, is replaced by its public bound d_i g_max²; all agents start
-//! at one common X from the public seed, since X = 1, Y = 0 is a saddle point with equal columns.
+//! Differences from the printed paper: the U step follows the derivation (`local::Agent::step_x`); Q's step has the missing
+//! ½; Σ_j ρ_ij, which an agent must not know, is replaced by its public bound d_i g_max²; all agents start at one common X
+//! from the public seed, because X = 1, Y = 0 is a saddle point with equal columns.
 //!
 //! An agent that has converged (`--admm-tol`) raises a flag with the number of the ADMM iteration. Flags spread from
 //! neighbour to neighbour, and the smallest wins. `diameter` iterations after the first flag all agents know it, and
@@ -184,7 +184,7 @@ impl Method for Ppdnmf {
     }
 }
 
-/// Bits by which sums for evaluation and output may exceed what is expected.
+/// Headroom of sums for evaluation and output, in bits.
 const HEADROOM: usize = 16;
 
 const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
@@ -220,9 +220,10 @@ struct PpdnmfRun<T: Real> {
     iteration: usize,
 }
 
-/// The penalties. `auto` gives μ and η of the paper's two experiments in units of the data: with s = 4 mean(M)/k, the square of
-/// a factor's typical entry, μ = s (n/N)/20 and η = 0.3 s m. The penalty of an edge is that between X and its copy, g² = μ:
-/// the paper's own, a hundredth of it, leaves parties with few columns or many components far apart.
+/// The penalties. `auto` gives μ and η of the paper's two experiments in units of the data: with s = 4 mean(M)/k, the
+/// square of a factor's typical entry, μ = s (n/N)/20 and η = 0.3 s m. The penalty of an edge equals the one between X and
+/// its copy, g² = μ. The paper's value is a hundredth of it, which leaves parties with few columns or many components far
+/// apart.
 pub(super) fn penalties<T: Real>(
     data: &Loaded<T>,
     k: usize,
@@ -238,13 +239,13 @@ pub(super) fn penalties<T: Real>(
 }
 
 /// The common start X_0: uniform up to three times the size at which X and Y are equally large (up to 1 in the paper's
-/// first experiment). A larger X means a smaller Y, relative to which the penalties weigh more.
+/// first experiment). A larger X means a smaller Y, for which the penalties weigh more.
 pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: ndarray::ArrayViewMut2<'_, T>) {
     let (m, n) = (data.header.rows, data.header.cols);
     init::u(seed, &(0..m), 3.0 * init::scale(data.statistics.sum, (m, n), k), out);
 }
 
-/// The graph of a topology; rank 0 alone reads the file. Collective.
+/// The graph of a topology; only rank 0 reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
         Topology::File(path) => {
@@ -270,7 +271,7 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
     let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
     let secret_seed = args.secret_seed.seed();
     let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
-    // A single party has nobody to send a ciphertext to.
+    // A single party has no neighbour to exchange ciphertexts with.
     let vault = if args.plain || parties.count == 1 {
         None
     } else {
@@ -484,7 +485,7 @@ impl<T: Real> Estimate<T> {
 /// Names of an agent's matrices in a checkpoint.
 const STATE: [&str; 8] = ["X", "X_copy", "X_dual", "Q", "Q_before", "V", "V_copy", "V_dual"];
 
-/// These matrices, in the same order.
+/// The matrices of [`STATE`], in the same order.
 fn parts<T: Real>(agent: &Agent<T>) -> [(&'static str, &Array2<T>); 8] {
     let Agent { x, y, q, q_before, .. } = agent;
     let all = [&x.x, &x.u, &x.p, q, q_before, &y.x, &y.u, &y.p];

@@ -20,7 +20,7 @@ pub struct Graph {
     /// Each edge once, lower party first, in groups of edges without a common party: the messages of a group can be
     /// sent in parallel.
     pub edges: Vec<(usize, usize)>,
-    /// The longest of all shortest paths.
+    /// The maximum distance between two parties, in edges.
     pub diameter: usize,
 }
 
@@ -30,7 +30,7 @@ pub enum Topology {
     Ring,
     Grid,
     Complete,
-    /// Connected, with `degree` neighbours on average.
+    /// A random connected graph with `degree` neighbours on average.
     Random {
         degree: f64,
     },
@@ -83,7 +83,7 @@ impl Topology {
     /// The graph of `n` parties; `listing` is the text of the file, if the edges come from one.
     ///
     /// # Errors
-    /// When a line of the file is not an edge, or the graph is not connected.
+    /// If a line of the file is not an edge, or the graph is not connected.
     pub fn build(&self, n: usize, seed: u64, listing: &str) -> Result<Graph> {
         let mut pairs = Vec::new();
         match self {

@@ -1,4 +1,4 @@
-//! One party's side: its data, its factors, and its steps on them (`CLIENT` of Alg. 2).
+//! The client: a party's data, its factors, and its local steps (`CLIENT` of FNMF, Alg. 2).
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use crate::federated::rows::fnmf::align::Aligner;
 use crate::shared::missing::{MissingEntries, Side};
 use crate::shared::regularization::Penalties;
 
-/// How a party steps between two exchanges.
+/// The local steps between two exchanges.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalSteps {
     /// Maximum number of steps.
     pub steps: usize,
-    /// Relative change of both factors below which it stops earlier.
+    /// Relative change of both factors below which the steps stop early.
     pub tolerance: f64,
-    /// How a factor is updated.
+    /// The update of a factor.
     pub rule: LocalRule,
 }
 
-/// The update of a factor.
+/// The rule by which a factor is updated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LocalRule {
     /// Inertial proximal gradient: Z = U + β(U − U'), U ← [Z − η(Z G − R)]₊ with β = `inertia`·(t − 1)/(t + 2).
@@ -44,12 +44,12 @@ pub struct ProximalTerm<'a, T> {
 /// A party's data and factors: X_j ≈ U_j V_jᵀ.
 pub struct Client<T: Real> {
     pub party: usize,
-    /// Its rows of the whole matrix.
+    /// The party's rows of the whole matrix.
     pub rows: Range<usize>,
     pub block: Private<Block<T>>,
     /// The missing entries, for which the block contains zeros; `None` if nothing is missing.
     pub missing: Option<Private<MissingEntries<T>>>,
-    /// Its share of the penalties.
+    /// The party's share of the penalties.
     pub penalties: Penalties,
     /// |rows| × k.
     pub u: Private<Array2<T>>,
@@ -77,14 +77,14 @@ pub struct Work<T> {
     pub aligner: Aligner<T>,
 }
 
-/// The proximal weight of HALS, relative to the mean curvature. A component that a party hardly has would otherwise be
+/// The proximal weight of HALS, relative to the mean curvature. Without it, a component that a party hardly uses would be
 /// unbounded, and could dominate those of the other parties in the mean.
 const HALS_PROXIMAL: f64 = 1e-9;
 /// Rows of a tile of a multiplicative step.
 const TILE_ROWS: usize = 1024;
 
 impl<T: Real> Work<T> {
-    /// For V_j n × k in this memory order.
+    /// Work arrays for V_j (n × k) in this memory order.
     pub fn new(n: usize, k: usize, order: Order, aligner: Aligner<T>) -> Self {
         Work {
             rhs: order.zeros(n, k),
@@ -211,7 +211,7 @@ impl<T: Real> Client<T> {
         }
     }
 
-    /// Scales each component of V_j to norm 1 and U_j the other way.
+    /// Scales each component of V_j to norm 1, and U_j by the inverse.
     pub fn normalise(&mut self) {
         for (mut u, mut v) in self.u.columns_mut().into_iter().zip(self.v.columns_mut()) {
             let norm = v.iter().map(|x| x.as_f64() * x.as_f64()).sum::<f64>().sqrt();
@@ -301,7 +301,7 @@ fn work_of<T>(work: &mut Work<T>) -> (&mut Array2<T>, &mut Array1<T>, &mut Array
     (&mut work.gram, &mut work.probe, &mut work.tile)
 }
 
-/// Keeps X for the next step, and moves it to the point of the step: for iPALM, the extrapolated point.
+/// Stores X for the next step, and moves it to the point of the step: for iPALM, the extrapolated point.
 fn advance<T: Real>(x: &mut Array2<T>, before: &mut Array2<T>, rule: LocalRule, t: f64) {
     let LocalRule::Ipalm { inertia } = rule else {
         before.assign(x);

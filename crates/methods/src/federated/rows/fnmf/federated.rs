@@ -1,6 +1,6 @@
-//! The parameters of all federated methods with private rows (Dalleiger and Gionis, Alg. 2). A method is a pair of types,
-//! [`Federated<L, A>`](Federated): `L` says how a party steps between two exchanges, `A` how the parties' V_j become V̄. The
-//! loop of local steps, exchange and aggregation is the same for all ([`run`](super::run)).
+//! The parameters of all federated methods with private rows (FNMF, Dalleiger and Gionis, Alg. 2). A method is a pair of
+//! types, [`Federated<L, A>`](Federated): `L` defines the local steps between two exchanges, `A` the aggregation of the
+//! parties' V_j to V̄. The loop of local steps, exchange and aggregation is the same for all ([`run`](super::run)).
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ fednmf_base::parameters! {
     }
 }
 
-/// How a party steps between two exchanges: the type of the parameters.
+/// The local steps between two exchanges; implemented by the type of their parameters.
 pub trait LocalStep: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     const SCHEDULE: Schedule;
 
@@ -57,27 +57,27 @@ pub trait LocalStep: Parameters + Default + fmt::Debug + Clone + PartialEq + Sen
     }
 }
 
-/// How the parties' V_j become V̄: the type of the parameters.
+/// The aggregation of the parties' V_j to V̄; implemented by the type of its parameters.
 pub trait Aggregate: Parameters + Default + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
-    /// What `--normalize auto` is with proximal steps.
+    /// The meaning of `--normalize auto` with proximal steps.
     const NORMALIZE: Normalize;
-    /// Whether the first round has the proximal term too. V̄ is then the mean of the starts, and public.
+    /// Whether the first round has the proximal term. V̄ is then the mean of the starts, and public.
     const TERM_IN_FIRST_ROUND: bool;
 
     /// Checks the parameters against each other.
     ///
     /// # Errors
-    /// Naming the option that is wrong.
+    /// If an option is wrong; the message names it.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// What `--start auto` is, with masked sums or without.
+    /// The meaning of `--start auto`, with masked sums or without.
     fn start(_masked: bool) -> StartOfV {
         StartOfV::Independent
     }
 
-    /// Which components of V_j and V̄ correspond.
+    /// The kind of alignment between V_j and V̄.
     fn alignment(&self) -> Alignment;
 
     /// The server's mean, with masked sums or without.
@@ -98,7 +98,7 @@ pub trait Published {
     /// See [`Method::cost`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Method::cost`].
     fn cost(&self, _workload: &Workload, _ranks: usize) -> Result<Option<Cost>> {
         Ok(None)
     }
@@ -296,7 +296,7 @@ impl RoundParams {
     }
 }
 
-/// What leaves a party with a method of rounds.
+/// Messages that leave a party in a method with rounds.
 const MESSAGES: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part"),
     MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
@@ -304,7 +304,7 @@ const MESSAGES: &[MessageSpec] = &with_private([
     MessageSpec::new(masked(SUM_V), "n x k", "each round, in the place of all these, with --secure-sum"),
 ]);
 
-/// What leaves a party with a method that averages once.
+/// Messages that leave a party in a method that averages once.
 const MESSAGES_ONCE: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
     MessageSpec::new(DOWNLOAD, "n x k", "as often"),
@@ -346,7 +346,7 @@ impl Schedule {
     }
 }
 
-/// A method with its parameters, as the loop needs it.
+/// The parameters of a method in the form that the loop needs.
 #[derive(Debug, Clone, Copy)]
 pub struct FederatedSettings {
     pub schedule: Schedule,

@@ -13,7 +13,7 @@ use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 use crate::federated::rows::fnmf::client::Client;
 use crate::shared::regularization::Penalties;
 
-/// Single numbers of each party, summed.
+/// The scalars of each party's measures, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
 const COUNT: usize = 11;
@@ -22,11 +22,11 @@ const COUNT: usize = 11;
 const SQUARES: usize = 2;
 const DRIFTS: usize = COUNT - 3;
 
-/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here; ‖M‖_F² and the penalties of the run
-/// are public. Collective.
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. ‖M‖_F² and the penalties of
+/// the run are public. Collective.
 ///
 /// # Errors
-/// When an error is no number any more.
+/// If an error is not finite.
 pub fn measure<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
@@ -118,7 +118,8 @@ fn of_client<T: Real>(
     let aligned = squares(&|l, j| {
         if aligner.is_aligned(l) { client.v[[j, l]].as_f64() - moved[[l, j]].as_f64() } else { 0.0 }
     });
-    // (4) is a minimum over all alignments, whichever the method uses; one to one, so that all methods have the same measure.
+    // Eq. (4) is a minimum over all alignments. It is computed with one-to-one alignment for every method, so that methods
+    // are comparable.
     one_to_one.reset();
     one_to_one.align(&client.v.t(), &mean.view());
     one_to_one.apply(&mean.view(), &mut moved.view_mut());
@@ -127,7 +128,7 @@ fn of_client<T: Real>(
     let personal = client.own_count() as f64;
     let entries = client.observed().max(1) as f64;
     let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
-    // A personal component is penalised in the place of the shared one.
+    // A personal component is penalised instead of the shared one.
     let penalty = penalty_u.value(&client.u.view()) + penalty_v.value(&v.view());
     [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
 }

@@ -1,22 +1,24 @@
 //! FNMF (Dalleiger and Gionis, "Creating Coherence in Federated Non-Negative Matrix Factorization", Alg. 2).
 //!
-//! Party j holds rows X_j and factorises X_j ≈ U_j V_jᵀ; its U_j never leaves it. After some local steps the server computes
-//! one V̄ from all V_j. The components of an NMF have no order, so the same component has a different index at every
-//! party: both the proximal term to V̄ in the local steps and the server's mean align the components first.
+//! Party j holds rows X_j and factorises X_j ≈ U_j V_jᵀ; its U_j never leaves it. After some local steps the server
+//! computes one V̄ from all V_j. The components of an NMF have no order, so the same component may have a different index
+//! at each party. Both the proximal term to V̄ in the local steps and the server's mean therefore align the components
+//! first.
 //!
 //! The paper's V is k × m; ours is its transpose, V (n × k). In the server and the alignments components are rows, as in
 //! the paper. Differences from the paper:
 //!
-//! * the Lipschitz constants are ‖V Vᵀ‖₂ for U and ‖UᵀU‖₂ for V (with the printed ones, which are swapped, every run
-//!   diverges);
+//! * the Lipschitz constants are ‖V Vᵀ‖₂ for U and ‖UᵀU‖₂ for V; they are swapped in print, and every run with the printed
+//!   ones diverges;
 //! * with independent starts the first round has no proximal term: V̄ is then a mean of random matrices;
 //! * a component without a counterpart is unchanged (the printed mean would shrink it), and the server divides by the
-//!   number of parties that have a component;
-//! * the columns of U_j are permuted like the components of V_j (`--start independent` would otherwise mix them up in
-//!   round 1);
-//! * with `--update hals` every component is a block with a step of its own, and the proximal term is part of its least
-//!   squares problem, so that a component that a party hardly has stays near that of V̄;
-//! * components are compared and averaged at norm 1 (`--normalize none` as printed): parties scale them differently.
+//!   number of parties that have the component;
+//! * the columns of U_j are permuted together with the components of V_j; otherwise `--start independent` would mix them up
+//!   in round 1;
+//! * with `--update hals` every component is a block with its own step, and the proximal term is part of its least-squares
+//!   problem, so that a component that a party hardly uses stays near that of V̄;
+//! * components are compared and averaged at norm 1, because parties scale them differently (`--normalize none` as
+//!   printed).
 
 pub mod align;
 pub mod barycenter;
@@ -65,7 +67,7 @@ impl Aggregate for AlignedParams {
         Ok(())
     }
 
-    /// With masked sums, parties align their components to V̄, so they need a common one from the start.
+    /// With masked sums, parties align their components to V̄, so all need a common V̄ from the start.
     fn start(masked: bool) -> StartOfV {
         if masked { StartOfV::Shared } else { StartOfV::Independent }
     }

@@ -26,8 +26,8 @@ use crate::shared::regularization::Penalties;
 use crate::shared::secure_sum;
 use crate::{Algorithm, Measures, Problem};
 
-/// With personal components: the correlation that a party's component must exceed to count as one of V̄'s. The mean of
-/// two unrelated components has a correlation of 0.71 with either.
+/// With personal components: the minimum correlation with a component of V̄ for a party's component to count as the same.
+/// The mean of two uncorrelated components has a correlation of 0.71 with each.
 const SAME: f64 = 0.75;
 
 struct Run<T: Real> {
@@ -48,7 +48,7 @@ struct Run<T: Real> {
     working: Vec<usize>,
     lots: Vec<(f64, usize)>,
     iteration: usize,
-    /// In a method that averages once: the iteration of the last average.
+    /// The iteration of the last average, in a method that averages once.
     averaged_at: Option<usize>,
     /// With noise, fits U_j to the released V̄.
     refit: Option<Refit<T>>,
@@ -85,10 +85,10 @@ impl<T: Real> Refit<T> {
     }
 }
 
-/// The algorithm of a method.
+/// Builds the algorithm of a method.
 ///
 /// # Errors
-/// If the options do not go together, or a product kernel refuses a sparse block.
+/// If options exclude each other, or MKL refuses a sparse block.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     method: FederatedSettings,
@@ -139,7 +139,7 @@ pub fn build<T: Real>(
     if method.personalize {
         aligner = aligner.with_min_correlation(SAME);
     }
-    // Before the first round there is no V̄: what is reported then is a public start.
+    // Before the first round there is no V̄; evaluations then report a public start.
     let mut first = Array2::zeros((n, k));
     init::v(seed, &(0..n), scale, first.view_mut());
     server.mean.assign(&first.t());
@@ -324,7 +324,7 @@ impl<T: Real> Algorithm<T> for Run<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        // Under differential privacy there is one release, at the end: until then V̄ is a public start.
+        // Under differential privacy there is only one release, at the end; until then V̄ is a public start.
         if self.releases.is_none() {
             self.average_once()?;
         }

@@ -1,7 +1,7 @@
-//! Nearest components: each row goes to the mean of its nearest ones, whichever other rows do. A baseline that shows
-//! why one-to-one matters: several rows may choose the same.
+//! Nearest components: each row is aligned to the mean of its nearest rows, independently of the other rows. A baseline
+//! that shows why alignments should be one-to-one: several rows may choose the same.
 
-/// Neighbours of a row.
+/// Number of neighbours κ of a row.
 const NEIGHBOURS: usize = 3;
 
 /// plan (k × k) ← 1/κ for the κ smallest costs of each row. `order` has length k.

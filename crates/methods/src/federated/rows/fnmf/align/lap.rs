@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// The smallest sum over all permutations, by trying them.
+    /// The smallest sum over all permutations, by enumeration.
     fn smallest(cost: &[f64], k: usize, row: usize, used: &mut Vec<usize>) -> f64 {
         if row == k {
             return 0.0;
@@ -135,7 +135,7 @@ mod tests {
         for k in 1..=6 {
             let mut solver = Assignment::new(k);
             for trial in 0..60 {
-                // whole numbers give ties, and some rows are all alike
+                // Integers give ties, and some rows are equal.
                 let whole = trial % 3 == 0;
                 let cost: Vec<f64> = (0..k * k)
                     .map(|p| if trial % 7 == 0 && p / k == 1 { 2.0 } else { 9.0 * cursor.uniform() - 3.0 })

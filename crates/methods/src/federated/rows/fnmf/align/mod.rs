@@ -1,5 +1,5 @@
-//! Which components of two factors correspond (Dalleiger and Gionis, Definition 2): P with A ≈ P B for the rows of A and
-//! B (k × n).
+//! Alignment: the correspondence between the components of two factors (FNMF, Dalleiger and Gionis, Definition 2). It is a
+//! matrix P with A ≈ P B for the rows of A and B (k × n).
 //!
 //! * `lap` (D₁): P is the permutation with the smallest ‖A − P B‖;
 //! * `lap-rho` (D₂): the permutation with the smallest correlation distance, without its pairs that are not significantly
@@ -42,7 +42,7 @@ const UNMATCHED_COST: f64 = 2.1;
 /// Bounds and replaces non-finite costs, so that every solver terminates; the driver detects such values.
 const NON_FINITE_COST: f64 = 1e300;
 
-/// Finds alignments; holds the memory for it.
+/// Computes alignments, with its work arrays.
 #[derive(Debug, Clone)]
 pub struct Aligner<T> {
     alignment: Alignment,
@@ -68,7 +68,7 @@ pub struct Aligner<T> {
 const UNALIGNED: usize = usize::MAX;
 
 impl<T: Real> Aligner<T> {
-    /// For k components.
+    /// An aligner for k components.
     pub fn new(alignment: Alignment, k: usize) -> Self {
         Aligner {
             alignment,
@@ -93,7 +93,7 @@ impl<T: Real> Aligner<T> {
         Aligner { above, ..self }
     }
 
-    /// Resets what speeds up a series of similar alignments: the next one depends only on its operands.
+    /// Resets the warm start for a series of similar alignments: the next one depends only on its operands.
     pub fn reset(&mut self) {
         self.lap.reset();
         self.sinkhorn.reset();
@@ -221,7 +221,7 @@ impl<T: Real> Aligner<T> {
         }
     }
 
-    /// One row of B at most for each row of A, by the weights of the last plan; `None` where a row has none.
+    /// For each row of A at most one row of B, by the weights of the last plan; `None` for a row without counterpart.
     pub fn pairs(&mut self) -> impl Iterator<Item = Option<usize>> + '_ {
         let k = self.k;
         self.cost.iter_mut().zip(&self.plan).for_each(|(c, p)| *c = -p.as_f64());
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_component_that_only_one_side_has_is_neither_aligned_nor_moved() {
         let (k, n) = (3, 90);
-        // disjoint supports: A's last row lies where nothing of B does
+        // Disjoint supports: A's last row is nonzero where B is zero.
         let part = |c: usize| move |j: usize| if j / 15 == c { 1.0 + (j % 4) as f64 } else { 0.0 };
         let rows = |parts: [usize; 3]| Array2::<f64>::from_shape_fn((k, n), |(r, j)| part(parts[r])(j));
         let (mut a, b) = (rows([1, 0, 5]), rows([0, 1, 2]));

@@ -1,6 +1,6 @@
 //! Entropic transport between components (Cuturi 2013), in log space so that no cost is too large for an exponential.
 
-/// Regularisation in units of the mean cost. With 0.005 the first rounds are unstable, with 0.2 all components become one.
+/// Regularisation in units of the mean cost. With 0.005 the first rounds are unstable; with 0.2 all components coincide.
 const REGULARISATION: f64 = 0.03;
 /// Maximum number of scalings of rows and columns.
 const SWEEPS: usize = 200;
@@ -26,7 +26,7 @@ impl Sinkhorn {
     }
 
     /// plan (k × k) ← exp((f_r + g_s − cost_rs) / ε), scaled to unit row and column sums, then its rows to 1. An infinite
-    /// cost is a forbidden pair; a row of such stays 0.
+    /// cost forbids a pair; a row with only forbidden pairs stays 0.
     pub fn solve(&mut self, cost: &[f64], plan: &mut [f64]) {
         let k = self.k;
         let (count, sum) = cost.iter().filter(|c| c.is_finite()).fold((0usize, 0.0), |(n, s), c| (n + 1, s + c));
@@ -59,7 +59,7 @@ impl Sinkhorn {
     }
 }
 
-/// −ε log Σ exp(−x/ε); infinite if all values are.
+/// −ε log Σ exp(−x/ε); infinite if all values are infinite.
 fn soft_min(values: impl Iterator<Item = f64> + Clone, epsilon: f64) -> f64 {
     let smallest = values.clone().fold(f64::INFINITY, f64::min);
     if !smallest.is_finite() {

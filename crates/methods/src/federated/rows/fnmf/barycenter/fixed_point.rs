@@ -1,4 +1,4 @@
-//! The fixed point of "align to V̄, then average" (Alg. 1).
+//! The fixed point of "align to V̄, then average" (FNMF, Alg. 1).
 
 use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
@@ -11,9 +11,10 @@ const MAX_ITERATIONS: usize = 50;
 /// Relative decrease of the loss below which the iteration has converged.
 const TOLERANCE: f64 = 1e-9;
 
-/// The fixed point from the last V̄, which the parties started from. In the first round, from the better of two: the plain
-/// mean, as printed, and the greedy barycenter, both iterated to convergence with one-to-one alignment. From the mean
-/// only, the iteration often converges to a poor fixed point if the parties differ: Σ RMSD of 1.8 instead of 0.59.
+/// Iterates to the fixed point from the last V̄, from which the parties started. In the first round there are two
+/// candidates, the plain mean, as printed, and the greedy barycenter; both are iterated to convergence with one-to-one
+/// alignment, and the better one is kept. From the mean only, the iteration often converges to a poor fixed point if the
+/// parties differ: Σ RMSD of 1.8 instead of 0.59.
 pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> SharedResult<()> {
     if first_round {
         std::mem::swap(&mut server.aligner, &mut server.first_aligner);

@@ -11,8 +11,9 @@ const MAX_ITERATIONS: usize = 100;
 /// Relative change of the loss below which the iteration has converged.
 const TOLERANCE: f64 = 1e-9;
 
-/// V̄ ← the centres, starting from the last V̄. In the first round they start from the components of one party, which
-/// are k distinct ones. From k random rows, some of which are the same component, soft centres coincide and remain equal.
+/// V̄ ← the centres, starting from the last V̄. In the first round the start is the components of one party, which are k
+/// distinct ones. From k random rows, some of which may be the same component, soft centres would coincide and remain
+/// equal.
 pub fn run<T: Real>(server: &mut Server<T>, first_round: bool) -> SharedResult<()> {
     if first_round {
         if let Some(at) = server.local(0) {

@@ -1,5 +1,5 @@
-//! A greedy barycenter: one party after the other is aligned to the mean of those before it and folded in. One pass; the
-//! running mean walks from rank to rank.
+//! A greedy barycenter: the parties are aligned, one after the other, to the mean of those before them, and merged into it.
+//! There is one pass; the running mean is sent from rank to rank.
 
 use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
@@ -28,7 +28,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
             } else {
                 server.comm.receive(INSIDE, from, DeclaredMut(&mut server.uploads[at].share[..length]));
             }
-            // `total` begins with room for the moved rows and ends with k ones.
+            // `total` begins with space for the sent rows and ends with k ones.
             let (moved, ones) = server.total.split_at_mut(k * n);
             ones.fill(T::one());
             let upload = &mut server.uploads[at];

@@ -1,4 +1,4 @@
-//! Lloyd's k-means on the rows of all V_j: a baseline without one-to-one correspondence. Its centres come in any order.
+//! Lloyd's k-means on the rows of all V_j: a baseline without one-to-one correspondence. The order of centres is arbitrary.
 
 use fednmf_base::error::SharedResult;
 use fednmf_linalg::Real;
@@ -11,7 +11,7 @@ const MAX_ITERATIONS: usize = 50;
 /// Relative decrease of the loss below which the iteration has converged.
 const TOLERANCE: f64 = 1e-9;
 
-/// V̄ ← the centres, from k random rows.
+/// V̄ ← the centres, starting from k random rows.
 pub fn run<T: Real>(server: &mut Server<T>, round: usize) -> SharedResult<()> {
     random_rows(server, round)?;
     let mut last = f64::INFINITY;
@@ -61,7 +61,7 @@ pub fn random_rows<T: Real>(server: &mut Server<T>, round: usize) -> SharedResul
     let mut cursor = Stream::new(server.seed, Purpose::Start, round as u64).at(0);
     let all = (server.active.len() * k) as u64;
     server.uploads.iter_mut().for_each(|u| u.share.fill(T::zero()));
-    // Rows without replacement: a draw among those left, counted up past the ones taken before it.
+    // Rows without replacement: a draw among the remaining rows, shifted past the ones taken before it.
     let mut taken: Vec<u64> = Vec::with_capacity(k);
     for l in 0..k {
         let mut row = cursor.below(all - l as u64);

@@ -39,7 +39,7 @@ impl<T: Real> Server<T> {
     /// Computes the new V̄ from the uploads. `round` counts from 0. Collective.
     ///
     /// # Errors
-    /// On all ranks, when the values cannot be summed.
+    /// On all ranks, if the values cannot be summed.
     pub fn aggregate(&mut self, kind: Barycenter, round: usize) -> SharedResult<()> {
         if self.active.is_empty() {
             return Ok(());

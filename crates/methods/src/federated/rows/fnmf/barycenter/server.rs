@@ -14,7 +14,7 @@ use crate::federated::rows::fnmf::align::{Aligner, Alignment};
 pub const UPLOAD: MessageTag = MessageTag::new("V_j to the server", Payload::SharedFactor);
 /// The server sends V̄ to a party.
 pub const DOWNLOAD: MessageTag = MessageTag::new("mean V to the party", Payload::SharedFactor);
-/// Between the ranks that implement the server.
+/// Messages between the ranks that implement the server.
 pub const INSIDE: MessageTag = MessageTag::new("inside the server", Payload::SharedFactor);
 
 /// The masked sum of all V_j.
@@ -30,7 +30,7 @@ pub(super) struct Upload<T> {
     pub(super) share: Vec<T>,
 }
 
-/// One rank's part of the server.
+/// The part of the server that runs on one rank.
 pub struct Server<T: Real> {
     /// The communicator of the server: what its ranks exchange has already left the parties.
     pub(super) comm: ServerCommunicator,

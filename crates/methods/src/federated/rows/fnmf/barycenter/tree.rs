@@ -1,5 +1,5 @@
 //! A hierarchical barycenter: neighbours are merged pairwise, then the pairs, up a binary tree over the active parties. Its
-//! shape depends on the parties alone; a rank holds its own parties' matrices and, in turn, one of another rank.
+//! shape depends only on the parties. A rank holds its own parties' matrices and one matrix of another rank at a time.
 
 use ndarray::ArrayView2;
 
@@ -38,7 +38,7 @@ pub fn run<T: Real>(server: &mut Server<T>) -> SharedResult<()> {
                 }
                 (Some(a), None) => {
                     let from = server.parties.host(server.active[right]);
-                    // The values of this upload are in its term by now: their place is free for the other's.
+                    // The values of this upload are in its term by now, so their memory can receive the other upload.
                     let upload = &mut server.uploads[a];
                     let (other, weights) = (upload.values.row_major_mut(), &mut server.total);
                     server.comm.receive(INSIDE, from, DeclaredMut(other));
