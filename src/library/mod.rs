@@ -4,7 +4,7 @@ mod estimator;
 mod federated;
 mod fit;
 mod matrix;
-mod methods;
+pub(crate) mod methods;
 mod options;
 mod run;
 mod search;

@@ -187,10 +187,47 @@ fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
         }
         let output = finish(child, Duration::from_secs(30), "a run that got a signal");
         assert_eq!(output.code, Some(75), "{}", output.stderr);
+        let resume = format!("--resume continues from --checkpoint {}", checkpoint.display());
+        assert!(output.stdout.contains(&resume), "{}", output.stdout);
         let end = events(&trace).pop().unwrap();
         assert_eq!(end["stopped_by"], format!("SIG{name}"));
         let saved: u64 = hdf5::File::open(&checkpoint).unwrap().attr("iteration").unwrap().read_scalar().unwrap();
         assert_eq!(end["iter"].as_u64(), Some(saved), "the checkpoint is the last iteration");
+    }
+}
+
+/// Hours are not lost because a directory is.
+#[test]
+fn a_result_whose_directory_is_gone_goes_next_to_the_checkpoint() {
+    let shared = format!("{LONG} --report");
+    let private = "--algo syn-sd --parties 2 -k 3 --input synthetic:planted,m=400,n=90 --eval-every 0 --report";
+    for (ranks, line, party) in [(0, &*shared, None), (2, &*shared, None), (2, private, Some("o.party-1.h5"))] {
+        let dir = tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let gone = file("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let child = fednmf(ranks, line)
+            .arg(gone.join("r.html"))
+            .arg("--output")
+            .arg(gone.join("o.h5"))
+            .arg("--max-iters")
+            .arg("1000000")
+            .arg("--checkpoint-every")
+            .arg("20")
+            .arg("--checkpoint")
+            .arg(file("c.h5"))
+            .spawn();
+        wait_for(&file("c.h5"));
+        std::fs::remove_dir(&gone).unwrap();
+        signal("TERM", &ranks_of(child.id()));
+        let output = finish(child, Duration::from_secs(30), line);
+        assert_eq!(output.code, Some(1), "{line}: {output:?}");
+        let said = format!("the result is in {} instead", file("o.h5").display());
+        for words in [&*said, "gone/o.h5", "r.html", "fednmf report"] {
+            assert!(output.stderr.contains(words), "{line}: {words} is not in {}", output.stderr);
+        }
+        assert!(factor(&file("o.h5"), "U").iter().all(|x| x.is_finite()), "{line}");
+        assert!(party.is_none_or(|name| file(name).exists()), "{line}");
     }
 }
 

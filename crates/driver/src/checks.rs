@@ -14,6 +14,7 @@ use fednmf_methods::description::{Description, Form, Partition};
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::parameters::GridShape;
 
+use super::plan::Planned;
 use super::spec::{Precision, Spec};
 use super::transcript;
 
@@ -95,6 +96,29 @@ fn check_files(spec: &Spec, comm: &Communicator) -> Result<()> {
     inputs.extend(groups.init.and_then(|init| init.file()).map(|path| ("--init", path.to_path_buf())));
     inputs.extend(groups.missing.and_then(|group| group.missing.marks()).map(|path| ("--missing", path.into())));
     targets::check(&outputs.collect::<Vec<_>>(), &inputs)
+}
+
+/// Refuses outputs for which there is no space, before hours are spent on them: the shared factors, which go to the output
+/// and to the checkpoint. Collective.
+///
+/// # Errors
+/// On all ranks.
+pub(super) fn check_output_space(planned: &Planned, comm: &Communicator) -> SharedResult<()> {
+    let method = planned.description();
+    let (rows, cols) = planned.shape;
+    let lines = match method.partition {
+        Partition::PartyRows => cols,
+        partition if partition.is_private() => rows,
+        _ => rows + cols,
+    };
+    let word = if method.is_boolean() { 1 } else { planned.precision.word() };
+    let need = lines as f64 * (planned.spec.k * word) as f64;
+    let outputs = [("--output", &planned.outputs.factors), ("--checkpoint", &planned.spec.checkpoint)];
+    let enough = outputs.into_iter().filter(|_| comm.reports()).try_for_each(|(option, path)| match path {
+        Some(path) => targets::check_space(&format!("{option} {}", path.display()), path, "the factors take", need),
+        None => Ok(()),
+    });
+    comm.agree_on_error(enough)
 }
 
 /// How the data is divided among the parties. Only rank 0 reads the file of `--split`. Collective.

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fednmf_base::error::{Error, SharedError};
+use fednmf_base::error::Error;
+use fednmf_base::unfinished::directory;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
@@ -13,7 +14,7 @@ use super::run::RunRecord;
 use super::spec::Outputs;
 
 /// The outputs with other names for those that are taken, and what the user must know of it. Collective.
-pub(super) fn recheck(run: &RunRecord, comm: &Communicator) -> (Outputs, Option<SharedError>) {
+pub(super) fn recheck(run: &RunRecord, comm: &Communicator) -> (Outputs, Vec<String>) {
     let mut outputs = run.planned.outputs.clone();
     let mut messages = Vec::new();
     if let Some(path) = &run.planned.outputs.factors {
@@ -35,7 +36,20 @@ pub(super) fn recheck(run: &RunRecord, comm: &Communicator) -> (Outputs, Option<
             messages.push(message);
         }
     }
-    (outputs, (!messages.is_empty()).then(|| Error::failed(messages.join("; ")).on_all_ranks()))
+    (outputs, messages)
+}
+
+/// Where factors may be written if `path` fails: next to the checkpoint, in the current directory, in the temporary one.
+/// Collective.
+pub(super) fn elsewhere(run: &RunRecord, path: &Path, comm: &Communicator) -> [PathBuf; 3] {
+    let checkpoint =
+        run.planned.spec.checkpoint.as_deref().map_or_else(|| PathBuf::from("."), |of| directory(of).into());
+    let name = path.file_name().map_or_else(|| PathBuf::from("factors.h5"), PathBuf::from);
+    let places = [checkpoint, PathBuf::from("."), std::env::temp_dir()].map(|place| {
+        let path = place.join(&name);
+        if path.exists() { targets::next_free_path(&path) } else { path }
+    });
+    if comm.has_owners() { places } else { comm.broadcast_value(CONTROL, places) }
 }
 
 /// A free name and a message, if something that fednmf did not write has that of the target.

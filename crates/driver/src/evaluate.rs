@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
 use fednmf_linalg::Real;
 
@@ -40,7 +40,7 @@ impl<T: Real> Driver<T> {
                 (trajectory.iteration, trajectory.seconds, trajectory.measures.clone());
             history.push(Evaluation { iteration, seconds, measures });
         }
-        self.record(&comm)?;
+        self.record(&comm);
         let trajectory = &mut self.trajectory;
         let error = trajectory.error().unwrap_or(f64::NAN);
         if !error.is_finite() {
@@ -63,7 +63,7 @@ impl<T: Real> Driver<T> {
     }
 
     /// Writes the evaluation to trace and progress.
-    fn record(&mut self, comm: &Communicator) -> SharedResult<()> {
+    fn record(&mut self, comm: &Communicator) {
         let trajectory = &mut self.trajectory;
         let mut event = json!({"event": "iter", "iter": trajectory.iteration, "seconds": trajectory.seconds});
         for (name, value) in &trajectory.measures {
@@ -80,9 +80,10 @@ impl<T: Real> Driver<T> {
         event["bytes_sent"] = comm.ledger().algorithm_total().mpi_bytes.into();
         // The first evaluation of a resumed run may be in the trace already.
         let recorded = self.trace.evaluated_at() == Some(trajectory.iteration);
-        comm.agree_on_error(if recorded { Ok(()) } else { self.trace.write(&event) })?;
+        if !recorded {
+            self.trace.write(&event);
+        }
         let shown = self.leading.leading(|key| trajectory.value(key));
         self.progress.iteration(trajectory.iteration, trajectory.seconds, &shown);
-        Ok(())
     }
 }

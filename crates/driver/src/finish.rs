@@ -61,22 +61,27 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     });
     budget::settle(&run.planned, &comm, driver.algorithm.private_releases())?;
     driver.checkpointer.forget();
-    let (outputs, moved) = destinations::recheck(&run, &comm);
+    let (mut outputs, mut problems) = destinations::recheck(&run, &comm);
     run.annotations.add = outputs.add;
     let found = driver.algorithm.factors();
     let wanted = outputs.factors.is_some() || outputs.report.is_some();
     let arranged = wanted.then(|| arrange(&comm, run.planned.spec.factor_scale, &found)).flatten();
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
-    write_results(&run, (&driver, stop), &outputs, &comm, &factors, privacy.as_ref())?;
+    problems.extend(write_factors(&run, (&driver, stop), &mut outputs, &comm, &factors, privacy.as_ref())?);
+    write_records(&run, (&driver, stop), &comm, privacy.as_ref())?;
     let profile = summary::profile(&comm);
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
     end.extend(record::of_decisions(&driver.algorithm.outcome()));
     let end = Value::from(end);
-    comm.agree_on_error(driver.trace.write(&end))?;
-    report::of_run(&run.planned, &outputs, &comm, &driver.trace, &factors, run.sample.take())?;
+    driver.trace.write(&end);
+    let reported = report::of_run(&run.planned, &outputs, &comm, &driver.trace, &factors, run.sample.take());
+    if let Err(e) = reported {
+        problems.push(format!("{e}; `fednmf report` makes the page from a trace and the factors"));
+        outputs.report = None;
+    }
     let printed = if comm.reports() {
         warnings(&run, &end, driver.leading, &driver.trajectory).iter().for_each(|text| warn(text));
-        print_summary(&run, &outputs, &end, &profile, driver.leading)
+        print_summary(&run, &outputs, (stop, &end), &profile, driver.leading)
     } else {
         Ok(())
     };
@@ -86,8 +91,8 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks().into());
     }
     comm.agree_on_error(transcript::end(&run.planned.spec, &comm, driver.algorithm.private_releases()))?;
-    if let Some(moved) = moved {
-        return Err(moved.into());
+    if !problems.is_empty() {
+        return Err(Error::failed(problems.join("; ")).on_all_ranks().into());
     }
     let code = exit_code(stop, run.planned.spec.checkpoint.is_some());
     match survivors {
@@ -105,34 +110,69 @@ fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
     }
 }
 
-/// Writes the factors and what `--record-view` and `--record-order` ask for. Collective.
-fn write_results<T: Real>(
+/// Writes the factors. Where their place fails, the result of hours goes elsewhere: `outputs` has the new place, and the
+/// message returned says so. Collective.
+///
+/// # Errors
+/// On all ranks, if no place is left.
+fn write_factors<T: Real>(
     run: &RunRecord,
-    (driver, stop): (&Driver<T>, Stop),
-    outputs: &Outputs,
+    at: (&Driver<T>, Stop),
+    outputs: &mut Outputs,
     comm: &Communicator,
     factors: &[Piece<'_, T>],
     privacy: Option<&Value>,
-) -> SharedResult<()> {
-    let algorithm = &driver.algorithm;
-    let about = || {
-        let mut all = provenance(run, comm, &driver.trajectory, stop.name());
-        all.extend(record::of_decisions(&algorithm.outcome()));
-        all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
-        all
-    };
-    if let Some(path) = &outputs.factors {
-        matrices::write_factors(comm, path, factors, &about(), &run.annotations)?;
+) -> SharedResult<Option<String>> {
+    let Some(path) = &outputs.factors else { return Ok(None) };
+    let about = about(run, at, comm, privacy);
+    let Err(why) = matrices::write_factors(comm, path, factors, &about, &run.annotations) else { return Ok(None) };
+    let annotations = Annotations { add: false, ..run.annotations.clone() };
+    let mut failed = why.to_string();
+    for elsewhere in destinations::elsewhere(run, path, comm) {
+        match matrices::write_factors(comm, &elsewhere, factors, &about, &annotations) {
+            Ok(()) => {
+                let message = format!("{why}; the result is in {} instead", elsewhere.display());
+                (outputs.factors, outputs.add) = (Some(elsewhere), false);
+                return Ok(Some(message));
+            }
+            Err(e) => failed = format!("{failed}; {e}"),
+        }
     }
+    if let Some(checkpoint) = &run.planned.spec.checkpoint {
+        failed = format!("{failed}; --resume continues from --checkpoint {}", checkpoint.display());
+    }
+    Err(Error::failed(failed).on_all_ranks())
+}
+
+/// Writes what `--record-view` and `--record-order` ask for. Collective.
+fn write_records<T: Real>(
+    run: &RunRecord,
+    (driver, stop): (&Driver<T>, Stop),
+    comm: &Communicator,
+    privacy: Option<&Value>,
+) -> SharedResult<()> {
     if let Some(view) = &driver.view {
-        comm.agree_on_error(view.finish(about()))?;
+        comm.agree_on_error(view.finish(about(run, (driver, stop), comm, privacy)))?;
     }
     if let (Some(path), Some(method)) =
-        (run.planned.method.groups().clock.and_then(ClockParams::order_file), algorithm.asynchronous())
+        (run.planned.method.groups().clock.and_then(ClockParams::order_file), driver.algorithm.asynchronous())
     {
         comm.agree_on_error(if comm.reports() { write_order(path, method.order()) } else { Ok(()) })?;
     }
     Ok(())
+}
+
+/// The attributes of the files that a finished run writes.
+fn about<T: Real>(
+    run: &RunRecord,
+    (driver, stop): (&Driver<T>, Stop),
+    comm: &Communicator,
+    privacy: Option<&Value>,
+) -> Map<String, Value> {
+    let mut all = provenance(run, comm, &driver.trajectory, stop.name());
+    all.extend(record::of_decisions(&driver.algorithm.outcome()));
+    all.extend(privacy.map(|table| ("privacy".to_string(), table.clone())));
+    all
 }
 
 /// The order of merges, a party on each line.
@@ -230,11 +270,20 @@ fn noise_over_signal(run: &RunRecord, privacy: &Value) -> Option<f64> {
 }
 
 /// Prints the summary.
-fn print_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profile, leading: Measure) -> Result<()> {
-    print(&match run.planned.spec.json {
-        true => json_summary(run, outputs, end),
-        false => text_summary(run, outputs, end, profile, leading),
-    })
+fn print_summary(
+    run: &RunRecord,
+    outputs: &Outputs,
+    (stop, end): (Stop, &Value),
+    profile: &Profile,
+    leading: Measure,
+) -> Result<()> {
+    let spec = &run.planned.spec;
+    if spec.json {
+        return print(&json_summary(run, outputs, end));
+    }
+    let checkpoint = spec.checkpoint.as_ref().filter(|_| exit_code(stop, true) == EXIT_REQUEUE);
+    let resume = checkpoint.map(|path| format!("--resume continues from --checkpoint {}.\n", path.display()));
+    print(&(text_summary(run, outputs, end, profile, leading) + &resume.unwrap_or_default()))
 }
 
 fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {

@@ -267,7 +267,7 @@ impl<T: Real> Driver<T> {
     /// Collective.
     ///
     /// # Errors
-    /// If the algorithm fails, the factors are no longer finite, or the trace cannot be written.
+    /// If the algorithm fails, or the factors are no longer finite.
     pub fn iterate(&mut self) -> Result<Stop> {
         self.iterate_observed(None)
     }
@@ -381,7 +381,7 @@ impl<T: Real> Driver<T> {
             let mut event = lost.json();
             event["event"] = "lost".into();
             trajectory.losses.push(lost);
-            self.trace.note(&event);
+            self.trace.write(&event);
         }
     }
 

@@ -86,6 +86,7 @@ fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
     let transcript = transcript::begin(spec, comm)?;
     let planned = open::open(spec, comm, resuming).and_then(|opened| opened.plan(spec, comm));
     let ready = planned.and_then(|(planned, files)| {
+        checks::check_output_space(&planned, comm)?;
         let options = ContextOptions { threads: spec.threads, kernels: planned.kernels };
         Ok((planned, files, comm.agree_on_error(Context::new(options))?))
     });

@@ -100,6 +100,8 @@ pub struct Planned {
     /// How the positions of the nonzeros decide the grid, once they are known; `None` if `layout` is final.
     pub grid: Option<GridChoice>,
     pub storage: Storage,
+    /// Rows and columns of the matrix.
+    pub shape: (usize, usize),
     pub outputs: Outputs,
     /// The lines of the matrix that the report shows.
     pub lines: Option<Lines>,
@@ -158,6 +160,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         layout,
         grid,
         storage,
+        shape: (rows, cols),
         outputs,
         lines,
         resuming,

@@ -303,6 +303,6 @@ fn open_trace(planned: &Planned, comm: &Communicator, iteration: usize, start: &
     if metadata::needs_history(&planned.outputs) {
         trace = trace.in_memory();
     }
-    comm.agree_on_error(trace.write(start))?;
+    trace.write(start);
     Ok(trace)
 }

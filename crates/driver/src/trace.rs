@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::warn;
 
 /// A trace file, or none. For rank 0.
 #[derive(Debug, Default)]
@@ -14,8 +15,6 @@ pub struct Trace {
     to: Option<(File, PathBuf)>,
     events: Option<Vec<Value>>,
     evaluated_at: Option<u64>,
-    /// Of [`Trace::note`].
-    error: Option<Error>,
 }
 
 impl Trace {
@@ -59,29 +58,20 @@ impl Trace {
         self.events.as_deref().unwrap_or_default()
     }
 
-    /// Adds an event where ranks do not agree on errors: the next [`Trace::write`] returns the error, if there is one.
-    pub fn note(&mut self, event: &Value) {
-        if let Err(e) = self.write(event) {
-            self.error = Some(e);
-        }
-    }
-
-    /// Adds one event.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn write(&mut self, event: &Value) -> Result<()> {
-        if let Some(e) = self.error.take() {
-            return Err(e);
-        }
+    /// Adds one event. A file that cannot be written is given up with a warning: a log must not end a run of days.
+    pub fn write(&mut self, event: &Value) {
         if let Some(events) = &mut self.events {
             events.push(event.clone());
         }
-        let Some((file, path)) = &mut self.to else { return Ok(()) };
+        let Some((file, path)) = &mut self.to else { return };
         // A single unbuffered call: readers see whole lines.
-        file.write_all(format!("{event}\n").as_bytes()).map_err(|e| {
-            Error::failed(format!("{}: the trace cannot be written ({e}); check the free space", path.display()))
-        })
+        if let Err(e) = file.write_all(format!("{event}\n").as_bytes()) {
+            warn(&format!(
+                "--trace {}: cannot be written ({e}); the run continues, and its trace ends here",
+                path.display()
+            ));
+            self.to = None;
+        }
     }
 }
 
@@ -119,7 +109,7 @@ mod tests {
         let path = dir.path().join("t.jsonl");
         std::fs::write(&path, before).unwrap();
         let mut trace = Trace::open(Some(&path), resumed_from).unwrap();
-        trace.write(&json!({"event": "iter", "iter": 3})).unwrap();
+        trace.write(&json!({"event": "iter", "iter": 3}));
         (std::fs::read_to_string(&path).unwrap(), trace.evaluated_at())
     }
 
@@ -155,12 +145,11 @@ mod tests {
 
     #[test]
     fn no_path_no_trace_and_a_wrong_path_is_reported() {
-        Trace::open(None, None).unwrap().write(&json!({})).unwrap();
+        Trace::open(None, None).unwrap().write(&json!({}));
         let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         let mut full = Trace::open(Some(Path::new("/dev/full")), Some(0)).unwrap();
-        assert!(full.write(&json!({})).is_err());
-        full.note(&json!({}));
-        assert!(full.write(&json!({})).is_err());
+        full.write(&json!({}));
+        assert!(full.to.is_none(), "given up");
     }
 }

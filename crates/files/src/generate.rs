@@ -11,13 +11,13 @@ use zip::{CompressionMethod, ZipWriter};
 
 use fednmf_base::error;
 use fednmf_base::error::Error;
-use fednmf_base::unfinished;
-use fednmf_base::unfinished::Access;
+use fednmf_base::unfinished::{self, Access};
 use fednmf_base::units::bytes;
 use fednmf_data::memory;
 use fednmf_data::synthetic::{Generator, Synthetic, SyntheticKind};
 
 use crate::formats::npy::write_header;
+use crate::output::targets;
 
 /// Rows generated at once.
 const STEP: usize = 256;
@@ -76,21 +76,9 @@ impl Format {
     /// Refuses a matrix that does not fit on the file system of the output, if that can be determined: hours would be
     /// lost.
     fn check_space(&self, spec: &Synthetic, output: &Path) -> error::Result<()> {
-        let Ok(system) = rustix::fs::statvfs(unfinished::directory(output)) else { return Ok(()) };
-        let free = system.f_bavail as f64 * system.f_frsize as f64;
         let need = spec.entries() * self.entry as f64 + (spec.m * self.row) as f64;
-        if need <= free {
-            return Ok(());
-        }
-        Err(Error::input(format!(
-            "{}: a matrix of {} x {} takes at least {} there, and {} are free; generate a smaller one, or choose another \
-             directory",
-            output.display(),
-            spec.m,
-            spec.n,
-            bytes(need as u64),
-            bytes(free as u64)
-        )))
+        let what = format!("a matrix of {} x {} takes", spec.m, spec.n);
+        targets::check_space(&output.display().to_string(), output, &what, need)
     }
 }
 

@@ -1,8 +1,6 @@
 //! A local block of the data, dense, sparse or Boolean, and its products with factors.
 
-use std::ops::Range;
-
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
 use sprs::CsMatI;
 
 use fednmf_base::error::{Error, Result};
@@ -178,15 +176,6 @@ impl<T: Real> Block<T> {
             Block::Dense(x) => dense::rows_tmul(&x.view(), RowSelection::All, u, true, out),
             Block::Sparse(x) => x.tmul_add(u, out),
             Block::Bits(x) => x.rows_tmul_add(0..u.nrows(), u, out),
-        }
-    }
-
-    /// out += (X_R)ᵀB for a range R of rows of X, B |R| × k and out cols × k, in the order of the block.
-    pub fn range_tmul_add(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
-        match self {
-            Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), RowSelection::All, b, true, out),
-            Block::Sparse(x) => x.rows_tmul_add(rows, b, out),
-            Block::Bits(x) => x.rows_tmul_add(rows, b, out),
         }
     }
 

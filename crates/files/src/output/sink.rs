@@ -23,27 +23,25 @@ pub enum Format {
     Npz,
 }
 
-/// Extensions of formats in which factors are not written.
-const OTHERS: [&str; 11] = ["npy", "mtx", "csv", "tsv", "txt", "gz", "mat", "rds", "json", "jsonl", "html"];
-
 impl Format {
-    /// The format of a file extension; HDF5 for unknown ones.
+    /// The format of a file extension; HDF5 without one.
     ///
     /// # Errors
-    /// For the extension of a format in which factors are not written.
+    /// For the extension of another format: its programs could not read the file.
     pub fn of(path: &Path) -> Result<Format> {
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-        match ending.as_str() {
-            "npz" => Ok(Format::Npz),
-            other if OTHERS.contains(&other) => Err(Error::input(format!(
-                "{}: factors are written as HDF5 (.h5), AnnData (.h5ad) or for NumPy (.npz); end the name in one of these",
-                path.display()
-            ))),
-            other => {
-                let format = if other == "h5ad" { Format::AnnData } else { Format::Hdf5 };
-                hdf5::refusal(path).map_or(Ok(format), Err)
+        let format = match ending.as_str() {
+            "npz" => return Ok(Format::Npz),
+            "h5ad" => Format::AnnData,
+            "h5" | "hdf5" | "" => Format::Hdf5,
+            _ => {
+                return Err(Error::input(format!(
+                    "{}: factors are written as HDF5 (.h5), AnnData (.h5ad) or for NumPy (.npz); end the name in one of these",
+                    path.display()
+                )));
             }
-        }
+        };
+        hdf5::refusal(path).map_or(Ok(format), Err)
     }
 
     /// The format with what it needs.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished::directory;
+use fednmf_base::units::bytes;
 
 use crate as data;
 use crate::formats::hdf5;
@@ -132,6 +133,23 @@ pub fn check_existing(target: &Target<'_>) -> Result<()> {
             path.display()
         ))),
     }
+}
+
+/// Refuses to write `need` bytes where the file system has fewer free, if that can be determined.
+///
+/// # Errors
+/// Naming the place, what needs the space and how much is free.
+pub fn check_space(place: &str, path: &Path, what: &str, need: f64) -> Result<()> {
+    let Ok(system) = rustix::fs::statvfs(directory(path)) else { return Ok(()) };
+    let free = system.f_bavail as f64 * system.f_frsize as f64;
+    if need <= free {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "{place}: {what} at least {} there, and {} are free; choose another directory",
+        bytes(need as u64),
+        bytes(free as u64)
+    )))
 }
 
 /// The first of `F-1.h5`, `F-2.h5`, … that no file has, nor one of its parties.
@@ -305,6 +323,18 @@ mod tests {
         assert_eq!(refusal(&both[..1], &input), None);
         let null = Path::new("/dev/null");
         assert_eq!(refusal(&[("--trace", null, Content::Trace), ("--report", null, Content::Report)], &[]), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |need| check_space("--output o.h5", &dir.path().join("o.h5"), "the factors take", need);
+        assert_eq!(check(1.0).map_err(|e| e.message), Ok(()));
+        let message = check(1e20).unwrap_err().message;
+        assert!(
+            message.starts_with("--output o.h5: the factors take at least ") && message.contains("are free"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -92,11 +92,6 @@ impl WeightedSampler {
         self.d
     }
 
-    /// The norms of the own rows of the data, for updates.
-    pub fn norms_mut(&mut self) -> &mut [f64] {
-        &mut self.norms
-    }
-
     /// Computes the scores of the own rows of the factor y. Returns the contribution of this rank to the totals: the sum of
     /// the scores, and ‖y‖_F² in units that add up exactly.
     pub fn score<T: Real>(&mut self, y: &ArrayView2<T>) -> [u64; TOTALS] {
