@@ -318,7 +318,7 @@ fn many_runs_leak_nothing() {
         .map(|(i, (method, words))| {
             // The checkpoint of one run is not replaced by that of another.
             let checkpoint = file(&format!("c{i}.h5"));
-            let input = input_for(method, "synthetic:planted,m=300,n=200");
+            let input = input_for(method, "synthetic:planted,m=90,n=60");
             let input = format!("--input {input} -k 5 --max-iters 6 --eval-every 2 --checkpoint-every 2");
             let files = format!("--output {out} --checkpoint {checkpoint} --trace {trace}");
             format!("--algo {} {words} {input} {files}", method.name)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
-use crate::common::{data, distance, errors, events, factor, fednmf, finish, input_for, lines, session};
+use crate::common::{distance, errors, events, factor, fednmf, finish, input_for, lines, npy, session};
 
 fn same_bits(a: &Path, b: &Path) {
     for name in ["U", "V"] {
@@ -15,16 +15,17 @@ fn same_bits(a: &Path, b: &Path) {
     }
 }
 
-/// For every algorithm: a run of 30 iterations on `ranks` ranks, one of 3 iterations with a checkpoint, and for each
+/// For every algorithm: a run of 15 iterations on `ranks` ranks, one of 3 iterations with a checkpoint, and for each
 /// number of ranks in `later` one that resumes from a copy of it. Calls `compare(line, private, whole, rest)` with the
 /// outputs.
 fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str, bool, &Path, &Path)) {
     let dir = tempdir().unwrap();
     let file = |i: usize, name: &str| dir.path().join(i.to_string()).join(name);
     let all = lines();
+    let digits = npy(dir.path(), "digits.npy", 0..400).display().to_string();
     let line = |i: usize, iterations: usize, out: &str| {
         let (method, words) = &all[i];
-        let (input, out) = (input_for(method, &data("digits.npy").display().to_string()), file(i, out));
+        let (input, out) = (input_for(method, &digits), file(i, out));
         format!(
             "--algo {} -k 5 --seed 2 --precision {precision} {words} --input {} --max-iters {iterations} --output {}",
             method.name,
@@ -35,7 +36,7 @@ fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str
     let mut begun = Vec::new();
     for i in 0..all.len() {
         std::fs::create_dir(dir.path().join(i.to_string())).unwrap();
-        begun.push(line(i, 30, "whole.h5"));
+        begun.push(line(i, 15, "whole.h5"));
         begun.push(format!("{} --checkpoint {}", line(i, 3, "half.h5"), file(i, "c.h5").display()));
     }
     let begun = session::ok(ranks, &begun);
@@ -57,7 +58,7 @@ fn resumed(ranks: usize, precision: &str, later: &[usize], compare: impl Fn(&str
                 let out = format!("rest-{turn}.h5");
                 format!(
                     "{} --checkpoint {} --resume --trace {}",
-                    line(i, 30, &out),
+                    line(i, 15, &out),
                     checkpoint.display(),
                     trace.display()
                 )
@@ -201,7 +202,7 @@ fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
 fn a_result_whose_directory_is_gone_goes_next_to_the_checkpoint() {
     let shared = format!("{LONG} --report");
     let private = "--algo syn-sd --parties 2 -k 3 --input synthetic:planted,m=400,n=90 --eval-every 0 --report";
-    for (ranks, line, party) in [(0, &*shared, None), (2, &*shared, None), (2, private, Some("o.party-1.h5"))] {
+    for (ranks, line, party) in [(0, &*shared, None), (2, &*shared, None), (2, private, Some("o.party-01.h5"))] {
         let dir = tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
         let gone = file("gone");
@@ -212,13 +213,11 @@ fn a_result_whose_directory_is_gone_goes_next_to_the_checkpoint() {
             .arg(gone.join("o.h5"))
             .arg("--max-iters")
             .arg("1000000")
-            .arg("--checkpoint-every")
-            .arg("20")
-            .arg("--checkpoint")
+            .args(["--time-limit", "30", "--checkpoint-every", "20", "--checkpoint"])
             .arg(file("c.h5"))
             .spawn();
         wait_for(&file("c.h5"));
-        std::fs::remove_dir(&gone).unwrap();
+        std::fs::remove_dir_all(&gone).unwrap();
         signal("TERM", &ranks_of(child.id()));
         let output = finish(child, Duration::from_secs(30), line);
         assert_eq!(output.code, Some(1), "{line}: {output:?}");

@@ -9,7 +9,7 @@ use tempfile::tempdir;
 
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix};
+use crate::common::{data, distance, events, factor, fednmf, matrix, session};
 
 /// A line for each way in which parties release data under noise.
 const NOISED: [&str; 12] = [
@@ -315,10 +315,10 @@ fn errors_about_a_partys_file_hold_nothing_of_it() {
         }
         let triples = if stem == "triples" { "--format triples" } else { "" };
         let run = |line: &str, file: &str| {
-            let done =
-                fednmf(2, &format!("{line} -k 1 --max-iters 1 {triples} --input")).arg(dir.path().join(file)).run();
-            assert_eq!(done.code, Some(2), "{name}: {}", done.stderr);
-            done.stderr
+            let line = format!("{line} -k 1 --max-iters 1 {triples} --input {}", dir.path().join(file).display());
+            let done = session::all(2, &[line]).remove(0);
+            assert_eq!(done.code, 2, "{name}: {}", done.message);
+            done.message
         };
         // Triples come in one file.
         let parties =

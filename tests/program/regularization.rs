@@ -72,7 +72,7 @@ fn the_result_is_a_minimum_of_the_objective_that_is_reported() {
         let (input, m) = small(dir.path(), missing);
         let (out, trace) = (dir.path().join("o.h5"), dir.path().join("t.jsonl"));
         let line = format!("{words} {ALPHAS} -k 3 --seed 2 --max-iters 5000 --eval-every 100 --input");
-        let run = fednmf(2, &line).arg(&input).arg("--output").arg(&out).arg("--trace").arg(&trace);
+        let run = fednmf(0, &line).arg(&input).arg("--output").arg(&out).arg("--trace").arg(&trace);
         let summary = run.ok();
         let (u, v) = (factor(&out, "U"), factor(&out, "V"));
         let (told, expected) = (number(&summary, "objective"), objective(&m, &u, &v));
@@ -82,7 +82,7 @@ fn the_result_is_a_minimum_of_the_objective_that_is_reported() {
         let iterations: Vec<f64> =
             events(&trace).iter().filter(|e| e["event"] == "iter").map(|e| number(e, "objective")).collect();
         assert!(iterations.len() > 10 && iterations.last() < iterations.first(), "{words}: {iterations:?}");
-        let evaluated = fednmf(2, "evaluate --json --input").arg(&input).arg(&out).run();
+        let evaluated = fednmf(0, "evaluate --json --input").arg(&input).arg(&out).run();
         let stored: serde_json::Value = serde_json::from_str(&evaluated.stdout).expect("JSON");
         assert!((number(&stored, "objective") / told - 1.0).abs() < 1e-6, "{words}: {stored} {told}");
     }

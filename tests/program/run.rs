@@ -5,7 +5,7 @@ use tempfile::tempdir;
 use fednmf_methods::description::{COMMON_MESSAGES, Description};
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, errors, events, factor, fednmf, input_for, lines, matrix, session};
+use crate::common::{data, distance, errors, events, factor, fednmf, input_for, lines, matrix, npy, session};
 use crate::naive;
 
 /// Dense and sparse inputs that every algorithm for nonnegative data can take.
@@ -16,10 +16,12 @@ fn inputs() -> [String; 2] {
 #[test]
 fn every_algorithm_gives_the_same_result_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
+    let inputs = [npy(dir.path(), "digits.npy", 0..300).display().to_string(), inputs()[1].clone()];
     for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 3, 4][..]), ("f32", 1e-4, &[0, 3])] {
         let file = |ranks, i| dir.path().join(format!("{ranks}-{i}.h5"));
         let of_ranks = |ranks| -> Vec<String> {
-            let all = lines().into_iter().flat_map(|line| inputs().map(|input| (line.clone(), input))).enumerate();
+            let all =
+                lines().into_iter().flat_map(|line| inputs.clone().map(|input| (line.clone(), input))).enumerate();
             all.map(|(i, ((method, words), input))| {
                 let (out, input) = (file(ranks, i), input_for(method, &input));
                 format!(

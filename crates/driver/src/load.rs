@@ -122,6 +122,9 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
 /// Warns if parties hide little from each other.
 fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut Progress) {
     notes::few_parties(planned, progress);
+    if planned.is_private() && planned.parties_follow_ranks && comm.size() > 1 && !comm.has_owners() {
+        progress.warn(&notes::parties_follow_ranks(planned));
+    }
     let input = &planned.input;
     let one_file = matches!(input.source, Source::File { .. }) && !input.by_party();
     if one_file && planned.is_private() && planned.parties.count > 1 && comm.size() > 1 {

@@ -10,7 +10,7 @@ use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 
-use super::plan::Planned;
+use super::plan::{Planned, divided};
 use super::spec::SAMPLE_INPUT;
 use super::{precision, record};
 use crate::progress::Progress;
@@ -139,6 +139,16 @@ pub fn without_parties(planned: &Planned) -> String {
         planned.description().name,
         of(Partition::PartyRows),
         of(Partition::PartyColumns)
+    )
+}
+
+/// A warning if the number of ranks decides that of the parties, and so the result.
+pub fn parties_follow_ranks(planned: &Planned) -> String {
+    let (_, what) = divided(planned.description().partition, planned.shape);
+    format!(
+        "the {what} are divided among {} parties, one for each rank, so the result depends on the number of ranks; --parties 1 \
+         keeps all {what} together, --parties N divides them in the same way on any number of ranks",
+        planned.parties.count
     )
 }
 

@@ -95,6 +95,8 @@ pub struct Planned {
     /// The input, completed by what its files determine.
     pub input: InputSpec,
     pub parties: Parties,
+    /// Whether each rank is a party because neither option nor input says how many there are.
+    pub parties_follow_ranks: bool,
     pub split: PartySplit,
     pub layout: Layout,
     /// How the positions of the nonzeros decide the grid, once they are known; `None` if `layout` is final.
@@ -134,7 +136,8 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     };
     let partition = method.description().partition;
     let counted = if let PartySplit::Counts(counts) = split { Some(counts.len()) } else { None };
-    let count = spec.parties.or(counted).or(header.files).unwrap_or(machine.ranks);
+    let given = spec.parties.or(counted).or(header.files);
+    let count = given.unwrap_or(machine.ranks);
     let parties = Parties { count, ranks: machine.ranks };
     check_quantile(&spec.input, partition, count)?;
     let (items, what) = divided(partition, (rows, cols));
@@ -156,6 +159,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         kernels: kernels::choose(spec.kernel, saved.kernels, machine.vendor.as_deref()),
         input,
         parties,
+        parties_follow_ranks: given.is_none(),
         split: split.clone(),
         layout,
         grid,
