@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the example of this name prints. Cargo builds the examples with all tests, but not for this one alone.
+/// The output of the example of this name. Cargo builds the examples with all tests, but not if only this one is requested.
 fn output(name: &str) -> String {
     let mut path: PathBuf = std::env::current_exe().unwrap();
-    // target/PROFILE/deps/examples-… stands beside target/PROFILE/examples.
+    // target/PROFILE/deps/examples-… is next to target/PROFILE/examples.
     path.pop();
     path.pop();
     path.extend(["examples", name]);

@@ -30,7 +30,7 @@ fn crates_depend_on_no_library_of_another_layer() {
         ("fednmf-methods", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-files", "fednmf-driver"]]),
         ("fednmf-files", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-methods"]]),
         ("fednmf-driver", vec![&mpi[..], &tls, &["clap"]]),
-        // The library alone.
+        // Only the library.
         ("fednmf", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-sites"]]),
     ] {
         let found = dependencies(package);

@@ -248,7 +248,7 @@ fn takes_dp(name: &str) -> bool {
 /// The answer to a request that needs neither data nor other ranks; `None` for other requests.
 ///
 /// # Errors
-/// When `list` is asked for a method that does not exist, or `account` for what does not make sense.
+/// If `list` is given an unknown method, or `account` contradictory options.
 pub fn answer(request: &Request) -> Result<Option<String>> {
     Ok(Some(match request {
         Request::Text(text) => text.clone(),

@@ -20,7 +20,7 @@ pub enum NoiseKind {
     Xor,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Debug, Args)]
 pub struct AccountArgs {
     /// Kind of noise
@@ -101,10 +101,10 @@ impl AccountArgs {
         }
     }
 
-    /// What budget files say.
+    /// The contents of budget files.
     fn kept(&self, path: &Path) -> Result<String> {
         let text = path.display().to_string();
-        // Of several files one that is missing is an error.
+        // Among several files, a missing one is an error.
         let last = if text.contains(PARTY) { highest_party(&text).unwrap_or(0) } else { 0 };
         let mut out = String::new();
         for party in 0..=last {

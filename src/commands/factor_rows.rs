@@ -32,7 +32,7 @@ pub struct FactorRows {
 }
 
 impl FactorRows {
-    /// Reads U or V; `terms` lists names in the place of those of the file.
+    /// Reads U or V; `terms` lists names that replace those of the file.
     ///
     /// # Errors
     /// If the file or the names cannot be read, or their number is another.

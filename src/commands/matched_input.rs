@@ -215,8 +215,8 @@ impl<'a> OpenedInput<'a> {
         }
     }
 
-    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples have the items that occur in them: all
-    /// others are empty columns.
+    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples have the items that occur in them:
+    /// all others are empty columns.
     fn order_of_columns(&self, v_rows: usize) -> Result<Order> {
         let (m, n) = self.shape();
         let known = self.factors.stored.names().columns;
@@ -362,7 +362,7 @@ pub struct PreparedMatrix {
     pub sparse: bool,
     /// ‖X‖² of the whole matrix.
     pub norm2: f64,
-    /// Of the whole matrix.
+    /// The whole matrix.
     pub nonzeros: u64,
     pub stored_zeros: u64,
 }

@@ -48,8 +48,8 @@ pub struct ProjectArgs {
     /// Add both to this AnnData file, which keeps everything else; may be the input
     #[arg(long, value_name = "F.h5ad", conflicts_with = "output")]
     pub add_to: Option<PathBuf>,
-    /// Missing entries of the new matrix: none, nan, zero-unobserved, or a matrix file that marks them [default: as in the run
-    /// that made the factors]
+    /// Missing entries of the new matrix: none, nan, zero-unobserved, or a matrix file that marks them [default: as in the
+    /// run that made the factors]
     #[arg(long, value_name = "WHICH", value_parser = parameters::missing)]
     pub missing: Option<Missing>,
     /// Transpose the new matrix
@@ -57,8 +57,8 @@ pub struct ProjectArgs {
     pub transpose: bool,
     #[command(flatten)]
     pub table: Group<TableOptions>,
-    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
-    /// from the file a panel at a time, unless entries are missing
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are
+    /// read from the file a panel at a time, unless entries are missing
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
     /// No progress on stderr
@@ -292,7 +292,7 @@ fn attributes_of(
         "params": params,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
-    // Of projected factors again the method that they began with.
+    // For projected factors, the method of the original run.
     all.extend(run.method.map(|method| (METHOD_OF_V.to_string(), method.name.into())));
     all
 }

@@ -32,7 +32,7 @@ pub struct Provenance {
     pub regularization: RegularizationParams,
     /// The weight of the penalty on the parties' own parts of V, where they have them.
     pub own_penalty: Option<f64>,
-    /// Whether parties have components in the place of shared ones.
+    /// Whether parties have components of their own instead of shared ones.
     personalized: bool,
     /// The share of the entries that were held out, and the seed that drew them.
     pub holdout: Option<(f64, u64)>,
@@ -245,7 +245,7 @@ impl Provenance {
                 form(was),
                 form(sparse)
             ))),
-            // Of sparse data with observed zeros others are drawn.
+            // For sparse data with observed zeros, others are drawn.
             _ if self.holdout.is_some()
                 && sparse
                 && self.zeros_were_missing != (self.missing == Missing::ZeroUnobserved) =>

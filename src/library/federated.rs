@@ -117,12 +117,12 @@ impl<T: Real> FederatedFit<T> {
         self.fit.factors()
     }
 
-    /// What left the parties, by the kind of the messages.
+    /// The messages that left the parties, by kind.
     pub fn ledger(&self) -> &[Sent] {
         self.fit.ledger()
     }
 
-    /// What each party sent to each neighbour, in methods on a graph.
+    /// The messages of each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         self.fit.edges()
     }
@@ -157,7 +157,7 @@ impl<T: Real> FederatedFit<T> {
         self.fit.history()
     }
 
-    /// What the method chose by the data.
+    /// The choices that the method made by the data.
     pub fn decisions(&self) -> &[Decision] {
         self.fit.decisions()
     }

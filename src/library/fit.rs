@@ -53,20 +53,20 @@ pub type Decision = (&'static str, String);
 pub struct Factor<T> {
     /// `U`, `V`, or the name of a further matrix of the method.
     pub name: &'static str,
-    /// The party whose own it is; `None` if all parties share it.
+    /// The party that owns it; `None` if all parties share it.
     pub party: Option<usize>,
     /// The values, a row for each row (of U) or column (of V) of the matrix or of the party's block.
     pub values: Array2<T>,
 }
 
-/// What the parties sent of one kind, all together.
+/// All messages of one kind that the parties sent.
 ///
 /// `Display` writes it as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     /// The kind of the messages.
     pub kind: &'static str,
-    /// What they carry.
+    /// Their payload.
     pub payload: Payload,
     /// How it is protected.
     pub protection: Protection,
@@ -83,7 +83,7 @@ impl fmt::Display for Sent {
     }
 }
 
-/// What one party sent to another, in methods whose parties have neighbours.
+/// The messages of one party to another, in methods whose parties have neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     /// The sender.
@@ -173,7 +173,7 @@ impl<T: Real> Fit<T> {
         &self.history
     }
 
-    /// What the method chose by the data.
+    /// The choices that the method made by the data.
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
@@ -183,12 +183,12 @@ impl<T: Real> Fit<T> {
         self.method.description().name
     }
 
-    /// What the parties sent, by kind; none without parties.
+    /// The messages of the parties, by kind; none without parties.
     pub fn ledger(&self) -> &[Sent] {
         &self.ledger
     }
 
-    /// What each party sent to each neighbour, in methods on a graph.
+    /// The messages of each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
@@ -209,7 +209,7 @@ impl<T: Real> Fit<T> {
     }
 }
 
-/// What is minimised.
+/// The objective.
 fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
     match method.description().measure {
         Measure::Divergence => Some(1.0),

@@ -1,4 +1,4 @@
-//! What every run has, whatever its method.
+//! Options of every run, for all methods.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_driver::{FactorScale, Limits};

@@ -56,7 +56,7 @@ fn run_on_threads<T: Real>(
     let description = method.description();
     check(&*method, parts.len(), options, start.is_some())?;
     let scale = match description.partition.is_private() {
-        // What the components weigh stays with the parties.
+        // The weights of the components stay with the parties.
         true => FactorScale::AsFound,
         false => {
             if let Some(scale) = options.scale {

@@ -33,7 +33,7 @@ fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
     all.iter().find(|f| f["attack"] == attack).unwrap_or_else(|| panic!("no {attack} in {told}"))
 }
 
-/// One party of three, with the first masked sum alone: finding 1 of an audit of the old start.
+/// One party of three, with only the first masked sum: finding 1 of an audit of the old start.
 #[test]
 fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
     let dir = tempdir().unwrap();
@@ -151,7 +151,7 @@ fn a_neighbours_column_follows_from_its_answers() {
     assert!(number("a round", "rel_error") < 0.5 * number("a round", "baseline"), "{told}");
 }
 
-/// With two neighbours a party sees the sum of their answers. One of them alone is under a mask modulo n.
+/// With two neighbours a party sees the sum of their answers. Only one of them is under a mask modulo n.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn one_answer_of_several_neighbours_tells_nothing() {
@@ -176,7 +176,7 @@ fn one_answer_of_several_neighbours_tells_nothing() {
     };
     let (alone, guess) = found("one answer");
     assert!(alone > 100.0 * guess && alone > 1.0, "{alone} by one answer, {guess} by a guess: {told}");
-    // What the sum tells is of both neighbours together.
+    // The sum reveals both neighbours only together.
     let (together, _) = found("sum of answers");
     assert!(together < 1e-3 * alone, "{told}");
 }

@@ -1,4 +1,4 @@
-//! β-divergences: the number that is told, by its definition; projections; zeros.
+//! β-divergences: the reported number, by its definition; projections; zeros.
 
 use ndarray::Array2;
 use tempfile::tempdir;

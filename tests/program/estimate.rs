@@ -308,7 +308,7 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
 #[test]
 fn a_small_matrix_does_not_get_many_ranks() {
     let dir = tempdir().unwrap();
-    // 2.2 GiB: by time alone thousands of ranks, each of which would be little but a copy of the program.
+    // 2.2 GiB: by time thousands of ranks, each of which would be little but a copy of the program.
     let found = estimate("--algo hals -m 1e6 -n 20_000 --nnz 2e8 -k 50 --latency 1e-7", dir.path());
     assert_eq!(
         (found["m"].as_u64(), found["n"].as_u64(), found["stored"].as_f64()),
@@ -535,7 +535,7 @@ fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
     );
 }
 
-/// What is measured does not grow with the matrix that is asked about.
+/// The measured problem does not grow with the matrix.
 #[test]
 fn large_shapes_are_estimated_in_little_memory() {
     for line in ["-m 1e8 -n 1e8 -k 10 --density 1e-6", "-m 2e9 -n 2e9 -k 50 --algo dsanls"] {

@@ -1,5 +1,5 @@
-//! Faults of a cluster: ranks that are killed, hang, or fail alone; full disks. The job ends with a message and an exit
-//! code, no file is incomplete under its final name, and the last good checkpoint can be resumed.
+//! Faults of a cluster: ranks that are killed, hang, or fail while others do not; full disks. The job ends with a message
+//! and an exit code, no file is incomplete under its final name, and the last good checkpoint can be resumed.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ fn a_rank_that_fails_alone_ends_the_job() {
     }
 }
 
-/// Runs the binary on one rank with a limit of `kib` KiB per file: writes beyond it fail as on a full disk.
+/// Runs the binary on one rank with a limit of `kib` KiB per file: longer writes fail as on a full disk.
 fn on_a_full_disk(kib: usize, line: &str) -> crate::common::Output {
     let mut command = Command::new("bash");
     command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" \"$@\""));

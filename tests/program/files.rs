@@ -520,7 +520,7 @@ fn an_output_replaces_no_link() {
     assert!(fs::symlink_metadata(at("dangling.h5")).unwrap().is_symlink());
 }
 
-/// A matrix without names and an AnnData file with names are matched by position, which is told.
+/// A matrix without names and an AnnData file with names are matched by position, which a warning says.
 #[test]
 fn factors_are_added_by_position_with_a_warning() {
     let dir = tempdir().unwrap();
@@ -541,7 +541,7 @@ fn factors_are_added_by_position_with_a_warning() {
         for what in ["rows are matched by position", "columns are matched by position"] {
             assert!(stderr.contains(what) && stderr.contains("named.h5ad"), "{line}: {stderr}");
         }
-        // Numbers that AnnData has where nobody gave names are positions.
+        // Numbers that AnnData has in the place of missing names are positions.
         assert!(!added(line, "numbered.h5ad").contains("by position"));
     }
     let named = fednmf(0, "-k 2 --max-iters 1 --input").arg(at("named.h5ad")).arg("--add-to").arg(at("named.h5ad"));
@@ -559,7 +559,7 @@ fn a_missing_party_and_another_orientation_are_noticed() {
         let run = fednmf(0, &format!("--algo {algo} -k 2 --max-iters 1 --input")).arg(at("p{party}.h5ad"));
         run.refused(&["party 2", "party 1"]);
     }
-    // No shape tells how a square matrix was turned.
+    // The shape does not show how a square matrix was turned.
     let square = at("square.npy");
     assert_eq!(fednmf(0, "generate planted,m=12,n=12 --output").arg(&square).run().code, Some(0));
     let run = fednmf(0, "--algo hals --transpose -k 2 --max-iters 3 --input").arg(&square);
@@ -639,7 +639,7 @@ fn files_of_parties_go_only_with_the_output_that_they_belong_to() {
     assert!(!at("o.party-00.h5").exists() && !at("o.party-01.h5").exists(), "they belonged to what was replaced");
 }
 
-/// The word for the parties of an input names no output: what is beside `F-{party}.h5` would not be recognised.
+/// The word for the parties of an input names no output: the files next to `F-{party}.h5` would not be recognised.
 #[test]
 fn the_word_for_parties_names_no_output() {
     let dir = tempdir().unwrap();
@@ -672,7 +672,7 @@ fn a_checkpoint_beyond_the_last_iteration_is_warned_of() {
     assert!(second.stderr.contains("--max-iters 10: the checkpoint is of iteration 20"), "{}", second.stderr);
 }
 
-/// A run ends as it would where nobody reads what it tells on the way.
+/// A run whose progress is not read ends as any other.
 #[test]
 fn a_stderr_that_cannot_be_written_ends_no_run() {
     let dir = tempdir().unwrap();
@@ -684,7 +684,7 @@ fn a_stderr_that_cannot_be_written_ends_no_run() {
     assert!(dir.path().join("o.h5").exists() && !done.stdout.is_empty());
 }
 
-/// Factors are added beside what is there: a group of the user's under their name is not replaced.
+/// Factors are added to what is there: a group of the user's under their name is not replaced.
 #[test]
 fn a_foreign_group_is_not_replaced_by_added_factors() {
     let dir = tempdir().unwrap();
@@ -899,7 +899,7 @@ fn runs_that_write_the_same_file_at_once_do_not_mix() {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
-/// What a user puts in the place of an output while a run is under way stays, and so does the result.
+/// A file that a user writes under the name of an output during the run stays, and so does the result.
 #[test]
 fn what_takes_a_name_during_a_run_is_not_replaced() {
     let dir = tempdir().unwrap();

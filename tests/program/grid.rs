@@ -117,7 +117,7 @@ fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
         let (chosen, _, _) = run(ranks, &banded, "");
         let error = |run: &Value| run["rel_error"].as_f64().unwrap();
         assert!((error(&chosen) - error(&other)).abs() <= 1e-9 * error(&other), "{chosen} {other}");
-        // All rows travel.
+        // All rows are sent.
         assert_eq!(run(ranks, &banded, "--exchange dense").1["grid"], by_size);
     }
     // A rank has room for all rows of its block: those of V are 320 kB, which is more than half of a rank's part, and on the
@@ -135,7 +135,7 @@ fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
         let error = |run: &Value| run["rel_error"].as_f64().unwrap();
         assert!((error(&one) - error(&four)).abs() <= 1e-9 * error(&one), "{one} {four}");
     }
-    // The summary tells it on demand.
+    // The summary prints it on request.
     let line = format!("--algo hals -k {k} --max-iters 2 --verbose --input {banded}");
     let run = fednmf(4, &line).run();
     assert!(run.stderr.contains("--grid auto: 4x1: 2000 nonzeros and 160 B an iteration"), "{}", run.stderr);

@@ -1,4 +1,4 @@
-//! Masked sums that continue after parties drop out: the result is that of the remaining parties alone, or an error; a
+//! Masked sums that continue after parties drop out: the result is that of the remaining parties, or an error; a
 //! rank that is killed during a sum ends the job at once.
 
 use std::path::{Path, PathBuf};

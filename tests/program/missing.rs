@@ -296,7 +296,7 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     assert_eq!(evaluate("x.npy").run().code, Some(0));
     mask(&[(0, 0), (3, 4), (8, 2)]);
     evaluate("x.npy").refused(&["mask.npy", "other entries", "--missing FILE"]);
-    // What it marks now was fitted, whoever names it.
+    // The entries that it marks now were fitted, whatever names the file.
     evaluate("x.npy").arg("--missing").arg(at("mask.npy")).refused(&["mask.npy", "other entries"]);
     marked(20).refused(&["c.h5", "missing_checksum"]);
     mask(&[(0, 0), (3, 4), (7, 7)]);
@@ -372,7 +372,7 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
             (number(&evaluated, "kl_divergence") / divergence(&m, &u.dot(&v.t())) - 1.0).abs() < 1e-9,
             "{evaluated}"
         );
-        // Coordinate descent comes to a point where no entry's gradient asks for more.
+        // Coordinate descent comes to a point where no entry's gradient leads further.
         for ranks in [1, 3] {
             let summary = fednmf(ranks, &line("kl-cd", 3000)).ok();
             let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
@@ -487,7 +487,7 @@ fn parties_recover_what_they_miss_alike_on_any_number_of_ranks() {
     run("--missing nan --binarize 0.5").refused(&["--binarize"]);
 }
 
-/// With few observed entries some components are told of by none. A factor of 2^-40 loses no bit of the data, and the start
+/// With few observed entries some components have none. A factor of 2^-40 loses no bit of the data, and the start
 /// has its root.
 #[test]
 fn exact_solutions_do_not_depend_on_the_scale_of_the_data() {
@@ -525,8 +525,8 @@ fn threads_change_no_bit_of_an_update_with_missing_entries() {
     }
 }
 
-/// A sweep of proximal coordinate descent on the rows of x, for the completed rows of m whose numbers are `sample`, each with
-/// the weight `weight`.
+/// A sweep of proximal coordinate descent on the rows of x, for the completed rows of m whose numbers are `sample`, each
+/// with the weight `weight`.
 fn sampled_sweep(m: &Array2<f64>, x: &mut Array2<f64>, y: &Array2<f64>, (sample, weight): (&[usize], f64), t: usize) {
     let k = x.ncols();
     let mu = (0.1 + 0.01 * t as f64) * y.iter().map(|y| y * y).sum::<f64>() / k as f64;
@@ -579,7 +579,7 @@ fn sampled_updates_equal_loops_over_the_completed_sample() {
     }
 }
 
-/// With all rows and columns in the sketch, DSANLS comes to where no observed entry asks for more.
+/// With all rows and columns in the sketch, DSANLS comes to where no observed entry leads further.
 #[test]
 fn sketched_updates_end_where_the_observed_entries_are_fitted() {
     let dir = tempdir().unwrap();
@@ -639,7 +639,7 @@ fn sketched_updates_recover_what_is_missing_as_exact_ones_do() {
             assert!((told - *first.get_or_insert(told)).abs() < 1e-7, "{words} on {ranks}");
         }
     }
-    // Sparse data: stored entries alone count, or all others but the held-out ones.
+    // Sparse data: only stored entries count, or all others but the held-out ones.
     let sparse = "synthetic:sparse,m=300,n=150,density=0.1,seed=4";
     for missing in ["zero-unobserved", "none"] {
         let run = |ranks: usize, line: &str| {
@@ -726,7 +726,7 @@ fn a_party_completes_its_columns_before_each_step() {
 }
 
 /// [`sampled_sweep`] with the unit of the proximal weight that parties have: of a mean of sketched copies (`of_sample`) they
-/// know the sketch alone.
+/// know only the sketch.
 fn sampled_step_of_party(
     m: &Array2<f64>,
     x: &mut Array2<f64>,
@@ -784,7 +784,7 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
     }
 }
 
-/// The relative error of a fit on the places that are asked for.
+/// The relative error of a fit on the requested entries.
 fn error_of(fit: &Array2<f64>, truth: &Array2<f64>, asked: impl Fn((usize, usize)) -> bool) -> f64 {
     let of = truth.indexed_iter().filter(|(at, _)| asked(*at));
     let (off, norm) =

@@ -117,7 +117,7 @@ fn collectives(comm: &Communicator) {
 fn exchange_in_rounds(whole: &Communicator) {
     let (r, p) = (whole.rank(), whole.size());
     let comm = whole.chunked(5);
-    // unequal lengths, some of them zero, most of them beyond one round
+    // unequal lengths, some of them zero, most of them longer than one round
     let length = |from: usize, to: usize| (7 * from + 3 * to) % 11;
     let message = |from: usize, to: usize| (0..length(from, to)).map(move |i| (from * 10_000 + to * 100 + i) as u64);
     let send: Vec<Vec<u64>> = (0..p).map(|to| message(r, to).collect()).collect();

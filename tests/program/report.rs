@@ -59,7 +59,7 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         // One heat map, or one image per component; and two images for each of the six rows.
         assert_eq!(text.matches("<image").count(), if image.is_empty() { 1 } else { 5 } + 12);
     }
-    // No file of factors was left beside the report.
+    // No file of factors was left next to the report.
     let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["dsanls.html", "dsanls.jsonl", "hals.html", "hals.jsonl", "o.h5"]);
@@ -152,7 +152,7 @@ fn the_measure_of_the_method_leads_its_report() {
     assert!(text.contains("F1 over iterations"));
 }
 
-/// An array of images keeps their shape: nobody has to say --image.
+/// An array of images keeps their shape: --image is not needed.
 #[test]
 fn images_of_the_input_are_drawn_as_images() {
     let dir = tempdir().unwrap();

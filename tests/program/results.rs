@@ -1,5 +1,5 @@
-//! Results that are read again: factors in the files of the parties, entries that were held out, masks and starts whose names
-//! are those of the matrix in another order.
+//! Results that are read again: factors in the files of the parties, entries that were held out, masks and starts whose
+//! names are those of the matrix in another order.
 
 use std::fs;
 use std::path::Path;
@@ -144,7 +144,7 @@ fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
 fn files_of_parties_are_stacked_as_the_method_split_them() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // As many rows as columns, so that only the method tells which are stacked.
+    // As many rows as columns, so that only the method determines which are stacked.
     for party in 0..2 {
         npy(dir.path(), &format!("p{party}.npy"), 64 * party..64 * (party + 1));
     }
@@ -218,7 +218,7 @@ fn held_out_entries_are_evaluated_apart() {
     let dir = tempdir().unwrap();
     let output = dir.path().join("o.h5");
     let (digits, counts) = (data("digits.npy"), data("formats/counts.mtx"));
-    // Found by a hash, and drawn among the zeros of sparse data, and among the stored entries alone.
+    // Found by a hash, and drawn among the zeros of sparse data, and only among the stored entries.
     for (input, more) in
         [(&digits, ""), (&counts, ""), (&counts, "--missing zero-unobserved"), (&digits, "--transpose")]
     {

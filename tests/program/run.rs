@@ -287,7 +287,7 @@ fn trace_and_output_agree() {
         "{end}"
     );
 
-    // the error, computed from the factors alone
+    // the error, computed only from the factors
     let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
     let m = naive::digits();
     let error = ((&m - &u.dot(&v.t())).mapv(|e| e * e).sum() / m.mapv(|e| e * e).sum()).sqrt();
@@ -349,7 +349,7 @@ fn single_precision_halves_the_memory_at_the_same_error() {
 
 #[test]
 fn iterations_need_little_memory_besides_the_data() {
-    // Synthetic data is loaded without a copy: the rest beyond the block and its factors belongs to the iterations.
+    // Synthetic data is loaded without a copy: the rest, without the block and its factors, belongs to the iterations.
     for (algo, copies) in [("hals", 1.0), ("mu", 1.0), ("bpp", 1.0), ("dsanls", 2.0)] {
         for (kind, entry, share) in [("planted", 8.0, 1.0), ("sparse,density=0.05", 12.0, 0.05)] {
             let (kind, more) = kind.split_once(',').unwrap_or((kind, ""));

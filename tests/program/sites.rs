@@ -290,7 +290,7 @@ fn kills_at_random_moments_change_no_bit() {
             }
         }
         let codes: Vec<Option<i32>> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
-        // Killed, told so, or done before the kill.
+        // Killed, informed of the loss, or done before the kill.
         assert!(codes.iter().all(|code| [None, Some(0), Some(1)].contains(code)), "{codes:?}: {}", stage.says("a"));
         if done == kills && codes == [Some(0); 4] {
             break;
@@ -352,7 +352,7 @@ fn a_policy_is_asked_before_anything_leaves() {
         assert!(code == Some(2) && says.contains(why) && says.matches("fednmf: ").count() == 1, "{policy}: {says}");
     }
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
-    // What depends on the others: one site refuses, and the others are told.
+    // What depends on the others: one site refuses, and the others print why.
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
         (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
@@ -389,7 +389,7 @@ struct Passed {
     streams: Vec<Vec<u8>>,
 }
 
-/// An HTTP proxy that knows CONNECT alone, and asks for a login.
+/// An HTTP proxy that knows only CONNECT, and requires a login.
 fn proxy(passed: Arc<Mutex<Passed>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -61,7 +61,7 @@ impl Frame {
     }
 }
 
-/// What is sent in the place of a frame; no bytes end the connection.
+/// The bytes sent instead of a frame; no bytes end the connection.
 type Deviation = Box<dyn FnMut(&Frame) -> Vec<Vec<u8>> + Send>;
 
 fn control(value: &Value) -> Vec<u8> {
@@ -277,7 +277,7 @@ fn at(
     })
 }
 
-/// Changes the keys of all sites as they are told to site b.
+/// Changes the keys of all sites as they are sent to site b.
 fn with_roster(change: fn(&mut Vec<Value>)) -> Deviation {
     Box::new(move |frame| match frame.control() {
         Some(mut said) if frame.site == 1 && frame.way == Way::ToSite && said["Roster"].is_array() => {
@@ -613,7 +613,7 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
         &End::Right,
         &right,
     );
-    // Without a threshold nobody goes on.
+    // Without a threshold no site continues.
     let gone = End::Refused("in the middle of what the run cannot do without it");
     expect("a site is said to be gone", "", claims(9, false, &[(0, r#"{"Gone":[2,"was lost"]}"#)]), &gone, &right);
     expect("nobody is gone", "", claims(9, false, &[(0, r#"{"Gone":[99,"was lost"]}"#)]), &End::Right, &right);
@@ -631,7 +631,7 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
         // Whoever hears of it first may have agreed with the others before these hear anything.
         expect("the sites are divided", more, claims(9, true, divided), &End::Undivided("--resume"), &right);
     }
-    // One site is told that another is gone: all others go on without that one, and it is told so.
+    // One site learns that another is gone: all others continue without that one, and it learns of it.
     let mut stage = Stage::new();
     stage.start_hub("--patience 3");
     stand_between(&mut stage, claims(9, true, &[(0, r#"{"Gone":[2,"was lost"]}"#)]));
@@ -646,7 +646,7 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
     assert!(!text(&stage.at("c.err")).contains("internal error"));
 }
 
-/// What site c has sent has reached two of the others, when it is killed: they tell the third, or nobody counts it.
+/// What site c has sent has reached two of the others, when it is killed: they inform the third, or none counts it.
 #[test]
 #[cfg(feature = "mpi")]
 fn a_message_of_a_lost_site_counts_at_all_or_at_none() {

@@ -1,4 +1,4 @@
-//! Sites that are gone from a run with `--secure-threshold`: the others go on, with the answer of the drop-out protocol
+//! Sites that are gone from a run with `--secure-threshold`: the others continue, with the answer of the drop-out protocol
 //! for the same loss.
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn events(stage: &Stage, site: &str) -> Vec<Value> {
     text(&stage.at(site).join("t.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Party 2, or another one, is killed before it sends what stage 1, 2 or 3 of a sum asks for; so its values are not in
+/// Party 2, or another one, is killed before it sends its message of stage 1, 2 or 3 of a sum; so its values are not in
 /// that sum.
 #[test]
 fn a_site_that_is_killed_is_a_party_that_dropped_out() {
@@ -115,7 +115,7 @@ fn a_site_that_is_killed_at_any_moment_leaves_the_others_with_one_answer() {
     }
 }
 
-/// A process that is stopped answers nobody, and when it goes on, it is told.
+/// A stopped process does not answer, and learns of its loss when it continues.
 #[test]
 fn a_silent_site_is_left_behind_and_told_so_and_too_many_end_the_run() {
     let mut stage = Stage::new();

@@ -317,7 +317,7 @@ fn factors_of_a_sweep_have_the_names_of_the_matrix() {
     std::fs::write(at("same.csv"), renamed).unwrap();
     let again = fednmf(2, "sweep --k 2..3 --runs 2 --max-iters 20 --quiet --input").arg(at("same.csv"));
     again.arg("--output").arg(at("sweep")).refused(&["another sweep", "other names of rows"]);
-    // Without names on one side nothing can be matched, which is told.
+    // Without names on one side nothing can be matched, which a warning says.
     let text = std::fs::read_to_string(at("same.csv")).unwrap();
     let bare: String = text.lines().skip(1).map(|line| format!("{}\n", line.split_once(',').unwrap().1)).collect();
     std::fs::write(at("bare.csv"), bare).unwrap();

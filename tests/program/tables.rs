@@ -1,4 +1,4 @@
-//! Tables in text on the command line: what is concluded is told, options decide otherwise, and names reach the outputs.
+//! Tables in text on the command line: conclusions are printed, options override them, and names reach the outputs.
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ fn conclusions_are_told() {
     let (summary, _) = inspect("", Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats/counts.mtx")));
     assert_eq!(summary.get("header"), None);
 
-    // Rank 0 tells it, once.
+    // Rank 0 prints it, once.
     let output = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&path).run();
     assert_eq!((output.code, output.stderr.matches(note).count()), (Some(0), 1), "{output:?}");
     let factors = dir.path().join("f.h5");

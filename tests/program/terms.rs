@@ -122,7 +122,7 @@ fn clusters_agree_with_known_groups() {
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
 }
 
-/// Labels beside names are those of the names, and rows without a cluster count in no agreement.
+/// Labels in a file with names are matched by name, and rows without a cluster count in no agreement.
 #[test]
 fn labels_are_matched_by_the_names_beside_them() {
     let dir = tempdir().unwrap();

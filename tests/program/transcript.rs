@@ -55,7 +55,7 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
         let sent = told[0]["sent"].as_array().unwrap();
         for row in summary["wire"].as_array().unwrap().iter().filter(|row| row["party_bytes"] != 0) {
             let same = |other: &&Value| ["purpose", "payload", "protection"].iter().all(|key| row[*key] == other[*key]);
-            // What rank 0 alone reads or decides it alone sends.
+            // Only rank 0 sends what only it reads or decides.
             assert!(sent.iter().any(|other| same(&other)) || row["payload"] == "Control", "{row} in {sent:?}");
         }
         let masked = sent.iter().find(|row| row["purpose"] == "sum V_i").unwrap();
@@ -116,7 +116,7 @@ fn a_refused_run_leaves_nothing_on_any_rank() {
     assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
     assert_eq!(std::fs::read_to_string(file("t.rank-01.key")).unwrap(), key);
     assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
-    // So does one whose runs protect what nobody knows.
+    // So does one whose runs protect an unknown unit.
     let budget = r#"{"fednmf_budget": 2, "limit": 2, "runs": [
         {"run": "other", "method": "felb", "epsilon": 0.5, "delta": 1e-6, "ended": true}]}"#;
     std::fs::write(file("b2.json"), budget).unwrap();
@@ -198,8 +198,8 @@ fn runs_on_the_same_data_share_a_budget() {
     fednmf(0, "--algo fnmf").arg("--budget").arg(file("x.json")).refused(&["--budget", "--dp and --epsilon"]);
 }
 
-/// What a run may still spend when it is resumed counts, whatever it had spent when it stopped; and what releases noise has no
-/// other command.
+/// What a run may still spend when it is resumed counts, whatever it had spent when it stopped; and what releases noise has
+/// no other command.
 #[test]
 fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     let dir = tempdir().unwrap();
@@ -231,7 +231,7 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     budget("4 --epsilon 1", "b.h5").ok();
     budget("4 --epsilon 2 --resume", "a.h5").refused(&["earlier run(s)", "is left"]);
     assert!(left() > 0.0 && left() < first);
-    // A sweep runs methods of one domain of trust alone.
+    // A sweep runs only methods of one domain of trust.
     for algo in ["felb-mu", "fnmf", "syn-sd"] {
         let sweep = fednmf(0, &format!("sweep --algo {algo} -k 2 --input synthetic:planted"));
         sweep.arg("--output").arg(file("sweep")).refused(&["--algo", algo]);
@@ -264,7 +264,7 @@ fn a_budget_adds_up_what_protects_the_same() {
     run("c.json", "--algo secure-hals --budget-limit 9").ok();
     refused("c.json", "--algo fnmf", &["one column of the input", "the whole data of a party"]);
     refused("c.json", "--algo secure-hals --transpose", &["one column of the input", "one row of the input"]);
-    // A column is the same column whoever has it.
+    // A column is the same column for every owner.
     run("c.json", "--algo secure-hals --parties 3").ok();
     let told = account("c.json");
     assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 run(s)"), "{told}");

@@ -1,4 +1,4 @@
-//! What a new user meets: which measure a run goes by, what it warns of, and what wrong options are told.
+//! First steps of a new user: the measure of a run, its warnings, and the messages about wrong options.
 
 use tempfile::tempdir;
 

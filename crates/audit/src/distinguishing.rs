@@ -1,5 +1,5 @@
 //! What repeated runs on two neighbouring data sets prove about ε: a lower bound from how well a threshold on a score
-//! tells them apart (Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, NeurIPS 2020). A bound
+//! distinguishes them (Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, NeurIPS 2020). A bound
 //! above the claimed ε refutes the claim; one below it proves nothing.
 
 /// Thresholds that are tried.

@@ -11,7 +11,7 @@
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-/// What is known of every unknown in advance: a whole number from `low` to `high`, about `mean` on average.
+/// The prior of every unknown: a whole number from `low` to `high`, about `mean` on average.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prior {
     pub low: f64,
@@ -37,7 +37,7 @@ impl Prior {
 
 /// Largest dimension of a lattice that is reduced: minutes of work.
 pub const LARGEST: usize = 180;
-/// Bits of a lattice for each dimension beyond those of the unknowns, so that LLL finds the nearest point.
+/// Bits of a lattice for each dimension in addition to those of the unknowns, so that LLL finds the nearest point.
 const SLACK: f64 = 2.0;
 /// The condition of Lovász.
 const DELTA: f64 = 0.99;
@@ -62,7 +62,7 @@ pub struct System {
     bits: f64,
 }
 
-/// What the reduction of a system says.
+/// The result of reducing a system.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// For each row of the data the unknowns, if they were found.
@@ -74,8 +74,8 @@ pub enum Outcome {
 }
 
 impl System {
-    /// Eliminates: `coefficients` is e × n; `values` e × m, a column for each row of the data. `bits` is the relative precision
-    /// of the values.
+    /// Eliminates: `coefficients` is e × n; `values` e × m, a column for each row of the data. `bits` is the relative
+    /// precision of the values.
     pub fn new(coefficients: &ArrayView2<f64>, values: &ArrayView2<f64>, bits: f64) -> System {
         let ((e, n), m) = (coefficients.dim(), values.ncols());
         let mut all = Array2::zeros((e, n + m));
@@ -385,7 +385,8 @@ impl Basis {
         }
     }
 
-    /// Subtracts multiples of earlier vectors from vector k until no smaller one is left, and computes its Gram-Schmidt vector.
+    /// Subtracts multiples of earlier vectors from vector k until no smaller one is left, and computes its Gram-Schmidt
+    /// vector.
     fn reduce_size(&mut self, k: usize) {
         // Rounding errors of long vectors vanish as they get shorter.
         for _ in 0..64 {
@@ -423,7 +424,7 @@ impl Basis {
     /// The first is that of the nearest plane, whatever its distance.
     fn near(&self, target: &[f64], radius2: f64, most: usize, found: &mut impl FnMut(&[f64]) -> bool) {
         let n = self.rows.len();
-        // What is left of the target at each level, below which the coefficients are chosen.
+        // The rest of the target at each level, below which the coefficients are chosen.
         let mut left = vec![target.to_vec(); n + 1];
         let mut distance = vec![0.0; n + 1];
         let (mut centre, mut at, mut step) = (vec![0.0; n], vec![0.0; n], vec![0.0f64; n]);

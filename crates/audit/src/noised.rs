@@ -17,7 +17,7 @@ pub struct NoisedStep {
     pub noise: f64,
 }
 
-/// What is known of an entry in advance.
+/// The prior of an entry.
 #[derive(Debug, Clone)]
 pub struct Prior {
     pub low: f64,

@@ -3,7 +3,8 @@
 //! with the least sum.
 //!
 //! The releases M Sᵀ span the columns of an M of low rank, so their rank shows it, and the columns can be sought in that
-//! span. Without limits a low rank tells nothing: the least-norm solution has the least rank and nuclear norm too.
+//! span. Without bounds on the entries, a low rank determines nothing: the least-norm solution has the least rank and
+//! nuclear norm too.
 
 use ndarray::{Array1, Array2, ArrayView2};
 
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_threshold_is_that_of_the_nonnegative_l1_problem() {
-        // Without zeros all equations are needed; half of the zeros' equations are saved by the limit alone (Donoho and
+        // Without zeros all equations are needed; half of the zeros' equations are saved by the bound (Donoho and
         // Tanner 2010), more by the least sum.
         assert!((sufficient_equations(1.0) - 1.0).abs() < 1e-9 && sufficient_equations(0.0) < 1e-3);
         assert!((sufficient_equations(0.9) - 0.95).abs() < 5e-3);

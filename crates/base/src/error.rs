@@ -65,7 +65,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedError(Error);
 
-/// Of collective functions: if one rank has an error, all have it.
+/// The result of a collective function: if one rank has an error, all have it.
 pub type SharedResult<T> = std::result::Result<T, SharedError>;
 
 /// Exit code of a completed run.

@@ -15,7 +15,7 @@ pub struct FileLock {
     _file: File,
 }
 
-/// The name of a lock beside a file, which no file of a user has. `purpose` is a word.
+/// The name of a lock next to a file, which no file of a user has. `purpose` is a word.
 pub fn lock_of(target: &Path, purpose: &str) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".fednmf-{purpose}"));
@@ -64,7 +64,7 @@ impl FileLock {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
     }
 
-    /// The lock on an open file, if that is still the file at `path`: whoever held the lock may have removed it
+    /// The lock on an open file, if that is still the file at `path`: the previous holder of the lock may have removed it
     /// meanwhile, and another process may hold a new one.
     fn holding(path: &Path, file: File) -> Result<Option<Self>> {
         let held = file.metadata()?;

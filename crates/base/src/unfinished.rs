@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::host;
 
-/// What the name of an unfinished file ends with.
+/// Suffix of the name of an unfinished file.
 const SUFFIX: &str = ".fednmf-part";
 
 /// The start of a digest of the machine's name: several machines may write to a directory.
@@ -24,7 +24,7 @@ static MACHINE: LazyLock<String> = LazyLock::new(|| {
 /// Directories in which this process has removed the leftovers of killed processes.
 static TIDIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// The temporary name beside `path`, which no other process has.
+/// A temporary name next to `path` that no other process uses.
 pub fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}-{}{SUFFIX}", *MACHINE, std::process::id()));
@@ -131,7 +131,7 @@ mod tests {
         let of =
             |process: u32| own.replace(&format!("-{}{SUFFIX}", std::process::id()), &format!("-{process}{SUFFIX}"));
         let dead = of(child.id());
-        // Process 1 is alive; another machine's cannot be asked.
+        // Process 1 is alive; one of another machine cannot be checked.
         let kept = [of(1), dead.replace(&*MACHINE, "000000"), dir.path().join("a.fednmf-part").display().to_string()];
         for name in kept.iter().chain([&dead]) {
             fs::write(name, "part").unwrap();

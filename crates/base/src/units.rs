@@ -7,7 +7,7 @@ pub fn bytes(n: u64) -> String {
         return format!("{n} B");
     }
     let (mut x, mut unit) = (n as f64 / 1024.0, 0);
-    // What would round to 1024.0 takes the next unit.
+    // A number that would round to 1024.0 takes the next unit.
     while x >= 1023.95 && unit + 1 < UNITS.len() {
         (x, unit) = (x / 1024.0, unit + 1);
     }

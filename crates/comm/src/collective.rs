@@ -1,5 +1,5 @@
 //! Collectives: reductions, gathers, exchanges, broadcasts. Every rank of the group calls them, in the same order. Messages
-//! beyond 2³⁰ elements go in pieces.
+//! with more than 2³⁰ elements go in pieces.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -64,9 +64,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals from the first call on. A second SIGINT, as of somebody who presses Ctrl-C again, ends the process
-    /// the default way; batch systems send SIGTERM twice within milliseconds, and SIGKILL when they lose patience. SIGHUP
-    /// stays ignored under nohup.
+    /// Catches the signals from the first call on. A second SIGINT, as of somebody who presses Ctrl-C again, ends the
+    /// process the default way; batch systems send SIGTERM twice within milliseconds, and SIGKILL when they lose patience.
+    /// SIGHUP stays ignored under nohup.
     ///
     /// # Errors
     /// If the system refuses a handler.
@@ -99,7 +99,7 @@ impl Signals {
     /// An error once a signal has been caught, for work that is then abandoned.
     ///
     /// # Errors
-    /// Of the kind that no write is repeated for.
+    /// Of the kind for which no write is repeated.
     pub fn check(&self) -> std::io::Result<()> {
         match self.last() {
             0 => Ok(()),

@@ -174,7 +174,7 @@ impl Communicator {
         self.inner.size
     }
 
-    /// Whether this rank decides for all: rank 0, or the lowest that is left where the run goes on without lost ranks.
+    /// Whether this rank decides for all: rank 0, or the lowest that is left if the run continues without lost ranks.
     pub fn is_root(&self) -> bool {
         self.inner.rank == self.transport().root()
     }

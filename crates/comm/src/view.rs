@@ -40,7 +40,7 @@ pub struct ViewRecord<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The recorder of a rank and of whoever opened it.
+/// The recorder of a rank, shared with its owner.
 pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
 
 /// Stores what a rank learns. Errors are stored too and reported at the end.
@@ -81,7 +81,8 @@ impl Communicator {
         self.saw(values, || message(Knowledge::Received, tag, None));
     }
 
-    /// What the parties of this rank, or with an `edge` (from, to) one of them, get from a message by their own secrets.
+    /// Records what the parties of this rank, or with an `edge` (from, to) one of them, obtain from a message by their own
+    /// secrets.
     pub fn opened<T: Element>(&self, tag: MessageTag, edge: Option<(usize, usize)>, values: &[T]) {
         self.saw(values, || message(Knowledge::Opened, tag, edge));
     }

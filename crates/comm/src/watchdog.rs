@@ -47,7 +47,7 @@ fn mark() -> MutexGuard<'static, Marks> {
     marks
 }
 
-/// An activity that lasts until this is dropped; then the one before it goes on.
+/// An activity that lasts until this is dropped; then the previous one continues.
 #[derive(Debug)]
 pub struct ActivityGuard {
     before: Activity,

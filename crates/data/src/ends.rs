@@ -76,7 +76,7 @@ pub struct Extremes {
 }
 
 impl Extremes {
-    /// Of no number.
+    /// The ends of an empty set.
     pub const NONE: Extremes = Extremes { signed: [i64::MAX, i64::MIN], unsigned: [u64::MAX, u64::MIN] };
 
     #[inline(always)]
@@ -90,7 +90,8 @@ impl Extremes {
     /// The ends of at least one number; none if some are NaN.
     #[inline(always)]
     pub fn ends(self) -> Option<Ends> {
-        // Among numbers of one sign a larger magnitude has larger bits, and that of NaN is the largest. The sign is the first bit.
+        // Among numbers of one sign a larger magnitude has larger bits, and that of NaN is the largest. The sign is the
+        // first bit.
         let Extremes { signed: [signed_min, signed_max], unsigned: [unsigned_min, unsigned_max] } = self;
         let most = if signed_max >= 0 { signed_max } else { signed_min };
         let least = if unsigned_max.cast_signed() < 0 { unsigned_max } else { unsigned_min };

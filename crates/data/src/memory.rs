@@ -155,7 +155,7 @@ fn group_of(line: &str) -> Option<(PathBuf, String)> {
     Some((PathBuf::from(root), path.trim_start_matches('/').to_string()))
 }
 
-/// What a group and the groups around it leave, in bytes.
+/// The memory that a group and the groups around it leave, in bytes.
 fn within(root: &Path, path: &str) -> f64 {
     let mut group = root.join(path);
     let mut least = f64::INFINITY;

@@ -1,8 +1,8 @@
 //! A matrix that is not held in memory: each pass over it reads the rows of a rank from the file, a panel at a time.
 //!
-//! A [`RowSource`] reads panels, on a thread of its own. [`Panels`] hands them to whoever computes with them and the memory
+//! A [`RowSource`] reads panels, on a thread of its own. [`Panels`] hands them to the computation and the memory
 //! back to the thread: two panels exist, one is read while the other is worked on. As the order of panels is always the
-//! same, the thread begins with the next pass before it is asked for.
+//! same, the thread begins with the next pass before it is requested.
 //!
 //! The file is read and not mapped: mapped pages would count as memory of the process, and one that a shorter file no
 //! longer has would end it by a signal instead of a message.
@@ -132,8 +132,8 @@ impl<T: Real> Panels<T> {
         self.cuts.iter().map(ExactSizeIterator::len).max().unwrap_or(0)
     }
 
-    /// The rows of this rank's blocks one after the other: all of a block that is in memory at once, or a panel at a time, as
-    /// [`Panels::pass`]. Collective.
+    /// The rows of this rank's blocks one after the other: all of a block that is in memory at once, or a panel at a time,
+    /// as [`Panels::pass`]. Collective.
     ///
     /// # Errors
     /// On all ranks, if a file cannot be read.
@@ -218,7 +218,7 @@ impl<T: Real> Drop for Panels<T> {
     }
 }
 
-/// Puts a panel in the place of another one, whose memory comes back.
+/// Replaces a panel by another one and returns the memory of the old one.
 fn exchange<T: Real>(block: &mut Block<T>, panel: LocalBlock<T>) -> LocalBlock<T> {
     match (block, panel) {
         (Block::Sparse(block), LocalBlock::Sparse(panel)) => LocalBlock::Sparse(block.replace(panel)),

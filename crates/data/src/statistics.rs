@@ -25,7 +25,8 @@ pub struct Statistics {
     pub sum: f64,
     /// ‖M‖_F²
     pub norm2: f64,
-    /// The smallest and the largest entry that is not missing, NaN if there is none; of private data, of those that this rank hosts, which do not leave it.
+    /// The smallest and the largest entry that is not missing, NaN if there is none; of private data, of those that this
+    /// rank hosts, which do not leave it.
     pub min: f64,
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
@@ -133,9 +134,9 @@ impl Statistics {
         figures.with_range(ends, shape).checked::<T>()
     }
 
-    /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and counts
-    /// alone, under masks if `masked`. No fingerprint leaves its rank: whoever knows all other entries could try values until
-    /// it fits. Collective.
+    /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and
+    /// counts alone, under masks if `masked`. No fingerprint leaves its rank: an owner who knows all other entries could
+    /// try values until it fits. Collective.
     ///
     /// # Errors
     /// On all ranks, as [`Statistics::compute`]; if there is no secret randomness for the masks.

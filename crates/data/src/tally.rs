@@ -27,7 +27,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of no entry of the tile's block.
+    /// A tally without entries of the tile's block.
     pub fn new(tile: &Tile) -> Self {
         let (seen, summed) = (Ranges::default(), Ranges::default());
         Tally { tile: tile.clone(), ends: NO_ENDS, seen, totals: Totals::new(0.0), summed }
@@ -100,7 +100,7 @@ impl Ranges {
         }
     }
 
-    /// What they leave of `0..end`.
+    /// The rest of `0..end`.
     fn gaps(&self, end: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let mut all = self.0.clone();
         all.sort_by_key(|range| range.start);

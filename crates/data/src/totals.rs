@@ -103,7 +103,7 @@ const WEIGHTS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
 
 /// The hash of an entry from the weighted sum of its row and column: cheap, because every entry of the data passes here, and
 /// of operations that vectors have (one product of 32 bits). That product makes the sum of hashes depend on which value is
-/// where, and not on the sums of rows and columns alone.
+/// where, and not only on the sums of rows and columns.
 #[inline(always)]
 fn hash(place: u64, value: f64) -> u64 {
     let bits = place.wrapping_add(value.to_bits());
@@ -176,8 +176,8 @@ impl<T: Real> RowPart<'_, T> {
     }
 
     /// Adds the values and returns their ends; adds nothing and returns none if some are `MISSING` (NaN) and need not be.
-    /// Vectorisable: without branches, and with sums that fit into vector lanes. Zeros add nothing. `place` is called for one
-    /// entry after the other.
+    /// Vectorisable: without branches, and with sums that fit into vector lanes. Zeros add nothing. `place` is called for
+    /// one entry after the other.
     #[inline(always)]
     fn add<const FUSED: bool, const MISSING: bool>(&mut self, mut place: impl FnMut(usize) -> u64) -> Option<Ends> {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
@@ -210,7 +210,7 @@ impl<T: Real> RowPart<'_, T> {
 }
 
 impl Totals {
-    /// Of no entry; those to come are of magnitude at most `largest`.
+    /// Totals without entries; those to come have magnitudes of at most `largest`.
     pub fn new(largest: f64) -> Self {
         Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, missing: 0, checksum: 0 }
     }
@@ -220,7 +220,7 @@ impl Totals {
         self.sum.scale == Scale::new(largest) && self.norm2.scale == Scale::new(largest * largest)
     }
 
-    /// Of no entry, scaled as `self`.
+    /// Totals without entries, scaled as `self`.
     pub fn emptied(&self) -> Self {
         let [sum, norm2] = [&self.sum, &self.norm2].map(|exact| Exact { scale: exact.scale, sum: 0 });
         Totals { sum, norm2, nonzeros: 0, missing: 0, checksum: 0 }

@@ -97,7 +97,7 @@ impl EntryPattern {
     /// What is computed and exchanged on each grid, the one with most rows first. Collective.
     pub fn traffic(&self, comm: &Communicator) -> Vec<GridTraffic> {
         let ranks = self.grids[0].1.len();
-        // Of each grid: entries by rank, then for V and for U rows received and sent, and messages received and sent.
+        // For each grid: entries by rank, then for V and for U rows received and sent, and messages received and sent.
         let mut sums = vec![0u64; self.grids.len() * 9 * ranks];
         for (&((pr, pc), ref entries), sums) in self.grids.iter().zip(sums.chunks_exact_mut(9 * ranks)) {
             let Cuts { rows, cols } = cuts(&self.counts, (pr, pc));
@@ -125,7 +125,7 @@ impl EntryPattern {
         traffic.collect()
     }
 
-    /// Who needs how many rows of V, and of U, of whom on a grid; as many as there are messages. Collective.
+    /// The messages of a grid: receiver, sender, and numbers of rows of V and of U. Collective.
     pub fn transfers(&self, comm: &Communicator, (pr, pc): (usize, usize)) -> [Vec<Transfer>; 2] {
         let Cuts { rows, cols } = cuts(&self.counts, (pr, pc));
         [
@@ -181,8 +181,8 @@ struct Source {
 }
 
 impl Pairs {
-    /// Collects the pairs of this rank's share of the lines that are cut into parts, in `rounds` rounds; `pairs` passes those
-    /// that this rank has read. Collective.
+    /// Collects the pairs of this rank's share of the lines that are cut into parts, in `rounds` rounds; `pairs` passes
+    /// those that this rank has read. Collective.
     fn collect(
         comm: &Communicator,
         cuts: &[Range<usize>],
@@ -211,7 +211,7 @@ impl Pairs {
                 (waiting, left) = (0, left - 1);
             }
         });
-        // What is left, and nothing where others have more.
+        // The remaining difference, or zero where others have more.
         (0..left).for_each(|_| collected.exchange(comm, &mut outgoing));
         collected
     }
@@ -233,7 +233,7 @@ impl Pairs {
         self.of_ranks.partition_point(|lines| lines.end <= line)
     }
 
-    /// Who owns the own lines where each block of lines is shared by `group_size` ranks.
+    /// The owners of the own lines if each block of lines is shared by `group_size` ranks.
     fn sources(&self, blocks: &[Range<usize>], group_size: usize) -> impl Iterator<Item = Source> {
         let here = |lines: &Range<usize>| lines.start.max(self.own.start) < lines.end.min(self.own.end);
         let blocks = blocks.iter().enumerate().filter(move |(_, lines)| here(lines));

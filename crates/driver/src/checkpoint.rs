@@ -77,7 +77,7 @@ pub struct Checkpointer<T: Real> {
     /// Whether there is an output for the last good factors.
     remembers: bool,
     last_good: Option<LastGood<T>>,
-    /// Of the hosted parties' data.
+    /// Fingerprints of the hosted parties' data.
     fingerprints: Vec<(usize, u64)>,
 }
 

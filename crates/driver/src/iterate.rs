@@ -328,7 +328,7 @@ impl<T: Real> Driver<T> {
         survivors.map(|survivors| self.comm.ranks_of(survivors))
     }
 
-    /// Runs at most `block` iterations, none beyond the next point at which something is due; returns seconds per
+    /// Runs at most `block` iterations, none past the next point at which something is due; returns seconds per
     /// iteration.
     fn advance(&mut self, block: usize) -> Result<f64> {
         let trajectory = &mut self.trajectory;

@@ -35,7 +35,7 @@ pub fn checksum_text(checksum: u64) -> String {
 /// The content of a file of marks.
 pub struct Marks {
     pub places: Places,
-    /// Of the marks, whatever the format of the file.
+    /// Checksum of the marks; the format of the file does not matter.
     pub checksum: u64,
     /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of
     /// them.

@@ -67,7 +67,7 @@ struct OwnLines {
 }
 
 impl OwnLines {
-    /// Of `count` lines of a matrix.
+    /// For `count` lines of a matrix.
     fn new(lines: Lines, count: usize, shape: (usize, usize)) -> Self {
         let (number, length) = lines.shape(shape);
         let at = report::spread(count, number);

@@ -70,7 +70,7 @@ impl<T: Real> Run<T> {
     }
 }
 
-/// What is recorded of the data, since the method takes the data themselves.
+/// Properties of the data, recorded here because the method takes the data themselves.
 struct DataRecord {
     shape: (usize, usize),
     sparse: bool,

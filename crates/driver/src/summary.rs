@@ -175,7 +175,8 @@ impl Profile {
         Some((passes, self.phases.get(WAITING).map_or(0.0, |phase| phase.seconds_max)))
     }
 
-    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `cpu_seconds_max`, `peak_rss_bytes` and
+    /// For the trace: `wire`, `phases`, `bytes_sent`, `party_bytes`, `messages`, `imbalance`, `cpu_seconds_max`,
+    /// `peak_rss_bytes` and
     /// `peak_rss_sum_bytes`; `edges` where parties have neighbours, `streamed` where data were read in passes.
     pub fn json(&self) -> Map<String, Value> {
         let phases: Map<String, Value> = self
@@ -260,7 +261,7 @@ pub struct SummaryInfo<'a> {
     pub iterations: usize,
     /// In the solver.
     pub seconds: f64,
-    /// Of the last evaluation, the leading one first; empty if there was none.
+    /// The measures of the last evaluation, the leading one first; empty if there was none.
     pub measures: Vec<(Measure, f64)>,
     /// As in the trace.
     pub stopped_by: &'a str,

@@ -1,7 +1,7 @@
 //! Reads HDF5 files in a child process first. The HDF5 library crashes on some damaged files and hangs on others. The
 //! child takes that risk, and the ranks open only files that it has read successfully.
 //!
-//! A probe is this same program, started with [`FLAG`] before it touches MPI: `main` asks [`requested`] and reads the
+//! A probe is this same program, started with [`FLAG`] before it touches MPI: `main` calls [`requested`] and reads the
 //! [`Content`] that its parent is about to read.
 
 use std::io::Read as _;

@@ -17,7 +17,7 @@ pub struct Summary {
     pub rows: usize,
     pub cols: usize,
     pub format: String,
-    /// Of a table in text: whether it has a header and an index column.
+    /// For a text table: whether it has a header and an index column.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
     /// What was inferred about a text table, and the option that overrides it.
@@ -79,7 +79,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     let (input, stacked) = open_either_way(spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
-    // Of each column, and of a row: the entries that are not zero, and those that are missing.
+    // For each column, and for a row: the entries that are not zero, and those that are missing.
     let mut cols = [vec![0u64; n], vec![0u64; n]];
     let mut rows = [0u64; 2];
     let mut close_row = |[nonzeros, missing]: [usize; 2]| {

@@ -21,7 +21,7 @@ use crate::open::{Input, Origin};
 use crate::spec::{Scale, Threshold};
 
 impl Input {
-    /// Reads the entries and brings the blocks that `layout` asks for to each rank, in bounded rounds: no rank ever holds
+    /// Reads the entries and brings its blocks in `layout` to each rank, in bounded rounds: no rank ever holds
     /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
     /// each party its own file, no entry is sent. `progress` is called with the fraction that is done.
     ///
@@ -79,7 +79,7 @@ impl Input {
             Origin::Files(files) => files::read(files, &request, progress),
         };
         let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
-        // Of two blocks that overlap, the first covers the matrix once.
+        // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;

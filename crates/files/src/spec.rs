@@ -1,4 +1,4 @@
-//! What `--input` and its options ask for, parsed and checked without touching the disk.
+//! `--input` and its options, parsed and checked without touching the disk.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -304,7 +304,7 @@ mod tests {
         let mut panels = input.stream::<f64>(rows, 1e5, &comm, &mut |_| ()).unwrap().panels.unwrap();
         file.as_file().set_len(10_000).unwrap();
         let mut message = String::new();
-        // What was read ahead is still good.
+        // The panels read ahead are still valid.
         for _ in 0..2 {
             message = panels.pass(&comm, |_, _| Ok(())).map_or_else(|e| e.message, |_| String::new());
             if !message.is_empty() {

@@ -12,9 +12,9 @@ pub enum ProductKernel {
 /// The kernel of each of the two products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProductKernels {
-    /// Of X·B.
+    /// For X·B.
     pub mul: ProductKernel,
-    /// Of XᵀU.
+    /// For XᵀU.
     pub tmul: ProductKernel,
 }
 

@@ -8,9 +8,9 @@
 //! security rests on the decisional composite residuosity assumption and on the indistinguishability of short and long
 //! exponents of h. h is fixed, so h^a is a product of table entries. The owner of the key computes modulo p² and q².
 //!
-//! That argument needs an honest owner: modulo primes whose p − 1 has small factors only, the owner of a key could compute a,
-//! and see through an answer to how it was made. A neighbour therefore refreshes its answers with rⁿ for a random r of full
-//! length, which hides whatever the key is made of as long as n is coprime to φ(n).
+//! That argument needs an honest owner: modulo primes whose p − 1 has small factors only, the owner of a key could compute
+//! a, and see through an answer to how it was made. A neighbour therefore refreshes its answers with rⁿ for a random r of
+//! full length, which hides whatever the key is made of as long as n is coprime to φ(n).
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -180,8 +180,8 @@ impl PublicKey {
         product.write_digits(out, Order::Lsf);
     }
 
-    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
-    /// a fresh encryption of its plaintext, independent of how `w.a` was computed.
+    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed
+    /// as a fresh encryption of its plaintext, independent of how `w.a` was computed.
     pub fn add_and_refresh(&self, w: &mut Worker) -> FreshCiphertext {
         w.draw(self.bits);
         let Worker { exponent, a, b, c, .. } = w;
@@ -205,7 +205,8 @@ impl PublicKey {
 pub struct FreshCiphertext(());
 
 impl Ciphertexts {
-    /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` makes part i in the worker's
+    /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` makes part i in the
+    /// worker's
     /// `a`.
     pub fn fill(
         &mut self,
@@ -266,8 +267,8 @@ fn prime(rng: &mut StdRng, bits: u32) -> Integer {
     }
 }
 
-/// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a group
-/// without small factors.
+/// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a
+/// group without small factors.
 fn is_valid_prime_pair(p: &Integer, q: &Integer, bits: u32) -> bool {
     let n = Integer::from(p * q);
     let (less_p, less_q) = (Integer::from(p - 1), Integer::from(q - 1));
@@ -481,7 +482,7 @@ mod tests {
         assert!(!accepted(&sized(Box::new(move || prime(&mut other, 112) * 65_521u32))));
     }
 
-    /// A key whose n has a factor in common with φ(n) does not decrypt; nobody makes one here.
+    /// A key whose n has a factor in common with φ(n) does not decrypt; none is generated here.
     #[test]
     fn own_keys_are_coprime_to_their_totient() {
         // 23 = 2 · 11 + 1: n = 11 · 23 has the factor 11 in common with φ(n) = 10 · 22.

@@ -156,7 +156,7 @@ pub struct Verified {
     pub heading: Heading,
     pub sent: Vec<Sent>,
     pub spent: Option<Spent>,
-    /// Of who signed it, in hexadecimal digits.
+    /// Public key of the signer, in hexadecimal digits.
     pub public_key: String,
 }
 

@@ -37,7 +37,7 @@ pub struct Display {
 }
 
 impl Display {
-    /// Shows images of this height and width, those of the input, unless something else was asked for.
+    /// Shows images of this height and width, those of the input, unless another shape was requested.
     pub fn show_images(&mut self, image: Option<(usize, usize)>) {
         if self.image.is_none() && self.names.is_none() {
             self.image = image;

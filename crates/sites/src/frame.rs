@@ -238,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a connection delivers: no panic, no memory beyond the bytes that arrived, and what is taken as a frame
-        /// is one that comes back from its own bytes.
+        /// Whatever a connection delivers: no panic, no more memory than the bytes that arrived, and what is taken as a
+        /// frame is one that comes back from its own bytes.
         #[test]
         fn any_bytes_are_frames_or_refused(
             bytes in vec(any::<u8>(), 0..200),

@@ -21,7 +21,7 @@ use super::journal::Journal;
 use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for};
 
-/// Bytes that may be queued for one site; senders wait beyond that. Nobody waits for acknowledgements and the hub's own
+/// Bytes that may be queued for one site; senders wait above that. No sender waits for acknowledgements and the hub's own
 /// frames: a site that leaves twice as many bytes unread is disconnected.
 const MAX_QUEUED: usize = 64 << 20;
 /// Maximum number of connections that have not identified themselves.

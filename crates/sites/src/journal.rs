@@ -15,7 +15,7 @@ use super::frame::SiteKey;
 /// The version of this format.
 const FORMAT: u32 = 2;
 
-/// What is remembered.
+/// The recorded state of a hub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     pub fednmf_hub_journal: u32,
@@ -29,7 +29,7 @@ pub struct Journal {
     /// Sites that are lost and without which the others continue, by rank, with the reason.
     #[serde(default, rename = "gone")]
     pub lost: Vec<Option<String>>,
-    /// With how many sites at least each site goes on, by rank.
+    /// The least number of sites with which each site continues, by rank.
     #[serde(default, rename = "goes_on")]
     pub min_sites: Vec<Option<usize>>,
     /// The worst exit code of those that have left.

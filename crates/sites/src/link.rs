@@ -75,10 +75,10 @@ const HEAD: usize = 10;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same, without progress in sending.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Bytes of a message that arrive before they are acknowledged though it goes on.
+/// Bytes of a message that arrive before they are acknowledged although it has not ended.
 const ACKNOWLEDGE: usize = 4 << 20;
 
-/// Bytes that may be on their way to a site, sealed and not acknowledged; the sender waits beyond that. A receiver takes in
+/// Bytes that may be on their way to a site, sealed and not acknowledged; the sender waits above that. A receiver takes in
 /// what arrives, whatever it does, so this waits for the line only, and never for what the receiver has yet to send.
 const MAX_UNACKNOWLEDGED: usize = 256 << 20;
 
@@ -760,7 +760,7 @@ mod tests {
             link.take(Frame::Ack { peer: 1, below });
             sender.join().unwrap();
             assert!(held(&link) <= MAX_UNACKNOWLEDGED);
-            // For a lost site nothing is kept beyond the limit, and nobody waits.
+            // For a lost site nothing is kept above the limit, and no sender waits.
             link.take(Frame::Control(Control::SiteLost(1, "was lost".into())));
             (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message));
             assert!(held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);

@@ -87,7 +87,7 @@ pub struct Rounds {
     min_sites: usize,
     round: u64,
     present: Vec<bool>,
-    /// Of each site, by round.
+    /// The messages of each site, by round.
     heard: Vec<BTreeMap<u64, RoundMessage>>,
     /// The sites that each site has last named as lost.
     named: Vec<Vec<usize>>,

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
 
-/// What `fednmf audit` is told.
+/// Arguments of `fednmf audit`.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
     #[command(subcommand)]
@@ -17,11 +17,11 @@ pub struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Audit {
-    /// Attack what ranks received (--record-view): linear equations, lattice reduction, fits of the iterations, differences over
-    /// losses, membership. Several views are those of colluding ranks
+    /// Attack what ranks received (--record-view): linear equations, lattice reduction, fits of the iterations, differences
+    /// over losses, membership. Several views are those of colluding ranks
     Attack(attack::AttackArgs),
-    /// Verify transcripts (--transcript): signature and chain, each message against the method's table, what was spent against the
-    /// budget of the data
+    /// Verify transcripts (--transcript): signature and chain, each message against the method's table, what was spent
+    /// against the budget of the data
     Verify(verify::VerifyArgs),
 }
 

@@ -20,7 +20,7 @@ use fednmf_privacy::transcript::Verified;
 #[cfg(feature = "sites")]
 use fednmf_sites::Authority;
 
-/// What `fednmf audit verify` is told.
+/// Arguments of `fednmf audit verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Files of --transcript
@@ -29,8 +29,8 @@ pub struct VerifyArgs {
     /// The public key that must have signed them, in hexadecimal digits
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// The certificate of the CA (PEM) that the transcripts' sites must have: a key that signed one must have been vouched for
-    /// with a site's certificate, valid at that time
+    /// The certificate of the CA (PEM) that the transcripts' sites must have: a key that signed one must have been vouched
+    /// for with a site's certificate, valid at that time
     #[cfg(feature = "sites")]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,

@@ -26,12 +26,12 @@ pub const MESSAGES: &str = "messages";
 const LATENCY: f64 = 2e-6;
 const BANDWIDTH: f64 = 5e9;
 
-/// Entries of a block at most: beyond any cache, and quick to make.
+/// Entries of a block at most: larger than any cache, and quick to generate.
 const DENSE: usize = 12 << 20;
 const STORED: usize = 4 << 20;
-/// Entries of a factor at most, of which a measurement has up to four: rates do not change beyond it.
+/// Entries of a factor at most, of which a measurement has up to four: larger ones have the same rates.
 const FACTOR: usize = 3 << 20;
-/// Components at most that are measured with: k × k matrices are far beyond any cache then.
+/// Components at most that are measured with: k × k matrices are then far larger than any cache.
 const MOST_COMPONENTS: usize = 1 << 10;
 
 /// Seconds that a kernel is repeated for.
@@ -148,7 +148,7 @@ impl Stored {
     /// of its rows.
     fn measured(&self, (rows, cols): (usize, usize)) -> (usize, usize, f64) {
         let shorter = cols.clamp(1, self.most_rows());
-        // Of a block with fewer columns the rows are as full, since work comes with entries and with rows.
+        // A block with fewer columns has rows that are as full, since work comes with entries and with rows.
         let per_row = self.density.map_or(shorter as f64, |density| (density * cols as f64).min(shorter as f64));
         let most = if self.density.is_some() { STORED } else { DENSE };
         let fewer = rows.min((most as f64 / per_row.max(1e-9)) as usize).clamp(1, self.most_rows());
@@ -234,7 +234,7 @@ fn seconds(comm: &Communicator, mut call: impl FnMut()) -> f64 {
     median[0]
 }
 
-/// Measures the kernels that `cost` asks for, on blocks of its shape or on `given`, and the way between ranks. Memory is
+/// Measures the kernels that `cost` needs, on blocks of its shape or on `given`, and the way between ranks. Memory is
 /// bounded whatever the shape: large blocks, factors and numbers of components are replaced by smaller ones of about the
 /// same rates. Collective.
 ///
@@ -408,7 +408,7 @@ mod tests {
                 }
             }
         }
-        // What is small enough is measured as it is.
+        // A small problem is measured as it is.
         let dense = Stored { density: None, k: 10 };
         assert_eq!(dense.measured((3000, 2000)), (3000, 2000, 2000.0));
         // Fewer columns hold as many entries in a row.

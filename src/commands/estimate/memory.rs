@@ -1,5 +1,5 @@
-//! Memory beyond the formulas of the methods: a lower bound by the layout of the data, for methods without a formula,
-//! and the need if rows are read from the file in each pass.
+//! Memory in addition to the formulas of the methods: a lower bound by the layout of the data, for methods without a
+//! formula, and the need if rows are read from the file in each pass.
 
 use fednmf_files::PANELS;
 use fednmf_methods::cost::{Cost, Workload};
@@ -7,8 +7,8 @@ use fednmf_methods::description::Partition;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::grid;
 
-/// A cost that has only memory, on the rank that has most: its blocks, the rows of factors that it or its parties own, and the
-/// other factor whole where the method needs it.
+/// A cost that has only memory, on the rank that has most: its blocks, the rows of factors that it or its parties own, and
+/// the other factor whole where the method needs it.
 pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
     let Workload { m, n, k, .. } = *workload;
     let (parties, hosted) = workload.parties(ranks);

@@ -69,7 +69,7 @@ pub enum Matrix {
     Input(InputSpec),
 }
 
-/// What is to be factorised, and by which method.
+/// The problem and the method.
 pub(crate) struct Job {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Whether `--algo auto` has chosen it.
@@ -81,10 +81,10 @@ pub(crate) struct Job {
     pub formula: bool,
 }
 
-/// What was counted of the places of the nonzeros.
+/// Counts that depend on the places of the nonzeros.
 pub(crate) struct Counted {
     pub traffic: GridTraffic,
-    /// Who needs how many rows of V, and of U, of whom.
+    /// Receiver, sender, and numbers of rows of V and of U.
     pub transfers: [Vec<Transfer>; 2],
 }
 

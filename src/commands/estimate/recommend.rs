@@ -79,7 +79,7 @@ pub struct Beyond {
 }
 
 impl Beyond {
-    /// What limits first.
+    /// The first limit.
     pub fn limit(&self) -> Limit {
         match self.lost.first() {
             Some((limit, _)) if self.used.time.is_some_and(|time| time < MIN_EFFICIENCY) => *limit,

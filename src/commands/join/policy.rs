@@ -1,4 +1,4 @@
-//! What a site agrees to: `--policy FILE`.
+//! The conditions of a site: `--policy FILE`.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub struct Policy {
     require: Vec<Protected>,
     min_parties: Option<usize>,
     max_epsilon: Option<f64>,
-    /// Who may take part.
+    /// The sites that may take part.
     sites: Option<Vec<String>>,
     /// The kinds of messages, in addition to control, that may leave without mask, noise or encryption.
     in_the_clear: Option<Vec<String>>,
@@ -94,7 +94,7 @@ impl Policy {
     /// Checks who takes part.
     ///
     /// # Errors
-    /// What is not allowed.
+    /// Description of what is not allowed.
     pub fn check_sites(&self, sites: &[String]) -> Result<()> {
         let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
         if let Some(least) = self.min_parties.filter(|least| sites.len() < *least) {

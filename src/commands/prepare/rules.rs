@@ -14,7 +14,7 @@ use fednmf_files::names::Match;
 use super::matrix::Prepared;
 use super::write::unwritable;
 
-/// What was found in data, and is applied to it or to other data.
+/// Statistics of data, applied to the same or to other data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rules {
@@ -95,7 +95,7 @@ impl Rules {
     }
 }
 
-/// What the rules have for each column of the matrix: by name where both have names, else by position.
+/// The rules of each column of the matrix: by name where both have names, else by position.
 ///
 /// # Errors
 /// If the columns are others than those of the rules.

@@ -1,4 +1,5 @@
-//! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps go on from them:
+//! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps continue from
+//! them:
 //! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table.
 
 use std::collections::BTreeSet;

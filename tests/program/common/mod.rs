@@ -1,4 +1,4 @@
-//! Runs of fednmf, alone or under mpirun, always under a time limit: of the built binary, or in a [`session`].
+//! Runs of fednmf, as one process or under mpirun, always under a time limit: of the built binary, or in a [`session`].
 
 pub mod processes;
 pub mod session;
@@ -236,7 +236,7 @@ pub fn needs(method: &Description) -> String {
     format!("{parties} {binary} {plain}")
 }
 
-/// An input that a method takes in the place of `usual`: a symmetric one, dense or sparse as that, where it needs one.
+/// An input for a method that does not take `usual`: a symmetric one, dense or sparse as that, where it needs one.
 pub fn input_for(method: &Description, usual: &str) -> String {
     match method.partition {
         Partition::Symmetric if usual.contains("sparse") => "synthetic:graph,n=60,k=3,density=0.5,noise=0.1".into(),

@@ -74,7 +74,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
     spec = input("plain.csv");
     (spec.table.header, spec.table.index_col) = (Presence::Yes, Presence::Yes);
     assert_eq!(shape(comm, &spec), (22, 16));
-    // What holds for all parties is told once.
+    // What holds for all parties is printed once.
     spec = input("party-{party}.csv");
     spec.parties = Some(2);
     let opened = open(&spec, comm).unwrap();

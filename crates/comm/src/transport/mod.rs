@@ -1,9 +1,9 @@
 //! Message transport between the ranks of a job.
 //!
 //! [`Transport`] is what a [`Communicator`](super::Communicator) needs of it: collectives, messages between two ranks and
-//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them here: [`Mpi`]
-//! between the processes that a launcher has started, [`Local`] for one process, which needs no MPI at all, between which
-//! [`start`] chooses. `fednmf-sites` has a third, between processes on the machines of different owners.
+//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them here:
+//! [`Mpi`] between the processes that a launcher has started, [`Local`] for one process, which needs no MPI at all, between
+//! which [`start`] chooses. `fednmf-sites` has a third, between processes on the machines of different owners.
 
 mod interface;
 mod launch;
@@ -25,8 +25,8 @@ use fednmf_base::error::{Error, SharedResult};
 /// Overrides the choice of the transport: `mpi` or `local`.
 const OVERRIDE: &str = "FEDNMF_TRANSPORT";
 
-/// Connects this process to the ranks of its job: through MPI if a launcher has started it, otherwise to nobody. The
-/// environment variable `FEDNMF_TRANSPORT` (`mpi` or `local`) overrides this.
+/// Connects this process to the ranks of its job: through MPI if a launcher has started it, otherwise to no other process.
+/// The environment variable `FEDNMF_TRANSPORT` (`mpi` or `local`) overrides this.
 ///
 /// # Errors
 /// Alike on all ranks: if the program is built without MPI but several processes were started, if the variable has another

@@ -264,7 +264,8 @@ impl Transport for Mpi {
         let (n, t, op, comm) = (int(buffer.count()), datatype(buffer.element), operation(op), self.comm.as_raw());
         let mut pending = Pending { request: null_request(), name: "MPI_Iallreduce" };
         let (at, request) = (address_mut(buffer.bytes), &mut pending.request);
-        // SAFETY: as for the blocking call; the buffer is borrowed beyond `pending`, which waits when it is dropped.
+        // SAFETY: as for the blocking call; the buffer is borrowed for longer than `pending`, which waits when it is
+        // dropped.
         check(unsafe { ffi::MPI_Iallreduce(in_place(), at, n, t, op, comm, request) }, pending.name);
         work();
     }

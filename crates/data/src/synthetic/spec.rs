@@ -10,13 +10,13 @@ pub enum SyntheticKind {
     Planted,
     /// Independent entries of probability `density`, uniform over the columns or by a power law.
     Sparse,
-    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, and the magnitude of noise: on the diagonal,
-    /// outside of the blocks alone; or at random places ([`Placement`]), everywhere.
+    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, and the magnitude of noise: on the
+    /// diagonal, outside of the blocks alone; or at random places ([`Placement`]), everywhere.
     Blocks,
     /// Boolean: `k` overlapping tiles, each cell kept with probability `density`, then flipped with probability `noise`.
     Tiles,
-    /// XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y: the synthetic spectra of the PPDNMF paper.
-    /// A few entries are negative. `noise` is a variance.
+    /// XY + N(0, noise) with exponential entries, of mean 0.033 in X and 0.8 in Y: the synthetic spectra of the PPDNMF
+    /// paper. A few entries are negative. `noise` is a variance.
     Exponential,
     /// The adjacency matrix of a stochastic block model: `k` groups of equal size, with an edge of probability `density`
     /// between members of a group and of probability `noise` between others.
@@ -39,7 +39,7 @@ pub enum NoiseLaw {
 pub enum Placement {
     /// On the diagonal; they do not overlap.
     Diagonal,
-    /// Of 10 to 30 % of the rows and 5 to 20 % of the columns, drawn at random; where they overlap they add up.
+    /// Rectangles of 10 to 30 % of the rows and 5 to 20 % of the columns, drawn at random; where they overlap they add up.
     Random,
 }
 

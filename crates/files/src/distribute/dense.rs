@@ -70,7 +70,7 @@ struct Schedule {
     job: usize,
 }
 
-/// What a rank reads at once.
+/// The rows that a rank reads at once.
 #[derive(Clone)]
 struct Piece {
     job: usize,

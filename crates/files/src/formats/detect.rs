@@ -65,7 +65,7 @@ impl Format {
     }
 }
 
-/// The matrix of a directory as 10x writes it (`matrix.mtx.gz` beside `features.tsv.gz` and `barcodes.tsv.gz`); any other
+/// The matrix of a directory as 10x writes it (`matrix.mtx.gz` next to `features.tsv.gz` and `barcodes.tsv.gz`); any other
 /// path unchanged.
 pub fn matrix_of_directory(path: &str) -> String {
     let inside = ["matrix.mtx.gz", "matrix.mtx"].map(|name| Path::new(path).join(name));

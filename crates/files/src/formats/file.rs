@@ -117,7 +117,7 @@ impl MatrixFile {
         self.header().map(|header| header.labels)
     }
 
-    /// What was inferred about a table in text and the user should know.
+    /// Conclusions about a text table that the user should know.
     pub fn note(&self) -> Option<&str> {
         self.header()?.note.as_deref()
     }
@@ -315,7 +315,7 @@ impl MatrixFile {
                 Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
             }
             Encoding::Hdf5Dataset(name, _) => {
-                // Of rows of chunks, one can be read in two parts and the next be under way. Rows that stand apart need
+                // A row of chunks can be read in two parts and the next be under way. Rows that stand apart need
                 // no memory: the library then reads them straight from the file.
                 let cache = CHUNK_CACHE.min(2 * size_of::<f64>() * self.together());
                 Box::new(DatasetReader::open(self.path(), name, cache, policy)?)

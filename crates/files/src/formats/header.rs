@@ -15,7 +15,7 @@ use crate::formats::fields::{
 use crate::formats::io::InputFile;
 use crate::formats::options::{Presence, TableOptions};
 
-/// What the first lines of a text say of the others.
+/// Structure of a text table, inferred from its first lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The byte between fields; a blank stands for any run of blanks.
@@ -39,7 +39,7 @@ enum Found {
     Ambiguous(&'static str),
 }
 
-/// What a line is.
+/// Role of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A row of the matrix.
@@ -226,7 +226,7 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
         && below.iter().all(alike)
 }
 
-/// Whether the first column holds names: the first field that tells is one, and so are most. NAN and INF are also names of
+/// Whether the first column holds names: the first decisive field is one, and so are most. NAN and INF are also names of
 /// genes, and tell nothing.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
@@ -249,8 +249,8 @@ fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&min| min as f64 > largest)
 }
 
-/// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no other
-/// line do.
+/// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no
+/// other line do.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
     // With few rows, comparing with the other lines is less conclusive.

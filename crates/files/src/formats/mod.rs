@@ -5,11 +5,11 @@
 //! them, [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`limits`]
 //! refuses headers that the file cannot honour, [`refusal`] says why without showing what is private, and [`reader`]
 //! holds what all formats share: the traits by which entries are handed over, and which entries are accepted;
-//! [`values`] tells what they are. Above these stands one module per format. A dense format implements
+//! [`values`] describes them. Above these stands one module per format. A dense format implements
 //! [`reader::DenseReader`]; a format whose entries come with their positions passes them to a [`reader::EntrySink`].
 //! [`file`] lists the formats; [`detect`] finds out which one a file has.
 //!
-//! Nothing here knows MPI, ranks or tiles: a caller asks for part `i` of `n` of a file.
+//! Nothing here knows MPI, ranks or tiles: a caller requests part `i` of `n` of a file.
 
 pub mod compressed;
 pub mod detect;

@@ -161,7 +161,7 @@ fn inflate(member: &Member, path: &str) -> Result<Box<dyn Read>> {
 }
 
 impl Arrays {
-    /// What the entries are.
+    /// Element type of the entries.
     pub fn values(&self) -> Values {
         self.data.raw.number.values()
     }

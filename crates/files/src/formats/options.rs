@@ -15,7 +15,7 @@ fednmf_base::words! {
 }
 
 fednmf_base::words! {
-    /// What the lines of a table are.
+    /// Role of the lines of a table.
     pub enum TableFormat {
         /// Rows of the matrix; refused if they look like triples.
         Auto = "auto",
@@ -34,8 +34,8 @@ fednmf_base::parameters! {
         pub header: Presence = Presence::Auto, "WHETHER";
         /// Whether the first column of a table in text names the rows; auto: if it holds names, counts, or is called index
         pub index_col: Presence = Presence::Auto, "WHETHER";
-        /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table: it is a
-        /// row; auto: a row, unless the lines look like triples, which are refused
+        /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table:
+        /// it is a row; auto: a row, unless the lines look like triples, which are refused
         pub format: TableFormat = TableFormat::Auto, "FORMAT";
     }
 }
@@ -75,7 +75,7 @@ impl TableOptions {
     pub fn from_json(of_run: &Value) -> Self {
         let mut options = Self::default();
         for parameter in parameters::all(&options) {
-            // What another version wrote and this one does not know counts as not given.
+            // A value of another version that this one does not know counts as not given.
             if let Some(text) = of_run.get(parameter.name).and_then(Value::as_str) {
                 let _ = options.set(parameter.name, text);
             }

@@ -61,7 +61,7 @@ impl NumberType {
         }
     }
 
-    /// What numbers of this type are.
+    /// Kind of numbers of this type.
     pub fn values(self) -> Values {
         match self {
             NumberType::Bool

@@ -31,8 +31,8 @@ pub struct Table {
 /// Derives the layout from the first lines; `tabs` fixes the separator.
 ///
 /// # Errors
-/// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise, or may have
-/// them.
+/// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise, or may
+/// have them.
 pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
     let lines = FirstLines::read(file, tabs)?;
     lines.check_quotes(file)?;
@@ -81,8 +81,8 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     Ok(Table { header: detected.header(file, &lines, start, None)?, cols: columns })
 }
 
-/// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with a
-/// decimal comma.
+/// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with
+/// a decimal comma.
 fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
     let wrong = |line: &[u8]| {
@@ -126,7 +126,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 }
 
 impl Table {
-    /// What the numbers in these lines are.
+    /// Kind of the numbers in these lines.
     pub fn values(&self, text: &[u8]) -> Values {
         let mut at = 0;
         while let Some(line) = next_line(text, &mut at) {

@@ -76,7 +76,7 @@ pub struct Contents {
     pub triples: Triples,
     pub shape: (usize, usize),
     pub entries: u64,
-    /// What the values are.
+    /// Kind of the values.
     pub values: Values,
 }
 

@@ -128,7 +128,7 @@ pub fn probe(path: &str, dataset: Option<&str>) {
     [None, Some("raw/X"), dataset].into_iter().for_each(|of| drop(of_file(path, of)));
 }
 
-/// Checks that the names beside a matrix are as many as its rows and columns (before `--transpose`): a directory and
+/// Checks that a matrix has as many names as rows and columns (before `--transpose`): a directory and
 /// HDF5 have them in lists of their own, from which lines may be missing.
 ///
 /// # Errors

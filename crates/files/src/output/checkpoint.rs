@@ -1,12 +1,12 @@
 //! The files of a checkpoint: everything that `--resume` needs, complete at any moment.
 //!
 //! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
-//! their files `F.party-03.g17.h5`. A new generation is written beside the old one and becomes valid when the manifest is
+//! their files `F.party-03.g17.h5`. A new generation is written next to the old one and becomes valid when the manifest is
 //! renamed, after everything else is on disk. Then the parties' older files are removed. A crash at any moment leaves the
 //! manifest of one complete generation.
 //!
-//! Where each rank has an owner of its own, each writes a manifest. A run that is lost between their renames leaves some at the
-//! new generation and some at the old one, so each keeps the one before too, as `F.previous.h5`.
+//! Where each rank has an owner of its own, each writes a manifest. A run that is lost between their renames leaves some at
+//! the new generation and some at the old one, so each keeps the one before too, as `F.previous.h5`.
 
 use std::io::Write as _;
 use std::ops::RangeInclusive;

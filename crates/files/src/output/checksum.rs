@@ -30,7 +30,7 @@ struct Trailer {
     length: u64,
     /// Bytes with the values of matrices, in ascending order: these have checksums of their own.
     numbers: Vec<Range<u64>>,
-    /// Of all other bytes.
+    /// Checksum of all other bytes.
     crc32: u32,
 }
 

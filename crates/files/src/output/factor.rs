@@ -1,4 +1,4 @@
-//! A factor of an output, whole: from the shared file, or, where it is private, from the files of the parties beside it.
+//! A factor of an output, whole: from the shared file, or, where it is private, from the files of the parties next to it.
 
 use std::ops::Range;
 

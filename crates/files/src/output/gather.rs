@@ -25,7 +25,7 @@ use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file, pattern};
 
-/// What is to be written.
+/// The matrices to be written.
 pub struct Job<'a, 'p, T> {
     /// The shared file; the parties' files go to the same directory.
     pub path: &'a Path,
@@ -48,7 +48,7 @@ pub struct Job<'a, 'p, T> {
 pub struct Written {
     shared: Option<Part>,
     private: Vec<Part>,
-    /// Of an output, its path and the names of the parties' files: others are of earlier runs.
+    /// For an output, its path and the names of the parties' files: others are of earlier runs.
     complete: Option<(PathBuf, Vec<String>)>,
 }
 

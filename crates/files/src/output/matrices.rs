@@ -1,6 +1,6 @@
 //! Files of named matrices: the factors of a run, with their provenance.
 //!
-//! Shared matrices go to one file; each party's private ones to a file of its own beside it (`F.party-03.h5`), which its
+//! Shared matrices go to one file; each party's private ones to a file of its own next to it (`F.party-03.h5`), which its
 //! host writes.
 
 use std::collections::BTreeMap;

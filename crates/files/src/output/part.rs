@@ -51,7 +51,7 @@ pub(super) fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
 pub struct Part {
     path: PathBuf,
     published: bool,
-    /// Of an existing file that is changed.
+    /// An existing file that is changed.
     lock: Option<FileLock>,
 }
 

@@ -1,4 +1,4 @@
-//! The files of parties beside a shared one, by their names: `F.party-03.h5`, of a checkpoint `F.party-03.g17.h5`.
+//! The files of parties next to a shared one, by their names: `F.party-03.h5`, of a checkpoint `F.party-03.g17.h5`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, Stored};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartyName {
     pub party: usize,
-    /// Of a checkpoint.
+    /// Generation of a checkpoint.
     pub generation: Option<u64>,
 }
 

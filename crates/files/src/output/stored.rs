@@ -71,7 +71,7 @@ impl Stored {
     /// and the private factor of that one. An institution has no more of a run with others.
     ///
     /// # Errors
-    /// As [`Stored::open`], and if the shared file is not beside that of the party, or is of another run.
+    /// As [`Stored::open`], and if the shared file is not next to that of the party, or is of another run.
     pub fn open_factors(path: &Path) -> Result<Self> {
         let stored = Stored::open(path)?;
         let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
@@ -147,7 +147,7 @@ impl Stored {
     }
 
     /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of the parties that
-    /// count beside it, party 0 first.
+    /// count next to it, party 0 first.
     pub fn names(&self) -> Names {
         match &self.source {
             Source::Hdf5(container) if container.is_anndata() => {
@@ -278,7 +278,7 @@ impl Stored {
         if container.has(place) { Ok(place) } else { Err(self.lacks(name)) }
     }
 
-    /// The parties that count, whose files are beside this shared one, if there are any.
+    /// The parties that count, whose files are next to this shared one, if there are any.
     pub(super) fn parties(&self) -> Option<Range<usize>> {
         let count = self.attributes.get("parties").and_then(Value::as_u64)?;
         let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
@@ -438,7 +438,8 @@ fn shared_file(pattern: &str) -> String {
     rest.rsplit_once('.').map_or_else(|| stem.to_string(), |(_, extension)| format!("{stem}.{extension}"))
 }
 
-/// The name of the shared file beside that of `party`, by the present name of the latter, if it is still that of a party's file.
+/// The name of the shared file next to that of `party`, by the present name of the latter, if it is still that of a party's
+/// file.
 fn shared_beside(own: &Path, party: usize) -> Option<String> {
     let (before, after) = own.file_name()?.to_str()?.rsplit_once(".party-")?;
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();

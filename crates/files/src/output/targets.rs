@@ -22,11 +22,11 @@ use crate::output::view::RecordedView;
 /// What a command writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Factors; parties with private ones write files beside it (`F.party-03.h5`).
+    /// Factors; parties with private ones write files next to it (`F.party-03.h5`).
     Factors,
     /// Factors that are added to an existing AnnData file.
     AddedFactors,
-    /// A checkpoint, with files beside it as well. Whether an existing one may be replaced depends on the data.
+    /// A checkpoint, with files next to it as well. Whether an existing one may be replaced depends on the data.
     Checkpoint,
     Trace,
     /// The record of what a rank sends; never replaced.
@@ -191,7 +191,7 @@ fn check_name(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a symbolic link in the place of an output, also one to nothing: a complete file is renamed to its name, and
+/// Refuses a symbolic link with the name of an output, also one to nothing: a complete file is renamed to its name, and
 /// would replace the link. What is private to a party must not follow one.
 fn check_link(option: &str, path: &Path) -> Result<()> {
     let device = || fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
@@ -213,7 +213,7 @@ impl Target<'_> {
         })
     }
 
-    /// Checks the files of parties beside this one, which each rank writes, perhaps on a machine of its own.
+    /// Checks the files of parties next to this one, which each rank writes, perhaps on a machine of its own.
     ///
     /// # Errors
     /// If one exists that fednmf did not write.
@@ -227,7 +227,7 @@ impl Target<'_> {
         )))
     }
 
-    /// An existing file, or a directory, with the name of a party's file beside this one that fednmf did not write as such.
+    /// An existing file, or a directory, with the name of a party's file next to this one that fednmf did not write as such.
     /// Empty files may be filled.
     fn conflicting_party_file(&self) -> Option<PathBuf> {
         let is_foreign = |path: &Path, name: PartyName| {

@@ -100,7 +100,7 @@ impl<T: Real> MulKernel<'_, '_, '_, T> {
                 for first in (0..height).step_by(R) {
                     let sums = &mut T::vectors_mut::<S>(sums).0[..R * k];
                     sums.fill(T::splat_v(s, T::zero()));
-                    // The last row stands in for rows beyond the end.
+                    // The last row stands in for rows past the end.
                     let row = |i: usize| &self.x.row(i.min(rows - 1)).to_slice().unwrap_or_default()[start..end];
                     let rows: [&[T]; R] = std::array::from_fn(|r| row(top + (first + r).min(height - 1)));
                     let next: [&[T]; R] = std::array::from_fn(|r| row(top + first + R + r));

@@ -4,7 +4,8 @@
 //! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
 //! divergences. Runs in files of version 1 have only an epsilon; it is added (Dwork and Roth, The Algorithmic
 //! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
-//! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have spent.
+//! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have
+//! spent.
 //!
 //! All of this is about one unit of protection. Files of versions 1 and 2 do not say which, so that no run can be added
 //! to those of such a file.
@@ -69,7 +70,7 @@ impl Charge {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoss {
-    /// Of the mechanism with continuous noise.
+    /// δ of the mechanism with continuous noise.
     pub loss: PrivacyLoss,
     /// What the grid of the noise adds to ε.
     pub grid: f64,
@@ -402,7 +403,7 @@ mod tests {
         assert!((spent.1 - 1e-7).abs() < 1e-20, "{spent:?}");
     }
 
-    /// What their runs protect is not known: no other run is added, and one that they have goes on.
+    /// What their runs protect is not known: no other run is added, and an existing one continues.
     #[test]
     fn runs_of_older_files_count_with_their_epsilon_and_stay_alone() {
         let old = r#"{"fednmf_budget": 1, "limit": 3, "runs": [

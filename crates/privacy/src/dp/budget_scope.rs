@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct BudgetScope {
     pub unit: BudgetUnit,
     pub covers: Covers,
-    /// Which data belong to which party; `None` if a unit is the same whoever owns it.
+    /// Which data belong to which party; `None` if the owner of a unit does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub division: Option<Division>,
 }
@@ -128,7 +128,7 @@ mod tests {
         );
     }
 
-    /// A column is the same column whoever has it, unless each party counts those that it has.
+    /// A column is the same column for every owner, unless each party counts those that it has.
     #[test]
     fn the_division_counts_for_columns_where_each_party_has_a_budget() {
         let column = |covers, sizes: &[usize]| BudgetScope::new(BudgetUnit::Column, covers, columns(sizes));

@@ -40,7 +40,7 @@ pub enum Bound {
     Ball(f64),
     /// At most this many bits are set.
     Ones(usize),
-    /// A sum with a term for each column, clipped by the method, such that another column in the place of one moves the sum
+    /// A sum with a term for each column, clipped by the method, such that replacing one column moves the sum
     /// by at most norm².
     Columns(ColumnBound),
 }

@@ -67,7 +67,7 @@ impl Releases {
     }
 
     /// Names the run in a [`super::BudgetFile`], also when it is resumed: a digest of the noise key of a hosted party, from
-    /// which nobody finds the key.
+    /// which the key cannot be found.
     pub fn run(&self, hosted: usize) -> String {
         let digest = Sha256::new().chain_update(b"fednmf budget v1").chain_update(self.keys[hosted]).finalize();
         digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()

@@ -172,7 +172,7 @@ fn releases_lie_on_the_grid_whatever_the_message() {
     }
 }
 
-/// Clipping is necessary: messages beyond the bound are distinguished.
+/// Clipping is necessary: messages above the bound are distinguished.
 #[test]
 fn messages_beyond_the_bound_are_distinguished() {
     let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();

@@ -3,7 +3,7 @@
 //! Beside the pairwise masks ([`crate::masking`]), every term has a mask of the party's own. Each party shares
 //! both of its secrets (the key of its pairwise masks and the seed of its own mask) among all parties by Shamir's scheme.
 //! When the masked terms are in, the survivors send the server shares of one secret of each party: of its seed if its
-//! term arrived, of its key if it dropped out before that. They never send shares of both, since either secret alone
+//! term arrived, of its key if it dropped out before that. They never send shares of both, since either secret
 //! leaves the term of the party masked.
 //!
 //! The stages of a round; parties may drop out in each:

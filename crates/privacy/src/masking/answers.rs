@@ -20,7 +20,7 @@ pub struct SumMasks {
     streams: BTreeMap<usize, ChaCha20Rng>,
 }
 
-/// Bits beyond a modulus, so that a number reduced by it is uniform but for a difference of 2⁻¹²⁸.
+/// Bits in addition to those of a modulus, so that a number reduced by it is uniform but for a difference of 2⁻¹²⁸.
 const BEYOND: u32 = 128;
 
 impl SumMasks {
@@ -39,8 +39,8 @@ impl SumMasks {
         Ok(SumMasks { party, streams: others.map(stream).collect::<Result<_>>()? })
     }
 
-    /// Writes the masks of a message to a party with that `modulus`, which all of `peers` send to as well, into `out`. `number`
-    /// identifies receiver and message: never used twice, equal for all peers.
+    /// Writes the masks of a message to a party with that `modulus`, which all of `peers` send to as well, into `out`.
+    /// `number` identifies receiver and message: never used twice, equal for all peers.
     pub fn fill(&mut self, peers: impl Iterator<Item = usize>, number: u64, modulus: &Integer, out: &mut [Integer]) {
         out.iter_mut().for_each(|mask| mask.assign(0));
         let mut bytes = vec![0u8; (modulus.significant_bits() + BEYOND).div_ceil(8) as usize];

@@ -30,7 +30,7 @@ use self::inputs::AttackInputs;
 use self::pooled_view::PooledView;
 use self::report::{as_json, table};
 
-/// What `fednmf audit attack` is told.
+/// Arguments of `fednmf audit attack`.
 #[derive(Debug, Args)]
 pub struct AttackArgs {
     /// Files of --record-view: of one rank, or of several that collude

@@ -153,7 +153,7 @@ fn alone(releases: &[Release], noise: f64, prior: &Prior, ground_truth: &Array2<
     let mut correlation = 0.0;
     let guess = means(prior, 1);
     for (estimate, column) in estimates.columns().into_iter().zip(columns.columns()) {
-        // Of the part that the prior does not predict.
+        // For the part that the prior does not predict.
         let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
         Zip::from(estimate).and(column).and(guess.column(0)).for_each(|a, b, g| {
             ab += (a - g) * (b - g);

@@ -198,7 +198,7 @@ fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
 
 /// Refuses a dataset that was packed by a filter that is not part of this program.
 fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
-    // The library itself asks for a plugin only when it unpacks.
+    // The library itself loads a plugin only when it decompresses.
     let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
     lacking.map_or(Ok(()), |filter| {
         Err(wrong(
@@ -443,7 +443,7 @@ const PIECE: usize = 256 << 10;
 
 impl<T: Real> DenseReader<T> for DatasetReader<'_> {
     fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        // What the library returns is taken in pieces that stay in cache, or at least in memory that it reuses.
+        // The result of the library is taken in pieces that stay in cache, or at least in memory that it reuses.
         let step = (PIECE / (within.len() * size_of::<T>()).max(1)).max(1).next_multiple_of(self.together);
         let (mut first, mut rest) = (lines.start, &mut *out);
         while first < lines.end {

@@ -316,7 +316,7 @@ fn length_of(file: &File, frame: &str) -> Option<usize> {
     }
 }
 
-/// Whether an AnnData file has nothing but the factors, what is told of them, and the names of observations and
+/// Whether an AnnData file has only the factors, their attributes, and the names of observations and
 /// variables.
 pub fn holds_only_factors(file: &File) -> bool {
     let own: [(&str, &[&str]); 8] = [
