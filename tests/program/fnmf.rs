@@ -240,6 +240,7 @@ fn measures_are_those_of_the_written_factors() {
         close("rel_error", (errors.sum() / m.mapv(|x| x * x).sum()).sqrt());
         close("rmsd", rmsd);
         close("rmsd_mean", rmsd / 10.0);
+        close("rmsd_overall", errors.mean().unwrap().sqrt());
         close("distance", (0..10).map(|c| of(c).sum().sqrt()).sum());
         assert!(number(&summary, "rmsd_refit") <= rmsd * (1.0 + 1e-12));
     }

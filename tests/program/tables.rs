@@ -144,6 +144,30 @@ fn names_reach_the_outputs() {
     );
 }
 
+/// A sum of ratings is no rating, and a mean of events no number of events.
+#[test]
+fn repeated_triples_are_refused_or_combined_as_requested() {
+    let dir = tempdir().unwrap();
+    let (path, out) = (dir.path().join("r.csv"), dir.path().join("o.h5"));
+    std::fs::write(&path, "user,item,rating\nu,a,4\nv,a,1\nu,b,3\nu,a,2\nv,b,5\nu,a,3\n").unwrap();
+    for ranks in [0, 2] {
+        let run = |words: &str| fednmf(ranks, &format!("--algo hals -k 2 --max-iters 500 {words} --input")).arg(&path);
+        run("--format triples").refused(&["r.csv", "2 of the triples", "--repeated mean", "--repeated sum"]);
+        run("--repeated mean").refused(&["--repeated", "--format triples"]);
+        for (how, value) in [("mean", 3.0), ("sum", 9.0)] {
+            run(&format!("--format triples --repeated {how}")).arg("--output").arg(&out).ok();
+            let fitted = matrix(&out, "U").dot(&matrix(&out, "V").t());
+            assert!((fitted[[0, 0]] - value).abs() < 1e-3, "{how} on {ranks}: {fitted}");
+            // Later commands read the matrix in the same way.
+            let evaluated = fednmf(ranks, "evaluate --json --format triples --input").arg(&path).arg(&out).run();
+            let error = serde_json::from_str::<Value>(&evaluated.stdout).expect("JSON")["rel_error"].as_f64();
+            assert!(error.is_some_and(|error| error < 1e-3), "{how}: {evaluated:?}");
+        }
+    }
+    let inspected = fednmf(0, "inspect --json --format triples").arg(&path).run();
+    assert_eq!(serde_json::from_str::<Value>(&inspected.stdout).expect("JSON")["duplicates"], 2);
+}
+
 #[test]
 fn triples_with_some_of_the_items_are_projected() {
     let dir = tempdir().unwrap();

@@ -172,18 +172,18 @@ impl<T: Real> TileBuilder<T> {
         }
     }
 
-    /// The block, and the number of entries that were added to another one in the same position.
+    /// The block, and the number of entries that were combined with another one in the same position.
     ///
     /// # Errors
     /// If the arrays do not form a matrix, which would be a bug.
-    pub fn finish(self) -> Result<(LocalBlock<T>, u64)> {
+    pub fn finish(self, combine: Combine) -> Result<(LocalBlock<T>, u64)> {
         let (rows, mut cols, mut values) = match self.storage {
             Storage::Dense(x) => return Ok((LocalBlock::Dense(x.into()), 0)),
             Storage::Sparse { rows, cols, values } => (rows, cols, values),
         };
         let shape = self.tile.stored_shape();
         let mut indptr = into_rows(rows, &mut cols, &mut values, shape.0);
-        let duplicates = sort_rows(&mut indptr, &mut cols, &mut values);
+        let duplicates = sort_rows(&mut indptr, &mut cols, &mut values, combine);
         let matrix = CsrMatrix::try_new(shape, indptr, cols.into(), values.into())
             .map_err(|(_, _, _, e)| Error::failed(format!("a sparse block of the input: {e}")))?;
         Ok((LocalBlock::Sparse(matrix), duplicates))
@@ -217,9 +217,16 @@ fn into_rows<T: Real>(mut rows: Vec<u32>, cols: &mut [i32], values: &mut [T], co
     indptr
 }
 
-/// Sorts each row by column and adds up duplicates, in ascending order so that the sum does not depend on the order of
+/// The value of a position that several entries have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Combine {
+    Sum,
+    Mean,
+}
+
+/// Sorts each row by column and combines duplicates, in ascending order so that the result does not depend on the order of
 /// arrival. Returns the number of duplicates.
-pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>) -> u64 {
+pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mut Vec<T>, combine: Combine) -> u64 {
     let mut row: Vec<(i32, T)> = Vec::new();
     let mut to = 0;
     let mut begin = 0;
@@ -238,7 +245,9 @@ pub fn sort_rows<T: Real>(indptr: &mut [usize], cols: &mut Vec<i32>, values: &mu
             row.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.as_f64().total_cmp(&b.1.as_f64())));
             for same in row.chunk_by(|a, b| a.0 == b.0) {
                 cols[to] = same[0].0;
-                values[to] = T::from_f64(same.iter().map(|e| e.1.as_f64()).sum());
+                let sum: f64 = same.iter().map(|e| e.1.as_f64()).sum();
+                let divisor = if combine == Combine::Mean { same.len() as f64 } else { 1.0 };
+                values[to] = T::from_f64(sum / divisor);
                 to += 1;
             }
         }
@@ -270,7 +279,7 @@ mod tests {
                 table[[i, j]] += f64::from(v);
             }
             let distinct = table.iter().filter(|&&x| x != 0.0).count();
-            let (local, duplicates) = builder.finish().unwrap();
+            let (local, duplicates) = builder.finish(Combine::Sum).unwrap();
             prop_assert_eq!(duplicates as usize, entries.len() - distinct);
             let LocalBlock::Sparse(matrix) = local else { panic!("sparse") };
             let dense = matrix.to_dense();
@@ -285,7 +294,7 @@ mod tests {
         for (i, j, v) in [(1, 2, 0.0), (1, 0, 3.0), (0, 1, 0.0), (0, 0, 1.0)] {
             builder.push(i, j, v);
         }
-        let LocalBlock::Sparse(x) = builder.finish().unwrap().0.without_zeros() else { panic!("sparse") };
+        let LocalBlock::Sparse(x) = builder.finish(Combine::Sum).unwrap().0.without_zeros() else { panic!("sparse") };
         assert_eq!((x.nnz(), x.get(1, 0), x.get(1, 2)), (2, Some(&3.0), None));
     }
 }

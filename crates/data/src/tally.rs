@@ -118,7 +118,7 @@ mod tests {
     use fednmf_comm::Communicator;
 
     use super::*;
-    use crate::assemble::{LocalBlock, TileBuilder};
+    use crate::assemble::{Combine, LocalBlock, TileBuilder};
     use crate::statistics::Statistics;
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             for at in (0..rows * cols).filter(|at| at % 3 != 1) {
                 builder.push(3 + at / cols, 5 + at % cols, T::from_f64(value(at)));
             }
-            builder.finish().unwrap().0
+            builder.finish(Combine::Sum).unwrap().0
         } else {
             let values = Array2::from_shape_fn((height, width), |(a, b)| T::from_f64(value(a * width + b)));
             LocalBlock::Dense(values.into())

@@ -320,6 +320,13 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
     let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
+    let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| ones.is_empty());
+    let scaled = divisor.map_or_else(String::new, |divisor| {
+        format!(
+            "--scale max divided the entries by {divisor}: multiply U V' by it, and all errors but the relative one, for the \
+             units of the input (`fednmf predict` does). "
+        )
+    });
     let paragraph = summary::paragraph(&facts, profile);
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
@@ -330,7 +337,7 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
         true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
         false => String::new(),
     };
-    format!("{table}{privacy}{losses}{ones}{paragraph}{}\n", report.unwrap_or_default())
+    format!("{table}{privacy}{losses}{ones}{scaled}{paragraph}{}\n", report.unwrap_or_default())
 }
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.

@@ -8,6 +8,7 @@ use fednmf_data::layout::Layout;
 use fednmf_data::messages::COUNTS;
 use fednmf_linalg::Block;
 
+use crate::formats::options::{Repeated, TableFormat};
 use crate::open::{Input, open};
 use crate::spec::InputSpec;
 
@@ -74,7 +75,10 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input,
 /// # Errors
 /// As [`crate::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> SharedResult<Summary> {
-    let spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
+    let mut spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
+    if spec.table.format == TableFormat::Triples && spec.table.repeated == Repeated::Refuse {
+        spec.table.repeated = Repeated::Sum;
+    }
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let (input, stacked) = open_either_way(spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;

@@ -1,8 +1,8 @@
 //! Loads an opened input: entries, `--scale`, `--binarize` and statistics.
 
-use fednmf_base::error::{Error, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
-use fednmf_data::assemble::LocalBlock;
+use fednmf_data::assemble::{Combine, LocalBlock};
 use fednmf_data::layout::Layout;
 use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
@@ -17,8 +17,9 @@ use fednmf_linalg::Real;
 use crate::distribute::files;
 use crate::distribute::request::{LocalBlocks, Request};
 use crate::distribute::synthesize::synthesize;
+use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
-use crate::spec::{Scale, Threshold};
+use crate::spec::{Scale, Source, Threshold};
 
 impl Input {
     /// Reads the entries and brings its blocks in `layout` to each rank, in bounded rounds: no rank ever holds
@@ -73,12 +74,15 @@ impl Input {
     ) -> SharedResult<Loaded<T>> {
         memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
         let policy = self.spec.entry_policy();
-        let request = Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy };
+        let combine = if self.spec.table.repeated == Repeated::Mean { Combine::Mean } else { Combine::Sum };
+        let request =
+            Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy, combine };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
             Origin::Files(files) => files::read(files, &request, progress),
         };
         let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
+        self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
         // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
@@ -116,6 +120,19 @@ impl Input {
             divisor,
             fingerprints,
         })
+    }
+
+    /// Refuses triples that name a pair more than once, unless it was said what that means.
+    fn check_repeated(&self, duplicates: u64) -> Result<()> {
+        let TableOptions { format, repeated, .. } = self.spec.table;
+        let Source::File { path, .. } = &self.spec.source else { return Ok(()) };
+        if duplicates == 0 || format != TableFormat::Triples || repeated != Repeated::Refuse {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{path}: {duplicates} of the triples name a user and an item that an earlier one names; --repeated mean averages \
+             their values, as of ratings, --repeated sum adds them up, as of events"
+        )))
     }
 
     /// Bytes that the blocks of a rank take at least, if they are alike.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_data::assemble::{LocalBlock, sort_rows};
+use fednmf_data::assemble::{Combine, LocalBlock, sort_rows};
 use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource};
 use fednmf_data::policy::{EntryPolicy, position};
 use fednmf_linalg::{CsrMatrix, Real};
@@ -202,7 +202,7 @@ fn sparse<T: Real>(
         entries.start = step.end;
     }
     starts.resize(rows.len() + 1, cols.len());
-    counts.duplicates = sort_rows(&mut starts, &mut cols, &mut values);
+    counts.duplicates = sort_rows(&mut starts, &mut cols, &mut values, Combine::Sum);
     let shape = (rows.len(), source.cols());
     let panel = CsrMatrix::try_new(shape, starts, cols.into(), values.into())
         .map_err(|(_, _, _, e)| Error::failed(format!("a sparse panel of the input: {e}")))?;

@@ -13,7 +13,7 @@ use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
 
 use crate::formats::hdf5::is_hdf5_name;
-use crate::formats::options::{TableFormat, TableOptions};
+use crate::formats::options::{Repeated, TableFormat, TableOptions};
 
 /// Where the matrix comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,6 +190,9 @@ impl InputSpec {
             return Err(Error::input(format!(
                 "{option} is for tables in text (.csv, .tsv, .txt), and the matrix is generated; leave the option out"
             )));
+        }
+        if self.table.repeated != Repeated::Refuse && self.table.format != TableFormat::Triples {
+            return Err(Error::input("--repeated is for triples: add --format triples, or leave it out"));
         }
         if self.by_party() && self.table.format == TableFormat::Triples {
             return Err(Error::input(

@@ -12,7 +12,7 @@ use fednmf_linalg::{Block, Real, over_rows};
 pub enum Measure {
     /// ‖M − UVᵀ‖_F / ‖M‖_F.
     RelativeError,
-    /// Sum over the parties of the root mean squared deviation of their rows.
+    /// Root mean squared deviation over the observed entries of all parties.
     Rmsd,
     /// Harmonic mean of precision and recall of the ones.
     F1,
@@ -33,7 +33,7 @@ impl Measure {
     pub fn key(self) -> &'static str {
         match self {
             Measure::RelativeError => "rel_error",
-            Measure::Rmsd => "rmsd",
+            Measure::Rmsd => "rmsd_overall",
             Measure::F1 => "f1",
             Measure::Divergence => "kl_divergence",
             Measure::BetaDivergence => "beta_divergence",
@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn the_relative_error_follows_the_measure_that_leads() {
-        let value = |key: &str| (key != "rmsd" && key != "objective").then_some(if key == "f1" { 0.9 } else { 0.3 });
+        let value =
+            |key: &str| (key != "rmsd_overall" && key != "objective").then_some(if key == "f1" { 0.9 } else { 0.3 });
         assert_eq!(Measure::F1.leading(value), [(Measure::F1, 0.9), (Measure::RelativeError, 0.3)]);
         assert_eq!(Measure::RelativeError.leading(value), [(Measure::RelativeError, 0.3)]);
         // A measure that was not computed is left out.

@@ -65,7 +65,8 @@ pub fn read<T: Real>(
         }
     };
     let tiles = layout.tiles(&cuts, comm.rank());
-    let exchange = Exchange { comm, stays_local, sparse: request.header.sparse, tiles: &tiles };
+    let exchange =
+        Exchange { comm, stays_local, sparse: request.header.sparse, combine: request.combine, tiles: &tiles };
     let routes = Route::all(&layout, &cuts);
     let mut blocks = Vec::with_capacity(tiles.len());
     let mut counts = [0, zeros];

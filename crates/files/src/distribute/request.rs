@@ -1,7 +1,7 @@
 //! What is to be loaded, and what each rank receives.
 
 use fednmf_comm::Communicator;
-use fednmf_data::assemble::LocalBlock;
+use fednmf_data::assemble::{Combine, LocalBlock};
 use fednmf_data::header::Header;
 use fednmf_data::layout::{Cuts, Layout};
 use fednmf_data::policy::EntryPolicy;
@@ -19,6 +19,8 @@ pub struct Request<'a> {
     /// Whether the input is the transpose of the matrix.
     pub transpose: bool,
     pub policy: EntryPolicy,
+    /// The value of a position that several entries have.
+    pub combine: Combine,
 }
 
 impl Request<'_> {

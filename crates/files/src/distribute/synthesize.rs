@@ -2,7 +2,7 @@
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::even_part;
-use fednmf_data::assemble::{LocalBlock, TileBuilder, zeros};
+use fednmf_data::assemble::{Combine, LocalBlock, TileBuilder, zeros};
 use fednmf_data::layout::Tile;
 use fednmf_data::messages::COUNTS;
 use fednmf_data::policy::position;
@@ -73,7 +73,7 @@ fn sparse<T: Real>(generator: &Generator, tile: &Tile, transpose: bool) -> Resul
         let (i, j) = if transpose { (j, i) } else { (i, j) };
         builder.push(i, j, T::from_f64(value));
     });
-    Ok(builder.finish()?.0)
+    Ok(builder.finish(Combine::Sum)?.0)
 }
 
 fn dense<T: Real>(

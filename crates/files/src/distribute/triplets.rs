@@ -2,7 +2,7 @@
 
 use fednmf_base::error::Result;
 use fednmf_comm::Communicator;
-use fednmf_data::assemble::{LocalBlock, TileBuilder};
+use fednmf_data::assemble::{Combine, LocalBlock, TileBuilder};
 use fednmf_data::layout::Tile;
 use fednmf_data::messages::{COUNTS, ENTRIES};
 use fednmf_linalg::Real;
@@ -80,6 +80,8 @@ pub struct Exchange<'a> {
     pub stays_local: bool,
     /// Whether the tiles are stored sparse.
     pub sparse: bool,
+    /// The value of a position that several entries have.
+    pub combine: Combine,
     /// This rank's tiles.
     pub tiles: &'a [Tile],
 }
@@ -120,7 +122,7 @@ impl Exchange<'_> {
         let mut blocks = Vec::new();
         let mut duplicates = 0;
         for builder in builders.into_iter().flatten() {
-            let (block, more) = builder.finish()?;
+            let (block, more) = builder.finish(self.combine)?;
             duplicates += more;
             blocks.push(block);
         }

@@ -377,10 +377,14 @@ fn counts<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::formats::fields::fields;
-    use crate::formats::options::TableFormat;
+    use crate::formats::options::{Repeated, TableFormat};
 
-    const AUTO: TableOptions =
-        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Auto };
+    const AUTO: TableOptions = TableOptions {
+        header: Presence::Auto,
+        index_col: Presence::Auto,
+        format: TableFormat::Auto,
+        repeated: Repeated::Refuse,
+    };
 
     fn lines_of(text: &str) -> Vec<Vec<&[u8]>> {
         let separator = if text.contains(',') { b',' } else { b' ' };

@@ -1,4 +1,4 @@
-//! Options for text tables: `--header`, `--index-col` and `--format`.
+//! Options for text tables: `--header`, `--index-col`, `--format` and `--repeated`.
 
 use serde_json::{Map, Value};
 
@@ -26,6 +26,18 @@ fednmf_base::words! {
     }
 }
 
+fednmf_base::words! {
+    /// The value of a pair that several triples name.
+    pub enum Repeated {
+        /// None; the input is refused
+        Refuse = "refuse",
+        /// Their mean, as of ratings that were revised
+        Mean = "mean",
+        /// Their sum, as of events that are counted
+        Sum = "sum",
+    }
+}
+
 fednmf_base::parameters! {
     /// How a table in text is to be read. Other files are refused with anything but the defaults.
     #[derive(Copy, Eq)]
@@ -37,6 +49,8 @@ fednmf_base::parameters! {
         /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table:
         /// it is a row; auto: a row, unless the lines look like triples, which are refused
         pub format: TableFormat = TableFormat::Auto, "FORMAT";
+        /// The value of a pair of user and item that several triples name (--format triples)
+        pub repeated: Repeated = Repeated::Refuse, "HOW";
     }
 }
 
@@ -51,6 +65,8 @@ impl TableOptions {
             Some("--header")
         } else if self.index_col != Presence::Auto {
             Some("--index-col")
+        } else if self.repeated != Repeated::Refuse {
+            Some("--repeated")
         } else {
             None
         }
@@ -93,7 +109,12 @@ mod tests {
 
     #[test]
     fn parameters_are_read_back() {
-        let options = TableOptions { header: Presence::No, index_col: Presence::Yes, format: TableFormat::Triples };
+        let options = TableOptions {
+            header: Presence::No,
+            index_col: Presence::Yes,
+            format: TableFormat::Triples,
+            repeated: Repeated::Mean,
+        };
         let mut all = options.to_json();
         assert_eq!(all["index_col"], "yes");
         all.insert("k".into(), 3.into());
@@ -101,7 +122,7 @@ mod tests {
         assert_eq!(TableOptions::from_json(&serde_json::json!({"k": 3})), TableOptions::default());
         assert_eq!(TableOptions::from_json(&Value::Null), TableOptions::default());
         assert_eq!(options.first_given(), Some("--format triples"));
-        assert_eq!(options.words().join(" "), "--header no --index-col yes --format triples");
+        assert_eq!(options.words().join(" "), "--header no --index-col yes --format triples --repeated mean");
         assert!(TableOptions::default().words().is_empty());
         assert_eq!(TableOptions::default().first_given(), None);
     }

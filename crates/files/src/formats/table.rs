@@ -236,9 +236,14 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::formats::options::Repeated;
 
-    const AUTO: TableOptions =
-        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Auto };
+    const AUTO: TableOptions = TableOptions {
+        header: Presence::Auto,
+        index_col: Presence::Auto,
+        format: TableFormat::Auto,
+        repeated: Repeated::Refuse,
+    };
 
     fn with_file<R>(text: &str, f: impl FnOnce(&InputFile) -> R) -> R {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -321,7 +326,8 @@ mod tests {
                 assert!(error.message.contains(word), "{text:?}: {}", error.message);
             }
             // The first column may still be names.
-            let table = TableOptions { format: TableFormat::Table, header: Presence::Auto, index_col: Presence::No };
+            let table =
+                TableOptions { format: TableFormat::Table, header: Presence::Auto, index_col: Presence::No, ..AUTO };
             assert!(head(text, table).map_or_else(|e| e.message.contains("--header yes"), |_| true), "{text:?}");
         }
         let titled = head("userId,movieId,rating\n1,\"Film 24, \"\"x\"\"\",2.5\n", AUTO).unwrap_err().message;

@@ -255,10 +255,14 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::formats::options::{Presence, TableFormat};
+    use crate::formats::options::{Presence, Repeated, TableFormat};
 
-    const OPTIONS: TableOptions =
-        TableOptions { header: Presence::Auto, index_col: Presence::Auto, format: TableFormat::Triples };
+    const OPTIONS: TableOptions = TableOptions {
+        header: Presence::Auto,
+        index_col: Presence::Auto,
+        format: TableFormat::Triples,
+        repeated: Repeated::Refuse,
+    };
 
     /// The entries in a text, the names of users and items, and the note.
     type Found = (Vec<(usize, usize, f64)>, [String; 2], Option<String>);

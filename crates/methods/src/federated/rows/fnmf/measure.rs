@@ -16,21 +16,23 @@ use crate::shared::regularization::Penalties;
 /// The scalars of each party's measures, summed.
 pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
 
-const COUNT: usize = 11;
-/// The first entries have the size of squared errors. The last ones are drifts, whose scales differ from those of the
-/// others.
+/// The number of scalars of a party: of the size of squared errors, of entries and norms, drifts, and a number of entries.
+const COUNT: usize = 12;
 const SQUARES: usize = 2;
-const DRIFTS: usize = COUNT - 3;
+const DRIFTS: usize = COUNT - 4;
+const ENTRIES: usize = COUNT - 1;
 
-/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. ‖M‖_F² and the penalties of
-/// the run are public. Collective.
+/// What is public of the data: ‖M‖_F², the number of entries, and the penalties of the run.
+pub type Scales = (f64, f64, Penalties);
+
+/// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
 ///
 /// # Errors
 /// If an error is not finite.
 pub fn measure<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
-    (norm2, penalties): (f64, Penalties),
+    (norm2, entries, penalties): Scales,
     clients: &[Client<T>],
     mean: &Array2<T>,
     aligner: &mut Aligner<T>,
@@ -42,21 +44,22 @@ pub fn measure<T: Real>(
     let own: Vec<[f64; COUNT]> =
         clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
-    // There are three kinds: squares, values of the size of an entry or a norm, and the drift, which is unbounded. Each
-    // kind has a scale of its own, so that none loses precision because of another.
+    // Each kind has a scale of its own, so that none loses precision because of another; drifts are unbounded.
     let (squares, rest) = sums.split_at_mut(SQUARES);
     let (rest, drifts) = rest.split_at_mut(DRIFTS - SQUARES);
+    let (drifts, observed) = drifts.split_at_mut(ENTRIES - DRIFTS);
     let sum = |expected, term, out| Joint { tag: ERRORS, expected, term, out };
     party_sum.sum_together(
         comm,
         &mut [
             sum(norm2, &|hosted: usize| &own[hosted][..SQUARES], squares),
             sum(norm2.sqrt(), &|hosted: usize| &own[hosted][SQUARES..DRIFTS], rest),
-            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][DRIFTS..], drifts),
+            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][DRIFTS..ENTRIES], drifts),
+            sum(entries, &|hosted: usize| &own[hosted][ENTRIES..], observed),
         ],
     )?;
     let norm2 = norm2 * party_sum.share_left();
-    let [residual2, penalty, rmsd, refit, distance, gap, working, personal, drift, aligned, loss] = sums;
+    let [residual2, penalty, rmsd, refit, distance, gap, working, personal, drift, aligned, loss, observed] = sums;
     let rel_error = if norm2 > 0.0 {
         (residual2 / norm2).sqrt()
     } else if residual2 > 0.0 {
@@ -70,6 +73,7 @@ pub fn measure<T: Real>(
         ("rmsd", rmsd),
         ("rmsd_refit", refit),
         ("rmsd_mean", rmsd / working),
+        ("rmsd_overall", (residual2 / observed.max(1.0)).sqrt()),
         ("distance", distance),
         ("drift", drift),
         ("drift_aligned", aligned),
@@ -126,9 +130,9 @@ fn of_client<T: Real>(
     let loss = 0.5 * squares(&|l, j| client.v[[j, l]].as_f64() - moved[[l, j]].as_f64());
     let gap = aligner.orthogonality_gap();
     let personal = client.own_count() as f64;
-    let entries = client.observed().max(1) as f64;
-    let (rmsd, refit) = ((residual2 / entries).sqrt(), (refit2 / entries).sqrt());
+    let observed = client.observed() as f64;
+    let (rmsd, refit) = ((residual2 / observed.max(1.0)).sqrt(), (refit2 / observed.max(1.0)).sqrt());
     // A personal component is penalised instead of the shared one.
     let penalty = penalty_u.value(&client.u.view()) + penalty_v.value(&v.view());
-    [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss]
+    [residual2, penalty, rmsd, refit, residual2.sqrt(), gap, 1.0, personal, drift, aligned, loss, observed]
 }

@@ -37,8 +37,7 @@ struct Run<T: Real> {
     releases: Option<Releases>,
     method: FederatedSettings,
     seed: u64,
-    norm2: f64,
-    penalties: Penalties,
+    scales: measure::Scales,
     /// Expected size of the entries of V.
     scale: f64,
     clients: Vec<Client<T>>,
@@ -149,8 +148,7 @@ pub fn build<T: Real>(
         refit: releases.is_some().then(|| Refit::new(order, longest, n, k)),
         work: Work::new(n, k, order, aligner),
         lots: Vec::with_capacity(parties.count),
-        norm2: data.statistics.norm2,
-        penalties,
+        scales: (data.statistics.norm2, m as f64 * n as f64, penalties),
         scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
         releases,
@@ -328,9 +326,8 @@ impl<T: Real> Algorithm<T> for Run<T> {
         if self.releases.is_none() {
             self.average_once()?;
         }
-        let Run { comm, party_sum, norm2, penalties, clients, server, work, releases, .. } = self;
-        let scales = (*norm2, *penalties);
-        let mut all = measure::measure(comm, party_sum, scales, clients, &server.mean, &mut work.aligner)?;
+        let Run { comm, party_sum, scales, clients, server, work, releases, .. } = self;
+        let mut all = measure::measure(comm, party_sum, *scales, clients, &server.mean, &mut work.aligner)?;
         all.extend(party_sum.losses());
         dp::measure(releases.as_ref(), party_sum, comm, &mut all)?;
         Ok(all)
