@@ -45,12 +45,12 @@ ready:
 build: ready ## target/release/fednmf
 	@$(ENV) cargo build --release $(FEATURES)
 
-# Most tests wait for other processes, so one more runs than there are cores. A process that one test starts would hold
+# Most tests wait for other processes, so twice as many run as there are cores. A process that one test starts would hold
 # HDF5's lock of a file that another test is just writing.
 test: ## all tests; with MPI=none those that need no ranks
 	@FEDNMF_QUIET=1 jobs/setup.sh --tests
 	@$(MAKE) ready
-	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))} HDF5_USE_FILE_LOCKING=FALSE; \
+	@$(ENV) export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(($$(nproc) * 2))} HDF5_USE_FILE_LOCKING=FALSE; \
 	cargo test --workspace --no-fail-fast $(FEATURES) $(TESTS)
 
 check: ## unit tests and quick tests

@@ -308,7 +308,7 @@ fn a_killed_rank_ends_the_job_and_it_can_be_resumed() {
 /// `FEDNMF_SOAK=40` makes it 40 rounds; 6 are enough to find a leak per run.
 #[test]
 fn many_runs_leak_nothing() {
-    let rounds: usize = std::env::var("FEDNMF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    let rounds: usize = std::env::var("FEDNMF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
     let (out, trace) = (file("o.h5"), file("t.jsonl"));
@@ -329,7 +329,7 @@ fn many_runs_leak_nothing() {
     assert!(done.iter().all(|d| d.code == 0), "{:?}", done.iter().find(|d| d.code != 0));
     let ends: Vec<(u64, u64)> =
         done.chunks(round.len()).map(|r| (r[r.len() - 1].memory, r[r.len() - 1].files)).collect();
-    if rounds > 6 {
+    if rounds > 4 {
         println!("after rounds of {} runs, KiB and open files: {ends:?}", round.len());
     }
     // The first rounds allocate pools and buffers of the libraries.

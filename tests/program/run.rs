@@ -17,7 +17,7 @@ fn inputs() -> [String; 2] {
 fn every_algorithm_gives_the_same_result_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
     let inputs = [npy(dir.path(), "digits.npy", 0..300).display().to_string(), inputs()[1].clone()];
-    for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 3, 4][..]), ("f32", 1e-4, &[0, 3])] {
+    for (precision, tolerance, all_ranks) in [("f64", 1e-9, &[0, 2, 4][..]), ("f32", 1e-4, &[0, 3])] {
         let file = |ranks, i| dir.path().join(format!("{ranks}-{i}.h5"));
         let of_ranks = |ranks| -> Vec<String> {
             let all =

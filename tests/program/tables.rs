@@ -158,8 +158,8 @@ fn repeated_triples_are_refused_or_combined_as_requested() {
             run(&format!("--format triples --repeated {how}")).arg("--output").arg(&out).ok();
             let fitted = matrix(&out, "U").dot(&matrix(&out, "V").t());
             assert!((fitted[[0, 0]] - value).abs() < 1e-3, "{how} on {ranks}: {fitted}");
-            // Later commands read the matrix in the same way.
-            let evaluated = fednmf(ranks, "evaluate --json --format triples --input").arg(&path).arg(&out).run();
+            let evaluated = fednmf(ranks, &format!("evaluate --json --format triples --repeated {how} --input"));
+            let evaluated = evaluated.arg(&path).arg(&out).run();
             let error = serde_json::from_str::<Value>(&evaluated.stdout).expect("JSON")["rel_error"].as_f64();
             assert!(error.is_some_and(|error| error < 1e-3), "{how}: {evaluated:?}");
         }

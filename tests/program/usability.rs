@@ -44,7 +44,7 @@ fn held_out_ratings_lead_and_warn_when_they_rise() {
         format!("u{},i{},{}\n", noise(i) % 31, noise(i + 1000) % 21, 0.001 * (1 + noise(i + 2000) % 999) as f64)
     };
     std::fs::write(&ratings, (0..300).map(line).collect::<String>()).unwrap();
-    let run = "--format triples --missing zero-unobserved --holdout 0.1 -k 8 --max-iters 300 --input";
+    let run = "--format triples --repeated mean --missing zero-unobserved --holdout 0.1 -k 8 --max-iters 300 --input";
     let done = fednmf(0, run).arg(&ratings).run();
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(done.stderr.contains("held-out RMSE rose"), "{}", done.stderr);
