@@ -137,7 +137,7 @@ def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
         (([2, 61], 2), {}, "61 components are more than the 100 x 60 matrix"),
         (([0], 2), {}, "ks=0: must be a whole number"),
         (([2], 0), {}, "n_runs=0"),
-        (([2], 2), {"method": "nmf"}, "no method of a sweep; they are hals, mu"),
+        (([2], 2), {"method": "nmf"}, "no method of a sweep; they are .*hals, bpp, mu"),
         (([2], 2), {"method": "kl-mu", "holdout": 0.1}, "kl-mu holds no entries out"),
         (([2], 2), {"holdout": 0.95}, "holdout=0.95"),
         (([2], 2), {"layer": "counts"}, "are for AnnData"),
