@@ -123,6 +123,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _checked(self, X: Any, reset: bool) -> Any:
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = _run.canonical(X)
         values = X.data if sp.issparse(X) else X
         if not ((values == 0) | (values == 1)).all():
             raise ValueError("BooleanMF takes zeros and ones alone; X has other entries (choose a threshold: X >= t)")

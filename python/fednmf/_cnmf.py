@@ -260,7 +260,7 @@ def _refit(X: Any, H: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
     H = np.ascontiguousarray(H, dtype=X.dtype)
     if settings["beta_loss"] == "frobenius":
         return _run.project(X, H, settings["n_jobs"])
-    return _losses.project_kullback_leibler(X, H, settings["max_iter"], settings["tol"])
+    return _run.project(X, H, settings["n_jobs"], beta=1.0)
 
 
 def _consensus(

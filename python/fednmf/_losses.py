@@ -1,4 +1,4 @@
-"""Losses of a factorisation X ~ W H, and W for a given H where the loss is the Kullback-Leibler divergence."""
+"""Losses of a factorisation X ~ W H."""
 
 from __future__ import annotations
 
@@ -67,47 +67,3 @@ def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
         found = np.maximum((W[rows] @ H)[positive], tiny)
         total += float((x * np.log(x / found) - x).sum())
     return max(total, 0.0)
-
-
-def project_kullback_leibler(
-    X: Any, H: np.ndarray, max_iter: int, tol: float, penalty: tuple[float, float] = (0.0, 0.0)
-) -> np.ndarray:
-    """W >= 0 that minimises the divergence for a given H, by multiplicative updates.
-
-    For `penalty` = (a, b) it minimises also a |W|_1 + b |W|_F^2 / 2. The updates end when no entry changes by more than
-    `tol` times the largest one.
-    """
-    k = len(H)
-    sums = H.sum(axis=1)
-    used = sums > 0
-    W = np.zeros((X.shape[0], k), dtype=X.dtype)
-    if not used.any():
-        return W
-    active = H[used]
-    weights = sums[used]
-    # Python's numbers keep the type of the arrays.
-    l1, l2 = float(penalty[0]), float(penalty[1])
-    # Each row starts at the sum that it has at the end.
-    row_sums = np.asarray(X.sum(axis=1)).reshape(-1, 1)
-    found = np.repeat(row_sums / weights.sum(), used.sum(), axis=1).astype(X.dtype)
-    tiny = np.finfo(X.dtype).tiny
-    for _ in range(max_iter):
-        if sp.issparse(X):
-            ratio = sp.csr_matrix((X.data / np.maximum(_at_nonzeros(X, found, active), tiny), X.indices, X.indptr), X.shape)
-            gain = ratio @ active.T
-        else:
-            gain = np.empty_like(found)
-            for rows in _row_blocks(X, k):
-                gain[rows] = (X[rows] / np.maximum(found[rows] @ active, tiny)) @ active.T
-        if l2 > 0:
-            # The positive root of l2 w^2 + (weight + l1) w = found * gain.
-            linear = weights + l1
-            new = 2 * found * gain / (linear + np.sqrt(linear**2 + 4 * l2 * found * gain))
-        else:
-            new = found * (gain / (weights + l1))
-        change = np.abs(new - found).max(initial=0)
-        found = new
-        if change <= tol * found.max(initial=0):
-            break
-    W[:, used] = found
-    return W

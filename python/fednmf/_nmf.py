@@ -37,9 +37,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1)
         The loss. "kullback-leibler" needs solver "auto" or "mu".
     tol : float
-        Stop when the loss's measure (the relative error, or the divergence, or with penalties the objective) falls by
-        less than `tol / 10` times its first value over 10 iterations, the divergence by less than `tol / 100`. 0: only
-        `max_iter` stops.
+        Stop when over 10 iterations the relative error falls by less than `tol / 10` times its first value, or the divergence
+        or with penalties the objective by less than `tol / 10` times its last value. 0: only `max_iter` stops.
     max_iter : int
         Largest number of iterations.
     random_state : int, RandomState or None
@@ -126,8 +125,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             k=k,
             random_state=self.random_state,
             max_iter=_run.count("max_iter", self.max_iter),
-            # The divergence is a square, and its first value is often far above the others.
-            tol=tol / (10 if loss == _FROBENIUS else 100),
+            tol=tol / 10,
             options={"init": init if start is None else None, **penalties},
             scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
             n_jobs=self.n_jobs,
@@ -143,26 +141,20 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         factors = {name: values for name, _, values in run.factors}
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
-        penalty = self._penalty_on_W(X.shape[1])
+        W = self._project(X, self._penalty_on_W(X.shape[1]))
         if loss == _FROBENIUS:
-            W = _run.project(X, self.components_, self.n_jobs, penalty)
             self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
         else:
-            W = _losses.project_kullback_leibler(X, self.components_, self.max_iter, self.tol, penalty)
             divergence = _losses.kullback_leibler(X, W, self.components_)
             self.reconstruction_err_ = float(np.sqrt(2 * divergence))
         return W
 
     def transform(self, X: Any) -> np.ndarray:
-        """W (n_samples, n_components) for new samples: the exact nonnegative least squares solution for `components_`
-        and the penalty on W, or for the Kullback-Leibler divergence that of multiplicative updates."""
+        """W (n_samples, n_components) for new samples: the minimiser of the loss for `components_`, and of the penalty on
+        W."""
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        components = self.components_.astype(X.dtype, copy=False)
-        penalty = self._penalty_on_W(X.shape[1])
-        if self._checked_loss() == _FROBENIUS:
-            return _run.project(X, components, self.n_jobs, penalty)
-        return _losses.project_kullback_leibler(X, components, self.max_iter, self.tol, penalty)
+        return self._project(X, self._penalty_on_W(X.shape[1]))
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """W H for W = `X` (n_samples, n_components)."""
@@ -171,6 +163,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if X.shape[1] != self.n_components_:
             raise ValueError(f"X has {X.shape[1]} columns, but there are {self.n_components_} components")
         return X @ self.components_
+
+    def _project(self, X: Any, penalty: tuple[float, float]) -> np.ndarray:
+        beta = None if self._checked_loss() == _FROBENIUS else 1.0
+        return _run.project(X, self.components_, self.n_jobs, penalty, beta)
 
     @property
     def _n_features_out(self) -> int:
@@ -185,6 +181,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> Any:
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = _run.canonical(X)
         check_non_negative(X, "NMF (input X)")
         return X
 

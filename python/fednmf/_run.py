@@ -79,17 +79,27 @@ def at_least_zero(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r}: must be a number, at least 0")
 
 
-def native(X: Any) -> Any:
-    """A checked matrix as the native part takes it."""
+def canonical(X: Any) -> Any:
+    """X, or if it is sparse the same matrix in CSR with each nonzero once, in order; X itself is never changed."""
     if not sp.issparse(X):
         return X
     X = X.tocsr()
     if max(X.shape) > np.iinfo(np.int32).max:
         raise ValueError(f"a sparse matrix has at most 2^31 - 1 rows and columns, not {X.shape[0]} x {X.shape[1]}")
+    # SciPy remembers whether a matrix is canonical, also when its arrays have changed since.
+    X = sp.csr_matrix((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
     if not X.has_canonical_format or (X.data == 0).any():
         X = X.copy()
         X.sum_duplicates()
         X.eliminate_zeros()
+    return X
+
+
+def native(X: Any) -> Any:
+    """A checked matrix as the native part takes it."""
+    if not sp.issparse(X):
+        return X
+    X = canonical(X)
     indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False)
     return (X.data, indices, indptr, tuple(X.shape))
 
@@ -169,11 +179,16 @@ def factorize(
 
 
 def project(
-    X: Any, components: np.ndarray, n_jobs: Optional[int] = None, penalty: tuple[float, float] = (0.0, 0.0)
+    X: Any,
+    components: np.ndarray,
+    n_jobs: Optional[int] = None,
+    penalty: tuple[float, float] = (0.0, 0.0),
+    beta: Optional[float] = None,
 ) -> np.ndarray:
     """The exact W >= 0 (rows x k) for H = `components` (k x columns).
 
-    It minimises half the squared Frobenius norm of X - W H, and for `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
+    It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
+    `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
     """
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
-    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs))
+    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta)

@@ -66,6 +66,8 @@ def nmf(
             "use_highly_variable": use_highly_variable,
             "solver": model.solver,
             "beta_loss": model._checked_loss(),
+            # The weights of the L1 and the L2 norm of a cell's row of W.
+            "penalty": list(model._penalty_on_W(X.shape[1])),
         },
         "reconstruction_err": model.reconstruction_err_,
         "n_iter": model.n_iter_,
@@ -76,8 +78,8 @@ def nmf(
 def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: Optional[int] = None) -> None:
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
 
-    Genes are matched by name. The weights are the exact nonnegative least squares solution, or the minimiser of the
-    divergence if that was the loss.
+    Genes are matched by name. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
+    cells of `reference`, those of its ``obsm["X_nmf"]``.
 
     Raises
     ------
@@ -96,10 +98,13 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     if (where < 0).any():
         lacking = names[where < 0]
         raise ValueError(f"adata lacks {len(lacking)} of the {len(names)} genes of the components: {lacking[0]}, ...")
-    model = NMF(beta_loss=reference.uns["nmf"]["params"]["beta_loss"], n_jobs=n_jobs)
+    params = reference.uns["nmf"]["params"]
+    model = NMF(beta_loss=params["beta_loss"], n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(used.sum())
-    adata.obsm["X_nmf"] = model.transform(_matrix(adata, layer)[:, where])
+    l1, l2 = params.get("penalty", (0.0, 0.0))
+    X = model._checked(_matrix(adata, layer)[:, where], reset=False)
+    adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)))
 
 
 def choose_k(

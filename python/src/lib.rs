@@ -5,7 +5,7 @@ mod borrowed;
 
 use borrowed::{Given, views};
 use numpy::{Element, PyArray2, PyReadonlyArray2};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -17,6 +17,7 @@ use fednmf::{
 fn raise(error: &Error) -> PyErr {
     match error.kind {
         ErrorKind::Input => PyValueError::new_err(error.message.clone()),
+        ErrorKind::Memory => PyMemoryError::new_err(error.message.clone()),
         ErrorKind::Failed => PyRuntimeError::new_err(error.message.clone()),
     }
 }
@@ -183,17 +184,19 @@ fn project_in<T: Element + Real>(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
     v: &Bound<'_, PyAny>,
-    (l1, l2): (f64, f64),
+    ((l1, l2), beta): ((f64, f64), Option<f64>),
     threads: usize,
 ) -> PyResult<Py<PyAny>> {
     let (v, held): (PyReadonlyArray2<'_, T>, _) = (v.extract()?, [Given::<T>::of(given)?]);
     let (v, rows) = (v.as_array(), views(&held)?.swap_remove(0));
-    let u = py.detach(|| fednmf::project(rows, &v, None, [l1, l2], threads)).map_err(|e| raise(&e))?;
+    let u = py.detach(|| fednmf::project(rows, &v, beta, [l1, l2], threads)).map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
 
-/// The exact U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖² + λ₁‖U‖₁ + ½λ₂‖U‖² for a given V (columns × k); `penalty` is (λ₁, λ₂).
+/// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖², or the β-divergence for `beta`, plus λ₁‖U‖₁ + ½λ₂‖U‖² for a given V
+/// (columns × k); `penalty` is (λ₁, λ₂).
 #[pyfunction]
+#[pyo3(signature = (given, dtype, v, penalty, threads, beta=None))]
 fn project(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
@@ -201,11 +204,12 @@ fn project(
     v: &Bound<'_, PyAny>,
     penalty: (f64, f64),
     threads: usize,
+    beta: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
     if is_single(dtype)? {
-        project_in::<f32>(py, given, v, penalty, threads)
+        project_in::<f32>(py, given, v, (penalty, beta), threads)
     } else {
-        project_in::<f64>(py, given, v, penalty, threads)
+        project_in::<f64>(py, given, v, (penalty, beta), threads)
     }
 }
 

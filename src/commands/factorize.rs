@@ -81,7 +81,8 @@ pub struct RunArgs {
     pub max_iters: usize,
 
     /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u or --alpha-v the objective, with
-    /// --holdout the held-out RMSE) falls by less than X times its first value between two evaluations
+    /// --holdout the held-out RMSE) falls by less than X times its first value, a divergence or an objective of its last value,
+    /// between two evaluations
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,

@@ -73,7 +73,8 @@ impl<M: Method> Estimator<M> {
         seed: u64;
         /// Largest number of iterations.
         max_iters: usize;
-        /// Stop when the method's measure falls by less than this share of its first value between two evaluations.
+        /// Stop when the method's measure falls by less than this share of its first value, a divergence or an objective of its
+    /// last value, between two evaluations.
         tol: f64 => Some;
         /// Stop at this relative error.
         target_error: f64 => Some;

@@ -17,6 +17,7 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_privacy::Protection;
 
+use super::run::check_memory;
 use super::{MatrixView, Real};
 
 /// A factorisation M ≈ U Vᵀ of an m × n matrix M, with U (m × k) and V (n × k).
@@ -250,10 +251,11 @@ fn project_on_threads<T: Real>(
     beta: Option<f64>,
     penalty: Penalty,
 ) -> Result<Array2<T>> {
-    let (_, n) = matrix.shape();
+    let (m, n) = matrix.shape();
     if v.nrows() != n {
         return Err(Error::input(format!("V has {} rows, but the matrix has {n} columns", v.nrows())));
     }
+    check_memory((m, n), v.ncols(), size_of::<T>())?;
     // SAFETY: the block is dropped before this function returns.
     #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
     let block = unsafe { matrix.unbounded() }?.checked_block()?;

@@ -25,7 +25,8 @@ pub struct Options {
     pub seed: u64,
     /// Largest number of iterations.
     pub max_iters: usize,
-    /// Stop when the method's measure falls by less than this share of its first value between two evaluations.
+    /// Stop when the method's measure falls by less than this share of its first value, a divergence or an objective of its
+    /// last value, between two evaluations.
     pub tol: Option<f64>,
     /// Stop at this relative error.
     pub target_error: Option<f64>,

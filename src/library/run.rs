@@ -6,10 +6,11 @@ use std::time::Instant;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::bytes;
 use fednmf_comm::{Communicator, MessageTag};
 use fednmf_data::policy::EntryPolicy;
 use fednmf_data::state::{Owner, Piece, ReadRows};
-use fednmf_data::{Loaded, PartySplit, parties_in_memory};
+use fednmf_data::{Loaded, PartySplit, memory, parties_in_memory};
 use fednmf_driver::plan;
 use fednmf_driver::precision::check_mixed;
 use fednmf_driver::record;
@@ -73,6 +74,7 @@ fn run_on_threads<T: Real>(
         allow_nan: method.groups().accepts_nan(),
         ..EntryPolicy::default()
     };
+    check_memory(shape, options.components, size_of::<T>())?;
     let data = Loaded::in_memory(parts, &layout, policy, &comm)?;
     let given = start.map(|(u, v)| Given { u, v });
     let problem = Problem {
@@ -158,6 +160,25 @@ fn check(method: &dyn ConfiguredMethod, parts: usize, options: &Options, started
         )));
     }
     Ok(())
+}
+
+/// Refuses factors and Gram matrices that do not fit into memory, of which an allocation would end the process.
+///
+/// # Errors
+/// With how much is needed and free.
+pub fn check_memory((m, n): (usize, usize), k: usize, word: usize) -> Result<()> {
+    let (m, n, k) = (m as f64, n as f64, k as f64);
+    // Each factor and its update, and a few k × k matrices.
+    let need = word as f64 * (2.0 * (m + n) * k + 4.0 * k * k);
+    let free = memory::free();
+    if need <= free {
+        return Ok(());
+    }
+    Err(Error::memory(format!(
+        "the factors of {m} x {n} with {k} components need at least {}, and {} are free; use fewer components",
+        bytes(need as u64),
+        bytes(free as u64)
+    )))
 }
 
 /// The shape of the matrix that the parts make up.

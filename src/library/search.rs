@@ -96,7 +96,7 @@ impl Search {
         holdout: f64 => Some;
         /// Largest number of iterations of a factorisation.
         max_iters: usize;
-        /// End a factorisation when its measure falls by less than this share of its first value.
+        /// End a factorisation when its measure falls by less than this share of its first value, a divergence of its last value.
         tol: f64;
         /// Seed of the first run for each k; the next ones count on.
         seed: u64;

@@ -11,6 +11,8 @@ use serde_json::error::Category;
 pub enum ErrorKind {
     /// The command line or an input file is wrong: exit code 2.
     Input,
+    /// What was requested does not fit into memory: exit code 2.
+    Memory,
     /// The run failed: exit code 1.
     Failed,
 }
@@ -83,6 +85,11 @@ impl Error {
         Error { kind: ErrorKind::Input, message: without_codes(message.into()), shared: false }
     }
 
+    /// More memory is needed than there is.
+    pub fn memory(message: impl Into<String>) -> Self {
+        Error { kind: ErrorKind::Memory, ..Error::input(message) }
+    }
+
     /// A failure that the input did not cause.
     pub fn failed(message: impl Into<String>) -> Self {
         Error { kind: ErrorKind::Failed, message: without_codes(message.into()), shared: false }
@@ -115,7 +122,7 @@ impl Error {
     /// The exit code of the process for this error.
     pub fn exit_code(&self) -> i32 {
         match self.kind {
-            ErrorKind::Input => EXIT_INPUT,
+            ErrorKind::Input | ErrorKind::Memory => EXIT_INPUT,
             ErrorKind::Failed => EXIT_FAILED,
         }
     }

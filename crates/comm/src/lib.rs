@@ -305,7 +305,7 @@ impl Communicator {
     /// On all ranks, if any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> SharedResult<R> {
         let mine: Option<(bool, String)> =
-            result.as_ref().err().map(|e| (e.kind == ErrorKind::Input, e.message.clone()));
+            result.as_ref().err().map(|e| (e.kind != ErrorKind::Failed, e.message.clone()));
         let mut any = [u32::from(mine.is_some())];
         self.max(AGREEMENT, &mut any);
         if any[0] == 0 {

@@ -58,7 +58,8 @@ impl<T: Real> Driver<T> {
         if self.limits.target_error.is_some_and(|target| error <= target) {
             return Ok(Some(Stop::TargetError));
         }
-        let stalled = |tol: f64| before.is_some_and(|before| before - now < tol * first_loss);
+        let stalled =
+            |tol: f64| before.is_some_and(|before| before - now < tol * leading.size_of_decrease(first_loss, before));
         Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.tolerance_applies()).then_some(Stop::Tolerance))
     }
 

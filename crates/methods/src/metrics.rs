@@ -28,6 +28,9 @@ pub enum Measure {
     Objective,
 }
 
+/// A divergence of this share of the first one is as good as zero.
+const NEGLIGIBLE: f64 = 1e-6;
+
 impl Measure {
     /// Its key among a method's measures, in trace and output.
     pub fn key(self) -> &'static str {
@@ -60,6 +63,15 @@ impl Measure {
     /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.
     pub fn loss(self, value: f64) -> f64 {
         if self == Measure::F1 { 1.0 - value } else { value }
+    }
+
+    /// The decrease of the loss between two evaluations below which `--tol 1` would stop. A bounded loss is compared with its
+    /// first value. A divergence or an objective may start at any size, far above the others: it is compared with the last one.
+    pub fn size_of_decrease(self, first: f64, last: f64) -> f64 {
+        match self {
+            Measure::Divergence | Measure::BetaDivergence | Measure::Objective => last.max(NEGLIGIBLE * first),
+            _ => first,
+        }
     }
 
     /// The measures to display for an evaluation, with their values: this measure, the objective with penalties, and the

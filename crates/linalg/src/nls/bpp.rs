@@ -3,30 +3,35 @@
 //! penalty, G + λ₂I and r − λ₁ take the place of G and r.
 //!
 //! A row is solved when its KKT conditions hold: x ≥ 0, y = x G − r ≥ 0, x ∘ y = 0. The passive set F has the coordinates
-//! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged: all of them as long as the number of
-//! violations falls, otherwise the last one only (the backup rule, which makes the method finite). Rows with the same
-//! passive set share the Cholesky factor of G_FF. A row starts from the positive coordinates of its last solution.
+//! with y = 0; in all others x = 0. Coordinates that violate a sign are exchanged, as long as the number of violations falls.
+//! The paper then exchanges one coordinate at a time, which is finite but slow, and cycles if G is nearly singular; here the
+//! active-set method takes over. Rows with the same passive set share the Cholesky factor of G_FF. A row starts from the
+//! positive coordinates of its last solution.
 //!
 //! The arithmetic is in f64 in both precisions, since the exchanges depend on signs. Each row is independent of the others.
+//! Coordinates are scaled by powers of two such that the diagonal of G is about 1: components of very different sizes are
+//! solved for with the same relative accuracy.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::Penalty;
+use super::active_set::ActiveSet;
 use crate::{Cholesky, Real};
 
-/// Full exchanges that do not reduce the violations, before the backup rule applies.
-const FULL_EXCHANGES: u32 = 3;
-/// Number of exchanges after which a row counts as cycling: many times the number that any matrix without rounding errors
-/// needed.
-const MAX_EXCHANGES: u32 = 1000;
-/// Sweeps of coordinate descent over a row whose exchanges do not end.
-const SWEEPS: usize = 200;
+/// Exchanges that do not reduce the violations, before the active-set method takes over.
+const EXCHANGES: u32 = 3;
+/// δ of [`Pivoting::solve`].
+const RIDGE: f64 = 1e-14;
+
+/// A power of two s with s² x from ½ to 2, or 0 if x is.
+fn inverse_root(x: f64) -> f64 {
+    if x > 0.0 { (-0.5 * x.log2()).round().exp2() } else { 0.0 }
+}
 
 /// The state of the exchange rule for one row.
 #[derive(Debug, Clone, Copy)]
 struct ExchangeState {
     fewest_violations: u32,
-    full_exchanges_left: u32,
     exchanges_left: u32,
 }
 
@@ -34,7 +39,10 @@ struct ExchangeState {
 #[derive(Debug, Clone, Default)]
 pub struct Pivoting {
     k: usize,
+    /// D G D, with D = diag(`scales`).
     gram: Vec<f64>,
+    /// A power of two for each coordinate; 0 for one on which nothing acts, and which becomes 0.
+    scales: Vec<f64>,
     /// λ₁ of the penalty.
     l1: f64,
     /// Passive sets, `words` for each row.
@@ -49,6 +57,7 @@ pub struct Pivoting {
     current: Vec<u64>,
     cholesky: Cholesky,
     members: Vec<usize>,
+    active_set: ActiveSet,
 }
 
 impl Pivoting {
@@ -58,8 +67,8 @@ impl Pivoting {
     }
 
     /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive
-    /// entries of X are the starting passive sets. The matrix solved for is G + δI with δ = 1e-14 max_j G_jj, so that a
-    /// singular G has a solution.
+    /// entries of X are the starting passive sets. The matrix solved for is G + δ diag(G) with δ = 1e-14, so that a singular G
+    /// has a solution.
     pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
         self.solve_penalized(x, r, g, Penalty::NONE);
     }
@@ -76,18 +85,22 @@ impl Pivoting {
         let (l1, l2) = penalty.weights::<f64>();
         self.l1 = l1;
         assert!(k == self.k && r.dim() == (rows, k) && g.dim() == (k, k), "shapes of a pivoting step");
-        let largest = (0..k).fold(0.0, |a: f64, j| a.max(g[[j, j]].as_f64())) + l2;
-        if largest <= 0.0 {
+        let own = |j: usize| g[[j, j]].as_f64() + l2;
+        if (0..k).all(|j| own(j) <= 0.0) {
             // Only λ₁ acts on X.
             if l1 > 0.0 {
                 x.fill(T::zero());
             }
             return;
         }
+        self.scales.clear();
+        self.scales.extend((0..k).map(|j| inverse_root(own(j))));
+        let scales = &self.scales;
         self.gram.clear();
-        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64()));
+        self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64() * scales[p / k] * scales[p % k]));
         for j in 0..k {
-            self.gram[j * k + j] += l2 + 1e-14 * largest;
+            let own = own(j) * scales[j] * scales[j];
+            self.gram[j * k + j] = if own > 0.0 { own * (1.0 + RIDGE) } else { 1.0 };
         }
         self.start(x);
         while !self.open.is_empty() {
@@ -103,7 +116,7 @@ impl Pivoting {
                     self.factorise(i);
                     factorised = true;
                 }
-                if !self.solve_row(i, x, r, largest) {
+                if !self.solve_row(i, x, r) {
                     open[kept] = open[at];
                     kept += 1;
                 }
@@ -118,16 +131,12 @@ impl Pivoting {
         self.passive.clear();
         self.passive.resize(rows * self.words, 0);
         self.exchanges.clear();
-        let state = ExchangeState {
-            fewest_violations: u32::MAX,
-            full_exchanges_left: FULL_EXCHANGES,
-            exchanges_left: MAX_EXCHANGES,
-        };
+        let state = ExchangeState { fewest_violations: u32::MAX, exchanges_left: EXCHANGES };
         self.exchanges.resize(rows, state);
         self.open.clear();
         self.open.extend(0..u32::try_from(rows).expect("a block has fewer than 2^32 rows"));
         for ((i, j), &v) in x.indexed_iter() {
-            if v > T::zero() {
+            if v > T::zero() && self.scales[j] > 0.0 {
                 self.passive[i * self.words + j / 64] |= 1 << (j % 64);
             }
         }
@@ -149,17 +158,22 @@ impl Pivoting {
 
     /// Solves row i for its passive set. Writes the row and returns true if it is the solution; otherwise exchanges
     /// coordinates.
-    fn solve_row<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, largest: f64) -> bool {
+    fn solve_row<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>) -> bool {
         let k = self.k;
         let (solution, dual) = self.x.split_at_mut(k);
         let f = self.members.len();
-        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = r[[i, j]].as_f64() - self.l1);
+        let (scales, l1) = (&self.scales, self.l1);
+        let target = |j: usize| (r[[i, j]].as_f64() - l1) * scales[j];
+        solution.iter_mut().zip(&self.members).for_each(|(x, &j)| *x = target(j));
         self.cholesky.solve(&mut solution[..f]);
         // y = x G − r outside the set. Signs are tested up to rounding relative to the size of the terms.
+        dual.fill(0.0);
+        for (&p, &v) in self.members.iter().zip(&*solution) {
+            dual.iter_mut().zip(&self.gram[p * k..(p + 1) * k]).for_each(|(y, g)| *y += g * v);
+        }
         let size = solution[..f].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
         let tiny_x = 1e-12 * size;
         let mut violations = 0;
-        let mut last = 0;
         let mut member = 0;
         for j in 0..k {
             let wrong = if member < f && self.members[member] == j {
@@ -167,64 +181,48 @@ impl Pivoting {
                 dual[j] = 0.0;
                 solution[member - 1] < -tiny_x
             } else {
-                let fit: f64 = self.members.iter().zip(&*solution).map(|(&p, v)| self.gram[p * k + j] * v).sum();
-                let target = r[[i, j]].as_f64();
-                dual[j] = fit + self.l1 - target;
-                dual[j] < -1e-12 * (target.abs() + self.l1 + largest * size)
+                let (fit, size_of_target) = (dual[j], (r[[i, j]].as_f64().abs() + l1) * scales[j]);
+                fit - target(j) < -1e-12 * (size_of_target + 2.0 * size)
             };
             if wrong {
                 violations += 1;
-                last = j;
                 dual[j] = f64::NAN; // marked
             }
         }
-        let state = &mut self.exchanges[i];
-        let all = if violations < state.fewest_violations {
-            (state.fewest_violations, state.full_exchanges_left) = (violations, FULL_EXCHANGES);
-            true
-        } else if state.full_exchanges_left > 0 {
-            state.full_exchanges_left -= 1;
-            true
-        } else {
-            false
-        };
         if violations == 0 {
             let mut member = 0;
             for j in 0..k {
                 let inside = member < f && self.members[member] == j;
-                x[[i, j]] = if inside { T::from_f64(solution[member].max(0.0)) } else { T::zero() };
+                x[[i, j]] = if inside { T::from_f64(solution[member].max(0.0) * scales[j]) } else { T::zero() };
                 member += usize::from(inside);
             }
             return true;
         }
-        if state.exchanges_left == 0 {
+        let state = &mut self.exchanges[i];
+        if violations < state.fewest_violations {
+            *state = ExchangeState { fewest_violations: violations, exchanges_left: EXCHANGES };
+        } else if state.exchanges_left > 0 {
+            state.exchanges_left -= 1;
+        } else {
             self.descend(i, x, r);
             return true;
         }
-        state.exchanges_left -= 1;
-        for j in 0..k {
-            if dual[j].is_nan() && (all || j == last) {
-                self.passive[i * self.words + j / 64] ^= 1 << (j % 64);
-            }
+        for j in (0..k).filter(|&j| dual[j].is_nan()) {
+            self.passive[i * self.words + j / 64] ^= 1 << (j % 64);
         }
         false
     }
 
-    /// Coordinate descent on row i from the solution for its passive set, where the exchanges do not end: with a singular
-    /// Gram matrix rounding in the right-hand side can make any set look wrong.
+    /// The active-set method on row i, from the present x.
     fn descend<T: Real>(&mut self, i: usize, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>) {
-        let k = self.k;
-        let (solution, row) = self.x.split_at_mut(k);
-        row.fill(0.0);
-        self.members.iter().zip(solution).for_each(|(&j, v)| row[j] = v.max(0.0));
-        for _ in 0..SWEEPS {
-            for j in 0..k {
-                let fit: f64 = row.iter().zip(&self.gram[j * k..(j + 1) * k]).map(|(x, g)| x * g).sum();
-                let step = (r[[i, j]].as_f64() - self.l1 - fit) / self.gram[j * k + j];
-                row[j] = (row[j] + step).max(0.0);
-            }
+        let (row, target) = self.x.split_at_mut(self.k);
+        for (j, &scale) in self.scales.iter().enumerate() {
+            let known = scale > 0.0;
+            row[j] = if known { x[[i, j]].as_f64().max(0.0) / scale } else { 0.0 };
+            target[j] = (r[[i, j]].as_f64() - self.l1) * scale;
         }
-        row.iter().enumerate().for_each(|(j, &v)| x[[i, j]] = T::from_f64(v));
+        self.active_set.solve(&self.gram, target, row);
+        row.iter().zip(&self.scales).enumerate().for_each(|(j, (v, scale))| x[[i, j]] = T::from_f64(v * scale));
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! One file per method; `sweep` and `pgd` share the kernel in `row_panels`.
 
+mod active_set;
 mod bpp;
 mod coordinate_descent;
 pub mod divergence;

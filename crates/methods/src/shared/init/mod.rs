@@ -97,16 +97,16 @@ pub const MESSAGES: [MessageSpec; 6] = [
     MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
 ];
 
-/// The value that replaces zeros which no update could change, as a fraction of the mean of the data. It is the scale of
-/// the random numbers in NNDSVDar.
+/// The value that replaces zeros which no update could change, as a fraction of the entry √(mean / k) of two constant factors
+/// whose product has the mean of the data. It is the scale of the random numbers in NNDSVDar.
 const FLOOR: f64 = 0.01;
 
 /// The data of a rank, and its own rows of U and of V.
 pub type DataAndFactors<T> = (Box<dyn RankData<T>>, [Array2<T>; 2]);
 
 /// Computes the own rows of both factors of an m × n matrix from this rank's data, and returns the data too. With
-/// `positive`, no entry is zero, because multiplicative updates keep zeros: zeros are replaced by [`FLOOR`] times the mean
-/// of the data, or by what the start specifies. Collective.
+/// `positive`, no entry is zero, because multiplicative updates keep zeros: zeros are replaced by [`FLOOR`] times that entry, or
+/// by what the start specifies. Factors scale with the root of the data. Collective.
 ///
 /// # Errors
 /// If the given factors cannot be used, or the singular vectors cannot be computed.
@@ -120,8 +120,8 @@ pub fn on_grid<T: Real>(
 ) -> Result<DataAndFactors<T>> {
     let Task { comm, shape, k, sum, .. } = *task;
     let order = data.order();
-    let mean = sum / (shape.0 as f64 * shape.1 as f64);
-    let small = FLOOR * mean;
+    let usual = 0.5 * scale(sum, shape, k);
+    let small = FLOOR * usual;
     let without_zeros = |mut factors: [Array2<T>; 2], fill: f64| {
         let zeros = factors.iter_mut().flatten().filter(|x| **x <= T::zero());
         zeros.for_each(|x| *x = T::from_f64(fill));
@@ -142,7 +142,7 @@ pub fn on_grid<T: Real>(
             Ok((data, [start_u, start_v]))
         }
         Start::Nndsvd { effort, zeros } => {
-            let fill = if zeros == Zeros::Mean { mean } else { small };
+            let fill = if zeros == Zeros::Mean { usual } else { small };
             let (data, low_rank) = low_rank::approximate(task, data, effort)?;
             let mut factors = nndsvd::factors(comm, &low_rank, k, fill, order)?;
             if zeros == Zeros::Random {
