@@ -7,7 +7,7 @@
 //!
 //! Limits: parties are honest but curious, since keys are exchanged without certificates. The sum itself is public: with
 //! two parties nothing is hidden, and all parties but one together can compute the remaining term. A party that drops out
-//! leaves its streams in the sum; the run then ends (`dropout` has the protocol that goes on).
+//! leaves its streams in the sum; the run then ends (`dropout` has the protocol that continues).
 
 #[cfg(feature = "paillier")]
 mod answers;
