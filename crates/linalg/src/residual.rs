@@ -167,7 +167,7 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// A factor in f64, in row order.
+/// A factor in f64, row-major.
 fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let mut out = Order::RowMajor.zeros(f.nrows(), f.ncols());
     out.zip_mut_with(f, |out, f| *out = f.as_f64());
