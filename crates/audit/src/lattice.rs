@@ -74,8 +74,8 @@ pub enum Outcome {
 }
 
 impl System {
-    /// Eliminates: `coefficients` is e × n; `values` e × m, a column for each row of the data. `bits` is the relative precision
-    /// of the values.
+    /// Eliminates: `coefficients` is e × n; `values` e × m, a column for each row of the data. `bits` is the relative
+    /// precision of the values.
     pub fn new(coefficients: &ArrayView2<f64>, values: &ArrayView2<f64>, bits: f64) -> System {
         let ((e, n), m) = (coefficients.dim(), values.ncols());
         let mut all = Array2::zeros((e, n + m));
@@ -385,7 +385,8 @@ impl Basis {
         }
     }
 
-    /// Subtracts multiples of earlier vectors from vector k until no smaller one is left, and computes its Gram-Schmidt vector.
+    /// Subtracts multiples of earlier vectors from vector k until no smaller one is left, and computes its Gram-Schmidt
+    /// vector.
     fn reduce_size(&mut self, k: usize) {
         // Rounding errors of long vectors vanish as they get shorter.
         for _ in 0..64 {

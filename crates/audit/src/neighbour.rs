@@ -58,8 +58,8 @@ impl State {
     }
 }
 
-/// R = Z Yᵀ (m × k) and H = Y Yᵀ (k × k) of a round by least squares, with U_t H − R = known_t for its steps t. `None` for too
-/// few steps.
+/// R = Z Yᵀ (m × k) and H = Y Yᵀ (k × k) of a round by least squares, with U_t H − R = known_t for its steps t. `None` for
+/// too few steps.
 pub fn products(copies: &[Array2<f64>], known: &[Array2<f64>]) -> Option<(Array2<f64>, Array2<f64>)> {
     let (steps, (m, k)) = (copies.len(), copies.first()?.dim());
     if steps < 3 {

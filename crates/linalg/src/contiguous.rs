@@ -5,8 +5,8 @@
 
 use ndarray::{ArrayBase, Data, DataMut, Dimension};
 
-/// Arrays whose entries follow each other in memory. The methods panic if they do not, or not in the required order, which is
-/// a bug of the caller.
+/// Arrays whose entries follow each other in memory. The methods panic if they do not, or not in the required order, which
+/// is a bug of the caller.
 pub trait Contiguous {
     type Entry;
 

@@ -117,7 +117,8 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Calls `f` with column and value of each nonzero entry of a row. Inlined, so that a kernel's `f` has its instruction set.
+    /// Calls `f` with column and value of each nonzero entry of a row. Inlined, so that a kernel's `f` has its instruction
+    /// set.
     #[inline(always)]
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
         match self {

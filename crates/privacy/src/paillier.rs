@@ -180,8 +180,8 @@ impl PublicKey {
         product.write_digits(out, Order::Lsf);
     }
 
-    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed as
-    /// a fresh encryption of its plaintext, independent of how `w.a` was computed.
+    /// Adds the plaintext `w.b` in [0, n) to the ciphertext `w.a` and rerandomises it: the result, in `w.a`, is distributed
+    /// as a fresh encryption of its plaintext, independent of how `w.a` was computed.
     pub fn add_and_refresh(&self, w: &mut Worker) -> FreshCiphertext {
         w.draw(self.bits);
         let Worker { exponent, a, b, c, .. } = w;
@@ -266,8 +266,8 @@ fn prime(rng: &mut StdRng, bits: u32) -> Integer {
     }
 }
 
-/// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a group
-/// without small factors.
+/// Whether two primes make a key that neighbours accept, that decrypts (n and φ(n) are coprime), and whose h generates a
+/// group without small factors.
 fn is_valid_prime_pair(p: &Integer, q: &Integer, bits: u32) -> bool {
     let n = Integer::from(p * q);
     let (less_p, less_q) = (Integer::from(p - 1), Integer::from(q - 1));

@@ -1,5 +1,5 @@
-//! Importance sampling: index j is drawn with a probability p_j that increases with its score ‖X_j‖ ‖y_j‖, the norm of row j of
-//! the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
+//! Importance sampling: index j is drawn with a probability p_j that increases with its score ‖X_j‖ ‖y_j‖, the norm of row j
+//! of the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
 //! Mahoney 2006). Half of p_j is uniform, so no weight exceeds twice that of uniform sampling.
 //!
 //! The d draws are stratified, one in each of d equal parts of the cumulative probability. An index may be drawn several
@@ -8,8 +8,8 @@
 //!
 //! No rank knows all scores: each rank accumulates those of its own rows, the totals are gathered, and the rank that owns a
 //! draw resolves it. This costs four integers per rank and two words per draw, compared with N words for all scores. Scores
-//! are rounded to powers of two and accumulated as integers. The draws therefore do not depend on the number of ranks, nor on
-//! rounding errors in the scores, unless a score lies at the border between two powers.
+//! are rounded to powers of two and accumulated as integers. The draws therefore do not depend on the number of ranks, nor
+//! on rounding errors in the scores, unless a score lies at the border between two powers.
 
 use std::ops::Range;
 
@@ -80,8 +80,8 @@ impl WeightedSampler {
         }
     }
 
-    /// As [`WeightedSampler::new`], for scores that are given directly ([`WeightedSampler::score_each`]); `typical` is a typical
-    /// score.
+    /// As [`WeightedSampler::new`], for scores that are given directly ([`WeightedSampler::score_each`]); `typical` is a
+    /// typical score.
     pub fn by_scores(n: usize, d: usize, own: Range<usize>, typical: f64) -> Self {
         let norms = vec![1.0; own.len()];
         WeightedSampler::new(n, d, own, norms, [typical, 1.0])
@@ -161,8 +161,8 @@ impl WeightedSampler {
         self.drawn.iter().map(|&(i, row)| (i, row, self.weight(self.score_of(row))))
     }
 
-    /// Writes the drawn own rows of y into a message of d (k + [`WORDS`]) words, with zeros elsewhere. The sum of the messages
-    /// of all ranks is the argument of [`WeightedSampler::collect`].
+    /// Writes the drawn own rows of y into a message of d (k + [`WORDS`]) words, with zeros elsewhere. The sum of the
+    /// messages of all ranks is the argument of [`WeightedSampler::collect`].
     pub fn fill<T: Real>(&self, y: &ArrayView2<T>, message: &mut [T]) {
         let k = y.ncols();
         message.fill(T::zero());

@@ -39,8 +39,8 @@ impl SumMasks {
         Ok(SumMasks { party, streams: others.map(stream).collect::<Result<_>>()? })
     }
 
-    /// Writes the masks of a message to a party with that `modulus`, which all of `peers` send to as well, into `out`. `number`
-    /// identifies receiver and message: never used twice, equal for all peers.
+    /// Writes the masks of a message to a party with that `modulus`, which all of `peers` send to as well, into `out`.
+    /// `number` identifies receiver and message: never used twice, equal for all peers.
     pub fn fill(&mut self, peers: impl Iterator<Item = usize>, number: u64, modulus: &Integer, out: &mut [Integer]) {
         out.iter_mut().for_each(|mask| mask.assign(0));
         let mut bytes = vec![0u8; (modulus.significant_bits() + BEYOND).div_ceil(8) as usize];

@@ -173,8 +173,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A local minimum, from the start x. Each step is a line search towards the minimum over x ≥ 0 of a quadratic model, whose
-    /// matrix is the Hessian without its negative terms.
+    /// A local minimum, from the start x. Each step is a line search towards the minimum over x ≥ 0 of a quadratic model,
+    /// whose matrix is the Hessian without its negative terms.
     fn minimum(&self, x: Vec<f64>) -> Vec<f64> {
         let k = x.len();
         let mut x = Array1::from(x);
