@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-/// A sum, as far as the search needs it.
+/// The properties of a sum that the search needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sum {
     pub kind: String,
-    /// Iterations that were complete: values of the same iteration are the same.
+    /// Number of complete iterations; sums with the same number are over the same values.
     pub iteration: usize,
     pub length: usize,
     /// The parties in it.
     pub parties: BTreeSet<usize>,
 }
 
-/// Two sums (by their place) whose difference is the term of one party.
+/// Two sums (by index) whose difference is the term of one party.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     pub with: usize,

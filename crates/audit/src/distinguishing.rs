@@ -1,4 +1,4 @@
-//! What repeated runs on two neighbouring data sets prove about ε: a lower bound from how well a threshold on a score
+//! A lower bound on ε from repeated runs on two neighbouring data sets: it follows from how well a threshold on a score
 //! distinguishes them (Jagielski, Ullman, Oprea, Auditing Differentially Private Machine Learning, NeurIPS 2020). A bound
 //! above the claimed ε refutes the claim; one below it proves nothing.
 
@@ -8,18 +8,18 @@ const THRESHOLDS: usize = 100;
 /// A lower bound that holds except with the requested probability of error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LowerBound {
-    /// ε of any mechanism.
+    /// The bound on ε, for any mechanism.
     pub epsilon: f64,
-    /// μ of a mechanism whose trade-off is that of Gaussian noise (Nasr et al., Tight Auditing of Differentially
-    /// Private Machine Learning, USENIX Security 2023).
+    /// The bound on μ, for a mechanism whose trade-off is that of Gaussian noise (Nasr et al., Tight Auditing of
+    /// Differentially Private Machine Learning, USENIX Security 2023).
     pub mu: f64,
 }
 
-/// Limits of a probability of which `hits` of `trials` were observed (Clopper and Pearson, 1934); each is wrong with
-/// probability `error`.
+/// Confidence limits of a probability of which `hits` of `trials` were observed (Clopper and Pearson, 1934); each is wrong
+/// with probability `error`.
 pub fn limits(hits: usize, trials: usize, error: f64) -> (f64, f64) {
     let low = if hits == 0 { 0.0 } else { root(|p| at_least(hits, trials, p) > error) };
-    // P(X ≤ hits) falls in p.
+    // P(X ≤ hits) decreases with p.
     let high = if hits >= trials { 1.0 } else { root(|p| 1.0 - at_least(hits + 1, trials, p) <= error) };
     (low, high)
 }
@@ -47,7 +47,7 @@ fn at_least(hits: usize, trials: usize, p: f64) -> f64 {
         let ways = gamma(trials) - gamma(i) - gamma(trials - i);
         (ways + i as f64 * p.ln() + (trials - i) as f64 * (-p).ln_1p()).exp()
     };
-    // The terms fall on the side of the mean that they are summed on.
+    // The terms are summed on the side of the mean on which they decrease.
     let odds = p / (1.0 - p);
     if hits as f64 > p * trials as f64 {
         let next =
@@ -59,7 +59,7 @@ fn at_least(hits: usize, trials: usize, p: f64) -> f64 {
     }
 }
 
-/// The sum of falling terms.
+/// The sum of decreasing terms.
 fn sum(terms: impl Iterator<Item = (usize, f64)>) -> f64 {
     let mut total = 0.0;
     for (_, x) in terms {

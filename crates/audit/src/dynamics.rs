@@ -1,12 +1,12 @@
 //! Fits hidden columns M (m × n) and their factors V_t (n × k) to all sums M V_t and V_tᵀV_t of a run, given U_t and how V_t
 //! follows from U_t and M: alternately least squares for M, and a walk through the iterations that corrects V_t by the sums.
-//! The columns come out in any order.
+//! The order of the columns is arbitrary.
 
 use ndarray::{Array1, Array2, Axis};
 
 use fednmf_linalg::Cholesky;
 
-/// What was seen in an iteration.
+/// The observations of one iteration.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// M V_t, m × k.
@@ -53,7 +53,7 @@ pub fn fit(
     let mut vs: Vec<Array2<f64>> = vec![first.clone(); steps.len()];
     let mut data = Array2::from_elem((m, n), prior.mean);
     for round in 0..rounds {
-        // M from all sums, near the mean where they say nothing.
+        // M from all sums, near the mean where they contain no information.
         let (mut left, mut right) = (Array2::<f64>::zeros((n, n)), Array2::<f64>::zeros((m, n)));
         for (v, step) in vs.iter().zip(steps) {
             left += &v.dot(&v.t());
@@ -62,7 +62,7 @@ pub fn fit(
         let trust = 0.3f64.powi((round / 4) as i32).max(1e-9);
         let ridge = trust * left.diag().sum() / n as f64 + f64::MIN_POSITIVE;
         data = divide(&right, &left, ridge)?.mapv(|x| (x + prior.mean).clamp(prior.low, prior.high));
-        // V_t from the sums and from what V_{t−1} leads to.
+        // V_t from the sums and from its prediction by V_{t−1}.
         let gram = data.t().dot(&data);
         let ridge = trust.max(1e-6) * gram.diag().sum() / n as f64 + f64::MIN_POSITIVE;
         let mut predicted = vs[0].clone();

@@ -1,17 +1,17 @@
-//! Whole numbers from few linear equations, by lattice reduction.
+//! Integers from few linear equations, by lattice reduction.
 //!
-//! e equations with known real coefficients leave n − e of n unknowns free. If these are whole numbers from a small
+//! e equations with known real coefficients leave n − e of n unknowns free. If these are integers from a small
 //! range, an equation with b bits of precision rules out all but one in 2ᵇ of their values, so that a few equations
-//! determine them. Elimination writes e unknowns as a − D x with the free unknowns x; that a and D x differ by a whole
-//! number is a lattice problem in the free unknowns and a few of the others (Lagarias, Odlyzko 1985; Kannan 1987),
+//! determine them. Elimination writes e unknowns as a − D x with the free unknowns x; that a and D x differ by an
+//! integer is a lattice problem in the free unknowns and a few of the others (Lagarias, Odlyzko 1985; Kannan 1987),
 //! which is the same for all rows of the data. The basis is reduced once by LLL (Lenstra, Lenstra, Lovász 1982, with
 //! floating-point Gram-Schmidt), and each row is the nearest lattice point to a target (Babai 1986, then a short
-//! enumeration). If rows are left, the basis is reduced by blocks (BKZ; Schnorr, Euchner 1994) and they are tried
-//! again.
+//! enumeration). If rows remain unsolved, the basis is reduced by blocks (BKZ; Schnorr, Euchner 1994) and they are
+//! tried again.
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-/// The prior of every unknown: a whole number from `low` to `high`, about `mean` on average.
+/// Prior knowledge of every unknown: an integer from `low` to `high`, about `mean` on average.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prior {
     pub low: f64,
@@ -20,12 +20,12 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// Bits of an unknown, if nothing but its range is known.
+    /// Bits of an unknown, if only its range is known.
     pub fn bits(&self) -> f64 {
         (self.high - self.low + 1.0).log2()
     }
 
-    /// The most that an unknown of this range and mean can vary.
+    /// The largest variance of an unknown with this range and mean.
     fn variance(&self) -> f64 {
         ((self.mean - self.low) * (self.high - self.mean)).max(0.25 * f64::from(u8::from(self.high > self.low)))
     }
@@ -35,7 +35,7 @@ impl Prior {
     }
 }
 
-/// Largest dimension of a lattice that is reduced: minutes of work.
+/// Largest dimension of a lattice that is reduced, which takes minutes.
 pub const LARGEST: usize = 180;
 /// Bits of a lattice for each dimension in addition to those of the unknowns, so that LLL finds the nearest point.
 const SLACK: f64 = 2.0;
@@ -58,16 +58,16 @@ pub struct System {
     coefficients: Array2<f64>,
     /// |basic| × rows of the data
     values: Array2<f64>,
-    /// Bits behind the point that are right.
+    /// Number of correct bits after the binary point.
     bits: f64,
 }
 
-/// The result of reducing a system.
+/// The result of the reduction of a system.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// For each row of the data the unknowns, if they were found.
     Found { dimension: usize, rows: Vec<Option<Vec<f64>>> },
-    /// The equations do not determine the unknowns: bits known of bits needed.
+    /// The equations do not determine the unknowns; bits known and bits needed.
     TooFew { known: f64, needed: f64 },
     /// The lattice is too large to be reduced here.
     TooLarge { dimension: usize },
@@ -131,7 +131,7 @@ impl System {
     pub fn solve(&self, prior: Prior, rows: &[usize]) -> Outcome {
         let (free, all) = (self.free.len() as f64, self.basic.len());
         let each = prior.bits() + SLACK;
-        // Equations are precise to so many bits, relative to unknowns that take some of them.
+        // The precision of the equations in bits, some of which the unknowns take.
         let precise = self.bits.min(46.0);
         let needed = free * each / (precise - each).max(1e-9);
         let used = if free == 0.0 { 0 } else { (2 * (needed.min(1e9).ceil() as usize) + 2).min(all) };
@@ -193,7 +193,7 @@ impl System {
     }
 }
 
-/// A reduced basis of all (x, y, 2ᵇ (y + D x)) with whole x and y.
+/// A reduced basis of all (x, y, 2ᵇ (y + D x)) with integer x and y.
 struct Lattice {
     free: usize,
     used: usize,
@@ -207,7 +207,7 @@ impl Lattice {
         let scale = bits.exp2();
         let (dimension, width) = (used + free, 2 * used + free);
         let mut rows = vec![vec![0i64; width]; dimension];
-        // The long vectors first: the others are reduced by them.
+        // The long vectors first: the others are reduced against them.
         for i in 0..used {
             rows[i][free + i] = 1;
             rows[i][free + used + i] = scale as i64;
@@ -231,7 +231,7 @@ impl Lattice {
         let Lattice { free, used, scale, basis } = self;
         let mut target = vec![prior.mean; free + used];
         target.extend(values[..*used].iter().map(|a| (a * scale).round()));
-        // Rounded coefficients miss the target by as much.
+        // Accounts for the distance from the target due to rounded coefficients.
         let dimension = (free + used) as f64;
         let variance = prior.variance();
         let size2 = variance + prior.mean * prior.mean;
@@ -257,7 +257,7 @@ struct Basis {
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    // Several sums, so that they can be added side by side.
+    // Several sums, so that they can be added in parallel.
     let (mut sums, chunks) = ([0.0; 8], a.chunks_exact(8).zip(b.chunks_exact(8)));
     for (x, y) in chunks {
         for k in 0..8 {
@@ -365,8 +365,8 @@ impl Basis {
         best
     }
 
-    /// Makes a combination of the vectors from k on the vector k of the same lattice: Euclid's algorithm on the
-    /// coefficients, whose greatest common divisor is 1.
+    /// Replaces vector k by a combination of the vectors from k on, which leaves the lattice the same: Euclid's algorithm on
+    /// the coefficients, whose greatest common divisor is 1.
     fn insert(&mut self, k: usize, mut combination: Vec<i64>) {
         loop {
             let nonzero = || (0..combination.len()).filter(|&i| combination[i] != 0);
@@ -424,7 +424,7 @@ impl Basis {
     /// The first is that of the nearest plane, whatever its distance.
     fn near(&self, target: &[f64], radius2: f64, most: usize, found: &mut impl FnMut(&[f64]) -> bool) {
         let n = self.rows.len();
-        // The rest of the target at each level, below which the coefficients are chosen.
+        // The remainder of the target after the coefficients of this level and those above it.
         let mut left = vec![target.to_vec(); n + 1];
         let mut distance = vec![0.0; n + 1];
         let (mut centre, mut at, mut step) = (vec![0.0; n], vec![0.0; n], vec![0.0f64; n]);
@@ -485,7 +485,7 @@ mod tests {
         }
     }
 
-    /// The number of rows that are found, of `m` rows of `n` whole numbers up to `high`, from `e` uniform equations.
+    /// The number of rows that are found, of `m` rows of `n` integers up to `high`, from `e` uniform equations.
     fn found((m, n, e): (usize, usize, usize), high: f64, wrong: f64) -> (usize, Outcome) {
         let mut next = numbers(7);
         let data = Array2::from_shape_fn((m, n), |_| ((high + 1.0) * next()).floor());

@@ -2,10 +2,10 @@
 //! applies them to recorded views.
 //!
 //! - [`linear`]: the least-norm solution of known linear equations.
-//! - [`pursuit`]: entries within limits, of which many are zero, from few equations.
-//! - [`lattice`]: whole numbers from few equations.
+//! - [`pursuit`]: bounded entries, of which many are zero, from few equations.
+//! - [`lattice`]: integers from few equations.
 //! - [`dynamics`]: fits data and factors to all sums of a run.
-//! - [`neighbour`]: a neighbour's factor from differences under weights, and its products from the steps of a round.
+//! - [`neighbour`]: a neighbour's factor from weighted differences, and its products from the steps of a round.
 //! - [`differencing`]: two sums over sets of parties that differ by one.
 //! - [`membership`]: whether a row was among those that a factor was fitted to.
 //! - [`noised`]: columns from sums under noise of known variance.

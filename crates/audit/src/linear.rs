@@ -1,5 +1,5 @@
-//! What sketches of M reveal (Qian et al., Theorem 3): releases M S_1, M S_2, … with public sketches S_t are linear
-//! equations for every row of M, with the same coefficients for all rows; n independent equations determine M.
+//! Reconstruction of M from its sketches (Qian et al., Theorem 3): releases M S_1, M S_2, … with public sketches S_t are
+//! linear equations for every row of M, with the same coefficients for all rows; n independent equations determine M.
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 

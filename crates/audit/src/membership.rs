@@ -42,7 +42,7 @@ mod tests {
     fn the_area_is_that_of_the_definition() {
         assert_eq!(auc(&[1.0, 2.0], &[3.0, 4.0]), Some(1.0));
         assert_eq!(auc(&[3.0], &[1.0, 2.0]), Some(0.0));
-        // One of four pairs is right, one is a tie.
+        // Of four pairs, one is right and one is a tie.
         assert_eq!(auc(&[1.0, 5.0], &[1.0, 3.0]), Some(0.375));
         assert_eq!(auc(&[], &[1.0]), None);
     }

@@ -1,6 +1,6 @@
-//! A neighbour's copy U_j from answers g (U_j − U_i) with a secret weight g for each entry, between its limit and half of it;
-//! and the neighbour's products Z Yᵀ and Y Yᵀ from its copies in all steps of a round, which are linear in them (ADMM for
-//! the nonnegative factor X, with U as its copy that fits the data).
+//! Reconstructs a neighbour's copy U_j from answers g (U_j − U_i), in which each entry has a secret weight g between half
+//! of its limit and the limit; and the neighbour's products Z Yᵀ and Y Yᵀ from its copies in all steps of a round, which are
+//! linear in them (the ADMM of PPDNMF for the nonnegative factor X, with U as its copy that fits the data).
 
 use ndarray::{Array1, Array2, Axis};
 
@@ -9,19 +9,19 @@ use fednmf_linalg::Cholesky;
 /// E[1/g] for g uniform from half its limit to the limit, times the limit.
 const MEAN_INVERSE: f64 = 2.0 * std::f64::consts::LN_2;
 
-/// U_j from the own copy and an answer; `g_max` is in units of the answer over those of U.
+/// U_j from the own copy and an answer; `g_max` is in units of the answer divided by those of U.
 pub fn copy(own: &Array2<f64>, answer: &Array2<f64>, g_max: f64) -> Array2<f64> {
     own + &(answer * (MEAN_INVERSE / g_max))
 }
 
-/// What the steps of a neighbour are made of, in a round that is observed from its first step.
+/// The state of a neighbour's ADMM, in a round that is observed from its first step.
 #[derive(Debug, Clone)]
 pub struct State {
     /// X, U and P (the dual variable) at the beginning, m × k each.
     pub x: Array2<f64>,
     pub u: Array2<f64>,
     pub p: Array2<f64>,
-    /// Q and the Q before it.
+    /// Q and its previous value.
     pub q: Array2<f64>,
     pub q_before: Array2<f64>,
 }
@@ -40,8 +40,8 @@ impl State {
         State { x: u.clone(), u: u.clone(), p: zeros.clone(), q: zeros.clone(), q_before: zeros }
     }
 
-    /// Follows a round: `copies` are U_j after each step, `pulls` Σ ρ (U_i − U_j) as the neighbour got it after each. Returns
-    /// the right-hand sides that the products have to explain: U H − R of each step.
+    /// Follows a round: `copies` are U_j after each step, `pulls` Σ ρ (U_i − U_j) as the neighbour received it after each.
+    /// Returns the right-hand sides that the products have to explain: U H − R of each step.
     pub fn follow(&mut self, copies: &[Array2<f64>], pulls: &[Array2<f64>], weights: Weights) -> Vec<Array2<f64>> {
         let Weights { mu, tau } = weights;
         let mut known = Vec::new();
@@ -58,8 +58,8 @@ impl State {
     }
 }
 
-/// R = Z Yᵀ (m × k) and H = Y Yᵀ (k × k) of a round by least squares, with U_t H − R = known_t for its steps t. `None` for too
-/// few steps.
+/// R = Z Yᵀ (m × k) and H = Y Yᵀ (k × k) of a round by least squares, with U_t H − R = known_t for its steps t. `None` for
+/// too few steps.
 pub fn products(copies: &[Array2<f64>], known: &[Array2<f64>]) -> Option<(Array2<f64>, Array2<f64>)> {
     let (steps, (m, k)) = (copies.len(), copies.first()?.dim());
     if steps < 3 {
@@ -113,7 +113,7 @@ mod tests {
         Array2::from_shape_fn((rows, cols), |(i, j)| (((i * cols + j + 1) as f64 * step).sin() * 0.5 + 0.6).abs())
     }
 
-    /// A neighbour's round, by the formulas of its paper; no weights hide anything.
+    /// A neighbour's round, by the formulas of its paper, without weights that hide anything.
     #[test]
     fn the_products_of_a_round_follow_from_its_copies() {
         let ((m, k), weights) = ((8, 2), Weights { mu: 0.3, tau: 0.2 });

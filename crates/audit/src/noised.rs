@@ -1,12 +1,12 @@
-//! Estimates of columns from noised sums, with the variance of the noise known: the maximum of the posterior for a
-//! normal prior with limits. V is an unknown too, but a function of the columns and of U, which is public, so the
-//! estimates alternate between both.
+//! Maximum a posteriori estimates of columns from noised sums, with the variance of the noise known, for a normal prior
+//! with bounds. V is unknown too, but it is a function of the columns and of the public U, so the estimates alternate
+//! between both.
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 use super::dynamics::divide;
 
-/// What was seen in an iteration: sums with a term for each column, with noise of the same standard deviation on each
+/// The observations of one iteration: sums with one term per column, with noise of the same standard deviation on each
 /// entry.
 #[derive(Debug, Clone)]
 pub struct NoisedStep {
@@ -17,17 +17,17 @@ pub struct NoisedStep {
     pub noise: f64,
 }
 
-/// The prior of an entry.
+/// Prior knowledge of an entry.
 #[derive(Debug, Clone)]
 pub struct Prior {
     pub low: f64,
     pub high: f64,
-    /// For each row.
+    /// The mean of the entries of each row.
     pub mean: Array1<f64>,
     pub variance: f64,
 }
 
-/// Rounds of alternation; later ones change nothing that matters.
+/// Rounds of alternation; further ones make no significant difference.
 const ROUNDS: usize = 30;
 
 /// All columns (m × n) from the sums of all steps, in any order. `first` is a guess, `fit` computes V (n × k) for
@@ -56,7 +56,7 @@ pub fn columns(
     Some(data)
 }
 
-/// One column from sums of which all other terms were subtracted: what is left is m vᵀ with noise.
+/// One column from sums from which all other terms were subtracted, so that m vᵀ with noise remains.
 pub fn column(
     steps: &[NoisedStep],
     prior: &Prior,

@@ -1,10 +1,9 @@
-//! Basis pursuit (Chen, Donoho, Saunders 1998) within limits: hidden columns from fewer linear equations than unknowns,
-//! if their entries lie within limits and many are zero. Of all matrices that satisfy the equations it finds the one
+//! Basis pursuit (Chen, Donoho, Saunders 1998) with bounds: recovers hidden columns from fewer linear equations than
+//! unknowns, if their entries are bounded and many are zero. Of all matrices that satisfy the equations it finds the one
 //! with the least sum.
 //!
-//! The releases M Sᵀ span the columns of an M of low rank, so their rank shows it, and the columns can be sought in that
-//! span. Without bounds on the entries, a low rank determines nothing: the least-norm solution has the least rank and
-//! nuclear norm too.
+//! The releases M Sᵀ span the columns of an M of low rank, so their rank reveals it, and the columns can be sought in that
+//! span. Without bounds a low rank does not help: the least-norm solution has the least rank and nuclear norm too.
 
 use ndarray::{Array1, Array2, ArrayView2};
 
@@ -12,13 +11,13 @@ use fednmf_linalg::gemm;
 
 use super::linear::Recovery;
 
-/// Parts of a release below this fraction of its norm are rounding.
+/// Parts of a release below this fraction of its norm are rounding errors.
 const ROUNDING: f64 = 1e-8;
 /// The step of the objective, relative to the largest entry. Any step converges.
 const STEP: f64 = 0.02;
 
-/// A matrix (m × n) that satisfies the equations of `recovery`, has entries from 0 to `high`, and the least sum, as far as
-/// `rounds` of Douglas-Rachford splitting reach. The second value is the rank of M, if the releases show one below
+/// A matrix (m × n) that satisfies the equations of `recovery`, has entries from 0 to `high`, and the least sum, within the
+/// accuracy of `rounds` of Douglas-Rachford splitting. The second value is the rank of M, if the releases reveal one below
 /// their number.
 pub fn least_sum(recovery: &Recovery, high: f64, rounds: usize) -> (Array2<f64>, Option<usize>) {
     let (basis, images) = recovery.equations();
@@ -49,8 +48,8 @@ pub fn least_sum(recovery: &Recovery, high: f64, rounds: usize) -> (Array2<f64>,
     (found, is_low.then_some(columns.nrows()))
 }
 
-/// The share of equations among unknowns from which basis pursuit finds nonnegative unknowns of which this share is not
-/// zero, for many unknowns and random equations: the statistical dimension of the descent cone (Amelunxen, Lotz,
+/// The number of equations per unknown that basis pursuit needs, for nonnegative unknowns of which the fraction `nonzero` is
+/// not zero, for many unknowns and random equations: the statistical dimension of the descent cone (Amelunxen, Lotz,
 /// McCoy, Tropp 2014, with one tail for one sign).
 pub fn sufficient_equations(nonzero: f64) -> f64 {
     let needed = |t: f64| {
@@ -61,9 +60,9 @@ pub fn sufficient_equations(nonzero: f64) -> f64 {
     (0..=4000).map(|i| needed(1e-3 * f64::from(i))).fold(1.0, f64::min)
 }
 
-/// The number of equations from which basis pursuit hardly ever finds `unknowns` nonnegative numbers with that share of
-/// nonzero ones: three standard deviations below the threshold. The deviation is that of the intrinsic volumes of the
-/// orthant, which are binomial: half the square root of the number of zeros.
+/// The number of equations from which basis pursuit hardly ever finds `unknowns` nonnegative numbers, of which the fraction
+/// `nonzero` is not zero: three standard deviations below the threshold. The deviation is that of the intrinsic volumes of
+/// the orthant, which are binomial: half the square root of the number of zeros.
 pub fn insufficient_equations(nonzero: f64, unknowns: f64) -> f64 {
     (unknowns * sufficient_equations(nonzero) - 1.5 * ((1.0 - nonzero) * unknowns).sqrt()).max(0.0)
 }
@@ -173,8 +172,8 @@ mod tests {
 
     #[test]
     fn the_threshold_is_that_of_the_nonnegative_l1_problem() {
-        // Without zeros all equations are needed; half of the zeros' equations are saved by the bound (Donoho and
-        // Tanner 2010), more by the least sum.
+        // Without zeros all equations are needed; the bound alone saves half of the zeros' equations (Donoho and
+        // Tanner 2010), the least sum saves more.
         assert!((sufficient_equations(1.0) - 1.0).abs() < 1e-9 && sufficient_equations(0.0) < 1e-3);
         assert!((sufficient_equations(0.9) - 0.95).abs() < 5e-3);
         // Donoho and Tanner 2005: at half as many equations, 0.558 of them.

@@ -1,4 +1,4 @@
-//! The error types: a message for the user and the exit code of the process. [`Error`] may be that of one rank,
+//! The error types: a message for the user and the exit code of the process. [`Error`] may concern a single rank;
 //! [`SharedError`] is the same on all ranks.
 
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// An error whose message says what is wrong, where, and what to do. Perhaps only this rank has it.
+/// An error whose message says what is wrong, where, and what to do. It may exist on this rank only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
@@ -31,8 +31,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error that every rank has: all return it at the same place, so the next collective is the same on all ranks.
 ///
 /// Collective functions return it. An error of one rank does not convert into it, so `?` cannot leave such a function on
-/// one rank while the others wait in a collective. The communicator's `agree_on_error` makes the error of one rank that of
-/// all; [`Error::on_all_ranks`] marks an error that follows from what all ranks know.
+/// one rank while the others wait in a collective. The communicator's `agree_on_error` turns an error of one rank into an
+/// error of all; [`Error::on_all_ranks`] marks an error that all ranks detect alike.
 ///
 /// ```compile_fail,E0277
 /// use fednmf_base::error::{Error, SharedResult};
@@ -47,7 +47,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// }
 /// ```
 ///
-/// The other way round, `?` keeps the knowledge that all ranks have the error:
+/// In the other direction, `?` preserves the information that all ranks have the error:
 ///
 /// ```
 /// use fednmf_base::error::{Error, Result, SharedResult};
@@ -107,8 +107,8 @@ impl Error {
         Error { message, ..self }
     }
 
-    /// The same error as one of all ranks. Only for what all ranks find alike, because it follows from the command line or
-    /// from values that were agreed on.
+    /// Marks the error as one of all ranks. Only for errors that all ranks detect alike, because they follow from the
+    /// command line or from values that were agreed on.
     #[must_use]
     pub fn on_all_ranks(self) -> SharedError {
         SharedError(Error { shared: true, ..self })
@@ -172,7 +172,7 @@ fn without_codes(mut message: String) -> String {
     message
 }
 
-/// Why a text is not the JSON that it should be.
+/// Describes why a text is not the expected JSON.
 pub fn why_not_json(e: &serde_json::Error) -> String {
     match e.classify() {
         Category::Eof => "it ends too early".to_string(),

@@ -1,4 +1,4 @@
-//! A lock file: one process at a time, and nothing is left behind.
+//! Lock files, each held by one process at a time and removed when it is released.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Result};
@@ -6,16 +6,16 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a lock that another process holds is tried, where the wait has an end.
+/// Interval between two attempts to take a lock, if the wait is limited.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A lock that this process holds; dropped, it removes its file and lets the next one in.
+/// A lock that this process holds. Dropping it removes the file and releases the lock.
 pub struct FileLock {
     path: PathBuf,
     _file: File,
 }
 
-/// The name of a lock next to a file, which no file of a user has. `purpose` is a word.
+/// The name of a lock file next to `target`, which no user's file has. `purpose` is a word.
 pub fn lock_of(target: &Path, purpose: &str) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".fednmf-{purpose}"));
@@ -26,7 +26,7 @@ impl FileLock {
     /// Waits until no other process holds the lock at `path`.
     ///
     /// # Errors
-    /// If the file cannot be made or locked.
+    /// If the file cannot be created or locked.
     pub fn acquire(path: &Path) -> Result<Self> {
         loop {
             let file = FileLock::open(path)?;
@@ -37,7 +37,7 @@ impl FileLock {
         }
     }
 
-    /// As [`FileLock::acquire`], but `None` if another process still holds the lock after `patience`.
+    /// As [`FileLock::acquire`], but `None` if another process still holds the lock after `timeout`.
     ///
     /// # Errors
     /// As [`FileLock::acquire`].
@@ -64,8 +64,8 @@ impl FileLock {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
     }
 
-    /// The lock on an open file, if that is still the file at `path`: the previous holder of the lock may have removed it
-    /// meanwhile, and another process may hold a new one.
+    /// The lock on an open file; `None` if this is no longer the file at `path`: the previous holder may have removed it,
+    /// and another process may hold a new one.
     fn holding(path: &Path, file: File) -> Result<Option<Self>> {
         let held = file.metadata()?;
         match fs::metadata(path) {

@@ -6,7 +6,7 @@ pub fn name() -> Option<String> {
     name.map(|name| name.trim().to_string()).filter(|name| !name.is_empty())
 }
 
-/// The vendor of its processor as the processor names it (GenuineIntel, AuthenticAMD), where the system reports it.
+/// The vendor of its processor in the processor's spelling (GenuineIntel, AuthenticAMD); `None` if unknown.
 pub fn processor_vendor() -> Option<String> {
     let all = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("vendor_id"))?;

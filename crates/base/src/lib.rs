@@ -1,5 +1,5 @@
-//! What every other crate of fednmf needs: the error type and its exit codes, warnings, units, and files that appear under
-//! their name only when they are complete.
+//! Shared by all other crates of fednmf: the error type and its exit codes, warnings, units, parameters, and files that
+//! appear under their name only when they are complete.
 
 pub mod error;
 pub mod file_lock;

@@ -1,4 +1,5 @@
-//! Parameters, each declared once: type, default, check, help, and what it needs ([`parameters!`](crate::parameters!)).
+//! Parameters, each declared once: type, default, check, help, and the parameters that it needs
+//! ([`parameters!`](crate::parameters!)).
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ pub enum ParamValue {
     Flag(bool),
     Count(u64),
     Number(f64),
-    /// A word, a name of a file, or a value in a notation of its own.
+    /// A word, a file name, or a value in a notation of its own.
     Text(String),
 }
 
@@ -38,13 +39,13 @@ impl From<ParamValue> for Value {
 pub trait ParamType: Sized {
     fn value(&self) -> ParamValue;
 
-    /// Parses what is typed.
+    /// Parses the text that the user typed.
     ///
     /// # Errors
     /// What the value must be.
     fn parse(text: &str) -> Parsed<Self>;
 
-    /// As it is typed; `None` if a value stands for a parameter that is not given.
+    /// The value as the user types it; `None` if the value means that the parameter is not given.
     fn text(&self) -> Option<String> {
         match self.value() {
             ParamValue::None => None,
@@ -56,7 +57,7 @@ pub trait ParamType: Sized {
         }
     }
 
-    /// The words that a value must be one of; none if there are other values.
+    /// The words that are allowed as values; empty if other values are allowed.
     fn words() -> Vec<Word> {
         Vec::new()
     }
@@ -138,18 +139,18 @@ impl<V: ParamType> ParamType for Option<V> {
 pub struct Parameter {
     /// The name of its field.
     pub name: &'static str,
-    /// What stands for its value in help texts; `None` for a flag.
+    /// The placeholder of its value in help texts; `None` for a flag.
     pub value_name: Option<&'static str>,
     /// The doc comment.
     pub doc: &'static str,
     pub value: ParamValue,
-    /// The value as it is typed; `None` as in [`ParamType::text`].
+    /// The value as the user types it; `None` as in [`ParamType::text`].
     pub text: Option<String>,
     /// See [`ParamType::words`].
     pub words: fn() -> Vec<Word>,
     /// Whether the help text says what the words mean.
     pub words_in_help: bool,
-    /// Whether it can change the factors, so that a resumed run must have the same.
+    /// Whether it can change the factors; a resumed run must then have the same value.
     pub affects_result: bool,
 }
 
@@ -177,13 +178,13 @@ impl Parameter {
         self.name.replace('_', "-")
     }
 
-    /// One paragraph.
+    /// The help text, as one paragraph.
     pub fn help(&self) -> String {
         paragraph(self.doc)
     }
 }
 
-/// A parameter that would be ignored silently, and what it needs.
+/// A given parameter that would have no effect, with advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ignored {
     pub name: &'static str,
@@ -230,12 +231,12 @@ pub fn to_json(parameters: &(impl Parameters + ?Sized)) -> Map<String, Value> {
 ///
 /// A line `pub name: Type = DEFAULT, "VALUE NAME", CHECK;` is a parameter; without CHECK, [`ParamType::parse`] parses it.
 /// A line `pub name: bool;` is a flag. A line `group name: Type;` is a group of parameters that other structs share; its
-/// type may be a parameter of the struct. In front of a parameter may stand, in this order,
-/// - `#[needs(other | another: "advice")]`: it is ignored unless one of the others of this struct is given too;
+/// type may be a type parameter of the struct. A parameter may have these attributes, in this order:
+/// - `#[needs(other | another: "advice")]`: it is ignored unless one of these parameters of the struct is given too;
 /// - `#[without(other: "advice")]`: it is ignored if the other one is given;
-/// - `#[unless(|p| CONDITION, "advice")]`: it is ignored if these parameters are so;
+/// - `#[unless(|p| CONDITION, "advice")]`: it is ignored if the condition holds for the struct p;
 /// - `#[affects_result = false]`: it does not change the factors;
-/// - `#[words_in_help = true]`: its help text says what its words mean.
+/// - `#[words_in_help = true]`: its help text explains its words.
 #[macro_export]
 macro_rules! parameters {
     (
@@ -289,7 +290,7 @@ macro_rules! parameters {
                 $( if given(stringify!($field)) {
                     let ignored = |advice| Some($crate::parameters::Ignored { name: stringify!($field), advice });
                     $(
-                        // The others are fields.
+                        // Compiles only if these are fields.
                         $( let _ = &self.$needed; )+
                         if !($(given(stringify!($needed)))||+) {
                             return ignored($needs);

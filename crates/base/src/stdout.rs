@@ -1,4 +1,4 @@
-//! What a command prints as its result.
+//! Writes the result of a command to standard output.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 
 /// Prints text as it is.
 ///
-/// If standard output fails, for example a file on a full disk. A closed pipe (`fednmf list | head`) is no error.
+/// # Errors
+/// If standard output cannot be written, for example on a full disk. A closed pipe (`fednmf list | head`) is no error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::host;
 
-/// Suffix of the name of an unfinished file.
+/// The suffix of the name of an unfinished file.
 const SUFFIX: &str = ".fednmf-part";
 
-/// The start of a digest of the machine's name: several machines may write to a directory.
+/// The start of a digest of the machine's name, since several machines may write to one directory.
 static MACHINE: LazyLock<String> = LazyLock::new(|| {
     let digest = Sha256::digest(host::name().unwrap_or_default().as_bytes());
     digest[..3].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -24,7 +24,7 @@ static MACHINE: LazyLock<String> = LazyLock::new(|| {
 /// Directories in which this process has removed the leftovers of killed processes.
 static TIDIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// A temporary name next to `path` that no other process uses.
+/// The temporary name next to `path`, which no other process uses.
 pub fn part_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}-{}{SUFFIX}", *MACHINE, std::process::id()));
@@ -64,7 +64,7 @@ pub enum Access {
     OwnerOnly,
 }
 
-/// Creates the file under its temporary name. What killed runs left is removed; a link is never followed.
+/// Creates the file under its temporary name and removes the unfinished files of killed runs. Never follows a link.
 ///
 /// # Errors
 /// If it cannot be created.
@@ -78,7 +78,7 @@ pub fn create_part(path: &Path, access: Access) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
 }
 
-/// Creates or replaces a file by what `write` writes, in one step; after an error it is as before.
+/// Creates or replaces a file in one step; `write` writes its contents. After an error the previous file is unchanged.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -121,7 +121,7 @@ mod tests {
     fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        // Ended, and not waited for.
+        // A zombie: ended, but not waited for.
         let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
         std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
         while is_running(child.id()) {
@@ -131,7 +131,7 @@ mod tests {
         let of =
             |process: u32| own.replace(&format!("-{}{SUFFIX}", std::process::id()), &format!("-{process}{SUFFIX}"));
         let dead = of(child.id());
-        // Process 1 is alive; one of another machine cannot be checked.
+        // Process 1 is alive; a process of another machine cannot be checked.
         let kept = [of(1), dead.replace(&*MACHINE, "000000"), dir.path().join("a.fednmf-part").display().to_string()];
         for name in kept.iter().chain([&dead]) {
             fs::write(name, "part").unwrap();

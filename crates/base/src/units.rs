@@ -7,7 +7,7 @@ pub fn bytes(n: u64) -> String {
         return format!("{n} B");
     }
     let (mut x, mut unit) = (n as f64 / 1024.0, 0);
-    // A number that would round to 1024.0 takes the next unit.
+    // A number that would be rounded to 1024.0 gets the next unit.
     while x >= 1023.95 && unit + 1 < UNITS.len() {
         (x, unit) = (x / 1024.0, unit + 1);
     }
@@ -29,7 +29,7 @@ pub fn about(seconds: f64) -> String {
 /// Parses a size such as `4G`, `512M` or `1e9`, in bytes; suffixes are powers of 1024.
 ///
 /// # Errors
-/// In words, if it is no size.
+/// If the text is no size: what it must be.
 pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let text = text.trim().trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (number, unit) = match text.char_indices().last() {
@@ -47,7 +47,8 @@ pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
-/// The whole number that is typed, also as 1_000_000, 1e6 or 2.5e5, by its digits: a float would round a long one.
+/// Parses a whole number such as 1000000, 1_000_000, 1e6 or 2.5e5; `None` for any other text. Works on the digits, since a
+/// float would round a long number.
 pub fn whole_number(text: &str) -> Option<usize> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<u32>().ok()?),

@@ -1,4 +1,4 @@
-//! Enums whose variants are words: what a parameter, an option, or an entry of a file can be.
+//! Enums whose variants are words: the possible values of a parameter, an option, or an entry of a file.
 
 pub use serde;
 
@@ -12,7 +12,7 @@ pub struct Word {
 
 /// An enum whose variants are words; [`words!`](crate::words!) declares one.
 pub trait Words: Copy + PartialEq + Send + Sync + 'static {
-    /// The variants that can be named, in the order of help texts.
+    /// The variants that can be chosen, in the order of help texts.
     const ALL: &'static [Self];
 
     /// The word.
@@ -50,8 +50,8 @@ pub fn paragraph(doc: &str) -> String {
     text.strip_suffix('.').filter(|rest| !rest.ends_with('.')).map(ToString::to_string).unwrap_or(text)
 }
 
-/// Declares an enum of [`Words`]: each variant with its word, aliases behind a `|`. The doc comments are the help texts.
-/// Variants behind a `;` have a name, but cannot be chosen. The enum is serialised as its word.
+/// Declares an enum of [`Words`]: each variant with its word, and aliases after a `|`. The doc comments are the help
+/// texts. Variants after a `;` have a name, but cannot be chosen. The enum is serialised as its word.
 #[macro_export]
 macro_rules! words {
     (

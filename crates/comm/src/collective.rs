@@ -1,5 +1,5 @@
 //! Collectives: reductions, gathers, exchanges, broadcasts. Every rank of the group calls them, in the same order. Messages
-//! with more than 2³⁰ elements go in pieces.
+//! of more than 2³⁰ elements are sent in pieces.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use fednmf_linalg::Element;
 use super::transport::{Buffer, BufferMut, Op};
 use super::{Communicator, MessageTag, Volume, watchdog};
 
-/// Where each rank's part lies in a concatenation by rank, in the form that MPI takes; made once and used repeatedly.
+/// Where each rank's part lies in a concatenation by rank, in the form that MPI expects; created once and used repeatedly.
 #[derive(Debug, Clone)]
 pub struct Parts {
     ranges: Vec<Range<usize>>,
@@ -132,7 +132,7 @@ impl Communicator {
     }
 
     /// [`Communicator::all_to_all`] between parties: those hosted here send and receive `party_words` elements.
-    /// All know how much each rank sends: `receive[r]` elements come from rank r.
+    /// The lengths are known: `receive[r]` elements come from rank r.
     pub fn between_parties<T: Element>(
         &self,
         tag: MessageTag,
@@ -149,7 +149,8 @@ impl Communicator {
         self.exchange(tag, Some((party, receive)), send)
     }
 
-    /// The party bytes and the elements that each rank sends to this one are known, or those of the ranks.
+    /// `known` is the number of party bytes, and of elements from each rank; without it, the ranks first exchange the
+    /// lengths and count as parties.
     fn exchange<T: Element>(&self, tag: MessageTag, known: Option<(usize, &[usize])>, send: &[Vec<T>]) -> Vec<T> {
         assert_eq!(send.len(), self.size());
         let lengths: Vec<u64> = send.iter().map(|s| s.len() as u64).collect();
@@ -200,7 +201,7 @@ impl Communicator {
         out
     }
 
-    /// Rank 0's bytes, on every rank.
+    /// Broadcasts rank 0's bytes to every rank.
     pub fn broadcast(&self, tag: MessageTag, bytes: &mut Vec<u8>) {
         if self.is_root() {
             self.sends(tag, bytes);
@@ -221,7 +222,7 @@ impl Communicator {
         }
     }
 
-    /// Rank 0's value, on every rank. Not recorded if there is only one rank.
+    /// Broadcasts rank 0's value and returns it on every rank. Not recorded if there is only one rank.
     pub fn broadcast_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: V) -> V {
         if self.size() == 1 {
             return value;
@@ -233,7 +234,7 @@ impl Communicator {
         if is_root { value } else { serde_json::from_slice(&bytes).expect("written by the root") }
     }
 
-    /// A small value of every rank, on every rank, in rank order.
+    /// Gathers a small value of every rank on every rank, in rank order.
     ///
     /// # Panics
     /// If the run continues without lost ranks: use [`Communicator::gather_present`] then.
@@ -241,8 +242,8 @@ impl Communicator {
         self.gather_present(tag, value).into_iter().map(|value| value.expect("no rank is lost")).collect()
     }
 
-    /// A small value of every rank on rank 0, in rank order; nothing on the others, each of which sends two messages. Not
-    /// where ranks may be lost.
+    /// Gathers a small value of every rank on rank 0, in rank order. The others send two messages each and return nothing.
+    /// Not for runs in which ranks may be lost.
     pub fn gather_value<V: Serialize + DeserializeOwned>(&self, tag: MessageTag, value: &V) -> Vec<V> {
         let mine = serde_json::to_vec(value).expect("plain data");
         let others = if self.is_root() { 1..self.size() } else { 0..0 };

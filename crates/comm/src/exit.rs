@@ -64,9 +64,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals from the first call on. A second SIGINT, as of somebody who presses Ctrl-C again, ends the
-    /// process the default way; batch systems send SIGTERM twice within milliseconds, and SIGKILL when they lose patience.
-    /// SIGHUP stays ignored under nohup.
+    /// Catches the signals from the first call on. A second SIGINT, such as from Ctrl-C pressed again, ends the process the
+    /// default way. A second SIGTERM does not: batch systems send it twice within milliseconds, and SIGKILL after a grace
+    /// period. SIGHUP stays ignored under nohup.
     ///
     /// # Errors
     /// If the system refuses a handler.
@@ -81,7 +81,7 @@ impl Signals {
         }
         let last = Arc::new(AtomicUsize::new(0));
         let armed = Arc::new(AtomicBool::new(false));
-        // Order matters: the first signal finds the flag down and raises it, the second finds it up.
+        // Order matters: the first signal finds the flag unset and sets it, the second finds it set.
         signal_hook::flag::register_conditional_default(SIGINT, armed.clone())?;
         signal_hook::flag::register(SIGINT, armed)?;
         let hang_up = Some(SIGHUP).filter(|_| !ignores_hang_up());
@@ -96,10 +96,10 @@ impl Signals {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// An error once a signal has been caught, for work that is then abandoned.
+    /// Fails once a signal has been caught, so that long work can be abandoned.
     ///
     /// # Errors
-    /// Of the kind for which no write is repeated.
+    /// If a signal has been caught. The kind of the error is one after which no write is repeated.
     pub fn check(&self) -> std::io::Result<()> {
         match self.last() {
             0 => Ok(()),
@@ -107,7 +107,7 @@ impl Signals {
         }
     }
 
-    /// The error of work that [`Signals::check`] ended before it wrote `path`, else `e`.
+    /// If a signal was caught: the error that says so and that `path` was not written. Otherwise `e`.
     pub fn or_stopped(&self, path: &Path, e: Error) -> Error {
         match self.check() {
             Ok(()) => e,
@@ -115,7 +115,7 @@ impl Signals {
         }
     }
 
-    /// `SIGTERM` and so on.
+    /// The name of a signal, such as `SIGTERM`.
     pub fn name(number: usize) -> &'static str {
         match number as i32 {
             SIGTERM => "SIGTERM",
@@ -127,8 +127,8 @@ impl Signals {
     }
 }
 
-/// Whether the run is to stop before its iteration ends, as far as this rank knows: on a signal, or on rank 0 at the
-/// time limit. For methods with long iterations.
+/// The flag that the run is to stop within an iteration, as far as this rank knows: after a signal, or on rank 0 at the
+/// time limit. Methods with long iterations poll it.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     signals: Option<Signals>,
@@ -136,12 +136,12 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Reacts to `signals`, if they are caught.
+    /// An interrupt that is raised by `signals`, if they are caught.
     pub fn new(signals: Option<Signals>) -> Self {
         Interrupt { signals, deadline: Rc::default() }
     }
 
-    /// Sets the end of the run's time, on the rank whose clock decides.
+    /// Sets the time limit of the run, on the rank whose clock decides.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         self.deadline.set(deadline);
     }

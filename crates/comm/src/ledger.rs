@@ -8,7 +8,7 @@ use fednmf_privacy::transcript::Transcript;
 /// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
-    /// Entries of the data matrix itself (loading of algorithms whose ranks are one trust domain).
+    /// Entries of the data matrix itself (loading in distributed methods, whose ranks may see all data).
     Data,
     /// A sketch of the data.
     Sketch,
@@ -63,7 +63,7 @@ pub struct MessageTag {
 }
 
 impl MessageTag {
-    /// For a message in the clear, unless the type of what is sent says more.
+    /// The tag of a message in the clear, unless the type of the sent values implies a protection.
     pub const fn new(kind: &'static str, payload: Payload) -> Self {
         MessageTag { kind, payload, protection: Protection::Declared }
     }
@@ -73,7 +73,7 @@ impl MessageTag {
         self.protection
     }
 
-    /// The tag of a message whose type protects it so.
+    /// This tag with the protection that the type of the sent values implies.
     ///
     /// # Panics
     /// If the payload claims another protection.
@@ -113,7 +113,7 @@ impl Entry {
     }
 }
 
-/// Returns why a message that is about to be sent is not allowed.
+/// Checks a message before it is sent; an error says why it is not allowed.
 pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 
 /// All entries of one rank.
@@ -151,7 +151,7 @@ impl Ledger {
         self.spans.entry(phase).or_default().add(&Entry { calls: 1, seconds, ..Entry::default() });
     }
 
-    /// Processor time of local work: where there are more ranks than cores, less than its wall time.
+    /// Processor time of local work in seconds; less than its wall time if there are more ranks than cores.
     pub fn cpu_seconds(&self) -> f64 {
         self.cpu_seconds
     }

@@ -2,12 +2,12 @@
 //! under a [`MessageTag`], and is recorded in the [`Ledger`].
 //!
 //! From the bottom up: [`transport`] moves bytes between ranks, through MPI or within one process; `collective`,
-//! `neighbours`, `point_to_point` and `party_sums` are the communicator's methods; `reproducible` makes sums over parties
-//! independent of their order. Beside them, [`watchdog`] ends a job that makes no progress and `exit` ends one that has
-//! failed.
+//! `neighbours`, `point_to_point` and `party_reductions` are the communicator's methods; `reproducible` makes sums over
+//! parties independent of their order. In addition, [`watchdog`] ends a job that makes no progress and `exit` ends one that
+//! has failed.
 //!
-//! The ledger has two columns. *Party bytes* are what the hosted parties send and receive; they are equal on any number of
-//! ranks (for methods whose blocks are the ranks', a rank is a party). *MPI bytes* are what crosses the rank's border.
+//! The ledger has two columns. *Party bytes* are those that the hosted parties send and receive; they are equal on any
+//! number of ranks (in a distributed method, a rank counts as a party). *MPI bytes* are those that enter or leave the rank.
 
 mod collective;
 mod exit;
@@ -70,9 +70,9 @@ const CHUNK: usize = 1 << 30;
 pub struct Communicator {
     inner: Rc<Inner>,
     ledger: Rc<RefCell<Ledger>>,
-    /// Where what this rank receives is recorded, if at all; clones, splits and subgroups share it.
+    /// The recorder of what this rank receives, if any; clones, splits and subgroups share it.
     view: Rc<RefCell<Option<SharedRecorder>>>,
-    /// Whether these ranks together play a server, so that what they exchange is no party's.
+    /// Whether these ranks together implement a server; their messages then do not count as any party's.
     server: bool,
 }
 
@@ -146,7 +146,7 @@ impl Communicator {
         Communicator { view: self.view.clone(), ..chunked }
     }
 
-    /// The same ranks and ledger for ranks that together play a server: messages count as MPI bytes, but as no party's.
+    /// The same ranks and ledger, for ranks that together implement a server: messages count as MPI bytes only.
     #[must_use]
     pub fn server(&self) -> Self {
         Communicator { server: true, ..self.clone() }
@@ -158,7 +158,7 @@ impl Communicator {
         self.group(self.transport().split(color))
     }
 
-    /// These of the ranks, ascending. Only they call this.
+    /// The subgroup of these ranks, ascending. Only they call this.
     #[must_use]
     pub fn subgroup(&self, ranks: &[usize]) -> Self {
         self.group(self.transport().subgroup(ranks))
@@ -174,7 +174,7 @@ impl Communicator {
         self.inner.size
     }
 
-    /// Whether this rank decides for all: rank 0, or the lowest that is left if the run continues without lost ranks.
+    /// Whether this rank decides for all: rank 0, or the lowest remaining rank if the run continues without lost ones.
     pub fn is_root(&self) -> bool {
         self.inner.rank == self.transport().root()
     }
@@ -194,7 +194,7 @@ impl Communicator {
         self.transport().owner(self.rank()).is_some()
     }
 
-    /// Vouches for the key of this rank's transcript, as [`Transport::sign_transcript_key`].
+    /// Signs the key of this rank's transcript, as [`Transport::sign_transcript_key`].
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
@@ -202,7 +202,7 @@ impl Communicator {
         self.transport().sign_transcript_key(key)
     }
 
-    /// A rank in messages: `rank 3`, or `site NAME`.
+    /// The name of a rank for messages to the user: `rank 3`, or `site NAME`.
     pub fn name_of(&self, rank: usize) -> String {
         self.transport().owner(rank).map_or_else(|| format!("rank {rank}"), |owner| format!("site {owner}"))
     }
@@ -221,7 +221,7 @@ impl Communicator {
         self.ledger.borrow()
     }
 
-    /// Does local work and records its time and its flops under `phase`.
+    /// Runs local work and records its time and its flops under `phase`.
     pub fn work<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let (start, cpu, before) = (Instant::now(), cpu_seconds(), flops::total());
         let result = watchdog::working(phase, f);
@@ -230,7 +230,7 @@ impl Communicator {
         result
     }
 
-    /// Does work that includes communication and records its whole time under `phase`, separately from local work.
+    /// Runs work that includes communication and records its whole time under `phase`, separately from local work.
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::working(phase, f);
@@ -253,7 +253,7 @@ impl Communicator {
         self.ledger.borrow_mut().send_filter = Some(send_filter);
     }
 
-    /// Notes in the transcript what is sent, if it may be.
+    /// Checks that a message may be sent, and adds it to the transcript.
     fn sends<T: Element>(&self, tag: MessageTag, content: &[T]) {
         if let Some(send_filter) = &self.ledger.borrow().send_filter
             && let Err(why) = send_filter(tag)
@@ -266,7 +266,7 @@ impl Communicator {
         }
     }
 
-    /// Communicates by `f` and records its time and its volume.
+    /// Runs the communication `f` and records its time and its volume.
     fn timed<R>(&self, tag: MessageTag, volume: Volume, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::waiting(tag.kind, f);
@@ -274,7 +274,7 @@ impl Communicator {
         result
     }
 
-    /// Records one communication. A server's messages are no party's, and nothing leaves an only rank.
+    /// Records one communication. A server's messages count as no party's, and nothing leaves a rank that is the only one.
     fn record(&self, tag: MessageTag, volume: Volume, seconds: f64) {
         let alone = self.size() == 1;
         let entry = Entry {
@@ -288,18 +288,18 @@ impl Communicator {
         self.ledger.borrow_mut().sent(tag, &entry);
     }
 
-    /// The volume of `elements` of type T that are the hosted parties' and cross the rank's border alike.
+    /// The volume of `elements` of type T, the same for the hosted parties and for the rank.
     fn volume<T>(&self, elements: usize, messages: usize) -> Volume {
         let bytes = elements * size_of::<T>();
         Volume { party: bytes, rank: bytes, messages }
     }
 
-    /// The calls of the transport that a message of so many elements takes.
+    /// Number of calls of the transport for a message of this many elements.
     fn pieces(&self, elements: usize) -> usize {
         elements.div_ceil(self.inner.chunk)
     }
 
-    /// Turns each rank's result into the same result on all ranks: if any has an error, that of the lowest rank.
+    /// Agrees on errors: if any rank has one, all ranks return that of the lowest rank.
     ///
     /// # Errors
     /// On all ranks, if any rank has an error.
@@ -317,7 +317,7 @@ impl Communicator {
         let Some((rank, (input, message))) = first else {
             return Err(Error::failed("a site that is lost had an error, which it tells itself").on_all_ranks());
         };
-        // Nobody sees the terminals of the others.
+        // An owner does not see the terminals of the other sites.
         let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
         Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }

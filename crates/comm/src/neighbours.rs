@@ -5,7 +5,7 @@ use fednmf_linalg::Element;
 use super::transport::{Buffer, BufferMut, RankPart};
 use super::{Communicator, MessageTag};
 
-/// Messages to other ranks, or from them, that lie one after another in a buffer; made once and used repeatedly.
+/// The places in a buffer of the messages to other ranks, or from them; created once and used repeatedly.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// The rank and the elements of each call of the transport; a long message takes several.
@@ -28,7 +28,7 @@ impl Communicator {
     }
 
     /// Sends the messages in `send` along `to`, and receives those along `from` into `receive`. Both ends of a message
-    /// know its length. Ranks with nothing for each other do not communicate; all others of the group call this.
+    /// know its length. Ranks with nothing for each other do not communicate; each rank that has a message calls this.
     pub fn exchange_along<T: Element>(
         &self,
         tag: MessageTag,

@@ -14,8 +14,8 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// The parties that `rank` hosts. If there are more ranks than parties, the first ranks host none, so that rank 0 is free
-    /// to be the server.
+    /// The parties that `rank` hosts. If there are more ranks than parties, the first ranks host none, so that rank 0 is
+    /// free to be the server.
     pub fn hosted(&self, rank: usize) -> Range<usize> {
         match rank.checked_sub(self.ranks.saturating_sub(self.count)) {
             Some(host) => even_part(self.count, self.ranks.min(self.count), host),

@@ -1,5 +1,5 @@
-//! The communicator of the methods whose blocks belong to parties. It has no raw messages: what leaves a party is a release
-//! ([`fednmf_privacy::released`]), and the ledger books it under the protection that made it.
+//! The communicator of the methods whose blocks belong to parties. It sends no raw numbers: whatever leaves a party is a
+//! release ([`fednmf_privacy::released`]), and the ledger records it with the protection that created it.
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::{Element, Real};
@@ -21,7 +21,7 @@ const WIRE: WireAccess = WireAccess::of_communicator();
 /// comm.sum(TAG, &mut [1.0]);
 /// ```
 ///
-/// Declared under the name of a message, they do:
+/// Numbers that are declared under the name of a message do:
 ///
 /// ```
 /// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
@@ -31,7 +31,7 @@ const WIRE: WireAccess = WireAccess::of_communicator();
 /// comm.sum(TAG, DeclaredMut(&mut [1.0]));
 /// ```
 ///
-/// It does not give away the communicator that it was made from; only who has one of those gets there, by
+/// It does not expose the communicator that it was created from. Only code that has a [`Communicator`] can reach it, by
 /// [`Communicator::ranks_of`]:
 ///
 /// ```compile_fail,E0616
@@ -45,8 +45,8 @@ pub struct PartyCommunicator {
     ranks: Communicator,
 }
 
-/// The communicator of the ranks that together implement a server. They exchange what they have received from parties, which
-/// counts as no party's message, and as for parties it must be declared:
+/// The communicator of the ranks that together implement a server. They exchange what they have received from parties. These
+/// messages count as no party's, but must be declared as well:
 ///
 /// ```compile_fail,E0308
 /// # use fednmf_comm::{Communicator, MessageTag, PartyCommunicator, Payload};
@@ -133,7 +133,7 @@ impl PartyCommunicator {
         self.ranks.work(phase, f)
     }
 
-    /// As [`Communicator::agree_on_error`]. The text of an error is without values of the data.
+    /// As [`Communicator::agree_on_error`]. The text of an error contains no values of the data.
     ///
     /// # Errors
     /// On all ranks, if any rank has an error.
@@ -172,7 +172,7 @@ impl PartyCommunicator {
         PartyCommunicator { ranks: self.ranks.subgroup(ranks) }
     }
 
-    /// Sums one term of every party into `out` on every rank; each term is seen. See [`Communicator::sum_parties`].
+    /// Sums one term of every party into `out` on every rank; terms are not masked. See [`Communicator::sum_parties`].
     ///
     /// # Errors
     /// On all ranks, if a value is not finite or too large to be summed.
@@ -214,7 +214,7 @@ impl PartyCommunicator {
         self.ranks.between_parties(tag.under(Protection::Encrypted), party_bytes, send.by_rank(), receive)
     }
 
-    /// Gathers what parties show in the clear.
+    /// Gathers values that parties send in the clear.
     pub fn gather<T: Element>(&self, tag: MessageTag, own: Declared<'_, T>, parts: &Parts, all: &mut [T]) {
         self.ranks.all_gather(tag, own.0, parts, all);
     }
@@ -229,7 +229,7 @@ impl PartyCommunicator {
         self.ranks.sum(tag, values.0);
     }
 
-    /// The text of a file of settings, which rank 0 reads, on every rank.
+    /// Broadcasts the text of a settings file that rank 0 reads.
     pub fn broadcast_settings(
         &self,
         tag: MessageTag,

@@ -10,7 +10,7 @@ use super::transport::Op;
 use super::{Communicator, MessageTag, Payload, Volume, watchdog};
 use crate::reproducible::Bins;
 
-/// What an unmasked exact sum reveals in addition to its result: the bins depend on the largest magnitude of all terms.
+/// The largest magnitude of all terms, on which the bins depend: an unmasked exact sum reveals it in addition to its result.
 pub const LARGEST: MessageTag = MessageTag::new("largest term of an exact sum", Payload::Scalar);
 
 impl Communicator {
@@ -31,7 +31,7 @@ impl Communicator {
         let mut largest = [0.0f64];
         for term in terms.clone() {
             for x in term.values() {
-                // NaN must win, and f64::max would drop it.
+                // A NaN must be detected, but f64::max would drop it.
                 let x = x.as_f64().abs();
                 largest[0] = if x.is_nan() { f64::INFINITY } else { largest[0].max(x) };
             }

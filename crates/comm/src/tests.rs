@@ -69,7 +69,7 @@ fn one_rank_has_party_bytes_and_no_mpi_bytes() {
     assert_eq!((all.calls, all.party_bytes, all.mpi_bytes, all.messages), (5, 48 + 20 + 32 + 32 + 24, 0, 0));
     let edges: Vec<_> = comm.ledger().edges().map(|(edge, e)| (edge, e.calls, e.party_bytes)).collect();
     assert_eq!(edges, [((2, 3), 1, 16)]);
-    // A server's messages are no party's; splits share the ledger, new ledgers are empty.
+    // A server's messages do not count as a party's; splits share the ledger, new ledgers are empty.
     comm.split(0).server().sum(TEST, &mut [0.0f64; 3]);
     assert_eq!((entry(&comm, TEST).calls, entry(&comm, TEST).party_bytes), (6, all.party_bytes));
     assert_eq!(entry(&comm.with_new_ledger(), TEST), Entry::default());

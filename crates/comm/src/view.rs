@@ -1,7 +1,7 @@
 //! What a rank receives, for `--record-view`: a hook that each receiving method calls, and a recorder behind it.
 //!
-//! A view contains three kinds of values: received ones; what a party derives from them with its own secrets (a sum
-//! without its masks, a decrypted answer); and what it knows already (its data, its factors).
+//! A view contains three kinds of values: those that the rank received; those that a party derived from them with its own
+//! secrets (a sum without its masks, a decrypted answer); and those that it knows already (its data, its factors).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,21 +26,21 @@ pub enum Knowledge {
 #[derive(Debug, Clone, Copy)]
 pub struct ViewRecord<'a> {
     pub knowledge: Knowledge,
-    /// The message kind, or the name of what is known.
+    /// The message kind, or the name of the known values.
     pub kind: &'static str,
-    /// The tag of a message; `None` for what is known without one.
+    /// The tag of the message; `None` for values that are known without one.
     pub tag: Option<MessageTag>,
     /// The sending party, where it is known.
     pub from: Option<usize>,
     /// The party that learns the values; `None` for all parties of the rank.
     pub to: Option<usize>,
     pub element: ElementType,
-    /// Rows and columns, in row order; a message is one row.
+    /// Rows and columns; values are row-major. A message is one row.
     pub shape: (usize, usize),
     pub bytes: &'a [u8],
 }
 
-/// The recorder of a rank, shared with its owner.
+/// The recorder of a rank, shared with the code that opened it.
 pub(super) type SharedRecorder = Rc<RefCell<dyn Recorder>>;
 
 /// Stores what a rank learns. Errors are stored too and reported at the end.
@@ -76,18 +76,18 @@ impl Communicator {
         }
     }
 
-    /// A message as it arrived, or the result of a collective.
+    /// Records a message as it arrived, or the result of a collective.
     pub(super) fn received<T: Element>(&self, tag: MessageTag, values: &[T]) {
         self.saw(values, || message(Knowledge::Received, tag, None));
     }
 
-    /// Records what the parties of this rank, or with an `edge` (from, to) one of them, obtain from a message by their own
-    /// secrets.
+    /// Records values that the parties of this rank, or with an `edge` (from, to) only party `to`, derive from a message
+    /// with their own secrets.
     pub fn opened<T: Element>(&self, tag: MessageTag, edge: Option<(usize, usize)>, values: &[T]) {
         self.saw(values, || message(Knowledge::Opened, tag, edge));
     }
 
-    /// What `party`, or each party of this rank, knows without a message: a matrix in row order.
+    /// Records a matrix (row-major) that `party` knows without a message; `None` for all parties of this rank.
     pub fn knows<T: Element>(&self, kind: &'static str, party: Option<usize>, shape: (usize, usize), values: &[T]) {
         self.saw(values, || ViewRecord {
             knowledge: Knowledge::Own,

@@ -47,7 +47,7 @@ fn mark() -> MutexGuard<'static, Marks> {
     marks
 }
 
-/// An activity that lasts until this is dropped; then the previous one continues.
+/// An activity that lasts until the guard is dropped; the previous one is then restored.
 #[derive(Debug)]
 pub struct ActivityGuard {
     before: Activity,
@@ -65,19 +65,19 @@ impl Drop for ActivityGuard {
     }
 }
 
-/// Does `f`, which is this rank's own work.
+/// Runs `f`, local work of this rank.
 pub fn working<R>(phase: &'static str, f: impl FnOnce() -> R) -> R {
     let _during = ActivityGuard::new(Activity::Working(phase));
     f()
 }
 
-/// Does `f`, which waits for other ranks.
+/// Runs `f`, which waits for other ranks.
 pub fn waiting<R>(kind: &'static str, f: impl FnOnce() -> R) -> R {
     let _during = begin_waiting(kind);
     f()
 }
 
-/// Waiting for other ranks begins.
+/// Marks that this rank waits for others until the guard is dropped.
 pub fn begin_waiting(kind: &'static str) -> ActivityGuard {
     ActivityGuard::new(Activity::Waiting(kind))
 }
@@ -87,12 +87,12 @@ pub fn enter(phase: &'static str) {
     mark().activity = Activity::Working(phase);
 }
 
-/// A part of a long piece of work is done.
+/// Marks progress within a long piece of work.
 pub fn step() {
     drop(mark());
 }
 
-/// So many iterations are done.
+/// Marks that `done` iterations are complete.
 pub fn iterations(done: usize) {
     mark().iteration = done;
 }
@@ -105,7 +105,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches this rank from now on; without a `limit` for a rank without marks it does nothing.
+    /// Watches this rank from now on. `limit` is the longest time without a mark; `None` disables the watchdog.
     ///
     /// # Errors
     /// If the system refuses the thread.
@@ -195,7 +195,7 @@ enum Verdict {
 /// Adds up the time without a mark.
 struct Stall {
     limit: Duration,
-    /// The most that counts between two polls: more means that the whole process was suspended.
+    /// Maximum time that counts between two polls; a longer gap means that the whole process was suspended.
     most: Duration,
     count: u64,
     quiet: Duration,

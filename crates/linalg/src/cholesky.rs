@@ -1,8 +1,9 @@
 //! The Cholesky factorisation A = L Lᵀ of a small symmetric matrix (k × k) in f64.
 //!
 //! It uses loops of its own instead of LAPACK (through ndarray-linalg): the bits of the result do not depend on memory
-//! alignment, so party methods have the same results on every rank, and pivots that rounding makes negative are tolerated. In block principal pivoting
-//! from a warm start, LAPACK takes 1.10 times as long for k = 10, 0.79 for k = 20 and 0.60 for k = 40.
+//! alignment, so party methods have the same results on every rank, and pivots that rounding makes negative are tolerated.
+//! In block principal pivoting from a warm start, LAPACK takes 1.10 times as long for k = 10, 0.79 for k = 20 and 0.60 for
+//! k = 40.
 
 /// The factor L, lower triangle, packed by rows.
 #[derive(Debug, Clone, Default)]

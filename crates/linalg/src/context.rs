@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(context.flops(), 100);
     }
 
-    /// Two runs at the same time, each with threads, kernels and a counter of its own.
+    /// Two runs at the same time, each with its own threads, kernels and counter.
     #[test]
     fn runs_in_one_process_do_not_affect_each_other() {
         let x = Block::<f64>::Dense(Array2::ones((64, 8)).into());

@@ -5,12 +5,12 @@
 
 use ndarray::{ArrayBase, Data, DataMut, Dimension};
 
-/// Arrays whose entries follow each other in memory. The methods panic if they do not, or not in the required order, which is
-/// a bug of the caller.
+/// Arrays whose entries follow each other in memory. The methods panic if they do not, or not in the required order, which
+/// is a bug of the caller.
 pub trait Contiguous {
     type Entry;
 
-    /// The entries in memory order, be it row-major or column-major.
+    /// The entries in memory order, whether row-major or column-major.
     fn entries(&self) -> &[Self::Entry];
 
     /// The entries of a row-major array.
@@ -19,7 +19,7 @@ pub trait Contiguous {
 
 /// As [`Contiguous`], for arrays that may be changed.
 pub trait ContiguousMut: Contiguous {
-    /// The entries in memory order, be it row-major or column-major.
+    /// The entries in memory order, whether row-major or column-major.
     fn entries_mut(&mut self) -> &mut [Self::Entry];
 
     /// The entries of a row-major array.

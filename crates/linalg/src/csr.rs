@@ -56,7 +56,7 @@ impl<T: Real> Csr<T> {
         Csr::from_rows(owned_rows(matrix))
     }
 
-    /// As [`Csr::new`]; what the matrix borrows is not copied.
+    /// As [`Csr::new`]; borrowed entries are not copied.
     pub fn from_rows(matrix: CsrMatrix<T>) -> Self {
         Csr { rows: SparseRows::new(matrix), kernels: ProductKernels::NATIVE, partials: Mutex::default() }
     }
@@ -170,7 +170,7 @@ impl<T: Real> Csr<T> {
         }
     }
 
-    /// out = X·B for B cols × k and out rows × k, both in row order.
+    /// out = X·B for B cols × k and out rows × k, both row-major.
     pub fn mul(&self, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         let k = b.ncols();
         flops::count(2 * self.matrix().nnz() * k);
@@ -192,7 +192,7 @@ impl<T: Real> Csr<T> {
         }
     }
 
-    /// out = XᵀU for U rows × k and out cols × k, both in row order.
+    /// out = XᵀU for U rows × k and out cols × k, both row-major.
     pub fn tmul(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         out.fill(T::zero());
         self.tmul_add(u, out);
@@ -212,7 +212,7 @@ impl<T: Real> Csr<T> {
         }
     }
 
-    /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, both in row order.
+    /// out = (X_S)ᵀB for selected rows S of X, B |S| × k and out cols × k, both row-major.
     pub fn rows_tmul(&self, rows: &[usize], b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.stored_in(rows.iter().copied()) * b.ncols());
         out.fill(T::zero());

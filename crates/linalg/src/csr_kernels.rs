@@ -49,7 +49,7 @@ fn strips(k: usize, lanes: usize, max: usize) -> impl Iterator<Item = (ColumnStr
     })
 }
 
-/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both in row order.
+/// out = X·B for the rows `first ..` of X, as many as out has; B is cols × k, out rows × k, both row-major.
 pub(super) fn mul<T: Real>(x: &CsrMatrix<T>, first: usize, b: &[T], k: usize, out: &mut [T]) {
     assert!(b.len() == x.cols() * k && out.len() <= (x.rows() - first) * k, "shapes of a sparse product");
     if k > 0 {
@@ -57,7 +57,7 @@ pub(super) fn mul<T: Real>(x: &CsrMatrix<T>, first: usize, b: &[T], k: usize, ou
     }
 }
 
-/// out += (X_S)ᵀB for selected rows S of X; B is |S| × k, out cols × k, both in row order.
+/// out += (X_S)ᵀB for selected rows S of X; B is |S| × k, out cols × k, both row-major.
 pub(super) fn rows_tmul<T: Real>(
     x: &CsrMatrix<T>,
     rows: impl Iterator<Item = usize> + Clone,
@@ -92,7 +92,7 @@ fn nonzeros<T: Real>(x: &CsrMatrix<T>, i: usize) -> impl Iterator<Item = (usize,
     x.indices()[range.clone()].iter().map(|&j| j as usize).zip(&x.data()[range])
 }
 
-/// Calls `strip` for every strip, with its number of vectors but the last as a constant.
+/// Calls `strip` for every strip, with its number of vectors before the last one as a constant.
 macro_rules! each_strip {
     ($kernel:ident, $s:ident, $($head:literal)*) => {
         for (strip, vectors) in strips($kernel.k, lanes::<T, S>(), max_vectors::<S>()) {

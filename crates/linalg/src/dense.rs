@@ -33,7 +33,7 @@ pub fn gram<T: Real>(f: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     });
 }
 
-/// out = X·B for X rows × cols in row order, B cols × k and out rows × k.
+/// out = X·B for row-major X rows × cols, B cols × k and out rows × k.
 pub fn mul<T: Real>(x: &ArrayView2<T>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     mul_by(options().kernels.mul, x, b, out);
 }
@@ -63,7 +63,7 @@ pub(super) fn rows_mul<T: Real>(x: &ArrayView2<T>, rows: &[usize], b: &ArrayView
     });
 }
 
-/// out = XᵀU for X rows × cols in row order, U rows × k and out cols × k.
+/// out = XᵀU for row-major X rows × cols, U rows × k and out cols × k.
 pub fn tmul<T: Real>(x: &ArrayView2<T>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
     rows_tmul(x, RowSelection::All, u, false, out);
 }
@@ -115,7 +115,7 @@ mod tests {
             let [native, mkl] = [ProductKernel::Native, ProductKernel::Mkl].map(|kernel| {
                 let (mut xb, mut xu) = (order.zeros(37, 5), order.zeros(23, 5));
                 mul_by(kernel, &x.view(), &b.view(), &mut xb.view_mut());
-                // Added to what is there.
+                // Added to the previous contents.
                 xu.fill(1.0);
                 tmul_by(kernel, &x.view(), RowSelection::All, &u.view(), true, &mut xu.view_mut());
                 (xb, xu)

@@ -1,12 +1,12 @@
 //! The numerical primitives, generic over f32 and f64: blocks of the data and their products with factors, Gram matrices,
 //! residuals, and a Cholesky factorisation.
 //!
-//! Factors are `Array2` of shape rows × k. The block of the data determines their memory order ([`Block::order`]): dense products and
-//! row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need contiguous rows
-//! ([`Order::RowMajor`]). Only kernels depend on the order.
+//! Factors are `Array2` of shape rows × k. The block of the data determines their memory order ([`Block::order`]): dense
+//! products and row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need
+//! contiguous rows ([`Order::RowMajor`]). Only kernels depend on the order.
 //!
-//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), the context of a run and its threads, the kernels (`tall_skinny`, `csr_kernels`),
-//! the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.
+//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), the context of a run and its threads, the kernels
+//! (`tall_skinny`, `csr_kernels`), the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.
 
 pub mod nls;
 pub mod random;

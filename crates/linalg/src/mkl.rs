@@ -237,7 +237,7 @@ pub fn large_pages<T>(slice: &[T]) {
     let _ = slice;
 }
 
-/// The MKL kernels of one precision, as MKL has them.
+/// The MKL kernels of one precision, with MKL's own signatures.
 pub trait Kernels: LinalgScalar {
     /// Row-major `cblas_?gemm`; `shape` is [m, n, k].
     ///
@@ -385,7 +385,7 @@ impl<T: Real> SparseRows<T> {
         Ok(block)
     }
 
-    /// out = X_I·B for the rows I of a block; B is cols × k, out |I| × k, both in row order.
+    /// out = X_I·B for the rows I of a block; B is cols × k, out |I| × k, both row-major.
     pub fn mul(&self, block: usize, b: &[T], k: usize, out: &mut [T]) {
         let block = &self.blocks[block];
         let (rows, cols) = (block.rows.len(), self.matrix.cols());
@@ -394,7 +394,7 @@ impl<T: Real> SparseRows<T> {
         unsafe { product(SPARSE_NO_TRANS, block, b, k, T::zero(), out) };
     }
 
-    /// out += (X_I)ᵀU_I for the rows I of a block; U is rows × k, out cols × k, both in row order.
+    /// out += (X_I)ᵀU_I for the rows I of a block; U is rows × k, out cols × k, both row-major.
     pub fn tmul_add(&self, block: usize, u: &[T], k: usize, out: &mut [T]) {
         let block = &self.blocks[block];
         let u = &u[block.rows.start * k..block.rows.end * k];
@@ -404,7 +404,7 @@ impl<T: Real> SparseRows<T> {
     }
 }
 
-/// Y = op(X)·B + beta·Y for the rows X of a block, B and Y in row order with k columns.
+/// Y = op(X)·B + beta·Y for the rows X of a block, with row-major B and Y of k columns.
 ///
 /// # Safety
 /// B and Y must cover the shapes.
@@ -469,7 +469,7 @@ mod tests {
 
     use super::*;
 
-    /// Also the forms that BLAS does not have.
+    /// The products, including operands for which BLAS has no form.
     #[test]
     fn products_are_computed_whatever_the_strides() {
         let x = Array2::from_shape_fn((6, 8), |(i, j)| ((7 * i + 3 * j) % 11) as f64);

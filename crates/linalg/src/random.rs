@@ -111,7 +111,7 @@ pub fn uniform_rows<T: Real>(stream: &Stream, rows: Range<usize>, scale: f64, mu
     }
 }
 
-/// As [`uniform_rows`], in a new array in row order.
+/// As [`uniform_rows`], in a new row-major array.
 pub fn uniform_factor<T: Real>(stream: &Stream, rows: Range<usize>, k: usize, scale: f64) -> Array2<T> {
     let mut out = Array2::zeros((rows.len(), k));
     uniform_rows(stream, rows, scale, out.view_mut());
@@ -136,7 +136,7 @@ pub fn secret_rng(secret_seed: Option<u64>, owner: u64) -> Result<rand::rngs::St
 /// Appl. Statist. 37, 1988).
 ///
 /// It replaces that of `statrs`, whose bits differ for two of three arguments and which takes 24 ns instead of 9: Gaussian
-/// sketches and planted matrices keep the bits of this one.
+/// sketches and planted matrices must keep these bits.
 fn normal_quantile(p: f64) -> f64 {
     let q = p - 0.5;
     if q.abs() <= 0.425 {

@@ -11,7 +11,7 @@ use crate::simd::Lanes;
 
 /// f32 or f64: everything the numerical code needs of an element type.
 pub trait Real: NdFloat + Kernels + Lanes + Element + Sum + FromStr {
-    /// As in `--precision`.
+    /// Its name in `--precision`.
     const NAME: &'static str;
     /// The nearest number of this precision.
     fn from_f64(x: f64) -> Self;

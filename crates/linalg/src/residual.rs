@@ -117,7 +117,8 @@ impl<T: Real> Block<T> {
         total
     }
 
-    /// Calls `f` with column and value of each nonzero entry of a row. Inlined, so that a kernel's `f` has its instruction set.
+    /// Calls `f` with column and value of each nonzero entry of a row. Inlined, so that a kernel's `f` has its instruction
+    /// set.
     #[inline(always)]
     pub fn for_each_nonzero(&self, row: usize, mut f: impl FnMut(usize, T)) {
         match self {
@@ -167,7 +168,7 @@ impl<T: Real> Block<T> {
     }
 }
 
-/// A factor in f64, in row order.
+/// A factor in f64, row-major.
 fn widened<T: Real>(f: &ArrayView2<T>) -> Array2<f64> {
     let mut out = Order::RowMajor.zeros(f.nrows(), f.ncols());
     out.zip_mut_with(f, |out, f| *out = f.as_f64());

@@ -177,7 +177,7 @@ fn a_residual_near_zero_keeps_its_digits() {
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
 }
 
-/// A first square of 2²⁸, next to which single ones vanish in f32, also in sums over lanes.
+/// A first square of 2²⁸: compared with it, squares of ones vanish in f32, also in sums over lanes.
 #[test]
 fn long_sums_in_f32_lose_no_terms() {
     let ones = 1usize << 22;

@@ -1,7 +1,7 @@
 //! The threads of a rank (`--threads`): each computes a range of rows of a product or of a factor, with sequential MKL.
 //!
-//! The usual setup is one rank per core, and the default is one thread. Threads save the memory and the messages of further
-//! ranks on a machine.
+//! The usual setup is one rank per core, and the default is one thread. Compared with further ranks on a machine, threads
+//! save memory and messages.
 
 use std::ops::Range;
 use std::sync::Mutex;

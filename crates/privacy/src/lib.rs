@@ -1,9 +1,9 @@
 //! Protection of the parties' data: masks, encryption, differential privacy. Nothing here communicates.
 //!
-//! - [`released`]: the types of what may leave a party; each protection makes its own.
-//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates parties that drop
-//!   out.
-//! - [`dp`]: noise on what a party releases, and the privacy loss of a run.
+//! - [`released`]: the types of values that may leave a party; each protection creates its own.
+//! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates
+//!   parties that drop out.
+//! - [`dp`]: noise on the releases of a party, and the privacy loss of a run.
 //! - `paillier`: additively homomorphic encryption (feature `paillier`).
 
 pub mod dp;

@@ -8,9 +8,9 @@
 //! security rests on the decisional composite residuosity assumption and on the indistinguishability of short and long
 //! exponents of h. h is fixed, so h^a is a product of table entries. The owner of the key computes modulo p² and q².
 //!
-//! That argument needs an honest owner: modulo primes whose p − 1 has small factors only, the owner of a key could compute
-//! a, and see through an answer to how it was made. A neighbour therefore refreshes its answers with rⁿ for a random r of
-//! full length, which hides whatever the key is made of as long as n is coprime to φ(n).
+//! That argument needs an honest owner: with primes for which p − 1 has small factors only, the owner of a key could compute
+//! a, and so find out how an answer was computed. A neighbour therefore refreshes its answers with rⁿ for a random r of full
+//! length, which hides this for all primes, as long as n is coprime to φ(n).
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -131,7 +131,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The key that [`PublicKey::words`] wrote.
+    /// Reads the key that [`PublicKey::words`] wrote.
     ///
     /// # Errors
     /// If the words are no key of `bits` bits.
@@ -205,9 +205,8 @@ impl PublicKey {
 pub struct FreshCiphertext(());
 
 impl Ciphertexts {
-    /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` makes part i in the
-    /// worker's
-    /// `a`.
+    /// Fills parts of `width` words, distributed over the workers' threads: `encrypt(worker, i)` writes part i to the
+    /// worker's `a`.
     pub fn fill(
         &mut self,
         workers: &mut [Worker],
@@ -449,8 +448,8 @@ mod tests {
         assert!(PublicKey::from_words(&vec![2; PublicKey::length(2048)], 2048).is_err());
     }
 
-    /// The owner of a key gets no modulus accepted that is prime, a power, of another length, or that has a small factor or
-    /// factors close to each other.
+    /// A modulus is refused if it is prime, a power or of another length, or if it has a small factor or factors close to
+    /// each other.
     #[test]
     fn unsound_keys_are_refused() {
         let mut rng = secret_rng(Some(3), 1).unwrap();

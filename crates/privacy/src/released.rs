@@ -60,7 +60,7 @@ impl WireAccess {
 }
 
 impl Protection {
-    /// In a word or two, as the trace has it.
+    /// Its name in the trace.
     pub fn name(self) -> &'static str {
         match self {
             Protection::Masked => "masked",
@@ -97,7 +97,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Numbers that may leave a party for a sum in which each term is seen.
+/// Numbers that may leave a party for a sum without masks.
 pub trait Release<T>: sealed::Sealed {
     const PROTECTION: Protection;
 
@@ -120,7 +120,7 @@ impl<'a, T: Copy> Noised<'a, T> {
         self.0
     }
 
-    /// f of each number: what is computed only from noised numbers costs no more privacy.
+    /// Applies f to each number. Post-processing of noised numbers costs no privacy.
     #[must_use]
     pub fn map(self, f: impl Fn(T) -> T) -> Self {
         self.0.iter_mut().for_each(|x| *x = f(*x));
@@ -151,7 +151,7 @@ impl<T> Release<T> for &Noised<'_, T> {
 pub trait Transfer<T>: sealed::Sealed {
     const PROTECTION: Protection;
 
-    /// For the communicator, which sends these or receives into them.
+    /// The numbers, for the communicator, which sends them or receives into them.
     fn elements(&mut self, access: WireAccess) -> &mut [T];
 }
 
@@ -177,7 +177,7 @@ impl NoiseAdded {
     }
 }
 
-/// A sum of masked terms, modulo 2⁶⁴, behind flags that say which parties are in it.
+/// A sum of masked terms, modulo 2⁶⁴, preceded by flags that say which parties are in it.
 #[derive(Default)]
 pub struct MaskedWords {
     words: Vec<u64>,
@@ -185,7 +185,7 @@ pub struct MaskedWords {
 }
 
 impl MaskedWords {
-    /// No term so far: `flags` flags and `length` words of zero.
+    /// Removes all terms: `flags` flags and `length` words of zero.
     pub fn clear(&mut self, flags: usize, length: usize) {
         self.flags = flags;
         self.words.clear();
@@ -218,7 +218,7 @@ impl MaskedWords {
     }
 }
 
-/// Public keys, which anybody may have: bytes, or words of a modulus.
+/// Public keys, which anybody may know: bytes, or words of a modulus.
 pub struct PublicKeys<T>(Vec<T>);
 
 impl<T: Copy + Default> PublicKeys<T> {
@@ -226,7 +226,7 @@ impl<T: Copy + Default> PublicKeys<T> {
         PublicKeys(keys)
     }
 
-    /// Room for a key that is `length` long, to receive into.
+    /// Space for a key of `length` elements, to receive into.
     pub fn room(length: usize) -> Self {
         PublicKeys(vec![T::default(); length])
     }
@@ -251,7 +251,7 @@ impl<T> Transfer<T> for PublicKeys<T> {
 pub struct Ciphertexts(Vec<u64>);
 
 impl Ciphertexts {
-    /// Room for `words` words, to receive into.
+    /// Space for `words` words, to receive into.
     pub fn room(words: usize) -> Self {
         Ciphertexts(vec![0; words])
     }
@@ -281,7 +281,7 @@ impl Transfer<u64> for Ciphertexts {
     }
 }
 
-/// Shares of secrets, encrypted for the parties of one rank each: by rank, and in it by sender a flag and its shares.
+/// Encrypted shares of secrets for each rank; for each sender, a flag and its shares.
 #[derive(Default)]
 pub struct SealedShares(Vec<Vec<u8>>);
 

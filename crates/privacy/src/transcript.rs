@@ -1,6 +1,6 @@
 //! A party's record of what it sent: a line for each message with a digest of its content, in a hash chain that the party
-//! signs at the end (Ed25519, RFC 8032). Whoever has the file and knows the party's public key sees whether a line was
-//! changed, removed or added; the contents themselves are not in it. The key of a site is vouched for by its certificate.
+//! signs at the end (Ed25519, RFC 8032). Anybody who has the file and knows the party's public key can detect changed,
+//! removed or added lines; the contents themselves are not in it. A site's certificate vouches for its key.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result};
 
-/// The first line: of which run and whose messages.
+/// The first line: the run, and the owner of the messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heading {
     /// Version of this format.
@@ -20,7 +20,7 @@ pub struct Heading {
     pub command: Vec<String>,
     pub rank: usize,
     pub ranks: usize,
-    /// At a site: whose transcript this is, by its certificate.
+    /// At a site: the certificate's signature of the transcript's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteSignature>,
 }
@@ -35,7 +35,7 @@ pub struct SiteSignature {
     pub time: u64,
     /// The scheme of the signature, as TLS numbers them.
     pub scheme: u16,
-    /// In hexadecimal digits.
+    /// The signature in hexadecimal digits.
     pub signature: String,
 }
 
@@ -71,9 +71,9 @@ pub struct Spent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct End {
     messages: u64,
-    /// With `--dp`.
+    /// The spent budget, with `--dp`.
     spent: Option<Spent>,
-    /// SHA-256 over all lines before, and over what was spent.
+    /// SHA-256 over all lines before, and over the spent budget.
     chain: String,
     public_key: String,
     signature: String,
@@ -145,7 +145,7 @@ fn link(chain: &[u8; 32], line: &str) -> [u8; 32] {
     Sha256::new().chain_update(chain).chain_update(line).finalize().into()
 }
 
-/// The chain after what was spent.
+/// The chain after the spent budget.
 fn conclude(chain: &[u8; 32], spent: Option<&Spent>) -> [u8; 32] {
     link(chain, &serde_json::to_string(&spent).expect("plain data"))
 }
@@ -156,14 +156,14 @@ pub struct Verified {
     pub heading: Heading,
     pub sent: Vec<Sent>,
     pub spent: Option<Spent>,
-    /// Public key of the signer, in hexadecimal digits.
+    /// The public key of the signer, in hexadecimal digits.
     pub public_key: String,
 }
 
-/// Reads a transcript and verifies chain and signature; `expected` is the public key of who should have signed it.
+/// Reads a transcript and verifies chain and signature; `expected` is the public key of the expected signer.
 ///
 /// # Errors
-/// With the line, if the text is no transcript, was changed, is not signed, or was signed by somebody else.
+/// If the text is no transcript, was changed, is not signed, or was signed by somebody else; the error names the line.
 pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
     let at = |number: usize, why: &str| Error::input(format!("line {}: {why}", number + 1));
     let lines: Vec<&str> = text.lines().collect();

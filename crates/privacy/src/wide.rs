@@ -47,8 +47,8 @@ fn digits(words: impl Iterator<Item = i64>) -> (Vec<u32>, i64) {
     (digits.collect(), carry)
 }
 
-/// The nearest f64: the first three digits that are not zero hold more bits than it has; of the others only matters whether
-/// there are any.
+/// The nearest f64: the first three digits that are not zero hold more bits than it has; of the others it only matters
+/// whether there are any.
 fn magnitude(digits: &[u32]) -> f64 {
     let top = digits.iter().rposition(|digit| *digit != 0).unwrap_or(0);
     let low = top.saturating_sub(2);

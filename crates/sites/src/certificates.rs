@@ -1,4 +1,4 @@
-//! Certificates for testing: a demonstration CA, the hub and the sites. In production an institution's own CA makes them,
+//! Certificates for testing: a demonstration CA, the hub and the sites. In production an institution's own CA issues them,
 //! and no key leaves its site.
 
 use std::fs::{self, OpenOptions};
@@ -14,7 +14,7 @@ use rcgen::{
 
 use fednmf_base::error::{Error, Result};
 
-/// Makes certificates that are valid from `begin` to `end`. The key of the CA is not kept.
+/// Creates certificates that are valid from `begin` to `end`. The key of the CA is not kept.
 ///
 /// # Errors
 /// If the directory is not empty, a name is wrong, or a file cannot be written.

@@ -3,20 +3,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these frames and of what is sealed in them.
+/// The version of these frames and of their sealed contents.
 pub const PROTOCOL: u32 = 2;
 
 /// Maximum number of message bytes in one frame, so that a slow line shows activity.
 pub const PIECE: usize = 128 << 10;
 
-/// Longest body that is accepted.
+/// Maximum length of a body.
 const LONGEST: usize = 1 << 20;
 
 const CONTROL: u8 = 0;
 const DATA: u8 = 1;
 const ACK: u8 = 2;
 
-/// One frame. `peer` is the receiver on the way to the hub, and the sender on the way from it.
+/// One frame. `peer` is the receiver in a frame to the hub, and the sender in a frame from it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Frame {
     Control(Control),
@@ -51,15 +51,15 @@ pub struct Hello {
 pub struct SiteKey {
     pub site: String,
     pub instance: String,
-    /// The certificate, and those between it and the CA.
+    /// The certificate, and the intermediate ones up to the CA.
     pub chain: Vec<String>,
-    /// X25519.
+    /// The public X25519 key.
     pub key: String,
     pub scheme: u16,
     pub signature: String,
 }
 
-/// Frames that the hub itself reads and writes. Their names on the wire are those of the protocol's version.
+/// Frames that the hub itself reads and writes. Their names on the wire belong to the version of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     Hello(Hello),
@@ -69,7 +69,7 @@ pub enum Control {
         sites: Vec<String>,
         rank: usize,
     },
-    /// The hub closes the connection, for this reason.
+    /// The hub closes the connection; with the reason.
     Refused(String),
     /// The same, but another process of the site may join later.
     #[serde(rename = "NotNow")]
@@ -77,20 +77,20 @@ pub enum Control {
     Key(Box<SiteKey>),
     /// The sites that have not joined yet.
     WaitingFor(Vec<String>),
-    /// All sites have joined: their keys, by rank.
+    /// All sites have joined; their keys, by rank.
     Roster(Vec<SiteKey>),
-    /// A site is connected: whatever it has not acknowledged must be sent again.
+    /// A site is connected; all that it has not acknowledged must be sent again.
     Present(usize),
-    /// A site is disconnected, and may be for this number of seconds.
+    /// A site is disconnected, and may remain so for this number of seconds.
     #[serde(rename = "Away")]
     Disconnected(usize, u64),
-    /// A site was disconnected for too long, or ended with an error: the run ends.
+    /// A site was disconnected for too long or ended with an error, so the run ends.
     #[serde(rename = "Lost")]
     RunLost(usize, String),
-    /// The run of this site continues without lost sites, as long as this number remains.
+    /// The sender continues without lost sites, as long as this number remains.
     #[serde(rename = "GoesOn")]
     ContinueWithout(usize),
-    /// A site is lost, and the others continue without it, for this reason.
+    /// A site is lost, with the reason; the others continue without it.
     #[serde(rename = "Gone")]
     SiteLost(usize, String),
     /// The site has finished with this exit code.
@@ -99,7 +99,7 @@ pub enum Control {
     Left(usize),
     /// The site ends with an error that the others do not know about.
     Abort(i32),
-    /// Sent when there is nothing else; the other side answers.
+    /// Sent when there is nothing else to send; the other side answers with a pong.
     Ping,
     Pong,
 }
@@ -167,7 +167,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Where arriving bytes go.
+    /// The buffer to which received bytes are appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.at > 0 {
             self.bytes.drain(..self.at);
@@ -179,7 +179,7 @@ impl Decoder {
     /// The next complete frame.
     ///
     /// # Errors
-    /// If the bytes are no frame.
+    /// If the bytes are not a frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, String> {
         let rest = &self.bytes[self.at..];
         let Some((head, rest)) = rest.split_first_chunk::<5>() else { return Ok(None) };
@@ -238,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a connection delivers: no panic, no more memory than the bytes that arrived, and what is taken as a
-        /// frame is one that comes back from its own bytes.
+        /// Arbitrary bytes from a connection cause no panic and use no memory beyond the received bytes, and a decoded frame
+        /// can be encoded and decoded again.
         #[test]
         fn any_bytes_are_frames_or_refused(
             bytes in vec(any::<u8>(), 0..200),

@@ -1,4 +1,4 @@
-//! The transport between sites. In a collective, each site sends messages to every other site, and each reduces for
+//! The transport between sites. In a collective, each site sends messages to every other site, and each reduces the result
 //! itself in rank order. The hub learns no more from a collective than from any other message.
 
 use std::cell::RefCell;
@@ -26,11 +26,11 @@ pub struct Sites {
     members: Vec<usize>,
     /// This site's place among the members.
     rank: usize,
-    /// How often each subgroup was created, so that each has messages of its own.
+    /// How often each subgroup was created, so that each has its own messages.
     subgroup_counts: RefCell<HashMap<Vec<usize>, u64>>,
-    /// Rounds of all sites, once the run continues without lost ones.
+    /// The rounds of all sites, once the run continues without lost sites.
     rounds: RefCell<Option<Rounds>>,
-    /// Which ranks were in the last round.
+    /// Which ranks took part in the last round.
     participated: RefCell<Vec<bool>>,
 }
 
@@ -63,7 +63,7 @@ impl Sites {
         self.link.sites()
     }
 
-    /// Leaves the run in good order, when the others have received what was sent to them.
+    /// Leaves the run regularly, after the others have received what was sent to them.
     pub fn leave(&self, code: i32) {
         if let Some(rounds) = &mut *self.rounds.borrow_mut() {
             rounds.finish();
@@ -106,7 +106,7 @@ impl Sites {
         }
     }
 
-    /// Puts a contribution of a round in its place, or zeros for that of a lost site.
+    /// Copies a contribution of a round to its place; writes zeros for that of a lost site.
     fn put(&self, rank: usize, contribution: Option<&[u8]>, into: &mut [u8]) {
         let Some(text) = contribution else { return into.fill(0) };
         self.check_length(rank, text, into.len());
@@ -138,7 +138,7 @@ impl Sites {
         });
     }
 
-    /// Reduces what all have sent, in the order of ranks.
+    /// Reduces the messages of all ranks, in the order of ranks.
     fn reduce_received(&self, op: Op, buffer: BufferMut<'_>) {
         let BufferMut { element, bytes } = buffer;
         if self.members.len() == 1 {
@@ -152,7 +152,7 @@ impl Sites {
         }
     }
 
-    /// A group of some members, by rank in this one.
+    /// The group of some members, given by their ranks in this one.
     fn part(&self, ranks: &[usize]) -> Sites {
         let count = {
             let mut subgroup_counts = self.subgroup_counts.borrow_mut();
@@ -267,7 +267,7 @@ impl Transport for Sites {
             self.all_reduce(op, BufferMut { element, bytes: &mut own });
             return buffer.bytes.copy_from_slice(&own);
         }
-        // A group of its own: the work may communicate in this one before the terms are taken in.
+        // A separate group: the work may communicate in this one before the terms are received.
         let own = self.part(&(0..self.members.len()).collect::<Vec<_>>());
         own.send_to_others(Kind::Collective, buffer.bytes);
         work();
@@ -355,7 +355,7 @@ impl Transport for Sites {
         elements.bytes.copy_from_slice(&self.receive_exact(rank, Kind::Plain, elements.bytes.len()));
     }
 
-    /// The link keeps the message until it is delivered, so nothing is waited for; a site that stays away ends the run.
+    /// Does not wait, since the link keeps the message until it is delivered; a site that does not return ends the run.
     fn send_within(&self, rank: usize, elements: &mut dyn OwnedBuffer, _: usize, _: Duration) -> bool {
         self.send_to(rank, Kind::Within, elements.buffer().bytes);
         true

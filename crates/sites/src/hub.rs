@@ -1,5 +1,5 @@
-//! The hub relays between the sites of a run. It holds neither data nor messages, and reads neither. It knows the
-//! participants, and sees sizes and times.
+//! The hub relays between the sites of a run. It has no data and can read no message. It knows the participants, and sees
+//! sizes and times.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,8 +21,8 @@ use super::journal::Journal;
 use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for};
 
-/// Bytes that may be queued for one site; senders wait above that. No sender waits for acknowledgements and the hub's own
-/// frames: a site that leaves twice as many bytes unread is disconnected.
+/// Bytes that may be queued for one site; further senders wait. Acknowledgements and the hub's own frames never wait; a
+/// site that leaves twice as many bytes unread is disconnected.
 const MAX_QUEUED: usize = 64 << 20;
 /// Maximum number of connections that have not identified themselves.
 const MAX_UNIDENTIFIED: usize = 64;
@@ -41,7 +41,7 @@ pub struct HubConfig {
     pub cert: PathBuf,
     pub key: PathBuf,
     pub ca: PathBuf,
-    /// By rank.
+    /// The names of the sites, by rank.
     pub sites: Vec<String>,
     pub journal: Option<PathBuf>,
     /// How long a site may be disconnected.
@@ -150,7 +150,7 @@ struct Site {
 }
 
 impl Site {
-    /// Whether it is in the run or may rejoin it.
+    /// Whether the site is in the run or may rejoin it.
     fn participates(&self) -> bool {
         !self.has_left && self.lost.is_none()
     }
@@ -159,15 +159,15 @@ impl Site {
 struct State {
     run: String,
     sites: Vec<Site>,
-    /// All sites have joined.
+    /// Whether all sites have joined.
     begun: bool,
     /// When the run failed.
     failed: Option<Instant>,
-    /// The worst exit code with which a site came to its end.
+    /// The worst exit code with which a site ended.
     worst_end: i32,
 }
 
-/// A hub that listens.
+/// A listening hub.
 pub struct Hub {
     config: HubConfig,
     tls: Arc<ServerConfig>,
@@ -180,10 +180,10 @@ fn say(text: &str) {
 }
 
 impl Hub {
-    /// Listens, and serves one run, or with `keep` one after the other; the exit code.
+    /// Listens and serves one run, or with `keep` one run after the other. Returns the exit code.
     ///
     /// # Errors
-    /// If a file is wrong, or the address cannot be listened on.
+    /// If a file is wrong, or the hub cannot listen on the address.
     pub fn serve(config: HubConfig) -> Result<i32> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
         let tls = identity.server_config()?;
@@ -280,8 +280,8 @@ impl Hub {
         Ok(None)
     }
 
-    /// Called if a site does not come back. The run continues without it if all other sites agreed to that and enough
-    /// remain; otherwise it fails.
+    /// Called if a site does not return. The run continues without it if all other sites agreed to that and enough remain;
+    /// otherwise it fails.
     fn lose(&self, state: &mut State, rank: usize, why: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
         let left = others().filter(|site| site.lost.is_none()).count();
@@ -302,7 +302,7 @@ impl Hub {
         }
     }
 
-    /// The run fails because of one site.
+    /// Lets the run fail because of one site.
     fn end_run(&self, state: &mut State, rank: usize, why: &str) {
         say(&format!("site {} {why}; the run ends", self.config.sites[rank]));
         state.failed = Some(Instant::now());
@@ -429,7 +429,7 @@ impl Hub {
         }
     }
 
-    /// A site is connected.
+    /// Admits a connected site.
     fn admit(&self, state: &mut State, rank: usize, outbox: &Arc<Outbox>, key: SiteKey, from: SocketAddr) {
         let again = state.begun;
         if let Some(old) = state.sites[rank].outbox.replace(outbox.clone()) {
@@ -460,7 +460,7 @@ impl Hub {
             return;
         }
         state.begun = true;
-        // Before any site may act on it.
+        // Write the journal before any site can act on the start.
         self.write_journal_or_warn(state);
         say("all sites are here; the run begins");
         let roster = roster(state);
@@ -506,7 +506,7 @@ impl Hub {
         outbox.close();
     }
 
-    /// Handles one frame of a site; whether it is the last.
+    /// Handles one frame of a site; returns whether it is the last one.
     fn pass(&self, rank: usize, frame: Frame) -> bool {
         let to = |peer: u16| {
             let state = self.lock();
@@ -556,7 +556,7 @@ impl Hub {
     }
 }
 
-/// The next control frame of a connection that has not identified itself.
+/// The next control frame of a connection that has not identified itself yet.
 fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
     let until = Instant::now() + IDENTIFY_TIMEOUT;
     loop {
@@ -594,7 +594,7 @@ fn check_admission(state: &State, rank: usize, name: &str, hello: &Hello) -> std
     Ok(())
 }
 
-/// The exit code of a hub whose run has come to its end.
+/// The exit code of a hub whose run has ended.
 fn exit_code(state: &State) -> i32 {
     let somebody_left = state.sites.iter().any(|site| site.has_left);
     if state.failed.is_some() || !somebody_left { EXIT_FAILED } else { state.worst_end }
@@ -623,7 +623,7 @@ fn new_state(config: &HubConfig) -> Result<State> {
     Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })
 }
 
-/// The run of the journal, or a new one.
+/// The state of the run in the journal, or of a new run.
 fn first_state(config: &HubConfig) -> Result<State> {
     let mut state = new_state(config)?;
     let found = config.journal.as_ref().map(|path| Journal::read(path, &config.version, &config.sites)).transpose()?;

@@ -15,21 +15,21 @@ use super::frame::SiteKey;
 /// The version of this format.
 const FORMAT: u32 = 2;
 
-/// The recorded state of a hub.
+/// The contents of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     pub fednmf_hub_journal: u32,
     pub version: String,
     pub run: String,
     pub sites: Vec<String>,
-    /// By rank, once all sites have joined.
+    /// The sites' keys by rank, once all have joined.
     pub roster: Vec<SiteKey>,
     /// Sites that have left in good order, by rank.
     pub left: Vec<bool>,
-    /// Sites that are lost and without which the others continue, by rank, with the reason.
+    /// Lost sites without which the others continue, by rank, with the reason.
     #[serde(default, rename = "gone")]
     pub lost: Vec<Option<String>>,
-    /// The least number of sites with which each site continues, by rank.
+    /// The minimum number of sites with which each site continues, by rank; `None` if it does not.
     #[serde(default, rename = "goes_on")]
     pub min_sites: Vec<Option<usize>>,
     /// The worst exit code of those that have left.
@@ -56,7 +56,7 @@ impl Journal {
     /// The journal in a file; `None` if there is none.
     ///
     /// # Errors
-    /// If it is that of another version or of other sites, or no journal.
+    /// If the file is no journal, or that of another version or of other sites.
     pub fn read(path: &Path, version: &str, sites: &[String]) -> Result<Option<Journal>> {
         let wrong = |why: String| Err(Error::input(format!("--journal {}: {why}", path.display())));
         let text = match fs::read_to_string(path) {
@@ -85,7 +85,7 @@ impl Journal {
         Ok(Some(journal))
     }
 
-    /// Writes it to a file, at once and completely.
+    /// Replaces the file by this journal in one step.
     ///
     /// # Errors
     /// If it cannot be written.

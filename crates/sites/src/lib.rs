@@ -1,9 +1,9 @@
-//! Messages between sites: processes on machines with different owners. Each is a rank, and dials out to one hub, which
+//! Messages between sites: processes on machines with different owners. Each site is a rank and connects to one hub, which
 //! relays; no site accepts connections.
 //!
-//! From the bottom up: [`frame`] is what passes on a connection; [`tls`] and [`proxy`] make one; [`seal`] hides
-//! messages from the hub; [`link`] delivers them whatever happens to the connection; [`rounds`] continue when a site is
-//! lost; [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
+//! From the bottom up: [`frame`] is the wire format; [`tls`] and [`proxy`] establish a connection; [`seal`] hides
+//! messages from the hub; [`link`] delivers them even if connections break; [`rounds`] continue when a site is lost;
+//! [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
 //! other end, with its [`journal`].
 
 pub mod certificates;

@@ -1,10 +1,10 @@
 //! A site's end of its connection to the hub, and reliable messages to the other sites over it.
 //!
 //! The hub keeps no message. A site keeps each sealed piece until its receiver has acknowledged it, and sends it again when
-//! the hub says that the receiver is (again) present; the receiver takes the pieces of each sender in the order of their
-//! numbers and drops all others. So a connection may break anywhere, and the hub may be killed and started again.
+//! the hub reports that the receiver is (again) present; the receiver accepts the pieces of each sender in the order of
+//! their numbers and drops all others. So a connection may break anywhere, and the hub may be killed and started again.
 //!
-//! Two threads serve the connection: one connects, reads, and connects again; one writes what is queued.
+//! Two threads serve the connection: one connects, reads and reconnects; one writes the queued frames.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub struct Config {
     pub reconnect_timeout: Duration,
     /// Whether to print which sites are being waited for.
     pub verbose: bool,
-    /// Is called whenever a piece of a message arrives, or is acknowledged: a long message over a slow line is no stall.
+    /// Called whenever a piece of a message arrives or is acknowledged: a long message over a slow line is not a stall.
     pub progress: fn(),
 }
 
@@ -65,21 +65,21 @@ impl Kind {
     }
 }
 
-/// Where a message waits: its sender, the group that it belongs to, its kind.
+/// The queue of a message: its sender, its group and its kind.
 type Place = (usize, u64, Kind);
 
-/// Bytes before the text of a piece: group, kind, whether the message ends with it.
+/// Bytes before the text of a piece: group, kind, and whether the message ends with it.
 const HEAD: usize = 10;
 
-/// Time without an answer of the hub after which the connection counts as broken.
+/// Time without a response of the hub after which the connection counts as broken.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same, without progress in sending.
+/// Time without progress in sending after which the connection counts as broken.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Bytes of a message that arrive before they are acknowledged although it has not ended.
+/// Received bytes of an unfinished message after which they are acknowledged.
 const ACKNOWLEDGE: usize = 4 << 20;
 
-/// Bytes that may be on their way to a site, sealed and not acknowledged; the sender waits above that. A receiver takes in
-/// what arrives, whatever it does, so this waits for the line only, and never for what the receiver has yet to send.
+/// Bytes that may be on their way to a site, sealed and not acknowledged; the sender then waits. A receiver always accepts
+/// arriving pieces, so this waits for the line only, and never for messages that the receiver has yet to send.
 const MAX_UNACKNOWLEDGED: usize = 256 << 20;
 
 /// This site's state of another site.
@@ -122,12 +122,12 @@ impl Peer {
 struct State {
     peers: Vec<Peer>,
     inbox: HashMap<Place, VecDeque<Vec<u8>>>,
-    /// To be written, with the peer whose piece it is.
+    /// Frames to be written, each with the peer to which its piece is addressed, if any.
     queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
     connection: Option<Arc<Stream>>,
     /// The minimum number of sites with which the run continues after losses; `None` if it does not.
     min_sites: Option<usize>,
-    /// The site has finished.
+    /// Whether the site has finished.
     over: bool,
 }
 
@@ -290,7 +290,7 @@ impl Link {
     /// Joins the run of the hub, and returns when all sites have.
     ///
     /// # Errors
-    /// If a file or a certificate is wrong, the hub refuses, or hub and sites are not there in time.
+    /// If a file or a certificate is wrong, the hub refuses, or the hub or a site is not there in time.
     pub fn join(config: Config) -> Result<Arc<Link>> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
         let own = SiteSecret::new()?;
@@ -340,7 +340,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Signs that `key` signs this site's transcript.
+    /// Signs the statement that `key` signs this site's transcript.
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
@@ -371,7 +371,7 @@ impl Link {
     }
 
     /// Sends a message to another site, or to this one. Returns before it has arrived, but waits while more than
-    /// [`MAX_UNACKNOWLEDGED`] bytes are on their way. A site that is lost or has left gets no more than that.
+    /// [`MAX_UNACKNOWLEDGED`] bytes are on their way. For a site that is lost or has left, the rest is dropped.
     pub fn send(&self, to: usize, group: u64, kind: Kind, text: &[u8]) {
         let mut guard = self.lock();
         if guard.peers[to].channel.is_none() {
@@ -429,7 +429,7 @@ impl Link {
         }
     }
 
-    /// Waits until `look` finds what it looks for in the inbox.
+    /// Waits until `look` returns a value from the inbox.
     pub fn until<R>(&self, mut look: impl FnMut(&mut Inbox<'_>) -> Option<R>) -> R {
         let mut state = self.lock();
         loop {
@@ -542,7 +542,7 @@ impl Link {
         }
     }
 
-    /// Processes frames from the hub; returns why that ended.
+    /// Processes frames from the hub; returns the reason why that ended.
     fn read(&self, stream: &Stream, decoder: &mut Decoder) -> String {
         loop {
             loop {
@@ -596,7 +596,7 @@ impl Link {
                     }
                     self.changed.notify_all();
                 }
-                // A site that has finished has nothing to lose.
+                // A site that has finished is not affected.
                 Control::RunLost(site, why) if !self.lock().over => {
                     fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
                 }
@@ -615,7 +615,7 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Sends again what a site has not acknowledged.
+    /// Sends the pieces again that a site has not acknowledged.
     fn resend(&self, to: usize) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -631,7 +631,7 @@ impl Link {
         let state = &mut *state;
         let Some(peer) = state.peers.get_mut(from) else { return Ok(()) };
         let Some(channel) = &peer.channel else { return Ok(()) };
-        // Repeated pieces and those behind a gap are dropped; what is missing comes again.
+        // Repeated pieces and those behind a gap are dropped; missing ones are sent again.
         if number == peer.next {
             let Some(plain) = channel.open(number, sealed).filter(|plain| plain.len() >= HEAD) else {
                 return Err(format!(
@@ -663,7 +663,7 @@ impl Link {
         Ok(())
     }
 
-    /// Writes what is queued, for as long as the process lasts.
+    /// Writes the queued frames, for as long as the process lasts.
     fn write(&self) {
         let mut state = self.lock();
         loop {
@@ -685,7 +685,7 @@ impl Link {
     }
 }
 
-/// What to do after a run was lost.
+/// Advice for the user after a run was lost.
 pub const RESUME: &str = ". A run with --checkpoint goes on when all sites start again with --resume";
 
 /// Ends the process with one message, from any thread.
@@ -755,12 +755,12 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(50));
             assert!(!sender.is_finished() && held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);
-            // When the receiver has taken all of it, the rest fits.
+            // When the receiver has acknowledged all of it, the rest fits.
             let below = link.lock().peers[1].sent;
             link.take(Frame::Ack { peer: 1, below });
             sender.join().unwrap();
             assert!(held(&link) <= MAX_UNACKNOWLEDGED);
-            // For a lost site nothing is kept above the limit, and no sender waits.
+            // For a lost site nothing is kept beyond the limit, and the sender does not wait.
             link.take(Frame::Control(Control::SiteLost(1, "was lost".into())));
             (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message));
             assert!(held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);

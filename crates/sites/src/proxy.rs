@@ -1,12 +1,12 @@
-//! TCP connections to the hub, straight or through the proxy that `https_proxy` names (HTTP CONNECT).
+//! TCP connections to the hub, directly or through the proxy that `https_proxy` names (HTTP CONNECT).
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-/// The time that connecting may take.
+/// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest answer of a proxy.
+/// Maximum length of a proxy's response.
 const LONGEST: usize = 8 << 10;
 
 /// `HOST:PORT`; an IPv6 address in brackets.
@@ -41,7 +41,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A proxy, and who may use it.
+/// A proxy, and the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Proxy {
     address: Address,
@@ -52,7 +52,7 @@ struct Proxy {
 /// Connects to the hub.
 ///
 /// # Errors
-/// Why not, in words.
+/// The reason why there is no connection.
 pub fn connect(hub: &Address) -> Result<TcpStream, String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let proxy = variable("https_proxy").or_else(|| variable("HTTPS_PROXY"));
@@ -80,7 +80,7 @@ fn open(to: &Address) -> Result<TcpStream, String> {
     Err(last)
 }
 
-/// `http://[user:password@]host[:port]`, the scheme optional.
+/// Parses `http://[user:password@]host[:port]`, the scheme optional.
 fn parse(text: &str) -> Result<Proxy, String> {
     // The text may hold a password.
     let wrong = || "https_proxy: must be http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT".to_string();
@@ -106,7 +106,7 @@ fn is_exempt(host: &str, list: &str) -> bool {
     })
 }
 
-/// Bytes of a text with %XX in it.
+/// The bytes of a text with percent-encoding (%XX).
 fn percent(text: &str) -> Vec<u8> {
     let (bytes, mut at, mut out) = (text.as_bytes(), 0, Vec::new());
     while at < bytes.len() {
@@ -138,7 +138,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Asks the proxy for a connection to the hub.
+/// Requests a connection to the hub from the proxy.
 fn tunnel(mut socket: TcpStream, hub: &Address, proxy: &Proxy) -> Result<TcpStream, String> {
     let broken = |e: std::io::Error| format!("no answer ({e})");
     socket.set_read_timeout(Some(CONNECT)).map_err(broken)?;
@@ -146,7 +146,7 @@ fn tunnel(mut socket: TcpStream, hub: &Address, proxy: &Proxy) -> Result<TcpStre
     let login = proxy.credentials.as_ref().map_or_else(String::new, |c| format!("Proxy-Authorization: Basic {c}\r\n"));
     let request = format!("CONNECT {hub} HTTP/1.1\r\nHost: {hub}\r\n{login}\r\n");
     socket.write_all(request.as_bytes()).map_err(broken)?;
-    // Byte by byte: what follows the answer is the hub's.
+    // Byte by byte: the bytes after the response are the hub's.
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() > LONGEST || socket.read(&mut byte).map_err(broken)? == 0 {

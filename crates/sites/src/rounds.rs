@@ -1,14 +1,14 @@
 //! Rounds: exchanges between all sites that continue if a site is lost.
 //!
-//! In a round each site sends a message to each other one, and ends the round when it has those of all that are
-//! present. So two sites are at most one round apart. When the hub reports a site as lost, the others agree on the loss
+//! In a round each site sends a message to each other one, and ends the round when it has the messages of all sites that
+//! are present. So two sites are at most one round apart. When the hub reports a site as lost, the others agree on the loss
 //! among themselves: each sends the others the list of lost sites, with its copies of their messages of the rounds that
 //! a site may still be in; from then on it accepts nothing more from them. It continues when all remaining sites have sent
 //! the same list. All of them then have the same messages of the lost site, so a message counts at all sites or at none.
 //!
-//! The hub is believed when it reports a loss, but it cannot make two groups continue separately: each group needs
-//! sealed messages of all its members, more than half of all sites must remain, and a site that was named as lost
-//! continues with nobody.
+//! A site believes the hub when it reports a loss, but the hub cannot make two groups continue separately: each group needs
+//! sealed messages of all its members, more than half of all sites must remain, and no site continues with one that was
+//! named as lost.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ struct RoundMessage {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LossReport {
     lost: Vec<usize>,
-    /// Site, round and text.
+    /// Site, round and text of each copy.
     heard: Vec<(usize, u64, Vec<u8>)>,
 }
 
@@ -60,7 +60,7 @@ impl LossReport {
         bytes
     }
 
-    /// `None` if the bytes are no such message about `sites` sites.
+    /// `None` if the bytes are no loss report about `sites` sites.
     fn decode(mut bytes: &[u8], sites: usize) -> Option<LossReport> {
         let number = |bytes: &mut &[u8]| bytes.split_off(..8).map(|x| u64::from_le_bytes(x.try_into().expect("eight")));
         let mut report = LossReport::default();
@@ -87,7 +87,7 @@ pub struct Rounds {
     min_sites: usize,
     round: u64,
     present: Vec<bool>,
-    /// The messages of each site, by round.
+    /// The messages that have arrived from each site, by round.
     heard: Vec<BTreeMap<u64, RoundMessage>>,
     /// The sites that each site has last named as lost.
     named: Vec<Vec<usize>>,
@@ -128,12 +128,12 @@ impl Rounds {
         (0..self.present.len()).filter(move |&site| site != me && self.present[site])
     }
 
-    /// Sends the same to all others and returns what all have sent, the same at all sites.
+    /// Sends the same text to all others and returns the texts of all sites, the same at all sites.
     pub fn share(&mut self, text: &[u8]) -> Contributions {
         self.exchange(Text::ForAll, |_| text)
     }
 
-    /// Sends each other site its own text and returns what the others have sent to this one: for each site that all
+    /// Sends each other site its own text and returns the texts for this site, without those of senders that not all sites
     /// have heard.
     pub fn distribute<'a>(&mut self, text: impl Fn(usize) -> &'a [u8]) -> Contributions {
         let mut heard = self.exchange(Text::ForEach, text);
@@ -147,7 +147,7 @@ impl Rounds {
         heard
     }
 
-    /// The end of the run: returns when all others have what they need of this site.
+    /// The end of the run: returns when all others have the messages of this site that they need.
     pub fn finish(&mut self) {
         self.last = true;
         self.share(&[]);

@@ -1,9 +1,9 @@
 //! Messages between two sites are sealed for the receiver: the hub that relays them can neither read nor change them.
 //!
-//! Each process makes an X25519 key for the run and signs it with the key of its certificate; every other site verifies
+//! Each process generates an X25519 key for the run and signs it with the key of its certificate; every other site verifies
 //! certificate and signature. Two sites derive a key for each direction from the shared secret and from a digest of all
 //! sites' keys, so a hub that shows different sites to different receivers only breaks the run. Pieces are numbered, and the
-//! number is the nonce (ChaCha20-Poly1305): a piece that is repeated, left out or moved is noticed.
+//! number is the nonce (ChaCha20-Poly1305): a piece that is repeated, left out or moved is detected.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
@@ -72,10 +72,10 @@ pub struct Channel {
     receive: ChaCha20Poly1305,
 }
 
-/// The channels to all sites, after each one's certificate and signature were verified; `None` to itself.
+/// The channels to all sites, after verification of each site's certificate and signature; `None` for this site itself.
 ///
 /// # Errors
-/// Naming the site whose key is not trusted.
+/// If a site's key is not trusted; the error names the site.
 pub fn channels(
     own: &SiteSecret,
     identity: &Identity,
@@ -128,14 +128,14 @@ fn nonce(number: u64) -> Nonce {
 }
 
 impl Channel {
-    /// Seals the piece with this number, which is used once.
+    /// Seals the piece with this number, which must be used only once.
     pub fn seal(&self, number: u64, mut text: Vec<u8>) -> Vec<u8> {
         let tag = self.send.encrypt_inout_detached(&nonce(number), &[], text.as_mut_slice().into());
         text.extend_from_slice(&tag.expect("pieces are far below the limit of the cipher"));
         text
     }
 
-    /// `None` if the piece was changed, or sealed under another number or by somebody else.
+    /// Opens a sealed piece; `None` if it was changed, or sealed under another number or with another key.
     pub fn open(&self, number: u64, mut sealed: Vec<u8>) -> Option<Vec<u8>> {
         let length = sealed.len().checked_sub(TAG)?;
         let tag: [u8; TAG] = sealed[length..].try_into().ok()?;
@@ -196,7 +196,7 @@ pub mod tests {
         let refused =
             |keys: &[SiteKey]| channels(&own[0], &identities[0], "run", &sites, 0, keys).err().unwrap().message;
         let a = sign(0, "run", "a");
-        // A site that claims to be another one, a key of another run, a key that the hub has made.
+        // A site that claims to be another one, a key of another run, a key that the hub has generated.
         assert!(
             refused(&[a.clone(), SiteKey { site: "b".into(), ..sign(0, "run", "b") }]).contains("for another site")
         );

@@ -1,4 +1,4 @@
-//! Certificates, and connections by TLS 1.3 on which two threads read and write.
+//! Certificates, and connections by TLS 1.3 with one reading and one writing thread.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -36,10 +36,10 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// Reads certificates of a CA.
+    /// Reads the certificates of a CA.
     ///
     /// # Errors
-    /// If the file cannot be read, or has none.
+    /// If the file cannot be read, or has no certificates.
     pub fn read(ca: &Path) -> Result<Authority> {
         let mut roots = RootCertStore::empty();
         for root in certificates("--ca", ca)? {
@@ -57,7 +57,7 @@ impl Authority {
     /// Verifies that a certificate of the CA vouches for the `key` of a transcript, as [`SiteSignature`] says.
     ///
     /// # Errors
-    /// Why it does not, in words.
+    /// The reason why it does not.
     pub fn verify_transcript_key(&self, signed: &SiteSignature, key: &str) -> std::result::Result<(), String> {
         let bytes = |digits: &str| unhex(digits).ok_or("it is damaged");
         let chain = signed.chain.iter().map(|der| bytes(der)).collect::<std::result::Result<Vec<_>, _>>()?;
@@ -69,7 +69,7 @@ impl Authority {
     /// Verifies that a CA's certificate for `site`, valid at `time`, has signed `text`.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why it has not.
     pub fn verify_site(
         &self,
         site: &str,
@@ -99,7 +99,7 @@ impl Identity {
     /// Reads the three PEM files.
     ///
     /// # Errors
-    /// Naming the file that cannot be read, or has not what it should.
+    /// If a file cannot be read or has the wrong content; the error names it.
     pub fn read(cert: &Path, key: &Path, ca: &Path) -> Result<Identity> {
         let chain = certificates("--cert", cert)?;
         let wrong = |why: String| Error::input(format!("--key {}: {why}", key.display()));
@@ -111,12 +111,12 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The certificate, and those between it and the CA.
+    /// The certificate, and the intermediate ones up to the CA.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// Whom this process trusts.
+    /// The authority that this process trusts.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -140,7 +140,7 @@ impl Identity {
         built.map(Arc::new).map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))
     }
 
-    /// Signs with the key of the certificate: scheme and signature.
+    /// Signs with the key of the certificate. Returns scheme and signature.
     ///
     /// # Errors
     /// If the kind of the key is unknown.
@@ -180,7 +180,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>
     }
 }
 
-/// Describes what is wrong with a certificate, to follow its name.
+/// Describes the problem of a certificate, to follow its name.
 fn problem(e: &rustls::Error) -> String {
     match e {
         rustls::Error::InvalidCertificate(why) => match why {
@@ -206,7 +206,7 @@ fn problem(e: &rustls::Error) -> String {
     }
 }
 
-/// How a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug)]
 pub struct Refusal {
     pub why: String,
@@ -265,14 +265,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time that a handshake may take.
+/// Maximum time for a handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(15);
 
 impl Stream {
     /// The site's side of the handshake with the hub `host`.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The reason why it failed.
     pub fn connect(identity: &Identity, host: &str, socket: TcpStream) -> std::result::Result<Stream, Refusal> {
         let name = ServerName::try_from(host.to_string())
             .map_err(|_| Refusal { why: format!("{host}: is no host name"), is_final: true })?;
@@ -282,15 +282,15 @@ impl Stream {
         Stream::handshake(Connection::Client(tls), socket).map_err(|e| explain(&e, "hub"))
     }
 
-    /// The hub's side.
+    /// The hub's side of the handshake.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The reason why it failed.
     pub fn accept(config: Arc<ServerConfig>, socket: TcpStream) -> std::result::Result<Stream, Refusal> {
         let tls = ServerConnection::new(config).map_err(|e| Refusal { why: e.to_string(), is_final: true })?;
         let copy = socket.try_clone();
         Stream::handshake(Connection::Server(tls), socket).map_err(|e| {
-            // What the site has sent already must be read, or its system drops the alert that says why.
+            // Data that the site has already sent must be read, or its system drops the alert with the reason.
             if let Ok(socket) = copy {
                 drain(&socket);
             }
@@ -347,7 +347,7 @@ impl Stream {
         (&self.socket).write_all(&records)
     }
 
-    /// Waits for bytes and appends them, from one thread.
+    /// Waits for bytes and appends them to `into`; called from one thread only.
     ///
     /// # Errors
     /// If the connection is broken or closed, or was silent for too long.
@@ -407,7 +407,7 @@ impl Stream {
     }
 }
 
-/// Reads what a refused site still sends, for a moment.
+/// For a moment, reads the data that a refused site still sends.
 fn drain(mut socket: &TcpStream) {
     let _ = socket.shutdown(Shutdown::Write);
     let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));

@@ -22,7 +22,7 @@ use crate::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 /// The message before the first masked sum.
 pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
 
-/// What a party contributes to a sum of factors, in a recorded view.
+/// The name, in a recorded view, of a party's contribution to a sum of factors.
 pub const SUMMED: &str = "V as it was summed";
 
 /// The tag of a sum when it is masked.
@@ -187,7 +187,7 @@ impl PartySum {
         self.masked.is_some()
     }
 
-    /// The expected size to give [`PartySum::sum`] for entries that are known to be at most `most`.
+    /// The `expected` size to pass to [`PartySum::sum`] for entries of magnitude at most `most`.
     pub fn without_headroom(&self, most: f64) -> f64 {
         self.masked.as_ref().map_or(most, |m| ldexp(most, -m.headroom))
     }
@@ -197,8 +197,8 @@ impl PartySum {
     /// that.
     ///
     /// # Errors
-    /// If an entry is not finite or too large: of a sum in the clear on all ranks, of a masked sum perhaps on this rank
-    /// alone.
+    /// If an entry is not finite or too large: on all ranks for a sum in the clear, perhaps only on this rank for a masked
+    /// sum.
     pub fn sum<'a, T: Real>(
         &mut self,
         comm: &PartyCommunicator,
@@ -259,7 +259,7 @@ impl PartySum {
         Ok(())
     }
 
-    /// Sums terms with noise of their own into `out`, in the clear or masked. Collective.
+    /// Sums terms that each have their own noise into `out`, in the clear or masked. Collective.
     ///
     /// # Errors
     /// As [`PartySum::sum`].
@@ -277,8 +277,8 @@ impl PartySum {
         Ok(comm.sum_parties(tag, self.parties, terms.iter(), out)?)
     }
 
-    /// Sums terms of `length` words modulo 2⁶⁴. Collective. `fill` writes the term of a hosted party, given by its place among
-    /// the hosted ones, over what is there.
+    /// Sums terms of `length` words modulo 2⁶⁴. Collective. `fill` overwrites its argument with the term of a hosted party,
+    /// given by its place among the hosted ones.
     ///
     /// # Errors
     /// As [`PartySum::sum`], for sums that tolerate dropouts.
@@ -305,12 +305,12 @@ impl PartySum {
         Ok(total)
     }
 
-    /// Sums terms of `length` words with shares of noise modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted party, given by its
-    /// place among the hosted ones.
+    /// Sums terms of `length` words with shares of noise modulo 2⁶⁴, masked. Collective. `fill` writes the term of a hosted
+    /// party, given by its place among the hosted ones.
     ///
     /// # Panics
-    /// If sums are in the clear, where such words would be exposed, or tolerate dropouts, which would take their share of
-    /// the noise with them.
+    /// If sums are in the clear, which would expose the words, or tolerate drop-outs, whose shares of the noise would be
+    /// missing.
     pub fn sum_noised_words(
         &mut self,
         comm: &PartyCommunicator,

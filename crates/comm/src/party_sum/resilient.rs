@@ -1,12 +1,12 @@
-//! The protocol between ranks: one round of it, with fresh secrets, for every sum.
+//! The drop-out protocol between ranks: one round of it, with fresh secrets, for every sum.
 //!
-//! Every rank acts as the server. What the server of the paper receives (public keys, the remaining parties, each
-//! rank's sum of masked terms, shares for unmasking) is sent to all ranks, and each removes the masks itself, because
-//! all need the sum. Only encrypted shares are sent to their recipients only. A party that has dropped out takes part
+//! Every rank acts as the server. The messages to the server of the paper (public keys, the remaining parties, each
+//! rank's sum of masked terms, shares for unmasking) are sent to all ranks, and each removes the masks itself, because
+//! all need the sum. Encrypted shares are sent to their recipients only. A party that has dropped out takes part
 //! in no later sum.
 //!
-//! A rank that dies ends the job, as in MPI 3.1, but not a site that is gone: the transport between sites gives zeros
-//! in its place, the same to all, and flags of zero say that its party has dropped out. A party drops out while its
+//! A rank that dies ends the job, as in MPI 3.1. A lost site does not: the transport between sites delivers zeros in its
+//! place, identically to all, and zero flags mean that its party has dropped out. A party drops out while its
 //! rank lives if its term is not finite or exceeds the fixed-point range. Tests make parties drop out at a given stage
 //! ([`DROP`]).
 
@@ -82,8 +82,8 @@ impl ResilientSum {
     /// Sums that need at least `threshold` parties.
     ///
     /// # Errors
-    /// On all ranks, if the threshold is above the number of parties, or not above half of it: two disjoint groups of parties
-    /// could each reconstruct a secret, of which only one must ever be.
+    /// On all ranks, if the threshold is above the number of parties, or not above half of it: two disjoint groups of
+    /// parties could then reconstruct both secrets of a party, only one of which may ever be known.
     pub fn new(comm: &PartyCommunicator, parties: Parties, threshold: usize) -> SharedResult<Self> {
         if 2 * threshold <= parties.count || threshold > parties.count {
             return Err(Error::input(format!(

@@ -25,7 +25,7 @@ pub enum Op {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     pub rank: usize,
-    /// Why, after its name: `was lost: …`.
+    /// The reason, to follow the name of the rank: `was lost: …`.
     pub why: String,
 }
 
@@ -92,7 +92,7 @@ impl<T: Element> OwnedBuffer for Vec<T> {
 /// A group of ranks that exchange messages.
 ///
 /// All ranks of the group call a collective in the same order and with the same element type, operation and counts. Counts
-/// and offsets are in elements; `i32` is what MPI takes, and the communicator cuts longer messages. Buffers have exactly
+/// and offsets are in elements; they are `i32` as in MPI, and the communicator cuts longer messages. Buffers have exactly
 /// the length that counts and group size imply. Failures of the network end the job.
 pub trait Transport {
     /// This process's number in the group, from 0.
@@ -101,12 +101,12 @@ pub trait Transport {
     /// The number of ranks in the group.
     fn size(&self) -> usize;
 
-    /// Who owns the machine of a rank, if each has an owner of its own, with a terminal and a disk that the others do not see.
+    /// The owner of a rank's machine, if each rank has its own owner, with a terminal and a disk that the others do not see.
     fn owner(&self, _rank: usize) -> Option<&str> {
         None
     }
 
-    /// Vouches for `key`, which signs this rank's transcript, with the owner's certificate; `None` if there is none.
+    /// Signs `key`, the public key of this rank's transcript, with the owner's certificate; `None` if there is none.
     ///
     /// # Errors
     /// If the certificate's key cannot sign.
@@ -119,7 +119,7 @@ pub trait Transport {
     /// Collective.
     fn continue_without_lost(&self, _least: usize) {}
 
-    /// Whether a rank was in the last collective.
+    /// Whether a rank took part in the last collective.
     fn participated(&self, _rank: usize) -> bool {
         true
     }
@@ -151,7 +151,7 @@ pub trait Transport {
     /// Puts rank r's `counts[r]` elements at `offsets[r]` of every rank's `receive`.
     fn all_gather(&self, local: Buffer<'_>, counts: &[i32], offsets: &[i32], receive: BufferMut<'_>);
 
-    /// Sends the r-th part of `send` to rank r and receives what the ranks have for this one, in rank order.
+    /// Sends the r-th part of `send` to rank r and receives the parts for this rank, in rank order.
     fn all_to_all(&self, send: Buffer<'_>, send_counts: &[i32], receive: BufferMut<'_>, receive_counts: &[i32]);
 
     /// Sends parts of a buffer to other ranks and receives theirs into parts of another one. The parts are pairs of a

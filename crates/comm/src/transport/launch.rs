@@ -21,7 +21,7 @@ const SIZE: [&str; 6] =
 /// Slurm's reserved step numbers begin here: the batch script, an interactive shell, `sbatch`'s extern step.
 const RESERVED_STEPS: u64 = 0xffff_fff0;
 
-/// A process among those that a launcher has started.
+/// A process that a launcher has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     pub rank: usize,

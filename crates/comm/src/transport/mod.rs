@@ -1,9 +1,9 @@
 //! Message transport between the ranks of a job.
 //!
-//! [`Transport`] is what a [`Communicator`](super::Communicator) needs of it: collectives, messages between two ranks and
-//! subgroups. It knows buffers of numbers and ranks, and neither parties nor message kinds. There are two of them here:
-//! [`Mpi`] between the processes that a launcher has started, [`Local`] for one process, which needs no MPI at all, between
-//! which [`start`] chooses. `fednmf-sites` has a third, between processes on the machines of different owners.
+//! [`Transport`] is the interface that a [`Communicator`](super::Communicator) needs: collectives, messages between two
+//! ranks and subgroups. It knows buffers of numbers and ranks, but neither parties nor message kinds. [`start`] chooses
+//! between two implementations: [`Mpi`] for the processes that a launcher has started, and [`Local`] for one process,
+//! without MPI. `fednmf-sites` has a third, for processes on the machines of different owners.
 
 mod interface;
 mod launch;
@@ -25,7 +25,7 @@ use fednmf_base::error::{Error, SharedResult};
 /// Overrides the choice of the transport: `mpi` or `local`.
 const OVERRIDE: &str = "FEDNMF_TRANSPORT";
 
-/// Connects this process to the ranks of its job: through MPI if a launcher has started it, otherwise to no other process.
+/// Connects this process to the ranks of its job: through MPI if a launcher has started it, otherwise it is the only rank.
 /// The environment variable `FEDNMF_TRANSPORT` (`mpi` or `local`) overrides this.
 ///
 /// # Errors
@@ -69,10 +69,10 @@ pub fn launched_rank() -> usize {
     Launch::detect().map_or(0, |launch| launch.rank)
 }
 
-/// Tells the other processes of the job that this one ends, for a transport outside this crate.
+/// Notifies the other processes of the job that this one ends; set by a transport outside this crate.
 static BEFORE_ABORT: OnceLock<fn(i32)> = OnceLock::new();
 
-/// Has `notify` called with the exit code before [`abort`] ends this process. The first call counts.
+/// Registers `notify`, which [`abort`] calls with the exit code before it ends this process. Only the first call counts.
 pub fn before_abort(notify: fn(i32)) {
     let _ = BEFORE_ABORT.set(notify);
 }

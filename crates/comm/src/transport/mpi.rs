@@ -1,5 +1,5 @@
-//! Messages through MPI: what rsmpi's safe layer lacks or cannot do in place, and waiting that yields the core to other
-//! ranks. The only `unsafe` code of the communication.
+//! Messages through MPI: operations that rsmpi's safe layer lacks or cannot do in place, and waiting that yields the core
+//! to other ranks. The only `unsafe` code of the communication.
 //!
 //! Counts are checked against the buffers here; the communicator cuts long messages.
 
@@ -50,7 +50,7 @@ impl Mpi {
         Mpi { comm, universe: self.universe.clone(), requests: RefCell::default() }
     }
 
-    /// Finds out, once and alike on all ranks, whether some node has more ranks than cores.
+    /// Determines, once and with the same result on all ranks, whether some node has more ranks than cores.
     ///
     /// A rank that waits inside an MPI library keeps its core busy, so on such a node another rank would make no progress
     /// until the kernel preempts the waiting one, which takes milliseconds for every message. MPICH never yields; on a
@@ -160,7 +160,7 @@ fn offsets(counts: &[c_int]) -> Vec<c_int> {
 }
 
 fn check(status: c_int, call: &str) {
-    // The default error handler aborts before this; a handler of the caller's must not be ignored.
+    // The default error handler aborts before this; an error that another handler returns must not be ignored.
     assert_eq!(status, 0, "{call} failed");
 }
 
@@ -188,7 +188,7 @@ fn yield_until(request: &mut ffi::MPI_Request, name: &str, late: impl Fn() -> bo
         if done != 0 || late() {
             return done != 0;
         }
-        // A thread that only yields runs last where others compute all the time; one that sleeps is woken at once.
+        // Where others compute all the time, a thread that only yields runs last; one that sleeps is woken at once.
         if attempt < 30 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
     }
     unreachable!("2^64 polls")
@@ -264,8 +264,7 @@ impl Transport for Mpi {
         let (n, t, op, comm) = (int(buffer.count()), datatype(buffer.element), operation(op), self.comm.as_raw());
         let mut pending = Pending { request: null_request(), name: "MPI_Iallreduce" };
         let (at, request) = (address_mut(buffer.bytes), &mut pending.request);
-        // SAFETY: as for the blocking call; the buffer is borrowed for longer than `pending`, which waits when it is
-        // dropped.
+        // SAFETY: as for the blocking call; the borrow of the buffer outlives `pending`, which waits when it is dropped.
         check(unsafe { ffi::MPI_Iallreduce(in_place(), at, n, t, op, comm, request) }, pending.name);
         work();
     }
@@ -320,7 +319,7 @@ impl Transport for Mpi {
             let at = address_mut(&mut receive.bytes[part.start * size..part.end * size]);
             let (n, rank) = (int(part.len()), int(*rank));
             // SAFETY: the part has the length that is passed, is borrowed until the request is done below, and no other
-            // part overlaps it; a longer message is an error of MPI's and not written.
+            // part overlaps it; a longer message is an MPI error and is not written.
             check(unsafe { ffi::MPI_Irecv(at, n, t, rank, EXCHANGE, comm, &mut request) }, "MPI_Irecv");
             requests.push(request);
         }
@@ -352,7 +351,7 @@ impl Transport for Mpi {
     fn send(&self, rank: usize, elements: Buffer<'_>) {
         let (n, t, rank, comm) = (int(elements.count()), datatype(elements.element), int(rank), self.comm.as_raw());
         let at = address(elements.bytes);
-        // SAFETY: the buffer has the length that is passed, and is borrowed until the message is gone.
+        // SAFETY: the buffer has the length that is passed, and is borrowed until the message is sent.
         call(
             "MPI_Send",
             || unsafe { ffi::MPI_Send(at, n, t, rank, PLAIN, comm) },
@@ -363,7 +362,7 @@ impl Transport for Mpi {
     fn receive(&self, rank: usize, elements: BufferMut<'_>) {
         let (n, t, rank, comm) = (int(elements.count()), datatype(elements.element), int(rank), self.comm.as_raw());
         let at = address_mut(elements.bytes);
-        // SAFETY: the buffer has the length that is passed; a longer message is an error of MPI's and not written.
+        // SAFETY: the buffer has the length that is passed; a longer message is an MPI error and is not written.
         call(
             "MPI_Recv",
             || unsafe { ffi::MPI_Recv(at, n, t, rank, PLAIN, comm, ffi::RSMPI_STATUS_IGNORE) },
@@ -382,7 +381,7 @@ impl Transport for Mpi {
     fn receive_within(&self, rank: usize, elements: &mut dyn OwnedBuffer, chunk: usize, limit: Duration) -> bool {
         pass(elements, chunk, limit, "MPI_Irecv", |part, request| {
             let (n, t, at) = (int(part.count()), datatype(part.element), address_mut(part.bytes));
-            // SAFETY: as for sending; a longer message is an error of MPI's and not written.
+            // SAFETY: as for sending; a longer message is an MPI error and is not written.
             unsafe { ffi::MPI_Irecv(at, n, t, int(rank), WITHIN, self.comm.as_raw(), request) }
         })
     }
@@ -390,7 +389,7 @@ impl Transport for Mpi {
     fn send_control(&self, rank: usize, message: ControlMessage) {
         let (n, t, comm) = (int(message.len()), datatype(ElementType::U64), self.comm.as_raw());
         let at = message.as_ptr().cast();
-        // SAFETY: the buffer has the length that is passed; the library copies so short a message.
+        // SAFETY: the buffer has the length that is passed; the library copies such a short message.
         check(unsafe { ffi::MPI_Send(at, n, t, int(rank), CONTROL, comm) }, "MPI_Send");
     }
 
@@ -403,7 +402,7 @@ impl Transport for Mpi {
         let mut message = ControlMessage::default();
         let (n, t, comm) = (int(message.len()), datatype(ElementType::U64), self.comm.as_raw());
         let at = message.as_mut_ptr().cast();
-        // SAFETY: the buffer has the length that is passed; a longer message is an error of MPI's and not written.
+        // SAFETY: the buffer has the length that is passed; a longer message is an MPI error and is not written.
         check(unsafe { ffi::MPI_Recv(at, n, t, from, CONTROL, comm, ffi::RSMPI_STATUS_IGNORE) }, "MPI_Recv");
         Some((from as usize, message))
     }

@@ -19,8 +19,8 @@ pub struct Sweep<T> {
 
 /// Visits the coordinates of every row in order, `passes` times, with the penalty's λ₁ and λ₂:
 /// x_j ← max(0, x_j + (r_j − λ₁ − λ₂ x_j − Σ_l G_jl x_l) / (G_jj + λ₂ + μ)).
-/// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + λ₂ + μ = 0 are left unchanged, or
-/// become 0 if λ₁ > 0.
+/// X and R are rows × k (fastest in the same memory order), G is k × k. Components with G_jj + λ₂ + μ = 0 are left
+/// unchanged, or become 0 if λ₁ > 0.
 /// The bits of a new row depend only on the old row, neither on its position nor on the number of rows.
 pub fn sweep<T: Real>(x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>, parameters: Sweep<T>) {
     sweep_below(x, r, g, parameters, T::infinity());

@@ -5,8 +5,9 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::Penalty;
 use crate::{Real, gemm};
 
-/// X ← X ∘ max(R, 0) ⊘ (X G + λ₁ + λ₂X) for X and R rows × k and G k × k; entries with denominator 0 become 0. The loss with its
-/// penalty does not increase. Computed in blocks of the rows of the scratch matrix `tile` (k columns), so that X G stays in cache.
+/// X ← X ∘ max(R, 0) ⊘ (X G + λ₁ + λ₂X) for X and R rows × k and G k × k; entries with denominator 0 become 0. The loss with
+/// its penalty does not increase. Computed in blocks of the rows of the scratch matrix `tile` (k columns), so that X G stays
+/// in cache.
 pub fn multiply<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,

@@ -6,8 +6,9 @@ use super::Penalty;
 use super::row_panels::{RowUpdate, apply};
 use crate::Real;
 
-/// X ← max(0, X − η (X (G + λ₂I) − R + λ₁)) for X and R rows × k and symmetric G k × k: equation (14) of Qian et al. (DSANLS)
-/// with η = 2η_t, and a penalty. As in [`crate::nls::coordinate_descent`], the bits of a new row depend only on the old row.
+/// X ← max(0, X − η (X (G + λ₂I) − R + λ₁)) for X and R rows × k and symmetric G k × k: equation (14) of Qian et al.
+/// (DSANLS) with η = 2η_t, and a penalty. As in [`crate::nls::coordinate_descent`], the bits of a new row depend only on the
+/// old row.
 pub fn gradient_step<T: Real>(
     x: &mut ArrayViewMut2<T>,
     r: &ArrayView2<T>,

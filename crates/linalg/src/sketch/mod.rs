@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::Block;
 
-    /// S itself, by applying Sᵀ to the identity.
+    /// S itself, obtained by applying Sᵀ to the identity.
     fn materialise(sketch: &mut dyn Sketch<f64>, n: usize) -> Array2<f64> {
         let mut out = Order::ColumnMajor.zeros(sketch.size(), n);
         sketch.sketch_rows(0, &Array2::eye(n).view(), &mut out.view_mut());

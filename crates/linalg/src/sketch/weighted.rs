@@ -1,5 +1,5 @@
-//! Importance sampling: index j is drawn with a probability p_j that increases with its score ‖X_j‖ ‖y_j‖, the norm of row j of
-//! the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
+//! Importance sampling: index j is drawn with a probability p_j that increases with its score ‖X_j‖ ‖y_j‖, the norm of row j
+//! of the data times that of row j of the factor. Such probabilities minimise the variance of XᵀS SᵀY (Drineas, Kannan,
 //! Mahoney 2006). Half of p_j is uniform, so no weight exceeds twice that of uniform sampling.
 //!
 //! The d draws are stratified, one in each of d equal parts of the cumulative probability. An index may be drawn several
@@ -8,8 +8,8 @@
 //!
 //! No rank knows all scores: each rank accumulates those of its own rows, the totals are gathered, and the rank that owns a
 //! draw resolves it. This costs four integers per rank and two words per draw, compared with N words for all scores. Scores
-//! are rounded to powers of two and accumulated as integers. The draws therefore do not depend on the number of ranks, nor on
-//! rounding errors in the scores, unless a score lies at the border between two powers.
+//! are rounded to powers of two and accumulated as integers. The draws therefore do not depend on the number of ranks, nor
+//! on rounding errors in the scores, unless a score lies at the border between two powers.
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ pub struct WeightedSampler {
 }
 
 impl WeightedSampler {
-    /// For d draws of 0..n on the rank that owns the rows `own`, with the norms of their data. `typical` is the norm of a
+    /// A sampler of d of 0..n on the rank that owns the rows `own`, with the norms of their data. `typical` is the norm of a
     /// typical row of the data, and of the factor, the same on all ranks.
     pub fn new(n: usize, d: usize, own: Range<usize>, norms: Vec<f64>, typical: [f64; 2]) -> Self {
         assert_eq!(norms.len(), own.len());
@@ -80,8 +80,8 @@ impl WeightedSampler {
         }
     }
 
-    /// As [`WeightedSampler::new`], for scores that are given directly ([`WeightedSampler::score_each`]); `typical` is a typical
-    /// score.
+    /// As [`WeightedSampler::new`], for scores that are given directly ([`WeightedSampler::score_each`]); `typical` is a
+    /// typical score.
     pub fn by_scores(n: usize, d: usize, own: Range<usize>, typical: f64) -> Self {
         let norms = vec![1.0; own.len()];
         WeightedSampler::new(n, d, own, norms, [typical, 1.0])
@@ -161,8 +161,8 @@ impl WeightedSampler {
         self.drawn.iter().map(|&(i, row)| (i, row, self.weight(self.score_of(row))))
     }
 
-    /// Writes the drawn own rows of y into a message of d (k + [`WORDS`]) words, with zeros elsewhere. The sum of the messages
-    /// of all ranks is the argument of [`WeightedSampler::collect`].
+    /// Writes the drawn own rows of y into a message of d (k + [`WORDS`]) words, with zeros elsewhere. The sum of the
+    /// messages of all ranks is the argument of [`WeightedSampler::collect`].
     pub fn fill<T: Real>(&self, y: &ArrayView2<T>, message: &mut [T]) {
         let k = y.ncols();
         message.fill(T::zero());
@@ -238,7 +238,7 @@ fn totals(sum: u128, norm2: u128) -> [u64; TOTALS] {
     [a, b, c, d]
 }
 
-/// The largest count in 0..below with `holds(count)`, which is true up to some count, and for 0.
+/// The largest count in 0..below for which `holds(count)` is true; it is true for 0 and up to some count.
 fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
     // The next draw lies near the last one: doubling steps, then halves.
     let mut high = 1;
@@ -253,7 +253,7 @@ fn largest(below: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// The nearest power of two, on the scale of scores; 2⁰ for zero and what is no number.
+/// The nearest power of two, on the scale of scores; 2⁰ for zero and NaN.
 fn power(score: f64) -> u32 {
     let exponent = ((score * std::f64::consts::SQRT_2).to_bits() >> 52) as i32 & 0x7ff;
     if score.is_finite() { (exponent - 1023 + UNIT).clamp(0, MAX_POWER) as u32 } else { 0 }
@@ -267,7 +267,7 @@ mod tests {
     use crate::sketch::{SketchKind, make, stream};
     use crate::{Block, Order};
 
-    /// Columns of very different norms, as those of word counts, and a factor.
+    /// Columns of very different norms, as in word counts, and a factor.
     fn data(n: usize, cols: usize, k: usize) -> (Array2<f64>, Array2<f64>) {
         let x = Array2::from_shape_fn((n, cols), |(i, j)| ((i * 7 + j * 3) % 11) as f64 * 20.0 / (1 + i) as f64);
         (x, Array2::from_shape_fn((n, k), |(i, j)| ((i * 5 + j * 2) % 7) as f64 / 7.0))
@@ -316,7 +316,7 @@ mod tests {
             for cuts in [&[0, 20, 50][..], &[0, 1, 1, 33, 50]] {
                 let several = drawn(&mut samplers(&x, 17, cuts), &y, &stream(2, true, t));
                 assert!(one == several, "{cuts:?}");
-                // Other roundings, the same draws.
+                // Other rounding errors, the same draws.
                 let rounded = drawn(&mut samplers(&x, 17, cuts), &y.mapv(|y| y * (1.0 + 1e-13)), &stream(2, true, t));
                 assert_eq!((&rounded.0, &rounded.1), (&one.0, &one.1));
                 let single = drawn(&mut samplers(&x, 17, cuts), &narrow, &stream(2, true, t));

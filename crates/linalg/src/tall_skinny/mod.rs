@@ -1,6 +1,6 @@
 //! Native products of a dense block with tall-skinny factors.
 //!
-//! MKL reaches two thirds to three quarters of the peak of the machine for factors with some ten columns. Here register
+//! MKL reaches two thirds to three quarters of the peak of the machine for factors with about ten columns. Here register
 //! tiles of accumulators are filled from panels that stay in cache, cut so that no number of columns wastes vector lanes:
 //! X·B in `mul`, XᵀU (for all rows of X or for selected ones) in `tmul`.
 

@@ -38,7 +38,7 @@ impl PrivacyLoss {
         }
     }
 
-    /// Whether its numbers are such that a mechanism can have them.
+    /// Whether its numbers are possible for a mechanism.
     pub fn is_valid(self) -> bool {
         let numbers = match self {
             PrivacyLoss::Gaussian { mu } => [mu, 0.0],
@@ -71,7 +71,7 @@ impl PrivacyLoss {
 }
 
 /// A proven ε of mechanisms of all kinds one after the other, and its δ: Gaussian ones by their exact trade-off, pure ones
-/// by the sum of their Rényi divergences. Each kind counts at the smallest δ of all mechanisms, those without δ aside, so
+/// by the sum of their Rényi divergences. Each kind is evaluated at the smallest δ of all mechanisms that have a δ, so
 /// that no further mechanism, whatever its δ, makes the ε smaller.
 pub fn composition(losses: impl Iterator<Item = (PrivacyLoss, f64)>) -> (f64, f64) {
     let (mut mu2, mut gaussian) = (0.0, false);

@@ -1,13 +1,13 @@
-//! The privacy budget of data over all runs on it: what a `--budget` file keeps.
+//! The privacy budget of data over all runs on it: the contents of a `--budget` file.
 //!
-//! A run is kept with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
+//! A run is stored with the loss of its mechanism, so that runs compose as the releases of one run do: Gaussian noise by
 //! μ = √Σ μᵢ² (Dong, Roth, Su, Gaussian Differential Privacy, 2022, corollary 3.3), pure mechanisms by their Rényi
 //! divergences. Runs in files of version 1 have only an epsilon; it is added (Dwork and Roth, The Algorithmic
-//! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian mechanisms count at the smallest
-//! delta of all runs, and so do pure ones: at the sum of the deltas a run with a large one would lower what others have
-//! spent.
+//! Foundations of Differential Privacy, 2014, theorem 3.16), and so is its delta. Gaussian and pure mechanisms are each
+//! evaluated at the smallest delta of all runs: at the sum of the deltas, a run with a large one would lower the epsilon
+//! that others have spent.
 //!
-//! All of this is about one unit of protection. Files of versions 1 and 2 do not say which, so that no run can be added
+//! All runs of a file have the same privacy unit. Files of versions 1 and 2 do not name it, so that no run can be added
 //! to those of such a file.
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use super::accounting::{PrivacyLoss, composition};
 use super::budget_scope::BudgetScope;
 use super::gaussian;
 
-/// What all runs on some data may spend together, and what they have spent.
+/// The budget of all runs on some data together, and what they have spent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetFile {
@@ -26,17 +26,17 @@ pub struct BudgetFile {
     pub fednmf_budget: u32,
     /// Largest epsilon of all runs together.
     pub limit: f64,
-    /// What all runs protect; `None` in files without runs, and in those that versions 1 and 2 began.
+    /// The privacy unit of all runs; `None` in files without runs, and in those that versions 1 and 2 began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protects: Option<BudgetScope>,
     pub runs: Vec<Charge>,
 }
 
-/// What one run has spent or may still spend.
+/// The entry of one run: what it has spent or may still spend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
-    /// Names the run, also when it is resumed; a digest of its noise key.
+    /// The name of the run, the same after a resume: a digest of its noise key.
     pub run: String,
     pub method: String,
     pub epsilon: f64,
@@ -46,8 +46,8 @@ pub struct Charge {
     pub loss: Option<RunLoss>,
     /// Whether the run has ended, so that `epsilon` is what it spent and not what it may spend.
     pub ended: bool,
-    /// Whether the run was resumed after it ended without a word (a killed process). How much had left the parties is
-    /// not known, so that all that was reserved stays spent.
+    /// Whether the run was resumed after it ended without a report (a killed process). How much it had released is not
+    /// known, so its whole reservation counts as spent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub killed: bool,
     /// Whether the run was resumed, after it was killed or ended early.
@@ -56,7 +56,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The known state of the run, and whether it counts with more than it is known to have spent.
+    /// The known state of the run, and whether its entry exceeds what it is known to have spent.
     pub fn state(&self) -> String {
         let words = [(self.killed, "killed"), (self.resumed || self.killed, "resumed")];
         let mut words: Vec<&str> = words.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
@@ -70,9 +70,9 @@ impl Charge {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLoss {
-    /// δ of the mechanism with continuous noise.
+    /// The loss of the mechanism with continuous noise.
     pub loss: PrivacyLoss,
-    /// What the grid of the noise adds to ε.
+    /// The amount that the grid of the noise adds to ε.
     pub grid: f64,
 }
 
@@ -85,7 +85,7 @@ impl RunLoss {
 
 /// The version that is written.
 const VERSION: u32 = 3;
-/// Numbers that differ by no more than this share are the same but for rounding.
+/// Numbers that differ by at most this fraction are equal up to rounding.
 const ROUNDING: f64 = 1e-9;
 
 impl BudgetFile {
@@ -131,7 +131,7 @@ impl BudgetFile {
         serde_json::to_string_pretty(self).expect("plain data") + "\n"
     }
 
-    /// Sums of the epsilons and of the deltas of all runs: another guarantee than that of [`BudgetFile::spent`].
+    /// Sums of the epsilons and of the deltas of all runs: a different guarantee from that of [`BudgetFile::spent`].
     pub fn simple(&self) -> (f64, f64) {
         self.runs.iter().fold((0.0, 0.0), |(epsilon, delta), run| (epsilon + run.epsilon, delta + run.delta))
     }
@@ -146,11 +146,11 @@ impl BudgetFile {
         (self.limit - self.spent().0).max(0.0)
     }
 
-    /// Reserves what a run that `protects` these units may spend before it spends it; a run that is resumed keeps its
-    /// place. Returns what it had reserved before, if anything.
+    /// Reserves the budget of a run with the units `protects` before the run spends it; a resumed run keeps its
+    /// entry. Returns its previous entry, if any.
     ///
     /// # Errors
-    /// If the other runs protect other units, or none that the file names, or if all runs together would exceed the
+    /// If the other runs protect other units, or units that the file does not name, or if all runs together would exceed the
     /// limit.
     pub fn reserve(&mut self, charge: Charge, protects: &BudgetScope) -> Result<Option<Charge>> {
         let others = || self.runs.iter().filter(|other| other.run != charge.run);
@@ -179,7 +179,7 @@ impl BudgetFile {
         Ok(before)
     }
 
-    /// Refuses a run whose units are not those of the file. One that is in a file without units adds nothing to it.
+    /// Refuses a run whose units are not those of the file. A run already in a file without units adds nothing to it.
     fn check_scope(&self, run: &str, protects: &BudgetScope) -> Result<()> {
         let has_place = self.runs.iter().any(|other| other.run == run);
         match &self.protects {
@@ -200,7 +200,7 @@ impl BudgetFile {
         }
     }
 
-    /// Takes back what a run has reserved, and leaves what it had reserved `before`.
+    /// Removes the entry of a run and restores the one that it had `before`.
     pub fn withdraw(&mut self, run: &str, before: Option<Charge>) {
         self.runs.retain(|other| other.run != run);
         self.runs.extend(before);
@@ -221,12 +221,12 @@ impl BudgetFile {
     }
 }
 
-/// An ε with six decimals, rounded up: what is spent is no more than it says.
+/// An ε with six decimals, rounded up, for a budget that is spent.
 pub fn round_up_text(epsilon: f64) -> String {
     six_decimals(epsilon, |rounded| rounded >= epsilon, STEP)
 }
 
-/// An ε with six decimals, rounded down: what is left is no less than it says.
+/// An ε with six decimals, rounded down, for a budget that is left.
 pub fn round_down_text(epsilon: f64) -> String {
     six_decimals(epsilon, |rounded| rounded <= epsilon, -STEP)
 }
@@ -243,12 +243,12 @@ fn six_decimals(x: f64, right: impl Fn(f64) -> bool, next: f64) -> String {
     }
 }
 
-/// A sum of deltas without the last digits, which rounding fills.
+/// A sum of deltas without the last digits, which are rounding errors.
 pub fn delta_text(delta: f64) -> String {
     format!("{:e}", format!("{delta:.12e}").parse().unwrap_or(delta))
 }
 
-/// The (ε, δ) of runs together. An entry without a loss counts with its own.
+/// The (ε, δ) of some runs together. An entry without a loss adds its own ε and δ.
 fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> (f64, f64) {
     let (mut epsilon, mut delta, mut losses) = (0.0, 0.0, Vec::new());
     for run in runs {
@@ -267,7 +267,7 @@ fn composed<'a>(runs: impl Iterator<Item = &'a Charge>) -> (f64, f64) {
     (epsilon + together.0, delta + together.1)
 }
 
-/// The largest epsilon that a run like `charge` may ask for after `others`.
+/// The largest epsilon that a run like `charge` may request after `others`.
 fn left_for(others: &[&Charge], charge: &Charge, limit: f64) -> f64 {
     let fits = |epsilon: f64| {
         let loss = match charge.loss {
@@ -312,7 +312,7 @@ mod tests {
         charge(run, epsilon, delta, Some(RunLoss { loss: PrivacyLoss::gaussian(epsilon, delta, 1), grid: 0.0 }))
     }
 
-    /// A killed process may have released all that was reserved, whatever the checkpoint remembers.
+    /// A killed process may have released all that was reserved, whatever the checkpoint contains.
     #[test]
     fn a_run_that_was_killed_has_spent_what_it_reserved() {
         let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
@@ -322,7 +322,7 @@ mod tests {
         budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
         budget.settle("run", 0.03, loss);
         assert_eq!(budget.simple().0, 0.03);
-        // The next process says nothing at its end.
+        // The next process reports nothing at its end.
         budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
         let mut budget = BudgetFile::parse(&budget.text()).unwrap();
         for _ in 0..2 {
@@ -341,7 +341,7 @@ mod tests {
         }
         let refused = budget.reserve(charge("another", 1e-3, 1e-6, None), &parties()).unwrap_err();
         assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
-        // A resumed run has its place; one that spent less leaves the rest.
+        // A resumed run keeps its reservation; a run that spent less leaves the rest.
         assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None), &parties()).is_err());
         let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
         budget.settle("run 3", 0.02, loss);
@@ -381,7 +381,7 @@ mod tests {
         budget.reserve(gaussian_run("more", left * 0.999, delta), &parties()).unwrap();
     }
 
-    /// At the sum of the deltas the last run would leave more of the limit than there was.
+    /// Evaluated at the sum of the deltas, the last run would increase what is left of the limit.
     #[test]
     fn no_run_lowers_what_others_have_spent() {
         let pure = |run: &str, epsilon, delta| {
@@ -403,7 +403,7 @@ mod tests {
         assert!((spent.1 - 1e-7).abs() < 1e-20, "{spent:?}");
     }
 
-    /// What their runs protect is not known: no other run is added, and an existing one continues.
+    /// The unit of their runs is not known: no other run is added, but an existing one may be resumed.
     #[test]
     fn runs_of_older_files_count_with_their_epsilon_and_stay_alone() {
         let old = r#"{"fednmf_budget": 1, "limit": 3, "runs": [
@@ -419,7 +419,7 @@ mod tests {
         let text = budget.text();
         assert!(text.contains("\"fednmf_budget\": 3"), "{text}");
         assert_eq!(BudgetFile::parse(&text).unwrap(), budget);
-        // Without other runs it is known: a file has what its only run protects.
+        // Without other runs the unit is known: that of the only run.
         budget.withdraw("a", None);
         budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
         assert_eq!(budget.protects, Some(parties()));
@@ -438,7 +438,7 @@ mod tests {
             assert_eq!(budget, before);
         }
         budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
-        // The next run of a file from which all were withdrawn decides anew.
+        // The next run of a file from which all were withdrawn sets the unit.
         budget.withdraw("a", None);
         budget.withdraw("b", None);
         budget.reserve(gaussian_run("c", 1.0, 1e-6), &parties_of("1 x 12")).unwrap();
@@ -516,7 +516,7 @@ mod tests {
             run(1, "1", &loss("0.1")),
             run(2, "1", &loss("-0.1")),
             run(2, "1", &loss("1e999")),
-            // More than the epsilon that stands with it.
+            // A loss above the epsilon of the same entry.
             run(2, "0.1", &loss("0.5")),
             run(2, "1", "{\"loss\": {\"other\": {\"mu\": 0.1}}, \"grid\": 0}"),
             run(2, "1", "{\"loss\": {\"gaussian\": {\"mu\": 0.1}}}"),

@@ -1,11 +1,11 @@
-//! What the epsilons of a `--budget` file protect. Losses of the same units compose; a sum over different units bounds
+//! The unit of privacy of a `--budget` file. Losses of the same unit compose; a sum over different units bounds
 //! the loss of neither.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The units that a budget protects: two runs belong in one file if and only if theirs are equal.
+/// The units that a budget protects: two runs share a file if and only if theirs are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetScope {
@@ -16,7 +16,7 @@ pub struct BudgetScope {
     pub division: Option<Division>,
 }
 
-/// What neighbouring data differ in.
+/// The privacy unit: the part in which neighbouring data differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BudgetUnit {
@@ -36,13 +36,13 @@ pub enum Covers {
     OneParty,
 }
 
-/// What defines the data of a party.
+/// How the data are divided among the parties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Division {
-    /// They are in the party's own file. It stays the same party, however many others take part.
+    /// Each party has its own file. It stays the same party, however many others take part.
     OwnFiles,
-    /// They are a run of rows or columns of one matrix.
+    /// Each party has consecutive rows or columns of one matrix.
     Cut { parties: usize, along: Lines, sizes: String },
 }
 
@@ -55,7 +55,7 @@ pub enum Lines {
 }
 
 impl BudgetScope {
-    /// `division` is that of the run; it counts where it decides which units are which, or whose.
+    /// `division` is that of the run. It is stored only if it determines the units or their owners.
     pub fn new(unit: BudgetUnit, covers: Covers, division: Division) -> Self {
         let same_for_all = unit != BudgetUnit::Party && covers == Covers::AllParties;
         BudgetScope { unit, covers, division: (!same_for_all).then_some(division) }
@@ -128,7 +128,7 @@ mod tests {
         );
     }
 
-    /// A column is the same column for every owner, unless each party counts those that it has.
+    /// A column is the same whichever party has it, unless each party has its own budget.
     #[test]
     fn the_division_counts_for_columns_where_each_party_has_a_budget() {
         let column = |covers, sizes: &[usize]| BudgetScope::new(BudgetUnit::Column, covers, columns(sizes));

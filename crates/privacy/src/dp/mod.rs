@@ -1,4 +1,4 @@
-//! Differential privacy of what parties release.
+//! Differential privacy of the parties' releases.
 //!
 //! A [`NoiseRequest`] and a bound on messages determine a [`NoisePlan`]: sensitivity, grid, scale of the noise and the
 //! number of releases within the budget. [`Releases`] applies it to the messages of a run. `sampler` draws the noise

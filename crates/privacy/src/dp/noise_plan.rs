@@ -40,8 +40,8 @@ pub enum Bound {
     Ball(f64),
     /// At most this many bits are set.
     Ones(usize),
-    /// A sum with a term for each column, clipped by the method, such that replacing one column moves the sum
-    /// by at most norm².
+    /// A sum with one term per column, clipped by the method such that replacing one column changes the sum by at most
+    /// norm².
     Columns(ColumnBound),
 }
 
@@ -54,7 +54,7 @@ pub struct ColumnBound {
     pub all: bool,
     /// Number of columns of all parties.
     pub columns: usize,
-    /// What rounding in the sum adds to the sensitivity, as a share of it.
+    /// Increase of the sensitivity by rounding in the sum, as a fraction of the sensitivity.
     pub rounding: f64,
 }
 
@@ -185,7 +185,7 @@ impl NoisePlan {
         }
     }
 
-    /// Lays out the grid for this noise and rounds the noise up to it.
+    /// Chooses the grid for this noise and rounds the noise up to it.
     fn set(&mut self, noise: f64, exact: f64, spread: f64) -> Result<()> {
         if self.request.mechanism == Mechanism::Xor {
             if !(noise > 0.0 && noise <= 0.5) {
@@ -265,7 +265,7 @@ impl NoisePlan {
         self.loss.epsilon(releases, self.request.delta) + self.grid_loss(releases)
     }
 
-    /// What the grid adds to the ε of so many releases; see [`NoisePlan::epsilon`].
+    /// The amount that the grid adds to the ε of `releases` releases; see [`NoisePlan::epsilon`].
     fn grid_loss(&self, releases: u64) -> f64 {
         if self.request.mechanism != Mechanism::Gaussian || releases == 0 {
             return 0.0;
@@ -293,7 +293,7 @@ impl NoisePlan {
         noise.flip(self.scale)
     }
 
-    /// What the releases protect: in words, for people.
+    /// The privacy unit of the releases, as text.
     fn unit(&self) -> &'static str {
         match self.bound {
             Bound::Columns(_) => "one column, in the place of any other",

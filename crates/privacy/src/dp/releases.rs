@@ -66,8 +66,8 @@ impl Releases {
         self.plan.epsilon(self.done)
     }
 
-    /// Names the run in a [`super::BudgetFile`], also when it is resumed: a digest of the noise key of a hosted party, from
-    /// which the key cannot be found.
+    /// The name of the run in a [`super::BudgetFile`], the same after a resume: a digest of the noise key of a hosted party,
+    /// which does not reveal the key.
     pub fn run(&self, hosted: usize) -> String {
         let digest = Sha256::new().chain_update(b"fednmf budget v1").chain_update(self.keys[hosted]).finalize();
         digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -94,7 +94,7 @@ impl Releases {
         Ok(())
     }
 
-    /// Makes a message private, in place, with noise of its own. `hosted` is the place of its party among the hosted ones,
+    /// Makes a message private, in place, with its own noise. `hosted` is the place of its party among the hosted ones,
     /// `reference` a public message that [`Bound::Ball`] is centred at.
     pub fn release<'m, T: Real>(
         &mut self,
@@ -162,7 +162,7 @@ impl Releases {
         self.clipped[hosted] += u64::from(ones > most);
     }
 
-    /// Says how many columns of a party its method has clipped, with [`Bound::Columns`].
+    /// Records how many columns of a party its method has clipped, with [`Bound::Columns`].
     pub fn count_clipped(&mut self, hosted: usize, columns: u64) {
         self.clipped[hosted] = columns;
     }
@@ -182,12 +182,12 @@ impl Releases {
         self.keys.len()
     }
 
-    /// What a resume needs of each hosted party.
+    /// The state of each hosted party for a resume.
     pub fn saved(&self) -> impl Iterator<Item = SavedReleases> + '_ {
         self.keys.iter().zip(&self.clipped).map(|(&key, &clipped)| SavedReleases { key, done: self.done, clipped })
     }
 
-    /// Restores what [`Releases::saved`] returned of a hosted party.
+    /// Restores the state of a hosted party that [`Releases::saved`] returned.
     pub fn restore(&mut self, hosted: usize, saved: SavedReleases) {
         let SavedReleases { key, done, clipped } = saved;
         (self.keys[hosted], self.done, self.clipped[hosted]) = (key, done, clipped);

@@ -126,8 +126,8 @@ fn a_release_is_private_and_one_with_less_noise_is_not() {
     }
 }
 
-/// An empirical lower bound on ε shows something at a loose ε, stays below the claimed one, and is above it where the
-/// noise is a tenth of what it should be.
+/// An empirical lower bound on ε is positive for a loose ε, stays below the claimed one, and exceeds it if the noise is a
+/// tenth of the required noise.
 #[test]
 fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
     const LOOSE: f64 = 4.0;
@@ -146,7 +146,7 @@ fn an_audit_stays_below_epsilon_and_detects_too_little_noise() {
     }
 }
 
-/// Whatever the message, a release is a whole number of steps, so that its last bits tell nothing of the message
+/// A release is a whole number of steps for every message, so that its last bits reveal nothing about the message
 /// (Mironov, On Significance of the Least Significant Bits for Differential Privacy, CCS 2012), in either precision and
 /// also around a reference.
 #[test]
@@ -163,7 +163,7 @@ fn releases_lie_on_the_grid_whatever_the_message() {
             let mut single = [0.1f32, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x| x * (1.0 + offset as f32) / 3.0);
             let mut words = [0; 6];
             all.open().unwrap();
-            // The same noise: what is sent in single precision is its whole number of steps, rounded afterwards.
+            // With the same noise, the value sent in single precision is its whole number of steps, rounded afterwards.
             all.release_words(0, Some(&single), None, &mut words);
             all.release(0, &mut single, None);
             let rounded = words.map(|word| all.decode(word) as f32);
@@ -172,7 +172,7 @@ fn releases_lie_on_the_grid_whatever_the_message() {
     }
 }
 
-/// Clipping is necessary: messages above the bound are distinguished.
+/// Clipping is necessary: messages outside the bound are distinguished.
 #[test]
 fn messages_beyond_the_bound_are_distinguished() {
     let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Ball(0.3), 6, None).unwrap();

@@ -1,10 +1,10 @@
 //! One round of the protocol, as messages and states.
 //!
-//! Beside the pairwise masks ([`crate::masking`]), every term has a mask of the party's own. Each party shares
+//! In addition to the pairwise masks ([`crate::masking`]), every term has the party's own mask. Each party shares
 //! both of its secrets (the key of its pairwise masks and the seed of its own mask) among all parties by Shamir's scheme.
-//! When the masked terms are in, the survivors send the server shares of one secret of each party: of its seed if its
-//! term arrived, of its key if it dropped out before that. They never send shares of both, since either secret
-//! leaves the term of the party masked.
+//! When the masked terms have arrived, the survivors send the server shares of one secret of each party: of its seed if its
+//! term arrived, of its key if it dropped out before that. They never send shares of both, so the term of every party
+//! remains masked.
 //!
 //! The stages of a round; parties may drop out in each:
 //! 1. keys: every party publishes two public keys, one for masks and one for encryption;
@@ -87,7 +87,7 @@ impl Seal {
         sealed
     }
 
-    /// `None` if the message was changed, or sealed by somebody else.
+    /// Opens a sealed message; `None` if it was changed, or sealed with another key.
     fn open(&self, sealed: &Sealed) -> Option<SharePair> {
         let mut text: [u8; PAIR] = std::array::from_fn(|i| sealed[i]);
         let tag: [u8; TAG] = std::array::from_fn(|i| sealed[PAIR + i]);
@@ -101,7 +101,7 @@ impl Seal {
     }
 }
 
-/// What the server requests from the survivors.
+/// The server's request to the survivors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmaskRequest {
     /// Parties whose terms arrived.
@@ -180,7 +180,7 @@ impl PartyRound {
         }
     }
 
-    /// Stage 1: the public keys, for everybody.
+    /// Stage 1: the public keys, for all parties.
     pub fn keys(&self) -> RoundKeys {
         RoundKeys {
             masking: *PublicKey::from(&self.masking).as_bytes(),
@@ -217,7 +217,7 @@ impl PartyRound {
     /// those parties.
     ///
     /// # Errors
-    /// If fewer parties than the threshold are left, or a message is not from the party that it claims.
+    /// If fewer parties than the threshold are left, or a message does not come from its alleged sender.
     pub fn add(&mut self, sealed: &BTreeMap<usize, Sealed>, term: &mut [u64], sum: &mut MaskedWords) -> Result<()> {
         self.mask(sealed, term)?;
         sum.include(self.index);
@@ -354,7 +354,7 @@ impl ServerRound {
         self.sum.iter_mut().zip(masked).for_each(|(s, x)| *s = s.wrapping_add(*x));
     }
 
-    /// What to request from the survivors.
+    /// The request to the survivors.
     ///
     /// # Errors
     /// If fewer parties than the threshold are left.
@@ -391,7 +391,7 @@ impl ServerRound {
             }
             for &party in &request.present {
                 let theirs = self.keys.get(&party).ok_or_else(|| unknown(party))?;
-                // The opposite of what the party that is present did.
+                // With the sign opposite to that of the party that is present.
                 add_stream(&mut self.sum, &mut pairwise_stream(&secret, &theirs.masking)?, party < gone);
             }
         }

@@ -12,15 +12,15 @@ use fednmf_base::error::Result;
 use super::KeyPair;
 use crate::key_agreement::{KEY, shared_key};
 
-/// Masks of what the neighbours of a party send it, of which it needs the sum: integers modulo its Paillier modulus, that
-/// cancel in the sum over all of its neighbours. Each of them by itself is uniformly random.
+/// Masks of the messages from all neighbours of a party, which needs only their sum: integers modulo its Paillier modulus
+/// that cancel in this sum. Each mask by itself is uniformly random.
 pub struct SumMasks {
     party: usize,
     /// The key stream shared with each other party, by party.
     streams: BTreeMap<usize, ChaCha20Rng>,
 }
 
-/// Bits in addition to those of a modulus, so that a number reduced by it is uniform but for a difference of 2⁻¹²⁸.
+/// Bits drawn in addition to those of a modulus, so that a number reduced by it is uniform up to a difference of 2⁻¹²⁸.
 const BEYOND: u32 = 128;
 
 impl SumMasks {
@@ -58,7 +58,7 @@ impl SumMasks {
                 }
             }
         }
-        // The remainder that is not negative.
+        // The nonnegative remainder.
         out.iter_mut().for_each(|mask| *mask = mask.clone().modulo(modulus));
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::masking::tests::pairs;
 
-    /// Four neighbours of a party mask what they send it.
+    /// Four neighbours of a party mask their messages to it.
     #[test]
     fn masks_of_answers_cancel_in_the_sum_over_all_neighbours_alone() {
         let (own, public) = pairs(5);

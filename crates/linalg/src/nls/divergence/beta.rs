@@ -145,7 +145,7 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
         let x = x.row_major_mut();
         let mut sum = 0.0;
         block.for_each_nonzero(i, |_, m| sum += m.as_f64());
-        // Where all components weigh the same, the fit has the sum of the row.
+        // If all components have the same weight, the fit has the sum of the row.
         x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
         for _ in 0..UPDATES {
             last.copy_from_slice(x);
@@ -173,8 +173,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// A local minimum, from the start x. Each step is a line search towards the minimum over x ≥ 0 of a quadratic model, whose
-    /// matrix is the Hessian without its negative terms.
+    /// A local minimum, from the start x. Each step is a line search towards the minimum over x ≥ 0 of a quadratic model,
+    /// whose matrix is the Hessian without its negative terms.
     fn minimum(&self, x: Vec<f64>) -> Vec<f64> {
         let k = x.len();
         let mut x = Array1::from(x);
@@ -360,7 +360,7 @@ mod tests {
             let loss = divergence_of(beta, &block, &found.view(), &y.view());
             assert!(loss < 1e-4, "{beta}: {loss}");
         }
-        // Where the data are no product: no derivative can lower the divergence, whatever β is.
+        // For data that no product fits exactly, the projection is a stationary point for every β.
         let block = Block::Dense(random(7, 9, 37).into());
         for beta in [-1.0, 0.0, 0.5, 1.5, 2.5, 3.0, 4.0] {
             let found = project(&block, &y.view(), beta, Penalty::NONE);

@@ -243,7 +243,7 @@ mod tests {
         let (flat, sums) = parts(&y);
         let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
         for block in [Block::Dense(m.clone().into()), sparse] {
-            // Starts far above the root pass it in a Newton step.
+            // From starts far above the root, a Newton step passes it.
             for (penalty, scale) in
                 PENALTIES.into_iter().flat_map(|penalty| [0.01, 1.0, 1e3].map(|scale| (penalty, scale)))
             {
@@ -280,14 +280,14 @@ mod tests {
             check_stationary(&m, &x, &y, penalty);
             assert!(x.row(14).iter().all(|x| *x == 0.0), "a row of zeros has none");
         }
-        // A planted U comes back.
+        // A planted U is recovered.
         let planted = random(5, 9, 4);
         let exact = planted.dot(&y.t());
         let found = project(&Block::Dense(exact.into()), &y.view(), Penalty::NONE);
         assert!((&found - &planted).iter().all(|e| e.abs() < 1e-8));
     }
 
-    /// A start with zeros where the data has ones is left.
+    /// The iteration leaves a start with zeros where the data has ones.
     #[test]
     fn zeros_can_be_left() {
         let (m, y) = (Array2::from_elem((1, 6), 3.0), random(3, 6, 2));

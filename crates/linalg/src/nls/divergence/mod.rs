@@ -30,7 +30,7 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty);
 
-    /// Updates consecutive rows of the factor, k numbers each, from that for row `first` of the block.
+    /// Updates consecutive rows of the factor, k numbers each, beginning with the one for row `first` of the block.
     fn update_rows(
         &mut self,
         (block, first): (&Block<T>, usize),

@@ -124,7 +124,7 @@ impl KlMultiply {
     }
 }
 
-/// m / f; 0 if the fit is 0 or nearly 0: no multiple of it reaches m, so the entry has no influence.
+/// m / f; 0 if the fit is 0 or nearly 0: no multiple of the fit reaches m, so the entry has no influence.
 #[inline(always)]
 fn ratio<T: Real>(m: T, fit: T) -> T {
     let ratio = m / fit;
@@ -159,7 +159,7 @@ mod tests {
         KlMultiply::new(y.ncols()).update_rows((block, 0), fixed, x.as_slice_mut().unwrap(), penalty);
     }
 
-    /// Dense data in either memory order, of several tiles, and the same data by rows.
+    /// Dense data of several tiles in either memory order, compared with the same data row by row.
     #[test]
     fn tiles_give_the_rows_that_single_updates_give() {
         let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
@@ -167,7 +167,7 @@ mod tests {
         let mut m = random(1, rows, columns);
         m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
         let (mut start, mut y) = (random(2, rows, k), random(3, columns, k));
-        // Fits of 0, of an entry and of a zero.
+        // Fits that are 0, for a nonzero and for a zero of the data.
         start.row_mut(1).fill(0.0);
         y.row_mut(2).fill(0.0);
         let sparse = Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(m.view(), 0.0)));
@@ -209,7 +209,7 @@ mod tests {
                     update(&block, &mut x, &y, penalty);
                     assert!(objective(&x) <= before * (1.0 + 1e-12), "{penalty:?}");
                 }
-                // Where an entry is positive the gradient has come to 0.
+                // Where an entry is positive, the gradient has converged to 0.
                 let ratio = (&m / &x.dot(&y.t())).dot(&y);
                 let gradient = &x * penalty.l2 + penalty.l1 + y.sum_axis(Axis(0)) - ratio;
                 assert!((&x * &gradient).iter().all(|x| x.abs() < 1e-3), "{penalty:?}");
