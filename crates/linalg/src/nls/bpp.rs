@@ -18,13 +18,15 @@ use super::Penalty;
 use super::active_set::ActiveSet;
 use crate::{Cholesky, Real};
 
-/// Full exchanges that do not reduce the violations, before the backup rule applies.
-const FULL_EXCHANGES: u32 = 3;
-/// Number of exchanges after which a row counts as cycling: many times the number that was ever needed without rounding
-/// errors.
-const MAX_EXCHANGES: u32 = 1000;
-/// Sweeps of coordinate descent over a row whose exchanges do not end.
-const SWEEPS: usize = 200;
+/// Exchanges that do not reduce the violations, before the active-set method takes over.
+const EXCHANGES: u32 = 3;
+/// δ of [`Pivoting::solve`].
+const RIDGE: f64 = 1e-14;
+
+/// A power of two s with s² x from ½ to 2, or 0 if x is.
+fn inverse_root(x: f64) -> f64 {
+    if x > 0.0 { (-0.5 * x.log2()).round().exp2() } else { 0.0 }
+}
 
 /// The state of the exchange rule for one row.
 #[derive(Debug, Clone, Copy)]
@@ -237,7 +239,7 @@ mod tests {
         Array2::from_shape_fn((rows, cols), |_| cursor.normal())
     }
 
-    /// Two rows of B span a plane, and the right-hand sides are outside it by the rounding errors of f32.
+    /// Two rows of B span a plane, and the right-hand sides are off it by what f32 rounds.
     #[test]
     fn a_singular_matrix_and_a_rounded_right_hand_side_end() {
         let b = random(3, 2, 6).mapv(f64::abs);
@@ -281,7 +283,7 @@ mod tests {
         let mut x = Array2::zeros((80, 6));
         Pivoting::new(6).solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty);
         assert!(kkt(&x, &(&r - 1.5), &(&g + &(Array2::<f64>::eye(6) * 0.7))) < 1e-8);
-        // Only the penalty acts on a row, or it outweighs everything else.
+        // Nothing but the penalty acts on a row, or it outweighs all.
         for (g, l1, l2) in [(Array2::zeros((6, 6)), 1.0, 0.0), (g, 1e300, 1e300)] {
             let mut x = Array2::<f64>::ones((80, 6));
             let penalty = Penalty { l1, l2 };
