@@ -97,8 +97,8 @@ impl<'a, T: Real> Entries<'a, T> {
         }
     }
 
-    /// Calls `f` for each row that has stored values in `range`: with the row index; the first column and `None` if the columns
-    /// are consecutive, otherwise 0 and the column of each value; and the values.
+    /// Calls `f` for each row that has stored values in `range`: with the row index; the first column and `None` if the
+    /// columns are consecutive, otherwise 0 and the column of each value; and the values.
     pub fn for_each_row_of(self, range: Range<usize>, mut f: impl FnMut(usize, usize, Option<&[i32]>, &[T])) {
         let values = self.values();
         match self {

@@ -10,8 +10,8 @@ pub enum SyntheticKind {
     Planted,
     /// Independent entries of probability `density`, uniform over the columns or by a power law.
     Sparse,
-    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, plus the magnitude of noise: only outside
-    /// the blocks if these are on the diagonal, everywhere if they are at random places ([`Placement`]).
+    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, plus the magnitude of noise: only
+    /// outside the blocks if these are on the diagonal, everywhere if they are at random places ([`Placement`]).
     Blocks,
     /// Boolean: `k` overlapping tiles, each cell kept with probability `density`, then flipped with probability `noise`.
     Tiles,
