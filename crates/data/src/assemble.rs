@@ -29,7 +29,7 @@ impl<T: Real> LocalBlock<T> {
         self.entries().values()
     }
 
-    /// The entries as they are stored.
+    /// The stored entries.
     pub fn entries(&self) -> Entries<'_, T> {
         match self {
             LocalBlock::Dense(x) => Entries::Dense(x),
@@ -72,7 +72,7 @@ impl<T: Real> LocalBlock<T> {
     }
 }
 
-/// The entries of a block, as they are stored.
+/// The stored entries of a block: row-major if dense, CSR if sparse.
 #[derive(Clone, Copy)]
 pub enum Entries<'a, T: Real> {
     Dense(&'a Dense<T>),
@@ -80,7 +80,7 @@ pub enum Entries<'a, T: Real> {
 }
 
 impl<'a, T: Real> Entries<'a, T> {
-    /// Those of a block; `None` of a Boolean one.
+    /// The entries of a block; `None` if it is Boolean.
     pub fn of(block: &'a Block<T>) -> Option<Self> {
         match block {
             Block::Dense(x) => Some(Entries::Dense(x)),
@@ -97,8 +97,8 @@ impl<'a, T: Real> Entries<'a, T> {
         }
     }
 
-    /// Calls `f` with each part of a row among the stored values `range`: the index of the row, the column of the first of
-    /// its entries and `None` if the others follow it, otherwise 0 and the columns of all of them; and their values.
+    /// Calls `f` for each row that has stored values in `range`: with the row index; the first column and `None` if the
+    /// columns are consecutive, otherwise 0 and the column of each value; and the values.
     pub fn for_each_row_of(self, range: Range<usize>, mut f: impl FnMut(usize, usize, Option<&[i32]>, &[T])) {
         let values = self.values();
         match self {
@@ -172,7 +172,7 @@ impl<T: Real> TileBuilder<T> {
         }
     }
 
-    /// The block, and the number of entries that were combined with another one in the same position.
+    /// The block, and the number of entries that were added to another one at the same position.
     ///
     /// # Errors
     /// If the arrays do not form a matrix, which would be a bug.

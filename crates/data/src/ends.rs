@@ -5,22 +5,22 @@ use pulp::{Simd, WithSimd};
 use fednmf_linalg::Real;
 use fednmf_linalg::simd::dispatch;
 
-/// The largest value, and the negative of the smallest.
+/// The largest value, and the negative of the smallest, so that both are reduced by a maximum.
 pub type Ends = [f64; 2];
 
-/// Where there is no value.
+/// The ends of an empty set of values.
 pub const NO_ENDS: Ends = [f64::NEG_INFINITY; 2];
 
 /// Range and missing values of some entries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// Without those that are NaN.
+    /// Of the values that are not NaN.
     pub ends: Ends,
-    /// Whether some are NaN.
+    /// Whether some values are NaN.
     pub missing: bool,
 }
 
-/// The ends of values, without those that are NaN.
+/// The ends of values, ignoring NaN.
 struct EndsOf<'a, T>(&'a [T]);
 
 impl<T: Real> WithSimd for EndsOf<'_, T> {
@@ -29,7 +29,7 @@ impl<T: Real> WithSimd for EndsOf<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Ends {
         let (vectors, rest) = T::vectors::<S>(self.0);
-        // Several vectors for each, so that none has to wait for the previous one.
+        // Several accumulators for each, so that no operation has to wait for the previous one.
         let mut most = [T::splat_v(simd, T::neg_infinity()); 4];
         let mut least = [T::splat_v(simd, T::infinity()); 4];
         let mut widen = |at: usize, v: T::Vector<S>| {
@@ -47,7 +47,7 @@ impl<T: Real> WithSimd for EndsOf<'_, T> {
     }
 }
 
-/// The ends of values, without those that are NaN.
+/// The ends of values, ignoring NaN.
 pub fn ends_of<T: Real>(values: &[T]) -> Ends {
     dispatch(EndsOf(values))
 }
@@ -67,8 +67,8 @@ pub fn largest_magnitude([most, least]: Ends) -> f64 {
     most.max(least).max(0.0)
 }
 
-/// The extremes of the bits of numbers, as signed and as unsigned numbers: they tell the ends, and loops over them are
-/// vectorised, unlike those over the extremes of the numbers themselves.
+/// The minimum and maximum of the bit patterns of numbers, read as signed and as unsigned integers. The ends follow from
+/// them, and these loops are vectorised, unlike loops over the minimum and maximum of the numbers themselves.
 #[derive(Clone, Copy)]
 pub struct Extremes {
     signed: [i64; 2],
@@ -76,7 +76,7 @@ pub struct Extremes {
 }
 
 impl Extremes {
-    /// The ends of an empty set.
+    /// The extremes of an empty set.
     pub const NONE: Extremes = Extremes { signed: [i64::MAX, i64::MIN], unsigned: [u64::MAX, u64::MIN] };
 
     #[inline(always)]
@@ -87,11 +87,10 @@ impl Extremes {
         self.unsigned = [self.unsigned[0].min(bits), self.unsigned[1].max(bits)];
     }
 
-    /// The ends of at least one number; none if some are NaN.
+    /// The ends of at least one number; `None` if some are NaN.
     #[inline(always)]
     pub fn ends(self) -> Option<Ends> {
-        // Among numbers of one sign a larger magnitude has larger bits, and that of NaN is the largest. The sign is the
-        // first bit.
+        // For numbers of one sign, the bits increase with the magnitude, and NaN has the largest. The sign is the first bit.
         let Extremes { signed: [signed_min, signed_max], unsigned: [unsigned_min, unsigned_max] } = self;
         let most = if signed_max >= 0 { signed_max } else { signed_min };
         let least = if unsigned_max.cast_signed() < 0 { unsigned_max } else { unsigned_min };

@@ -13,7 +13,7 @@ pub const MAX_DIMENSION: usize = i32::MAX as usize;
 /// Refuses a matrix with too many rows or columns.
 ///
 /// # Errors
-/// Naming the shape and the maximum.
+/// If there are more than [`MAX_DIMENSION`] rows or columns; the message names the shape and the maximum.
 pub fn check_dimensions((rows, cols): (usize, usize), sparse: bool) -> Result<()> {
     if rows.max(cols) <= MAX_DIMENSION {
         return Ok(());
@@ -27,7 +27,7 @@ pub fn check_dimensions((rows, cols): (usize, usize), sparse: bool) -> Result<()
 pub struct Header {
     pub rows: usize,
     pub cols: usize,
-    /// Whether blocks of it are stored sparse.
+    /// Whether its blocks are stored sparse.
     pub sparse: bool,
     /// Number of stored entries, if the header declares it.
     pub stored: Option<u64>,
@@ -37,20 +37,20 @@ pub struct Header {
     pub format: String,
     /// Number of `{party}` files, if the input consists of such files.
     pub files: Option<usize>,
-    /// Whether a table in text has a header and an index column (of several files, the first).
+    /// Whether a text table has a header and an index column; if there are several files, those of the first.
     pub labels: Option<Labels>,
-    /// What was concluded about tables in text that the user should know, with the name of the file.
+    /// Assumptions about text tables that the user should know, with the name of the file.
     pub notes: Vec<String>,
-    /// Ambiguities in them, with the name of the file.
+    /// Ambiguities in text tables, with the name of the file.
     pub warnings: Vec<String>,
-    /// The items that are the columns (rows, where transposed), if these are transactions.
+    /// The item numbers of the columns (rows, if transposed), if the input is a list of transactions.
     pub items: Option<Range<u64>>,
-    /// Height and width, if each row (column, where transposed) is an image in the file.
+    /// Height and width, if each row (column, if transposed) is an image in the file.
     pub image: Option<(usize, usize)>,
 }
 
 impl Header {
-    /// Bytes that the blocks of a rank take at least, if they are alike; `word` is the size of an entry.
+    /// Lower bound of the bytes of a rank's blocks, if all ranks have equal shares; `word` is the size of an entry in bytes.
     pub fn least_bytes(&self, layout: &Layout, ranks: usize, word: usize) -> f64 {
         let Header { rows, cols, sparse, stored, .. } = *self;
         let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };

@@ -17,8 +17,7 @@ use crate::statistics::Statistics;
 use crate::tally::Tally;
 use crate::values::Values;
 
-/// A matrix in memory. One that is borrowed in order of rows is not copied, but methods that work on rows and columns
-/// alike make copies.
+/// A matrix in memory. A borrowed row-major matrix is not copied, except by methods that need both row and column blocks.
 pub enum Matrix<T: Real> {
     Dense(Dense<T>),
     /// Compressed sparse rows with ascending columns.
@@ -37,10 +36,10 @@ impl<T: Real> Matrix<T> {
         matches!(self, Matrix::Sparse(_))
     }
 
-    /// As a block, if its entries are accepted.
+    /// The matrix as a block, if its entries are accepted.
     ///
     /// # Errors
-    /// Naming an entry that is negative or not finite, or if there are too many rows or columns.
+    /// If an entry is negative or not finite; the message names it. If there are too many rows or columns.
     pub fn checked_block(self) -> Result<Block<T>> {
         check_dimensions(self.shape(), self.is_sparse())?;
         self.check(EntryPolicy::default())?;
@@ -56,7 +55,7 @@ impl<T: Real> Matrix<T> {
 
     fn transposed(&self) -> Self {
         match self {
-            // That of a borrowed matrix in order of columns is in order of rows, and needs no copy.
+            // The transpose of a borrowed column-major matrix is row-major, and needs no copy.
             Matrix::Dense(x) if x.is_view() => Matrix::Dense(by_rows(x.clone().reversed_axes())),
             Matrix::Dense(x) => Matrix::Dense(x.t().as_standard_layout().into_owned().into()),
             Matrix::Sparse(x) => Matrix::Sparse(owned_rows(x.to_csc().transpose_into())),
@@ -87,7 +86,7 @@ impl<T: Real> Matrix<T> {
 }
 
 impl<T: Real> Loaded<T> {
-    /// What a method with this layout works on: the one matrix, or the blocks of all parties in order. For one process.
+    /// The loaded data of a method with this layout, from one matrix or the blocks of all parties in order. For one process.
     ///
     /// # Errors
     /// If there is no entry, the policy refuses one, all are zero, the blocks do not fit together, or there are too many
@@ -171,7 +170,7 @@ impl<T: Real> Loaded<T> {
     }
 }
 
-/// The same matrix in order of rows; a copy if it is in another.
+/// The same matrix in row-major order; copied if it was stored otherwise.
 fn by_rows<T: Real>(x: Dense<T>) -> Dense<T> {
     if x.is_standard_layout() { x } else { x.as_standard_layout().into_owned().into() }
 }

@@ -29,7 +29,7 @@ pub enum Stack {
     Columns,
 }
 
-/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise for columns. Parts ascend and cover all.
+/// Where rows and columns are cut: part i of the rows is `rows[i]`, likewise for columns. Parts ascend and cover the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cuts {
     pub rows: Vec<Range<usize>>,
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// Cuts an m × n matrix into even parts, or into parts with about the same number of entries if the numbers per row
-    /// and column are given. How much a party owns is never changed.
+    /// and column are given. The shares of parties are never changed.
     pub fn cuts(&self, m: usize, n: usize, row_counts: Option<&[u64]>, col_counts: Option<&[u64]>) -> Cuts {
         let (pr, pc) = self.parts();
         match self {
@@ -98,8 +98,8 @@ impl Layout {
     }
 }
 
-/// Cuts `total` items into `parts` runs of about equal weight. An item weighs its count plus a little of its own, since
-/// each row also costs an update.
+/// Cuts `total` items into `parts` runs of about equal weight. The weight of an item is its count plus a small constant,
+/// since each row also costs an update.
 fn balanced(total: usize, parts: usize, counts: Option<&[u64]>) -> Vec<Range<usize>> {
     let Some(counts) = counts else {
         return (0..parts).map(|i| even_part(total, parts, i)).collect();

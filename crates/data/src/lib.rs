@@ -1,8 +1,8 @@
-//! The matrix on the ranks: which rank and which party gets which block ([`Layout`], [`PartySplit`]), what a rank has once
-//! it is loaded ([`Loaded`]), its statistics, and matrices that are generated.
+//! The matrix on the ranks: which rank and which party gets which block ([`Layout`], [`PartySplit`]), a rank's loaded part
+//! ([`Loaded`]), the statistics of the matrix, and synthetic matrices.
 //!
-//! Where the entries come from is not known here: a matrix in memory becomes a [`Loaded`] directly, files are read by
-//! `fednmf-files`, and [`Panels`] read the rows of a matrix that is not held in memory through a [`panels::RowSource`].
+//! This crate does not read files: a matrix in memory becomes a [`Loaded`] directly, files are read by `fednmf-files`, and
+//! [`Panels`] read the rows of a matrix that is not held in memory through a [`panels::RowSource`].
 
 pub mod assemble;
 pub mod ends;

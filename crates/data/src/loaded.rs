@@ -1,4 +1,4 @@
-//! What a rank has once its matrix is loaded.
+//! A rank's part of the loaded matrix.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
@@ -16,31 +16,31 @@ use crate::traffic::{EntryPattern, GridTraffic};
 pub struct Loaded<T: Real> {
     pub header: Header,
     pub statistics: Statistics,
-    /// Entries that were added to another one in the same position; where each party has its file, those of this rank's.
+    /// Entries that were added to another one at the same position; if each party has a file, only in this rank's files.
     pub duplicates: u64,
-    /// Zeros that the input stores; where each party has its file, those of this rank's.
+    /// Zeros that the input stores; if each party has a file, only in this rank's files.
     pub stored_zeros: u64,
-    /// The layout: as requested, except that the grid may have been chosen by the entries.
+    /// The requested layout, except that the grid may have been chosen from the positions of the entries.
     pub layout: Layout,
-    /// What the ranks of each grid would exchange, where one was chosen.
+    /// Traffic of each possible grid, if one was chosen.
     pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
-    /// This rank's blocks, in the order of its tiles; none where `panels` are read instead.
+    /// This rank's blocks, in the order of its tiles; empty if `panels` are read instead.
     pub blocks: Vec<Block<T>>,
-    /// This rank's rows, where they are read from the file in each pass.
+    /// This rank's rows, if they are read from the file in each pass.
     pub panels: Option<Panels<T>>,
     /// The Boolean matrix behind synthetic data of kind `tiles`.
     pub signal: Option<PlantedTiles>,
-    /// The value from which on entries became ones, with `--binarize`.
+    /// The threshold of `--binarize`: entries of at least this value became ones.
     pub threshold: Option<f64>,
-    /// What the entries were divided by, with `--scale`.
+    /// The divisor of all entries, with `--scale`.
     pub divisor: Option<f64>,
     /// A hash of each of this rank's blocks. Those of a party's data must not leave it.
     pub fingerprints: Vec<u64>,
 }
 
 impl<T: Real> Loaded<T> {
-    /// A copy in another precision, only of the blocks. The statistics stay those of this one.
+    /// A copy with the blocks in another precision and without panels. The statistics are not recomputed.
     #[must_use]
     pub fn converted<S: Real>(&self) -> Loaded<S> {
         Loaded {
@@ -60,8 +60,7 @@ impl<T: Real> Loaded<T> {
         }
     }
 
-    /// A copy for another factorisation, without what the blocks prepared for their products. There are no copies of
-    /// panels.
+    /// A copy for another factorisation, without panels and without the data that the blocks prepared for their products.
     #[must_use]
     pub fn copy(&self) -> Self {
         Loaded {
@@ -79,8 +78,8 @@ impl<T: Real> Loaded<T> {
 }
 
 impl<T: Real> Loaded<T> {
-    /// Where a sparse matrix that is cut into blocks of a grid has entries, for grids of `ranks` ranks. `None` for dense data
-    /// and other layouts. Collective.
+    /// The entry pattern of a sparse matrix with a grid layout, for grids of `ranks` ranks. `None` for dense data and other
+    /// layouts. Collective.
     pub fn entry_pattern(&self, ranks: usize, comm: &Communicator) -> Option<EntryPattern> {
         let (Layout::Grid { .. }, Some(Block::Sparse(block))) = (&self.layout, self.blocks.first()) else {
             return None;
@@ -105,7 +104,7 @@ impl<T: Real> Loaded<T> {
 /// Refuses a matrix whose entries are all zero.
 ///
 /// # Errors
-/// If it is one in the precision of the run.
+/// If all entries are zero in the precision of the run.
 pub fn check_nonzero<T: Real>(statistics: &Statistics) -> Result<()> {
     if statistics.nonzeros > 0 {
         return Ok(());
@@ -121,7 +120,7 @@ pub fn check_nonzero<T: Real>(statistics: &Statistics) -> Result<()> {
 /// Checks the largest entry, by which `--scale max` divides.
 ///
 /// # Errors
-/// If nothing can be divided by the largest entry.
+/// If the entries cannot be divided by the largest one.
 pub fn check_largest(largest: f64) -> Result<f64> {
     if largest > 0.0 {
         Ok(largest)

@@ -15,7 +15,7 @@ use crate::messages::MEMORY;
 /// More bytes than any node has.
 const UNLIMITED: f64 = 1e15;
 
-/// What the ranks of a node need, and what it has.
+/// The memory that the ranks of a node need, and the memory that it has.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Node {
     name: String,
@@ -24,12 +24,12 @@ pub struct Node {
     pub need: f64,
     /// Bytes that they may use.
     pub free: f64,
-    /// Whether that was limited by the user.
+    /// Whether the user limited it.
     limited: bool,
 }
 
 impl Node {
-    /// A node with these ranks and so much free memory, in bytes.
+    /// A node with these ranks and `free` bytes of free memory.
     pub fn new(name: &str, ranks: Range<usize>, free: f64) -> Self {
         Node { name: name.to_string(), ranks: vec![ranks], need: 0.0, free, limited: false }
     }
@@ -39,7 +39,7 @@ impl Node {
         self.ranks.iter().map(ExactSizeIterator::len).sum()
     }
 
-    /// The same node, if each rank needs so many bytes.
+    /// The same node, if rank r needs `of_rank(r)` bytes.
     #[must_use]
     pub fn needing(&self, of_rank: impl Fn(usize) -> f64) -> Self {
         let need = self.ranks.iter().cloned().flatten().map(of_rank).sum();
@@ -51,7 +51,7 @@ impl Node {
         self.need > self.free
     }
 
-    /// What its ranks need and what they may use, as a clause.
+    /// Needed and usable memory of its ranks, as a clause for a message.
     pub fn lack(&self) -> String {
         let Node { name, need, free, limited, .. } = self;
         let ranks = self.ranks();
@@ -64,7 +64,7 @@ impl Node {
         format!("at least {} of memory are needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
     }
 
-    /// The error of work that does not fit.
+    /// The error if the work does not fit.
     pub fn refusal(&self) -> SharedError {
         let raise = if self.limited { "or raise --memory" } else { "or set --memory if more can be used" };
         Error::input(format!(
@@ -86,13 +86,13 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedResult
     }
 }
 
-/// What each rank of the fullest node may hold, in bytes, if all ranks there hold as much.
+/// The bytes that each rank can use on the node with the least memory per rank.
 pub fn room(nodes: &[Node]) -> f64 {
     nodes.iter().map(|node| node.free / node.ranks() as f64).fold(f64::INFINITY, f64::min)
 }
 
-/// The nodes of all ranks, the same on each of them. `need` is a lower bound of what this rank will hold, in bytes;
-/// `limit` replaces what is free on a node. Collective.
+/// The nodes of all ranks; the same list on each rank. `need` is a lower bound of the bytes that this rank will hold;
+/// `limit` replaces the free memory of a node, in bytes. Collective.
 pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     // Other owners need not know the machine's name.
     let node = match comm.has_owners() {
@@ -101,7 +101,7 @@ pub fn nodes(need: f64, limit: Option<u64>, comm: &Communicator) -> Vec<Node> {
     };
     // Whole and finite, so that all ranks read the same number from JSON.
     let own = (node, need, limit.map_or_else(free, |limit| limit as f64).min(UNLIMITED).floor());
-    // Only rank 0 has to know all ranks; the others have no use for more than the nodes.
+    // Only rank 0 needs the values of all ranks; the others need only the nodes.
     let all = if comm.has_owners() { comm.all_gather_value(MEMORY, &own) } else { comm.gather_value(MEMORY, &own) };
     // Nodes may have equal names, but not equal boot ids.
     let mut nodes = BTreeMap::<(String, String), Node>::new();
@@ -124,8 +124,8 @@ fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Memory in bytes that processes on this node can still allocate: what the system reports, within the limits of the
-/// control groups and of the process. Infinite if nothing is known.
+/// Memory in bytes that processes on this node can still allocate, as reported by the system and limited by control groups
+/// and by the process limits. Infinite if nothing is known.
 pub fn free() -> f64 {
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let system =
@@ -138,12 +138,12 @@ pub fn free() -> f64 {
     groups.fold(system.min(address_space.unwrap_or(f64::INFINITY)), f64::min)
 }
 
-/// The number after a name in the text of a file in /proc.
+/// The number after `name` in the text of a file in /proc.
 fn field(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// The hierarchy and the path of a line of /proc/self/cgroup, if that hierarchy limits memory.
+/// The root and the path of the control group in a line of /proc/self/cgroup, if its hierarchy can limit memory.
 fn group_of(line: &str) -> Option<(PathBuf, String)> {
     let mut parts = line.splitn(3, ':');
     let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -155,14 +155,14 @@ fn group_of(line: &str) -> Option<(PathBuf, String)> {
     Some((PathBuf::from(root), path.trim_start_matches('/').to_string()))
 }
 
-/// The memory that a group and the groups around it leave, in bytes.
+/// The bytes that a control group and its parents leave free.
 fn within(root: &Path, path: &str) -> f64 {
     let mut group = root.join(path);
     let mut least = f64::INFINITY;
     loop {
         for (limit, used) in [("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")] {
             let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<f64>().ok();
-            // "max" is no number: no limit. Pages of files can be given back.
+            // "max" is not a number and means no limit. Inactive file pages are reclaimable, so they do not count as used.
             if let Some(limit) = number(limit) {
                 let statistics = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
                 let cache = field(&statistics, "inactive_file ").unwrap_or(0.0);

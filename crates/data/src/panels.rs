@@ -1,11 +1,11 @@
 //! A matrix that is not held in memory: each pass over it reads the rows of a rank from the file, a panel at a time.
 //!
-//! A [`RowSource`] reads panels, on a thread of its own. [`Panels`] hands them to the computation and the memory
-//! back to the thread: two panels exist, one is read while the other is worked on. As the order of panels is always the
+//! A [`RowSource`] reads panels on a separate thread. There are two buffers: one panel is read while the other is used.
+//! [`Panels`] passes each panel to the computation and its memory back to the thread. As the order of panels is always the
 //! same, the thread begins with the next pass before it is requested.
 //!
-//! The file is read and not mapped: mapped pages would count as memory of the process, and one that a shorter file no
-//! longer has would end it by a signal instead of a message.
+//! The file is read and not mapped: mapped pages would count as memory of the process, and if the file became shorter,
+//! access to a lost page would end the process by a signal instead of an error message.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -24,14 +24,14 @@ pub const WAITING: &str = "wait for the file";
 /// The span of a pass over the rows of a rank.
 pub const PASS: &str = "pass over the file";
 
-/// Where the rows of a matrix are read from, as a plan: nothing is open.
+/// The place from which the rows of a matrix are read; not open yet.
 pub trait RowSource<T: Real>: Send {
     /// Number of columns of the matrix.
     fn cols(&self) -> usize;
 
     fn is_sparse(&self) -> bool;
 
-    /// Opens the source, on the thread that reads it.
+    /// Opens the source; called on the reading thread.
     ///
     /// # Errors
     /// If it cannot be opened, or is damaged.
@@ -40,44 +40,44 @@ pub trait RowSource<T: Real>: Send {
 
 /// An open source of rows.
 pub trait OpenRows<T: Real> {
-    /// The rows `rows` of the matrix, in the memory of another panel.
+    /// Reads the rows `rows` of the matrix into the memory of an old panel.
     ///
     /// # Errors
     /// If the source does not hold them, has changed, or has an entry that is not accepted.
     fn fill(&mut self, rows: &Range<usize>, memory: LocalBlock<T>) -> Result<Filled<T>>;
 }
 
-/// What the entries of a pass were like before they were put in order.
+/// Counts of duplicates and stored zeros in the file, which the panels no longer contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
-    /// Entries that were added to another one in the same position.
+    /// Entries that were added to another one at the same position.
     pub duplicates: u64,
     /// Zeros that the file stores.
     pub stored_zeros: u64,
 }
 
-/// A panel that was read, and what its entries were like.
+/// A panel that was read, and its counts.
 pub struct Filled<T: Real> {
     pub panel: LocalBlock<T>,
     pub counts: Counts,
 }
 
-/// Panels in memory at a time: the one that is worked on, and the one that is read.
+/// Panels in memory at a time: the one in use, and the one that is being read.
 const BUFFERS: usize = 2;
 
 /// The rows of a rank, in panels that are read from a file in each pass.
 pub struct Panels<T: Real> {
-    /// The rows of each panel, counted from the first of the rank.
+    /// The rows of each panel, counted from the rank's first row.
     cuts: Vec<Range<usize>>,
     /// Number of columns.
     cols: usize,
-    /// The panel that is worked on.
+    /// The panel in use.
     block: Block<T>,
     /// `None` once reading has failed.
     reader: Option<Reader<T>>,
 }
 
-/// The reading thread, which runs as long as it has a receiver.
+/// The reading thread, which runs until its channels are closed.
 struct Reader<T: Real> {
     empty: Sender<LocalBlock<T>>,
     filled: Receiver<Result<Filled<T>>>,
@@ -85,10 +85,10 @@ struct Reader<T: Real> {
 }
 
 impl<T: Real> Panels<T> {
-    /// Starts to read panels of the rows `first ..` of the matrix, `cuts` counting from there.
+    /// Starts to read panels of the rows `first ..` of the matrix. `cuts` are the rows of each panel, counted from `first`.
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If no thread can be created.
     pub fn start(source: Box<dyn RowSource<T>>, first: usize, cuts: Vec<Range<usize>>) -> Result<Self> {
         let (cols, sparse) = (source.cols(), source.is_sparse());
         let nothing = || -> LocalBlock<T> {
@@ -104,7 +104,7 @@ impl<T: Real> Panels<T> {
         let (empty, to_fill) = channel();
         let (out, filled) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
-            // The receiver is here.
+            // Cannot fail: the receiver is still in this function.
             let _ = empty.send(nothing());
         }
         let rows: Vec<Range<usize>> = cuts.iter().map(|rows| first + rows.start..first + rows.end).collect();
@@ -132,8 +132,8 @@ impl<T: Real> Panels<T> {
         self.cuts.iter().map(ExactSizeIterator::len).max().unwrap_or(0)
     }
 
-    /// The rows of this rank's blocks one after the other: all of a block that is in memory at once, or a panel at a time,
-    /// as [`Panels::pass`]. Collective.
+    /// Calls `f` with the rows of this rank: the whole block at once if it is in memory, otherwise a panel at a time as in
+    /// [`Panels::pass`]. Collective.
     ///
     /// # Errors
     /// On all ranks, if a file cannot be read.
@@ -159,11 +159,11 @@ impl<T: Real> Panels<T> {
         comm.agree_on_error(read)
     }
 
-    /// Reads all panels in order and calls `f` with the rows of each, counted from the rank's first, and the panel. The
-    /// time that passes until a panel is there is recorded as [`WAITING`].
+    /// Reads all panels in order and calls `f` with the rows of each, counted from the rank's first row, and the panel. The
+    /// time spent waiting for panels is recorded as [`WAITING`].
     ///
     /// # Errors
-    /// If the file cannot be read, has changed, or `f` fails; then no other pass is possible. Only on this rank.
+    /// If the file cannot be read, has changed, or `f` fails; then no further pass is possible. Only on this rank.
     pub fn pass(
         &mut self,
         comm: &Communicator,
@@ -218,7 +218,7 @@ impl<T: Real> Drop for Panels<T> {
     }
 }
 
-/// Replaces a panel by another one and returns the memory of the old one.
+/// Replaces the panel in use by a new one, and returns the memory of the old one.
 fn exchange<T: Real>(block: &mut Block<T>, panel: LocalBlock<T>) -> LocalBlock<T> {
     match (block, panel) {
         (Block::Sparse(block), LocalBlock::Sparse(panel)) => LocalBlock::Sparse(block.replace(panel)),
@@ -230,7 +230,7 @@ fn exchange<T: Real>(block: &mut Block<T>, panel: LocalBlock<T>) -> LocalBlock<T
     }
 }
 
-/// The body of the thread: fills buffers with the next panel until there is no buffer, or an error has been passed on.
+/// The body of the thread: fills buffers with the next panel until the channel is closed or an error has been sent.
 fn read<T: Real>(
     source: &dyn RowSource<T>,
     rows: &[Range<usize>],

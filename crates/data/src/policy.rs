@@ -12,14 +12,14 @@ use crate::ends::Span;
 /// How a user can handle missing or NaN entries that are refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NanRemedy {
-    /// The command can leave them out.
+    /// The command can leave them out (`--missing nan`).
     #[default]
     LeaveOut,
-    /// These words name methods that can.
+    /// Other methods can leave them out; the text names them.
     OtherMethods(&'static str),
-    /// The command cannot handle them.
+    /// The command cannot handle them; the user must fill them in.
     FillIn,
-    /// They are among the marks of missing entries.
+    /// They are in a file of marks.
     Mark,
 }
 
@@ -42,17 +42,17 @@ impl fmt::Display for NanRemedy {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EntryPolicy {
     pub allow_negative: bool,
-    /// Whether NaN is accepted, as a missing value.
+    /// Whether NaN is accepted as a missing value.
     pub allow_nan: bool,
     pub nan_remedy: NanRemedy,
 }
 
 impl EntryPolicy {
-    /// Converts an entry to the precision of the run. No reason contains the value, because errors of one party's file
-    /// reach the others.
+    /// Converts an entry to the precision of the run.
     ///
     /// # Errors
-    /// The reason why it is refused, as a predicate: "is …".
+    /// The reason for a refusal, as a predicate: "is …". It does not contain the value, because errors in one party's file
+    /// reach the other parties.
     #[inline]
     pub fn check<T: Real>(self, x: f64) -> std::result::Result<T, String> {
         let value = T::from_f64(x);
@@ -67,7 +67,7 @@ impl EntryPolicy {
         (self.allow_nan & x.is_nan()) | ((x >= least) & (x <= T::max_value()))
     }
 
-    /// Whether all of some entries are accepted.
+    /// Whether all entries with this span are accepted.
     pub fn accepts_all<T: Real>(self, span: Span) -> bool {
         let [most, least] = [span.ends[0], -span.ends[1]].map(T::from_f64);
         (self.allow_nan || !span.missing) && (most < least || self.accepts(most) && self.accepts(least))
@@ -107,13 +107,13 @@ impl<T: Real> WithSimd for RefusedBlock<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> Option<usize> {
-        // Vectorisable: without a branch per entry.
+        // No branch per entry, so that the loop is vectorised.
         let accepted = |block: &[T]| block.iter().fold(true, |all, &x| all & self.policy.accepts(x));
         self.values.chunks(BLOCK).position(|block| !accepted(block))
     }
 }
 
-/// A position for a message, counted from 0 as everywhere but in the lines of a text.
+/// A position for a message, counted from 0 like all indices except line numbers.
 pub fn position(row: usize, col: usize) -> String {
     format!("row {row}, column {col}")
 }

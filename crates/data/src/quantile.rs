@@ -6,17 +6,17 @@ use fednmf_base::error::{Error, Result};
 const DIGIT: u32 = 16;
 
 /// The smallest positive number v of the m × n matrix such that at most a fraction 1 − q of its entries, zeros included,
-/// are v or larger. `values` yields this rank's values, `sum` adds up over the ranks.
+/// are v or larger. `values` yields this rank's values, `sum` adds counts up over the ranks.
 ///
 /// # Errors
-/// If there is none: more entries than that are equal to the largest.
+/// If there is no such number, because a larger fraction of the entries equals the maximum.
 pub fn upper_quantile<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     mut sum: impl FnMut(&mut [u64]),
     q: f64,
     (m, n): (usize, usize),
 ) -> Result<f64> {
-    // Slightly more, so that 5 % of 100 are 5 although 1 − 0.95 is inexact in floating point.
+    // The factor makes 5 % of 100 equal to 5, although 1 − 0.95 is inexact in floating point.
     let most = ((1.0 - q) * (m as f64 * n as f64) * (1.0 + 1e-12)).floor() as u64;
     // Positive numbers sort like their bits. The search finds, digit by digit, the largest number that too many entries
     // reach; the result is the next larger number.

@@ -10,18 +10,18 @@ use fednmf_comm::even_part;
 pub enum PartySplit {
     /// Equal parts.
     Even,
-    /// This fraction for party 0, even if that is nothing; equal parts of the rest for the others.
+    /// This fraction (perhaps 0) for party 0; equal parts of the rest for the others.
     First(f64),
     /// A number for each party.
     Counts(Vec<usize>),
 }
 
 impl PartySplit {
-    /// Parses the text of a `--split` file: a whole number on each line, beginning with party 0. A `#` begins a comment;
+    /// Parses the text of a `--split` file: one whole number per line, beginning with party 0. A `#` begins a comment;
     /// empty lines are ignored.
     ///
     /// # Errors
-    /// With the line that is not a count, or if there is none.
+    /// If a line is not a count, or if there is no count.
     pub fn parse(text: &str) -> Result<Self> {
         let mut counts = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -43,16 +43,16 @@ impl PartySplit {
         Ok(PartySplit::Counts(counts))
     }
 
-    /// The counts as text, for comparison with a checkpoint; `None` unless they were given.
+    /// The counts as text, for comparison with a checkpoint; `None` if the split is not by counts.
     pub fn counts(&self) -> Option<String> {
         let PartySplit::Counts(counts) = self else { return None };
         Some(counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
     }
 
-    /// Checks that it divides `total` items (`what`: rows or columns) among `parties`.
+    /// Checks that the split divides `total` items (`what`: rows or columns) among `parties`.
     ///
     /// # Errors
-    /// If counts are for another number of parties or have another sum, or if a single party shall have a part.
+    /// If the number of counts or their sum is wrong, or if a fraction is given for a single party.
     pub fn check(&self, total: usize, parties: usize, what: &str) -> Result<()> {
         if matches!(self, PartySplit::First(_)) && parties == 1 {
             return Err(Error::input("a single party has all of the data; leave this out, or give more --parties"));
@@ -68,7 +68,7 @@ impl PartySplit {
         Ok(())
     }
 
-    /// Each party's run of `total` items. Counts must have that sum; see [`PartySplit::check`].
+    /// Each party's run of `total` items. Counts must add up to `total`; see [`PartySplit::check`].
     pub(super) fn cuts(&self, total: usize, parts: usize) -> Vec<Range<usize>> {
         match self {
             PartySplit::First(fraction) if parts > 1 => {

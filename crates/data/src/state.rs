@@ -1,6 +1,6 @@
-//! What passes between a method and the files of a run: matrices by rows, and the state that a checkpoint keeps.
+//! The data exchanged between a method and the files of a run: rows of matrices, and the state stored in a checkpoint.
 //!
-//! Methods hand these over and `output` writes them and reads them back; neither knows the other.
+//! Methods return these types, and `fednmf-files` writes and reads them; neither depends on the other.
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use serde::Serialize;
@@ -11,15 +11,15 @@ use fednmf_base::error::{Error, Result};
 
 /// A party's matrix (n × k) that is added to V.
 pub const OWN_PART: &str = "W";
-/// A party's matrix (n × k) whose components replace those of V; zero where V's hold.
+/// A party's matrix (n × k) whose nonzero components replace those of V.
 pub const OWN_COMPONENTS: &str = "V_own";
 
 /// Who may see a part of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Everybody: it goes to the shared file.
+    /// Everybody: it is written to the shared file.
     Shared,
-    /// One party: its host writes it to a file of that party's own.
+    /// One party: its host writes it to that party's file.
     Party(usize),
 }
 
@@ -27,7 +27,7 @@ pub enum Owner {
 pub struct Piece<'a, T> {
     pub name: &'static str,
     pub owner: Owner,
-    /// Rows of the whole named matrix (of this owner).
+    /// Number of rows of the whole named matrix of this owner.
     pub total_rows: usize,
     /// The row of the whole matrix that `values` starts at.
     pub first_row: usize,
@@ -35,18 +35,18 @@ pub struct Piece<'a, T> {
 }
 
 impl<'a, T> Piece<'a, T> {
-    /// Rows `first_row ..` of a matrix that is part of the shared result.
+    /// Rows `first_row ..` of a shared matrix.
     pub fn shared(name: &'static str, total_rows: usize, first_row: usize, values: ArrayView2<'a, T>) -> Self {
         Piece { name, owner: Owner::Shared, total_rows, first_row, values }
     }
 
-    /// The whole of a matrix that only `party` may see.
+    /// A whole matrix that only `party` may see.
     pub fn private(name: &'static str, party: usize, values: ArrayView2<'a, T>) -> Self {
         Piece { name, owner: Owner::Party(party), total_rows: values.nrows(), first_row: 0, values }
     }
 }
 
-/// A [`Piece`] with values of its own.
+/// A [`Piece`] that owns its values.
 pub struct OwnedPiece<T> {
     pub name: &'static str,
     pub owner: Owner,
@@ -62,10 +62,10 @@ impl<T> OwnedPiece<T> {
     }
 }
 
-/// All that a method needs to resume: matrices, and one serialisable struct for each owner that has one.
+/// Everything that a method needs to resume: matrices, and at most one serialisable struct for each owner.
 pub struct State<'a, T> {
     pub matrices: Vec<Piece<'a, T>>,
-    /// By owner. The shared entry is rank 0's; a party's is written by its host, only to that party's file.
+    /// The struct of each owner. Rank 0 writes the shared one; a party's host writes its struct, only to that party's file.
     pub scalars: Vec<(Owner, Value)>,
 }
 
@@ -76,8 +76,8 @@ impl<'a, T> From<Vec<Piece<'a, T>>> for State<'a, T> {
 }
 
 impl<T> State<'_, T> {
-    /// Adds what `owner` stores in addition to its matrices. Finite floats are restored bit by bit; use an `Option` for
-    /// values that may not be finite.
+    /// Adds the struct that `owner` stores in addition to its matrices. Finite floats are restored exactly; use an `Option`
+    /// for values that may not be finite.
     #[must_use]
     pub fn with(mut self, owner: Owner, scalars: &impl Serialize) -> Self {
         let value = serde_json::to_value(scalars).expect("the state of a method has text keys only");
@@ -85,7 +85,7 @@ impl<T> State<'_, T> {
         self
     }
 
-    /// Adds one value to what `owner` keeps.
+    /// Adds one value to the struct of `owner`.
     pub fn extend(&mut self, owner: Owner, name: &str, value: Value) {
         match self.scalars.iter_mut().find(|(of, _)| *of == owner) {
             Some((_, Value::Object(map))) => {
@@ -105,9 +105,9 @@ pub trait ReadRows<T> {
     fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()>;
 }
 
-/// A checkpoint as a method reads it: the counterpart of [`State`].
+/// A checkpoint from which a method restores its state: the counterpart of [`State`].
 pub trait SavedState<T>: ReadRows<T> {
-    /// What [`State::with`] stored for `owner`; null if nothing.
+    /// The struct that [`State::with`] stored for `owner`; null if there is none.
     ///
     /// # Errors
     /// If the owner's file is missing or damaged.
@@ -150,7 +150,7 @@ mod tests {
 
     impl SavedState<f64> for InMemory {
         fn scalars(&self, owner: Owner) -> Result<Value> {
-            // As text, the way a file holds them.
+            // Through text, as in a file.
             let found = self.0.iter().find(|(o, _)| *o == owner).map_or(Value::Null, |(_, value)| value.clone());
             Ok(serde_json::from_str(&found.to_string()).expect("JSON"))
         }

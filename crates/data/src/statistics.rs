@@ -1,6 +1,6 @@
 //! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 61 bits below
-//! the largest entry, so their order does not matter. Of private data each party computes its own, and only their sums leave
-//! it, masked where sums are.
+//! the largest entry, so their order does not matter. For private data each party computes its own statistics, and only
+//! their sums over all parties are shared, masked if other sums are.
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
@@ -25,17 +25,17 @@ pub struct Statistics {
     pub sum: f64,
     /// ‖M‖_F²
     pub norm2: f64,
-    /// The smallest and the largest entry that is not missing, NaN if there is none; of private data, of those that this
-    /// rank hosts, which do not leave it.
+    /// The smallest and the largest entry that is not missing, NaN if there is none. For private data, only over the parties
+    /// that this rank hosts; never sent.
     pub min: f64,
     pub max: f64,
     /// Wrapping sum over the nonzeros of a hash of (row, column, value as f64): equal for the same matrix in any
-    /// format, dense or sparse, in any order.
-    /// Over all entries; 0 for data of parties, whose fingerprints stay with them ([`Statistics::of_parties`]).
+    /// format, dense or sparse, in any order. 0 for data of parties, whose fingerprints are never sent
+    /// ([`Statistics::of_parties`]).
     pub checksum: u64,
 }
 
-/// The largest stored value of all ranks' blocks.
+/// The largest stored value in the blocks of all ranks. Collective.
 pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
     let [most, _] = blocks.iter().fold(NO_ENDS, |ends, block| widened(ends, block.values()));
     let mut most = [most];
@@ -46,7 +46,7 @@ pub fn largest<T: Real>(comm: &Communicator, blocks: &[LocalBlock<T>]) -> f64 {
 /// The magnitude by which sums are scaled.
 ///
 /// # Errors
-/// If its square, or that of rounding errors above it, cannot be computed; `what` names the number.
+/// If its square, with a margin for rounding errors, exceeds the range of f64; `what` names the number in the message.
 fn magnitude(ends: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
     let largest = largest_magnitude(ends);
     if (largest * largest * 4.0).is_finite() {
@@ -63,7 +63,7 @@ fn largest_of_all(ends: Ends) -> SharedResult<f64> {
     magnitude(ends, |largest| format!("the largest entry is {largest:e}")).map_err(Error::on_all_ranks)
 }
 
-/// Completes the tallies of blocks, and returns the extremes of all their values.
+/// Completes the tallies of blocks, and returns the ends of all their values.
 fn completed<T: Real>(blocks: &[LocalBlock<T>], tallies: &mut [Tally]) -> Ends {
     blocks.iter().zip(tallies).fold(NO_ENDS, |ends, (block, tally)| {
         tally.complete(block.entries());
@@ -72,11 +72,11 @@ fn completed<T: Real>(blocks: &[LocalBlock<T>], tallies: &mut [Tally]) -> Ends {
 }
 
 impl Statistics {
-    /// The statistics of an m × n matrix from blocks that cover it once, of which the tallies may already have parts, and a
-    /// fingerprint of each block. Collective.
+    /// The statistics of an m × n matrix from blocks that cover it once, and a fingerprint of each block. The tallies may
+    /// already contain parts of the blocks. Collective.
     ///
     /// # Errors
-    /// If its entries are too large to be squared and added up.
+    /// If the entries are too large to be squared and added up.
     pub fn compute<T: Real>(
         comm: &Communicator,
         blocks: &[LocalBlock<T>],
@@ -96,11 +96,11 @@ impl Statistics {
         Ok((Statistics::total::<T>(comm, &totals, ends, shape)?, fingerprints))
     }
 
-    /// As [`Statistics::compute`], of a matrix of which each rank reads its rows twice: `pass` hands each of its panels and
-    /// their tiles to what it is given. Collective.
+    /// As [`Statistics::compute`], for a streamed matrix, which is read twice: `pass` calls its argument with each panel of
+    /// this rank and the panel's tile. Collective.
     ///
     /// # Errors
-    /// As [`Statistics::compute`], and of a pass.
+    /// As [`Statistics::compute`], and if a pass fails.
     pub fn of_passes<T: Real>(
         comm: &Communicator,
         shape: (usize, usize),
@@ -116,7 +116,7 @@ impl Statistics {
         Statistics::total::<T>(comm, &totals, ends, shape)
     }
 
-    /// The statistics from the totals of all ranks, whose values have these ends. Collective.
+    /// The statistics from this rank's totals and the ends of all values. Collective.
     fn total<T: Real>(
         comm: &Communicator,
         totals: &Totals,
@@ -134,9 +134,9 @@ impl Statistics {
         figures.with_range(ends, shape).checked::<T>()
     }
 
-    /// As [`Statistics::compute`], for one block of each hosted party. Parties share the sums of their sums, norms and
-    /// counts alone, under masks if `masked`. No fingerprint leaves its rank: an owner who knows all other entries could
-    /// try values until it fits. Collective.
+    /// As [`Statistics::compute`], for one block of each hosted party. Parties share only the totals of their sums, norms
+    /// and counts, masked if `masked`. No fingerprint leaves its rank: an attacker who knows all other entries could find
+    /// the missing one by trial. Collective.
     ///
     /// # Errors
     /// On all ranks, as [`Statistics::compute`]; if there is no secret randomness for the masks.
@@ -161,7 +161,7 @@ impl Statistics {
         } else {
             PartySum::plain(&parties_only, parties)
         };
-        // Each term is rounded to f64, so that the sum reveals no more of it than that.
+        // Each term is rounded to f64, so that the sum reveals no further digits of it.
         let total = sums.sum_words(&parties_only, STATISTICS, 2 * wide::WORDS + 1, |place, words| {
             let Totals { sum, norm2, nonzeros, .. } = &own[place];
             let (first, rest) = words.split_at_mut(wide::WORDS);
@@ -178,7 +178,7 @@ impl Statistics {
         Ok((figures.with_range(ends, shape).checked::<T>()?, fingerprints))
     }
 
-    /// With the range of the stored entries, and of the zeros that are not stored.
+    /// Sets the range, from the ends of the stored entries and the zeros that are not stored.
     fn with_range(self, [max, least]: Ends, (m, n): (usize, usize)) -> Self {
         let observed = (m as u128 * n as u128).saturating_sub(self.missing.into());
         let (min, max) = match u128::from(self.nonzeros) {
@@ -189,7 +189,7 @@ impl Statistics {
         Statistics { min, max, ..self }
     }
 
-    /// Products of factors and data are about as large as the sum of the squared entries.
+    /// Checks that ‖M‖_F² is finite in the precision of the run; products of factors and data are about as large.
     fn checked<T: Real>(self) -> SharedResult<Self> {
         if T::from_f64(self.norm2) < T::infinity() {
             return Ok(self);

@@ -1,6 +1,6 @@
-//! Totals of a block that start before all its entries are there: each piece is added while it is still in cache. The
-//! scale of the sums depends on the largest entry of all, of which only the largest so far is known. Pieces summed
-//! before it increased are summed again at the end.
+//! Totals of a block, computed while its entries arrive: each piece is added while it is still in cache. The scale of the
+//! sums depends on the largest entry, of which only the largest so far is known. Pieces that were summed before the scale
+//! changed are summed again at the end.
 
 use std::ops::Range;
 
@@ -11,29 +11,30 @@ use crate::ends::{Ends, NO_ENDS, Span, joined, largest_magnitude};
 use crate::layout::Tile;
 use crate::totals::Totals;
 
-/// Bytes of values that are added at once, or added again if the scale has changed.
+/// Bytes of values that are added at once.
 const PIECE: usize = 256 << 10;
 
 /// Ends and totals of the stored values of one block.
 pub struct Tally {
     tile: Tile,
     ends: Ends,
-    /// The values that the ends are of.
+    /// The values included in `ends`.
     seen: Ranges,
-    /// Scaled for the largest value that was seen.
+    /// Scaled for the largest magnitude so far.
     totals: Totals,
-    /// The values that are in the totals.
+    /// The values included in `totals`.
     summed: Ranges,
 }
 
 impl Tally {
-    /// A tally without entries of the tile's block.
+    /// An empty tally of the tile's block.
     pub fn new(tile: &Tile) -> Self {
         let (seen, summed) = (Ranges::default(), Ranges::default());
         Tally { tile: tile.clone(), ends: NO_ENDS, seen, totals: Totals::new(0.0), summed }
     }
 
-    /// Adds the stored values `range` of the block, which will not change; nothing if some are infinite, which is refused.
+    /// Adds the stored values `range` of the block, which must not change any more. Adds nothing if some are infinite; such
+    /// entries are refused.
     pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>) -> Span {
         let mut part = self.totals.emptied();
         let span = part.add(entries, range.clone(), &self.tile);
@@ -62,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// Adds what was not added yet of the finished block.
+    /// Adds the values of the finished block that were not added before.
     pub fn complete<T: Real>(&mut self, entries: Entries<'_, T>) {
         let step = PIECE / size_of::<T>();
         for gap in self.seen.gaps(entries.values().len()) {
@@ -72,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// The ends of what was added.
+    /// The ends of the values added so far.
     pub fn ends(&self) -> Ends {
         self.ends
     }
@@ -100,7 +101,7 @@ impl Ranges {
         }
     }
 
-    /// The rest of `0..end`.
+    /// The gaps that the ranges leave in `0..end`.
     fn gaps(&self, end: usize) -> impl Iterator<Item = Range<usize>> + use<> {
         let mut all = self.0.clone();
         all.sort_by_key(|range| range.start);
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(Ranges::default().gaps(0).count(), 0);
     }
 
-    /// The statistics with tallies of pieces, and the totals of the whole at once, at the scale that is known in advance.
+    /// Compares the statistics from tallies of pieces with the totals of the whole block, whose scale is known in advance.
     fn check<T: Real>(rows: usize, cols: usize, transposed: bool, value: impl Fn(usize) -> f64, sparse: bool) {
         let tile = Tile { rows: 3..3 + rows, cols: 5..5 + cols, transposed };
         let (height, width) = tile.stored_shape();
@@ -157,7 +158,7 @@ mod tests {
         let shape = (rows + 3, cols + 5);
         let compute = |tally| Statistics::compute(&comm, std::slice::from_ref(&block), vec![tally], shape).unwrap();
         let (whole, _) = compute(Tally::new(&tile));
-        // Pieces that end within rows, and not all of them, out of order.
+        // Pieces that end within rows, in another order and with some left out.
         for (step, left_out) in [(1, 5), (7, 3), (length / 2 + 1, usize::MAX), (length, usize::MAX)] {
             let mut tally = Tally::new(&tile);
             let pieces = (0..length).step_by(step).map(|start| start..length.min(start + step)).enumerate();

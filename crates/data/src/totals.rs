@@ -20,28 +20,28 @@ pub struct Exact {
     sum: i128,
 }
 
-/// The power of two that brings numbers below 2³¹, as vectors multiply by it.
+/// The power of two that scales numbers below 2³¹, split so that every factor is in the range of f64.
 #[derive(Clone, Copy, PartialEq)]
 struct Scale {
     exponent: i32,
-    /// The power of two, or one that is in the range of f64: then the rounders make up for it.
+    /// 2^`exponent`, or a smaller power of two in the range of f64; the rounders then compensate for the difference.
     factor: f64,
     /// [`ROUNDER`] for whole numbers, and for units of 2⁻³¹.
     rounders: [f64; 2],
 }
 
-/// The nearest whole number to a scaled number, and what is left in units of 2⁻³¹, each in the last bits of its rounder.
+/// The nearest integer to a scaled number, and the remainder in units of 2⁻³¹, each in the last bits of its rounder.
 type Digits = [u64; 2];
 
-/// A number of magnitude below 2⁵¹ that is added to it is rounded to a whole number, which then stands in its last bits: a
-/// conversion for vectors that have none. Divided by a power of two, it rounds to a multiple of that fraction.
+/// Adding a number of magnitude below 2⁵¹ to this constant rounds it to an integer, which is in the last bits of the sum.
+/// This converts to integers where vector instructions cannot. Divided by 2^b, it rounds to a multiple of 2⁻ᵇ.
 const ROUNDER: f64 = 1.5 * (1u64 << 52) as f64;
 
-/// The largest exponent of a [`Scale::factor`], with which any number that it is for can still be multiplied.
+/// The largest exponent of a [`Scale::factor`]; products of the factor with the numbers of its scale stay finite.
 const LARGEST_EXPONENT: i32 = 1000;
 
 impl Scale {
-    /// For numbers of magnitude at most `largest`.
+    /// The scale for numbers of magnitude at most `largest`.
     fn new(largest: f64) -> Self {
         // largest < 2^exponent
         let (_, exponent) = frexp(largest);
@@ -51,8 +51,8 @@ impl Scale {
         Scale { exponent, factor: ldexp(1.0, factor), rounders: [rounder(0), rounder(31)] }
     }
 
-    /// `FUSED` saves a multiplication where the machine has FMA; the digits are the same, because the product is exact but
-    /// for bits that are far below them.
+    /// `FUSED` uses FMA and saves a multiplication. The digits are the same, because the product is exact except for bits
+    /// far below them.
     #[inline(always)]
     fn digits<const FUSED: bool>(self, x: f64) -> Digits {
         let product_plus = |y: f64| if FUSED { x.mul_add(self.factor, y) } else { x * self.factor + y };
@@ -68,7 +68,7 @@ impl Exact {
         Exact { scale: Scale::new(largest), sum: 0 }
     }
 
-    /// Adds fewer than 2³² numbers, of whose digits these are the sums.
+    /// Adds fewer than 2³² numbers, given the wrapping sums of their digits.
     fn add(&mut self, numbers: usize, digits: Digits) {
         let rounders = self.scale.rounders.map(|rounder| (numbers as u64).wrapping_mul(rounder.to_bits()));
         let [whole, rest] = [0, 1].map(|at| i128::from(digits[at].wrapping_sub(rounders[at]) as i64));
@@ -81,7 +81,7 @@ impl Exact {
         self.sum += other.sum;
     }
 
-    /// The sum in parts that can be added up over ranks, each on its own.
+    /// The sum as four limbs of 32 bits, each of which can be added up over ranks separately.
     pub fn limbs(&self) -> [i64; 4] {
         std::array::from_fn(|k| {
             let limb = self.sum >> (32 * k);
@@ -89,7 +89,7 @@ impl Exact {
         })
     }
 
-    /// The value of such parts.
+    /// The value of summed limbs.
     pub fn value(&self, limbs: &[i64]) -> f64 {
         let sum: i128 = limbs.iter().enumerate().map(|(k, &limb)| i128::from(limb) << (32 * k)).sum();
         // The power of two may exceed the range of f64.
@@ -101,9 +101,9 @@ impl Exact {
 /// The odd weights of row and column in the hash of an entry.
 const WEIGHTS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
 
-/// The hash of an entry from the weighted sum of its row and column: cheap, because every entry of the data passes here, and
-/// of operations that vectors have (one product of 32 bits). That product makes the sum of hashes depend on which value is
-/// where, and not only on the sums of rows and columns.
+/// The hash of an entry from the weighted sum of its row and column. It is cheap, because it is computed for every entry,
+/// and uses only vector operations (one 32-bit product). The product makes the sum of hashes depend on the position of
+/// each value, and not only on sums over rows and columns.
 #[inline(always)]
 fn hash(place: u64, value: f64) -> u64 {
     let bits = place.wrapping_add(value.to_bits());
@@ -124,10 +124,10 @@ pub struct Totals {
 struct RowPart<'a, T> {
     totals: &'a mut Totals,
     values: &'a [T],
-    /// The column of each entry, unless they follow each other.
+    /// The column of each entry; `None` if they are consecutive.
     places: Option<&'a [i32]>,
-    /// The contributions to the hash of the row and of the first entry's column, or of column 0 if there are places; and
-    /// of each step along the row.
+    /// Weighted sum of the row and the first entry's column (column 0 if there are places), and the weight of a step along
+    /// the row.
     first: u64,
     step: u64,
 }
@@ -141,7 +141,7 @@ impl<T: Real> WithSimd for RowPart<'_, T> {
         if self.values.is_empty() {
             return NO_ENDS;
         }
-        // All instruction sets with vectors have FMA.
+        // All vector instruction sets used here have FMA.
         let ends = if size_of::<S::f64s>() > size_of::<f64>() {
             self.add_part::<true, false>()
         } else {
@@ -160,7 +160,7 @@ impl<T: Real> RowPart<'_, T> {
         let (first, step) = (self.first, self.step);
         match self.places {
             None => {
-                // A sum, since vectors multiply such numbers slowly.
+                // A running sum, since vector products of 64-bit integers are slow.
                 let mut next = first;
                 self.add::<FUSED, MISSING>(|_| {
                     let place = next;
@@ -175,9 +175,9 @@ impl<T: Real> RowPart<'_, T> {
         }
     }
 
-    /// Adds the values and returns their ends; adds nothing and returns none if some are `MISSING` (NaN) and need not be.
-    /// Vectorisable: without branches, and with sums that fit into vector lanes. Zeros add nothing. `place` is called for
-    /// one entry after the other.
+    /// Adds the values and returns their ends. Adds nothing and returns `None` if some are NaN and `MISSING` is not set.
+    /// Vectorisable: no branches, and sums that fit into vector lanes. Zeros add nothing. `place` is called for the entries
+    /// in order.
     #[inline(always)]
     fn add<const FUSED: bool, const MISSING: bool>(&mut self, mut place: impl FnMut(usize) -> u64) -> Option<Ends> {
         let (sum, norm2) = (self.totals.sum.scale, self.totals.norm2.scale);
@@ -186,7 +186,7 @@ impl<T: Real> RowPart<'_, T> {
         let mut extremes = Extremes::NONE;
         for (at, v) in self.values.iter().enumerate() {
             let mut v = v.as_f64();
-            // A missing entry adds 0 to the sums and is no nonzero, but it counts in the checksum.
+            // A missing entry adds 0 to the sums and does not count as a nonzero, but it counts in the checksum.
             checksum = checksum.wrapping_add(hash(place(at), v) & u64::from(v != 0.0).wrapping_neg());
             counted += u64::from(v != 0.0);
             if MISSING {
@@ -210,23 +210,23 @@ impl<T: Real> RowPart<'_, T> {
 }
 
 impl Totals {
-    /// Totals without entries; those to come have magnitudes of at most `largest`.
+    /// Empty totals, for entries of magnitude at most `largest`.
     pub fn new(largest: f64) -> Self {
         Totals { sum: Exact::new(largest), norm2: Exact::new(largest * largest), nonzeros: 0, missing: 0, checksum: 0 }
     }
 
-    /// Whether the sums are scaled as those of [`Totals::new`].
+    /// Whether the sums have the scale of [`Totals::new`].
     pub fn scaled_for(&self, largest: f64) -> bool {
         self.sum.scale == Scale::new(largest) && self.norm2.scale == Scale::new(largest * largest)
     }
 
-    /// Totals without entries, scaled as `self`.
+    /// Empty totals with the scale of `self`.
     pub fn emptied(&self) -> Self {
         let [sum, norm2] = [&self.sum, &self.norm2].map(|exact| Exact { scale: exact.scale, sum: 0 });
         Totals { sum, norm2, nonzeros: 0, missing: 0, checksum: 0 }
     }
 
-    /// Adds the stored values `range` of the block of a tile. The sums are wrong if the scale is not for them.
+    /// Adds the stored values `range` of the block of a tile. The sums are wrong if a value exceeds the scale.
     pub fn add<T: Real>(&mut self, entries: Entries<'_, T>, range: Range<usize>, tile: &Tile) -> Span {
         let (mut ends, missing) = (NO_ENDS, self.missing);
         // Entry (a, b) of the block has index a in dimension `across` of the matrix and b in dimension `along`.
@@ -241,7 +241,7 @@ impl Totals {
         Span { ends, missing: self.missing > missing }
     }
 
-    /// Adds the totals of other entries, of the same scale.
+    /// Adds the totals of other entries, which must have the same scale.
     pub fn merge(&mut self, other: &Totals) {
         self.sum.merge(&other.sum);
         self.norm2.merge(&other.norm2);
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn matrices_of_equal_sums_differ_in_their_hashes() {
         let place = |i: u64, j: u64| i.wrapping_mul(WEIGHTS[0]).wrapping_add(j.wrapping_mul(WEIGHTS[1]));
-        // One value at (i, j) and (a, b), or at (i, b) and (a, j): the same sums of rows and columns.
+        // One value at (i, j) and (a, b), or at (i, b) and (a, j): the row and column sums are equal.
         for value in [1.0, 3.0, 0.1] {
             for [i, j, a, b] in (0..20_000u64).map(|n| [n % 7, n % 11, 8 + n % 1013, 12 + n % 8009]) {
                 let pair = |p: [u64; 2], q: [u64; 2]| {

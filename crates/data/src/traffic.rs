@@ -1,10 +1,10 @@
-//! What the ranks of each possible grid would compute and exchange for a sparse matrix, counted from the places of its
-//! entries before these are brought to the blocks.
+//! Work and traffic of the ranks of each possible grid for a sparse matrix, counted from the positions of its entries before
+//! these are distributed.
 //!
 //! Rows and columns are cut into as many parts as there are ranks. The parts of a coarser grid are unions of these, so the
 //! pairs (column, part of the rows) and (row, part of the columns) that have entries determine the traffic of all grids.
 //! A rank collects the pairs of one part of the columns and of one part of the rows: a bit for each of its lines and each
-//! rank, about m + n bits. It adds up what the ranks of each grid would exchange of these lines.
+//! rank, about m + n bits. It adds up the traffic of these lines for each grid.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use fednmf_comm::{Communicator, even_part};
 use crate::layout::{Cuts, Layout};
 use crate::messages::{COUNTS, ENTRIES};
 
-/// The traffic of one factor on a grid, in one direction and once; a gather and a sum exchange the same rows.
+/// The traffic of one factor on a grid for one gather or one sum, which exchange the same rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct SideTraffic {
     /// Ranks that share the rows of a block.
@@ -23,9 +23,9 @@ pub struct SideTraffic {
     pub lacking: u64,
     /// Rows that the busiest rank sends or receives if only referenced rows are sent.
     pub touched: u64,
-    /// Messages of the rank that has most, if only referenced rows are sent.
+    /// Maximum number of messages of a rank, if only referenced rows are sent.
     pub messages: u64,
-    /// The same of all ranks together, each row and message counted once.
+    /// Rows and messages of all ranks together, each counted once.
     pub all_touched: u64,
     pub all_messages: u64,
 }
@@ -44,10 +44,10 @@ pub struct GridTraffic {
 /// Chooses one of several grids, by its index. All ranks call it with the same numbers and must make the same choice.
 pub type GridChooser<'a> = &'a dyn Fn(&[GridTraffic]) -> usize;
 
-/// Passes the row and the column of each entry that this rank has read, in the matrix's own coordinates.
+/// Calls its argument with the row and the column, in the whole matrix, of each entry that this rank has read.
 pub type Places<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
-/// Rows of a factor that one rank owns and another rank's block references.
+/// Number of rows of a factor that one rank owns and another rank's block references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Transfer {
     pub owner: usize,
@@ -62,15 +62,15 @@ const ROUND: usize = 1 << 17;
 pub struct EntryPattern {
     /// Entries in each row and each column.
     pub counts: (Vec<u64>, Vec<u64>),
-    /// The grids of all ranks, the one with most rows first, and the entries that this rank has read of each block.
+    /// The possible grids in descending order of pr, and the number of entries in each block that this rank has read.
     grids: Vec<((usize, usize), Vec<u64>)>,
     of_v: Pairs,
     of_u: Pairs,
 }
 
 impl EntryPattern {
-    /// The pattern for grids of `ranks` ranks, which need not be those of `comm`, of a matrix that has `counts` entries in
-    /// each row and column; each rank passes some of them as `places`. Collective.
+    /// The pattern for grids of `ranks` ranks, which may differ from the size of `comm`. `counts` are the entries in each
+    /// row and column of the matrix; each rank passes the positions of those that it has read as `places`. Collective.
     pub fn collect(comm: &Communicator, ranks: usize, counts: (Vec<u64>, Vec<u64>), places: Places) -> Self {
         let finest = cuts(&counts, (ranks, ranks));
         let (part_of_row, part_of_col) = (parts(&finest.rows), parts(&finest.cols));
@@ -94,7 +94,7 @@ impl EntryPattern {
         EntryPattern { counts, grids, of_v, of_u }
     }
 
-    /// What is computed and exchanged on each grid, the one with most rows first. Collective.
+    /// Work and traffic on each grid, in descending order of pr. Collective.
     pub fn traffic(&self, comm: &Communicator) -> Vec<GridTraffic> {
         let ranks = self.grids[0].1.len();
         // For each grid: entries by rank, then for V and for U rows received and sent, and messages received and sent.
@@ -125,7 +125,7 @@ impl EntryPattern {
         traffic.collect()
     }
 
-    /// The messages of a grid: receiver, sender, and numbers of rows of V and of U. Collective.
+    /// The transfers of rows of V, and of U, between each pair of ranks on a grid; one per message. Collective.
     pub fn transfers(&self, comm: &Communicator, (pr, pc): (usize, usize)) -> [Vec<Transfer>; 2] {
         let Cuts { rows, cols } = cuts(&self.counts, (pr, pc));
         [
@@ -135,12 +135,12 @@ impl EntryPattern {
     }
 }
 
-/// Where a grid cuts a matrix with so many entries in each row and column.
+/// The cuts of a grid for a matrix with these numbers of entries in each row and column.
 fn cuts((rows, cols): &(Vec<u64>, Vec<u64>), (pr, pc): (usize, usize)) -> Cuts {
     Layout::Grid { pr, pc }.cuts(rows.len(), cols.len(), Some(rows), Some(cols))
 }
 
-/// The part that each line is in.
+/// The part to which each line belongs.
 fn parts(cuts: &[Range<usize>]) -> Vec<u32> {
     cuts.iter().enumerate().flat_map(|(part, lines)| std::iter::repeat_n(part as u32, lines.len())).collect()
 }
@@ -160,20 +160,20 @@ impl Once {
     }
 }
 
-/// For some lines, columns or rows, the parts of the other dimension in which they have entries. A rank has those of a
-/// run of parts.
+/// For some lines (columns or rows), the parts of the other dimension in which they have entries. Each rank holds the lines
+/// of a run of parts.
 struct Pairs {
     /// The lines of each rank.
     of_ranks: Vec<Range<usize>>,
     own: Range<usize>,
-    /// Parts of each dimension.
+    /// Number of parts of each dimension.
     parts: usize,
-    /// Bytes of bits for each own line.
+    /// Bytes of the bit set of each own line.
     width: usize,
     bits: Vec<u8>,
 }
 
-/// Lines that one rank owns of a block of lines.
+/// The lines of a block that one rank owns.
 struct Source {
     block: usize,
     owner: usize,
@@ -181,8 +181,8 @@ struct Source {
 }
 
 impl Pairs {
-    /// Collects the pairs of this rank's share of the lines that are cut into parts, in `rounds` rounds; `pairs` passes
-    /// those that this rank has read. Collective.
+    /// Collects the pairs of this rank's share of the lines in `rounds` rounds. `pairs` passes the pairs that this rank has
+    /// read. Collective.
     fn collect(
         comm: &Communicator,
         cuts: &[Range<usize>],
@@ -211,12 +211,12 @@ impl Pairs {
                 (waiting, left) = (0, left - 1);
             }
         });
-        // The remaining difference, or zero where others have more.
+        // Sends the remaining pairs, then takes part in the rounds of ranks that have more.
         (0..left).for_each(|_| collected.exchange(comm, &mut outgoing));
         collected
     }
 
-    /// Sends pairs to the ranks that collect them, and receives own ones. Collective.
+    /// Sends pairs to the ranks that collect them, and receives those of this rank's lines. Collective.
     fn exchange(&mut self, comm: &Communicator, outgoing: &mut [Vec<u64>]) {
         for pair in comm.all_to_all(ENTRIES, outgoing) {
             self.set((pair >> 32) as usize, (pair & 0xffff_ffff) as usize);
@@ -228,12 +228,12 @@ impl Pairs {
         self.bits[(line - self.own.start) * self.width + part / 8] |= 1 << (part % 8);
     }
 
-    /// The rank that has a line.
+    /// The rank that holds a line.
     fn holder(&self, line: usize) -> usize {
         self.of_ranks.partition_point(|lines| lines.end <= line)
     }
 
-    /// The owners of the own lines if each block of lines is shared by `group_size` ranks.
+    /// The owners of this rank's lines, if each block of lines is shared by `group_size` ranks.
     fn sources(&self, blocks: &[Range<usize>], group_size: usize) -> impl Iterator<Item = Source> {
         let here = |lines: &Range<usize>| lines.start.max(self.own.start) < lines.end.min(self.own.end);
         let blocks = blocks.iter().enumerate().filter(move |(_, lines)| here(lines));
@@ -246,7 +246,7 @@ impl Pairs {
         sources.filter(move |source| here(&source.lines))
     }
 
-    /// Calls `f` with the sharers other than the owner whose blocks touch the own lines of a source, for each line.
+    /// For each of this rank's lines in a source, calls `f` with each sharer, except the owner, that has entries in it.
     fn needed(&self, source: &Source, group_size: usize, mut f: impl FnMut(usize)) {
         // Parts of the other dimension in the block of one sharer.
         let finest = self.parts / group_size;
@@ -263,9 +263,8 @@ impl Pairs {
         }
     }
 
-    /// Adds what the ranks exchange of the own lines where `blocks` of lines are each shared by `group_size` ranks, of which
-    /// `rank(block, sharer)` is one: to `sums`, rows received and sent and messages received and sent, by rank.
-    /// Collective.
+    /// Adds the traffic of this rank's lines to `sums`: rows received and sent, then messages received and sent, by rank.
+    /// Each of the `blocks` of lines is shared by `group_size` ranks, `rank(block, sharer)`. Collective.
     fn add(
         &self,
         comm: &Communicator,
@@ -292,7 +291,7 @@ impl Pairs {
                 sums[self.parts + rank(source.block, source.owner)] += 1;
                 needs[sharer / 8] |= 1 << (sharer % 8);
             });
-            // Lines of one owner that several ranks count here are one message; the rank with the first has the sum.
+            // If several ranks count lines of one owner, these are one message; the rank with the first line counts it.
             if source.lines.start < self.own.start {
                 outgoing[self.holder(source.lines.start)].extend(&needs);
             } else if source.lines.end > self.own.end {
@@ -335,7 +334,7 @@ impl Pairs {
     }
 }
 
-/// The places of the ones, ascending.
+/// The positions of the ones, ascending.
 fn set_bits(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).flat_map(|(at, &byte)| {
         let mut left = byte;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of the entries, in the order of the precision that they need.
+/// The kind of the entries, in ascending order of the precision that they need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Values {
     /// Whole numbers: counts, pixels, patterns. f32 holds those up to 2²⁴ exactly, and larger ones to 24 bits.

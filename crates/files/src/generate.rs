@@ -1,5 +1,5 @@
-//! Writes a synthetic matrix to a file, for `fednmf generate`. Rows are generated as they are written, so that memory holds
-//! only a few.
+//! Writes a synthetic matrix to a file, for `fednmf generate`. Rows are generated as they are written, so that only a few
+//! are in memory.
 
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
@@ -25,22 +25,22 @@ const STEP: usize = 256;
 /// Writes a matrix.
 type Writer = fn(&Synthetic, BufWriter<File>, &mut Progress<'_>) -> Result<BufWriter<File>>;
 
-/// Is called with the fraction that is done; an error ends the work.
+/// Called with the completed fraction; an error ends the work.
 type Progress<'a> = dyn FnMut(f64) -> Result<()> + 'a;
 
-/// How a matrix is written.
+/// The format in which a matrix is written.
 struct Format {
     write: Writer,
-    /// Whether columns follow each other, not rows.
+    /// Whether the matrix is written column by column.
     by_columns: bool,
-    /// Bytes of an entry, or the least if they vary.
+    /// Bytes of an entry; the minimum if they vary.
     entry: usize,
     /// Bytes of memory for each row.
     row: usize,
 }
 
 impl Format {
-    /// The format of a file's extension, if it is one for this kind of matrix.
+    /// The format for a file's extension, if it suits this kind of matrix.
     fn of(output: &Path, sparse: bool) -> Option<Format> {
         match (output.extension()?.to_str()?, sparse) {
             ("npy", false) => Some(Format { write: npy, by_columns: false, entry: 8, row: 0 }),
@@ -51,7 +51,7 @@ impl Format {
         }
     }
 
-    /// Refuses a matrix of which a few rows or columns, the factors behind it or a graph do not fit into memory.
+    /// Refuses a matrix that cannot be generated within the memory: a few rows or columns, its factors, or its graph.
     fn check_memory(&self, spec: &Synthetic) -> error::Result<()> {
         let (m, n) = (spec.m as f64, spec.n as f64);
         let lines = match spec.kind {
@@ -73,8 +73,8 @@ impl Format {
         )))
     }
 
-    /// Refuses a matrix that does not fit on the file system of the output, if that can be determined: hours would be
-    /// lost.
+    /// Refuses a matrix that does not fit on the file system of the output, if that can be determined; otherwise the write
+    /// might fail after hours.
     fn check_space(&self, spec: &Synthetic, output: &Path) -> error::Result<()> {
         let need = spec.entries() * self.entry as f64 + (spec.m * self.row) as f64;
         let what = format!("a matrix of {} x {} takes", spec.m, spec.n);
@@ -86,7 +86,7 @@ impl Format {
 /// it is complete; an error of `progress` ends the work.
 ///
 /// # Errors
-/// If the extension does not fit the kind of matrix, there is no place for it, or the file cannot be written.
+/// If the extension does not fit the kind of matrix, memory or disk space is insufficient, or the file cannot be written.
 pub fn generate(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) -> error::Result<()> {
     let Some(format) = Format::of(output, spec.sparse()) else {
         let (what, other) = if spec.sparse() { ("sparse", ".npz") } else { ("dense", ".npy") };

@@ -1,7 +1,7 @@
 //! Reads HDF5 files in a child process first. The HDF5 library crashes on some damaged files and hangs on others. The
 //! child takes that risk, and the ranks open only files that it has read successfully.
 //!
-//! A probe is this same program, started with [`FLAG`] before it touches MPI: `main` calls [`requested`] and reads the
+//! A probe is this program, started with [`FLAG`]: `main` calls [`requested`] before it initialises MPI, and reads the
 //! [`Content`] that its parent is about to read.
 
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use fednmf_base::error::{Error, Result};
 /// The first argument of a probe; not part of the command line.
 const FLAG: &str = "--hdf5-probe";
 
-/// What is read from the file.
+/// The content that is read from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// A matrix, and the names of its rows and columns.
@@ -35,14 +35,14 @@ impl Content {
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes [`run`] start this program. Without it, as when the library is part of another program, there are no probes.
+/// Makes [`run`] start this program. Without this call, as when the library is part of another program, there are no probes.
 pub fn enable() {
     if let Ok(program) = std::env::current_exe() {
         let _ = PROGRAM.set(program);
     }
 }
 
-/// In a probe: what it reads, from which file and, for a matrix, which dataset.
+/// If this process is a probe: the content that it reads, the file and, for a matrix, the dataset.
 pub fn requested() -> Option<(Content, String, Option<String>)> {
     let mut words = std::env::args().skip(1);
     if words.next()? != FLAG {
@@ -53,13 +53,13 @@ pub fn requested() -> Option<(Content, String, Option<String>)> {
     Some((content, words.next()?, words.next()))
 }
 
-/// What one probe is for: the content of a file, and the dataset that is named.
+/// The subject of a probe: the content of a file, and the given dataset.
 #[derive(Clone, PartialEq)]
 struct Subject {
     content: Content,
     path: String,
     dataset: Option<String>,
-    /// Device, inode, size and time of change: whether it is still the same file.
+    /// Device, inode, size and modification time, to recognise a changed file.
     version: [i64; 5],
 }
 
@@ -70,13 +70,13 @@ impl Subject {
         Subject { content, path: path.to_string(), dataset: dataset.map(str::to_string), version }
     }
 
-    /// Whether a probe of `self` has covered the reads of `wanted`.
+    /// Whether a probe of `self` includes the reads of `wanted`.
     fn covers(&self, wanted: &Subject) -> bool {
         let more = (self.content, wanted.content) == (Content::Matrix, Content::Names);
         (more || self.content == wanted.content) && Subject { content: wanted.content, ..self.clone() } == *wanted
     }
 
-    /// Starts the probe; none where no process may be started.
+    /// Starts the probe; `None` if no process can be started.
     fn spawn(&self) -> Option<Running> {
         let name = Content::ALL.into_iter().find(|(content, _)| *content == self.content).map(|(_, name)| name);
         let child = Command::new(PROGRAM.get()?)
@@ -99,7 +99,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for its end.
+    /// Waits until the probe ends.
     fn finish(mut self) -> Result<()> {
         let path = &self.subject.path;
         let bytes = self.subject.version[2];
@@ -107,7 +107,7 @@ impl Running {
         // The probe writes nothing: its output ends when it does.
         let (ended, wait) = mpsc::channel::<()>();
         let output = self.child.stdout.take();
-        // Without another thread it is waited for as long as it takes.
+        // If no thread can be created, the probe has no time limit.
         let _ = std::thread::Builder::new().spawn(move || {
             let _ended = ended;
             output.map(|mut output| output.read(&mut [0]))
@@ -131,16 +131,16 @@ static STARTED: Mutex<Option<Running>> = Mutex::new(None);
 /// Subjects that probes have read successfully.
 static SURVIVED: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
 
-/// Starts a probe whose result [`run`] will want, so that other work is done while it reads.
+/// Starts a probe whose result [`run`] will need, so that other work is done while it reads.
 pub fn start(content: Content, path: &str, dataset: Option<&str>) {
     *STARTED.lock().unwrap_or_else(PoisonError::into_inner) = Subject::new(content, path, dataset).spawn();
 }
 
-/// Reads the file in a probe, unless one has survived it already.
+/// Reads the file in a probe, unless an earlier probe has survived it.
 ///
 /// # Errors
-/// If the probe crashes or does not end: the file is damaged. An error that the probe reports is left to the caller, who
-/// will meet it as well.
+/// If the probe crashes or does not end, since the file is then damaged. An error that the probe reports is ignored, since
+/// the caller will encounter it as well.
 pub fn run(content: Content, path: &str, dataset: Option<&str>) -> Result<()> {
     let wanted = Subject::new(content, path, dataset);
     let mut survived = SURVIVED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +164,8 @@ fn damaged(path: &str, what: &str) -> Error {
     Error::input(format!("{path}: is damaged: the HDF5 library {what}; use a copy of it, or write it again"))
 }
 
-/// CPU time of a process: a slow disk is no reason to give up, an endless loop is.
+/// CPU time of a process in seconds. It is limited, and not the elapsed time, to stop an endless loop but tolerate a slow
+/// disk.
 fn cpu_seconds(process: u32) -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0; // The unit of /proc on Linux, whatever the clock of the kernel.
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

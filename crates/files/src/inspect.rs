@@ -18,16 +18,16 @@ pub struct Summary {
     pub rows: usize,
     pub cols: usize,
     pub format: String,
-    /// For a text table: whether it has a header and an index column.
+    /// Whether a text table has a header and an index column; `None` for other formats.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
-    /// What was inferred about a text table, and the option that overrides it.
+    /// Notes on inferred properties of text tables, with the options that override them.
     #[serde(skip)]
     pub notes: Vec<String>,
-    /// Whether blocks of it are stored sparse.
+    /// Whether its blocks are stored sparse.
     pub sparse: bool,
     pub nonzeros: u64,
-    /// Missing entries (NaN), which count nowhere else.
+    /// Missing entries (NaN), which are not included in the other numbers.
     pub missing: u64,
     /// Nonzeros divided by the number of entries that are not missing.
     pub density: f64,
@@ -36,21 +36,21 @@ pub struct Summary {
     pub sum: f64,
     /// ‖M‖_F
     pub norm: f64,
-    /// Rows and columns all of whose entries are zero or missing, but not all of them missing.
+    /// Rows and columns whose observed entries are all zero, and that have at least one.
     pub zero_rows: u64,
     pub zero_cols: u64,
-    /// Rows and columns without any entry that is not missing.
+    /// Rows and columns whose entries are all missing.
     pub missing_rows: u64,
     pub missing_cols: u64,
     pub duplicates: u64,
-    /// In hexadecimal; equal for the same matrix in any format.
+    /// Checksum in hexadecimal; equal for the same matrix in any format.
     pub checksum: String,
 }
 
-/// Opens the input, `{party}` files by rows if they fit so, otherwise by columns, and says which.
+/// Opens the input; `{party}` files are stacked by rows if they fit, otherwise by columns. Also returns a note on which.
 ///
 /// # Errors
-/// As [`open`], by rows.
+/// As [`open`] by rows.
 fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input, Option<String>)> {
     let by_rows = open(&spec, comm);
     if !spec.by_party() {
@@ -70,7 +70,7 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input,
 }
 
 /// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative
-/// entries are accepted. Errors quote a single file, but not those of parties.
+/// entries are accepted. Errors quote the text of a single file, but not of parties' files.
 ///
 /// # Errors
 /// As [`crate::Input::load`].
@@ -83,7 +83,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     let (input, stacked) = open_either_way(spec, comm)?;
     let loaded = input.load_any::<f64>(&layout, comm, progress)?;
     let (m, n) = (loaded.header.rows, loaded.header.cols);
-    // For each column, and for a row: the entries that are not zero, and those that are missing.
+    // The number of nonzero and of missing entries in each column; below, in each row.
     let mut cols = [vec![0u64; n], vec![0u64; n]];
     let mut rows = [0u64; 2];
     let mut close_row = |[nonzeros, missing]: [usize; 2]| {

@@ -1,14 +1,14 @@
 //! Files: matrices in many formats, factors, checkpoints.
 //!
-//! [`InputSpec`] is the request of the user. [`open`] reads the header, with the same result on all ranks; [`Input::load`]
-//! then reads the entries and redistributes them so that each rank ends with the blocks of its layout. No
-//! rank ever holds the whole matrix. A matrix that does not fit into memory is not loaded: [`Input::stream`] prepares
-//! panels of its rows, which each pass over the data reads from the file.
+//! [`InputSpec`] specifies the input. [`open`] reads the header, with the same result on all ranks; [`Input::load`] then
+//! reads the entries and redistributes them, so that each rank has the blocks of its layout. No rank ever holds the whole
+//! matrix. A matrix that does not fit into memory is not loaded: [`Input::stream`] prepares panels of its rows, which each
+//! pass over the data reads from the file.
 //!
 //! `formats` reads parts of files, and `distribute` brings these parts to the blocks; [`output`] writes factors and
 //! checkpoints and reads them back.
 
-// Used only by HDF5 files.
+// Some code is only used for HDF5 files.
 #![cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 
 pub mod formats;

@@ -18,7 +18,7 @@ use crate::formats::fimi::Items;
 use crate::names;
 use crate::spec::{InputSpec, PARTY, Source, party_path, party_paths};
 
-/// An input of which the header is read and the entries are not.
+/// An input whose header has been read, and whose entries have not.
 pub struct Input {
     pub(super) spec: InputSpec,
     pub(super) header: Header,
@@ -31,12 +31,12 @@ pub(super) enum Origin {
 }
 
 impl Input {
-    /// What is known before the entries are read.
+    /// Shape and format, known before the entries are read.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The rows of each `{party}` file, or its columns where they are side by side; none without such files.
+    /// The rows of each `{party}` file, or its columns if the files are stacked by columns; empty without such files.
     pub fn parts(&self) -> Vec<Range<usize>> {
         match &self.origin {
             Origin::Files(files) if self.spec.by_party() => {
@@ -53,11 +53,11 @@ impl Input {
     }
 }
 
-/// Reads the header: rank 0 reads that of a single file, and each owner those of its `{party}` files. Entries are not read,
-/// except that the lines of formats without a header are counted.
+/// Reads the header: rank 0 reads the header of a single file, and each owner the headers of its `{party}` files. Entries
+/// are not read, except that the lines of formats without a header are counted.
 ///
 /// # Errors
-/// The same on all ranks: a file is missing, unreadable, damaged or of an unknown format.
+/// The same on all ranks, if a file is missing, unreadable, damaged or of an unknown format.
 pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
     spec.check().map_err(Error::on_all_ranks)?;
     let (path, dataset) = match &spec.source {
@@ -118,7 +118,7 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
 /// A file, and the only rank that may read it.
 type OwnedFile = (MatrixFile, Option<usize>);
 
-/// The files of all parties, each opened by its owner only, and a warning where some of them lack names.
+/// The files of all parties, each opened only by its owner, and a warning if only some of them have names.
 fn party_files(
     spec: &InputSpec,
     pattern: &str,
@@ -200,7 +200,7 @@ fn party_files(
     Ok((files, warning))
 }
 
-/// What the other ranks learn of the hosted parties' files: other owners see only the last part of the path.
+/// The hosted parties' files as the other ranks see them: other owners see only the last part of the path.
 fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(MatrixFile, Option<String>)> {
     let mut shown = own.to_vec();
     if comm.has_owners() {
@@ -212,7 +212,7 @@ fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(Matr
     shown
 }
 
-/// The number of `{party}` files: as given, or those that rank 0 sees; where it sees only its own, one for each rank.
+/// The number of `{party}` files: the given number, or the number of files that rank 0 finds, but at least one per rank.
 fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> SharedResult<usize> {
     if let Some(given) = spec.parties {
         return Ok(given);
@@ -231,7 +231,7 @@ fn count_of_files(spec: &InputSpec, pattern: &str, comm: &Communicator) -> Share
     }
 }
 
-/// The largest number that stands for `{party}` in the name of an existing file.
+/// The largest number in place of `{party}` in the name of an existing file.
 pub fn highest_party(pattern: &str) -> Option<usize> {
     let path = Path::new(pattern);
     let name = path.file_name()?.to_str()?;
@@ -245,16 +245,16 @@ pub fn highest_party(pattern: &str) -> Option<usize> {
     std::fs::read_dir(directory).ok()?.flatten().filter_map(number).max()
 }
 
-/// The names of the dimension that all parties have in common: those of the columns if each has rows of its own.
+/// The names of the dimension that all parties share: the columns if each party has its own rows, otherwise the rows.
 fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
     // The set of items in a file of transactions may differ.
     let names = names::of_path(path, &InputSpec { items: None, ..spec.clone() });
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
 }
 
-/// Places the files in the matrix, and derives its header.
+/// Places the files in the matrix, and determines its header.
 fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Result<(Vec<PlacedFile>, Header)> {
-    // The items of transactions are numbers that mean the same in all files, whichever of them a file has.
+    // The items of transactions have the same numbers in all files, although a file may contain only some of them.
     let items = files.iter().filter_map(|(file, _)| file.items()).reduce(Items::merge);
     let given = spec.items.as_ref().and_then(Items::new);
     let items = items.map(|items| given.map_or(items, |given| items.merge(given)));
@@ -350,7 +350,7 @@ mod tests {
         let header = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{shape:117}\n").as_bytes()].concat();
         let mut file = File::create(&path).unwrap();
         file.write_all(&header).unwrap();
-        // A hole, which takes no space.
+        // A sparse file, which takes no space.
         file.set_len(header.len() as u64 + (1 << 31)).unwrap();
         let refused = open(&InputSpec::parse(path.to_str().unwrap()).unwrap(), &Communicator::local()).err().unwrap();
         assert!(refused.message.contains("2147483648 × 1: a dense matrix may have up to 2147483647"), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Reads the rows of a file as blocks, in any order and as often as wanted.
+//! Reads the rows of a file as blocks, in any order and repeatedly.
 
 use std::fs::{File, Metadata};
 use std::ops::Range;
@@ -17,12 +17,12 @@ use crate::formats::file::{LineReader, LineShape, MatrixFile};
 use crate::formats::io;
 use crate::formats::reader::DenseReader;
 
-/// What is done to each entry after it is read.
+/// The preprocessing of each entry after it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Preparation {
-    /// What it is divided by.
+    /// Divisor of the entry.
     pub divisor: Option<f64>,
-    /// From which value on it becomes 1, otherwise 0.
+    /// Threshold: larger or equal entries become 1, others 0.
     pub threshold: Option<f64>,
 }
 
@@ -38,7 +38,7 @@ impl Preparation {
     }
 }
 
-/// A file of which rows are read, as a plan: nothing is open.
+/// A file whose rows are read; not open yet.
 #[derive(Debug, Clone)]
 pub struct Source {
     file: MatrixFile,
@@ -49,18 +49,18 @@ pub struct Source {
 }
 
 impl Source {
-    /// The rows of the matrix in `file`, or where `transpose` of its transpose; [`MatrixFile::check_lines`] accepts it.
+    /// The rows of the matrix in `file`, or of its transpose if `transpose`; [`MatrixFile::check_lines`] must accept it.
     pub fn new(file: MatrixFile, transpose: bool, policy: EntryPolicy) -> Self {
         Source { file, transpose, policy, preparation: Preparation::default() }
     }
 
-    /// The same rows with entries that are prepared so.
+    /// The same rows with this preprocessing.
     #[must_use]
     pub fn prepared(&self, preparation: Preparation) -> Self {
         Source { preparation, ..self.clone() }
     }
 
-    /// How its rows are stored.
+    /// The storage of its rows.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -68,7 +68,7 @@ impl Source {
         self.file.line_shape()
     }
 
-    /// The number of entries of each row of a sparse matrix.
+    /// The number of entries of each row of a sparse matrix; `None` if the matrix is dense.
     ///
     /// # Errors
     /// If the file cannot be opened, or is damaged.
@@ -100,7 +100,7 @@ impl<T: Real> RowSource<T> for Source {
     }
 }
 
-/// An open file of which rows are read.
+/// An open file whose rows are read.
 pub struct OpenSource<'a, T> {
     source: &'a Source,
     state: FileState,
@@ -139,7 +139,7 @@ fn dense<T: Real>(
     entries.resize(length, T::zero());
     let mut from = rows.start;
     while from < rows.end && cols > 0 {
-        // Rows that are unpacked together are read together; of others a few, which stay in cache until they are checked.
+        // Rows that are unpacked together are read together; otherwise a few rows, which stay in cache for the check.
         let step =
             if together > 1 { together - from % together } else { (READ_AT_ONCE / (cols * size_of::<T>())).max(1) };
         let lines = from..rows.end.min(from + step);
@@ -189,7 +189,7 @@ fn sparse<T: Real>(
         let value = source.preparation.apply(checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?);
         if value != T::zero() || source.preparation.threshold.is_none() {
             let (i, j) = if source.transpose { (j, i) } else { (i, j) };
-            // All rows up to this one begin here or before.
+            // All rows up to this one begin at or before this entry.
             starts.resize(i - rows.start + 1, cols.len());
             cols.push(j as i32);
             values.push(value);
@@ -209,7 +209,7 @@ fn sparse<T: Real>(
     Ok(Filled { panel: LocalBlock::Sparse(panel), counts })
 }
 
-/// The state of a file when it was opened. If another file replaces it under its name, the open file remains.
+/// The state of a file when it was opened. If another file replaces it under its name, the open file is still read.
 struct FileState {
     file: File,
     length: u64,
@@ -223,7 +223,7 @@ impl FileState {
         Ok(FileState { file, length: found.len(), modified: found.modified().ok() })
     }
 
-    /// Refuses a file that has changed since.
+    /// Refuses a file that has changed since it was opened.
     fn check(&self, path: &str) -> Result<()> {
         let same = |found: &Metadata| found.len() == self.length && found.modified().ok() == self.modified;
         if self.file.metadata().is_ok_and(|found| same(&found)) {

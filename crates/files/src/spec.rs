@@ -1,4 +1,4 @@
-//! `--input` and its options, parsed and checked without touching the disk.
+//! The input specification given by `--input` and its options, parsed and checked without disk access.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use fednmf_data::synthetic::Synthetic;
 use crate::formats::hdf5::is_hdf5_name;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
 
-/// Where the matrix comes from.
+/// The source of the matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// A file; with `{party}` in its name, one file for each party. `dataset` names the matrix in an HDF5 file.
     File { path: String, dataset: Option<String> },
-    /// A matrix that is generated.
+    /// A generated matrix.
     Synthetic(Synthetic),
 }
 
-/// How the entries are scaled (`--scale`).
+/// The scaling of the entries (`--scale`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     None,
@@ -34,7 +34,7 @@ pub enum Scale {
     By(f64),
 }
 
-/// The value from which on an entry becomes 1.
+/// The threshold of `--binarize`: entries of at least this value become 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
     At(f64),
@@ -65,7 +65,7 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    /// The value, unless the matrix decides it.
+    /// The value; `None` if it is computed from the matrix.
     pub fn given(self) -> Option<f64> {
         if let Threshold::At(value) = self { Some(value) } else { None }
     }
@@ -75,7 +75,7 @@ impl Threshold {
         value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())
     }
 
-    /// As it is typed: a number, or a quantile such as `q0.95`.
+    /// As on the command line: a number, or a quantile such as `q0.95`.
     pub fn to_json(self) -> Value {
         match self {
             Threshold::At(t) => t.into(),
@@ -91,31 +91,31 @@ pub struct InputSpec {
     /// Transpose the matrix (of each file, if there are several).
     pub transpose: bool,
     pub scale: Scale,
-    /// Entries from this threshold on become 1, all others 0.
+    /// Entries of at least this threshold become 1, all others 0.
     pub binarize: Option<Threshold>,
     /// Whether negative entries are accepted; otherwise the first one is an error.
     pub allow_negative: bool,
-    /// Whether entries may be NaN, which marks a missing value. They count in no statistic but the checksum.
+    /// Whether entries may be NaN, which marks a missing value. The statistics ignore them, except the checksum.
     pub allow_nan: bool,
-    /// The remedy to suggest if an entry is NaN and must not be.
+    /// The remedy to suggest if a NaN entry is refused.
     pub nan_remedy: NanRemedy,
-    /// Memory in bytes that all ranks of a node may use; by default what is free there.
+    /// Memory in bytes that all ranks of a node may use; by default the node's free memory.
     pub memory: Option<u64>,
-    /// How a table in text is to be read; other inputs are refused with anything but the defaults.
+    /// Options for text tables; for other inputs only the defaults are accepted.
     pub table: TableOptions,
     /// Number of `{party}` files; by default the number of ranks.
     pub parties: Option<usize>,
-    /// Items that are columns of transactions, whether the files have them or not; once the input is open, all of them.
+    /// Range of items that must be columns of transactions, even if no file has them; once the input is open, all items.
     pub items: Option<Range<u64>>,
     /// How `{party}` files are combined.
     pub stack: Stack,
-    /// Whether the sums that private data share while loading are masked.
+    /// Whether sums over private data are masked while loading.
     pub masked: bool,
-    /// Whether errors, which reach all ranks, must hold nothing of the files' text; by default for `{party}` files.
+    /// Whether errors, which reach all ranks, must not quote the files' text; by default for `{party}` files.
     pub private: bool,
     /// Whether the element type matters; for a text table it is determined only then.
     pub ask_values: bool,
-    /// Whether each rank has the file of its own party at this path, on a disk of its own.
+    /// Whether each rank has its own disk, with the file of its party at this path.
     pub own_disk: bool,
 }
 
@@ -123,14 +123,14 @@ pub struct InputSpec {
 pub const PARTY: &str = "{party}";
 
 impl InputSpec {
-    /// Copies from the header what only the files determine: the number of parties and the items.
+    /// Copies the number of parties and the items from the header, since only the files determine them.
     pub fn complete(&mut self, header: &Header) {
         self.parties = header.files.or(self.parties);
         self.items.clone_from(&header.items);
     }
 
-    /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All else has its default: no preprocessing, no
-    /// negative entries, party files stacked by rows.
+    /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All other fields have their defaults: no
+    /// preprocessing, no negative entries, party files stacked by rows.
     ///
     /// # Errors
     /// If the text is empty, or has an unknown kind or key, or a value out of range.
@@ -172,7 +172,7 @@ impl InputSpec {
         matches!(&self.source, Source::File { path, .. } if self.own_disk || path.contains(PARTY))
     }
 
-    /// The files that the input consists of, as far as they exist; of `{party}` files those of the first parties.
+    /// The existing files of the input; for `{party}` files, those of consecutive parties from 0 on.
     pub fn files(&self) -> Vec<PathBuf> {
         let Source::File { path, .. } = &self.source else { return Vec::new() };
         if !path.contains(PARTY) {
@@ -209,7 +209,7 @@ pub fn party_path(pattern: &str, party: usize) -> Option<String> {
     party_paths(pattern, party).next()
 }
 
-/// All files with the number of a party.
+/// All files with the number of a party, with or without leading zeros.
 pub fn party_paths(pattern: &str, party: usize) -> impl Iterator<Item = String> {
     let mut paths = [format!("{party}"), format!("{party:02}"), format!("{party:03}"), format!("{party:04}")]
         .map(|number| pattern.replace(PARTY, &number))

@@ -1,4 +1,4 @@
-//! Takes an opened input as panels that are read in each pass ([`Panels`]), where it is not to be loaded.
+//! Streams an opened input instead of loading it: its rows are read in panels ([`Panels`]) in each pass.
 
 use std::ops::Range;
 
@@ -17,11 +17,10 @@ use crate::open::{Input, Origin};
 use crate::panel_source::{Preparation, Source};
 use crate::spec::{Scale, Threshold};
 
-/// Bytes of a panel that is large enough: longer reads are no faster.
+/// Maximum size of a panel in bytes; longer reads are not faster.
 const ENOUGH: f64 = (32 << 20) as f64;
 
-/// Panels for which there must be memory: the two of [`Panels`], and what a reader decodes them from, which is up to three
-/// times as long.
+/// Memory requirement in panels: the two of [`Panels`], and the undecoded entries of a reader, up to three panels in size.
 pub const PANELS: f64 = 5.0;
 
 /// The rows of this rank in an input that is read in panels.
@@ -30,19 +29,19 @@ pub struct Rows {
     cuts: Cuts,
     /// This rank's rows.
     own: Range<usize>,
-    /// Rows that are unpacked together.
+    /// Number of rows that are unpacked together.
     together: usize,
     /// The number of entries of each of this rank's rows, if the matrix is sparse.
     counts: Option<Vec<u64>>,
     /// Bytes required in addition to the panels.
     pub beside: f64,
-    /// Bytes of one row, or of those that are unpacked together, and of all rows.
+    /// Bytes of the largest run of rows that must be read together, and of all rows.
     pub smallest: f64,
     pub all: f64,
 }
 
 impl Rows {
-    /// The bytes of some rows, counted from this rank's first.
+    /// The bytes of some rows, counted from this rank's first row.
     fn bytes<T: Real>(&self, rows: &Range<usize>) -> f64 {
         let word = size_of::<T>() as f64;
         match &self.counts {
@@ -54,7 +53,7 @@ impl Rows {
         }
     }
 
-    /// The shortest runs of rows that can be a panel, counted from this rank's first.
+    /// The shortest runs of rows that can be a panel, counted from this rank's first row.
     fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         let (first, count) = (self.own.start, self.own.len());
         let together = self.together;
@@ -65,7 +64,7 @@ impl Rows {
         .skip(1)
     }
 
-    /// Panels of at most so many bytes, or of the shortest run.
+    /// Panels of at most `most` bytes, but at least one run each.
     fn panels<T: Real>(&self, most: f64) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
         let mut size = 0.0;
@@ -85,17 +84,17 @@ impl Rows {
         all
     }
 
-    /// The least memory in bytes that its panels need.
+    /// The minimum memory that its panels need, in bytes.
     pub fn least(&self) -> f64 {
         PANELS * self.smallest
     }
 }
 
 impl Input {
-    /// Whether its rows can be read from the file in each pass.
+    /// Checks that its rows can be read from the file in each pass.
     ///
     /// # Errors
-    /// The reason why not, with what to do.
+    /// If they cannot: the reason and a remedy.
     pub fn check_streaming(&self) -> std::result::Result<(), String> {
         let file = match &self.origin {
             Origin::Synthetic(_) => return Err("it is generated; write it to a file (fednmf generate)".into()),
@@ -127,7 +126,7 @@ impl Input {
         let (shape, counts) = (source.shape()?, source.counts()?);
         let cuts = Layout::Grid { pr: comm.size(), pc: 1 }.cuts(m, n, counts.as_deref(), None);
         let own = cuts.rows[comm.rank()].clone();
-        // The reader keeps where each row of the file begins.
+        // The reader keeps the start of each row of the file.
         let starts = counts.as_ref().map_or(0, |counts| size_of::<u64>() * (counts.len() + 1));
         let counts = counts.map(|counts| counts[own.clone()].to_vec());
         let listed = counts.as_ref().map_or(0, |counts| size_of::<u64>() * counts.len());
@@ -139,8 +138,8 @@ impl Input {
     }
 
     /// Reads the rows in panels, which together with their copies take at most `bytes` of memory, but at least
-    /// [`Rows::least`]. Their statistics take two passes over the file, and another one with `--scale max`. `progress` is
-    /// called with the fraction of them that is done. Collective.
+    /// [`Rows::least`]. The statistics need two passes over the file, and a third with `--scale max`. `progress` is called
+    /// with the completed fraction of these passes. Collective.
     ///
     /// # Errors
     /// The same on all ranks, as [`Input::load`].
@@ -257,7 +256,7 @@ mod tests {
                 assert!(panel.end == 43 || (first + panel.end) % together == 0, "{panel:?}");
                 assert!(panel.len() <= together || rows.bytes::<f64>(panel) <= most, "{panel:?}");
             }
-            // No two panels would fit into one.
+            // No two consecutive panels would fit into one.
             assert!(panels.windows(2).all(|w| rows.bytes::<f64>(&(w[0].start..w[1].end)) > most), "{panels:?}");
         }
         rows.own = 5..5;
@@ -287,7 +286,7 @@ mod tests {
                     .unwrap();
                 assert_eq!(end, 53);
             }
-            // One that fails is the last.
+            // A pass that fails is the last.
             let failed =
                 panels.pass(&comm, |rows, _| if rows.end > 20 { Err(Error::failed("enough")) } else { Ok(()) });
             assert_eq!(failed.unwrap_err().message, "enough");
@@ -304,7 +303,7 @@ mod tests {
         let mut panels = input.stream::<f64>(rows, 1e5, &comm, &mut |_| ()).unwrap().panels.unwrap();
         file.as_file().set_len(10_000).unwrap();
         let mut message = String::new();
-        // The panels read ahead are still valid.
+        // Panels that were read ahead are still valid.
         for _ in 0..2 {
             message = panels.pass(&comm, |_, _| Ok(())).map_or_else(|e| e.message, |_| String::new());
             if !message.is_empty() {

@@ -9,7 +9,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// For these numbers, those that are none left out; from zero on if `zero`. `None` where nothing is left.
+    /// A linear axis that covers the finite values, and zero if `zero`. `None` if no value is finite.
     pub fn linear(values: impl Iterator<Item = f64>, zero: bool) -> Option<Axis> {
         let (low, high) = extent(values)?;
         let low = if zero { low.min(0.0) } else { low };
@@ -17,7 +17,7 @@ impl Axis {
         Some(Axis { low: if zero && low >= 0.0 { low } else { low - pad }, high: high + pad, log: false })
     }
 
-    /// For errors: logarithmic where the positive numbers span more than a factor of ten.
+    /// An axis for errors: logarithmic if the positive numbers span more than a factor of ten.
     pub fn of_errors(values: impl Iterator<Item = f64> + Clone) -> Option<Axis> {
         let (low, high) = extent(values.clone().filter(|x| *x > 0.0)).or_else(|| extent(values.clone()))?;
         if low > 0.0 && high > 10.0 * low {
@@ -29,7 +29,7 @@ impl Axis {
         Some(axis)
     }
 
-    /// The place of x from 0 to 1; `None` where it has none.
+    /// The position of x on the axis: 0 at the lower end, 1 at the upper end. `None` if it is not finite.
     pub fn place(&self, x: f64) -> Option<f64> {
         let place = if self.log {
             (x / self.low).ln() / (self.high / self.low).ln()
@@ -52,7 +52,7 @@ impl Axis {
         let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * unit).into_iter().find(|s| *s >= rough).unwrap_or(rough);
         let first = (self.low / step).ceil();
         let count = ((self.high / step).floor() - first).clamp(-1.0, 100.0) as i64;
-        // Counted, not added up: no step is lost to rounding.
+        // Multiples of the step instead of a running sum, which would accumulate rounding errors.
         (0..=count).map(|i| (first + i as f64) * step).collect()
     }
 }

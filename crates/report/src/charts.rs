@@ -14,10 +14,10 @@ const TOP: f64 = 14.0;
 const LEFT: f64 = 64.0;
 /// Room for the names next to a chart.
 const NAMES: f64 = 210.0;
-/// Most names in a legend.
+/// Maximum number of names in a legend.
 const NAMED: usize = 18;
 
-/// Lines over a horizontal axis from zero; `None` where there is nothing to draw. `values` makes the vertical axis.
+/// Lines over a horizontal axis from zero; `None` if there is nothing to draw. `values` makes the vertical axis.
 pub fn lines(
     title: &str,
     (across, up): (&str, &str),
@@ -54,7 +54,7 @@ pub fn lines(
         let colour = COLOURS[i % COLOURS.len()];
         let points: Vec<((f64, f64), (f64, f64))> = s.points.iter().filter_map(|p| Some((at(p)?, *p))).collect();
         svg.path(&points.iter().map(|p| p.0).collect::<Vec<_>>(), colour);
-        // So many that they would be a band of their own are left to the line.
+        // More dots would merge into a band; the line then suffices.
         if points.len() <= 200 {
             for (place, (a, b)) in points {
                 svg.dot(place, 2.6, colour, &format!("{}: {across} {}, {up} {}", s.name, number(a), number(b)));
@@ -77,10 +77,10 @@ fn legend<'a>(svg: &mut Svg, left: f64, names: impl ExactSizeIterator<Item = &'a
     }
 }
 
-/// Bars made up of parts, one above the other: `rows` has each one's name and the size of every part.
+/// Stacked bars, one below the other: `rows` has the name of each bar and the sizes of its parts.
 pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f64>)]) -> Option<String> {
     let x = Axis::linear(rows.iter().map(|(_, sizes)| sizes.iter().sum::<f64>()), true)?;
-    // Hundreds of ranks are a picture of their balance, not bars to be read one by one.
+    // The bars of hundreds of ranks are thin: they show the balance, and are not read one by one.
     let thick = (420.0 / rows.len() as f64).clamp(1.0, 20.0);
     let named = thick >= 11.0;
     let space = thick * rows.len() as f64;
@@ -113,7 +113,7 @@ pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f
     Some(svg.finish(title))
 }
 
-/// A bar for each named amount, with the amount in words behind it.
+/// A bar for each named amount, followed by the amount in words.
 pub fn bars(title: &str, rows: &[(String, f64, String)]) -> Option<String> {
     let x = Axis::linear(rows.iter().map(|r| r.1), true)?;
     let (left, right, thick) = (270.0, WIDTH - 120.0, 20.0);

@@ -5,7 +5,7 @@ use ndarray::{Array1, Array2, s};
 use fednmf_base::error::{Error, Result};
 use fednmf_files::output::matrices::Stored;
 
-/// Lines of the matrix: its rows, which the components of V resemble, or its columns, which those of U resemble.
+/// Lines of the matrix: its rows, which the components of V resemble, or its columns, which the components of U resemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Lines {
     Rows,
@@ -61,11 +61,11 @@ const STEP: usize = 1 << 14;
 /// Factors with their components in descending order of weight.
 pub struct Factors {
     pub lines: Lines,
-    /// Entries of each line × components.
+    /// The shown factor, length of a line × number of components.
     pub shown: Array2<f64>,
     /// Index of each component in the file.
     pub number: Vec<usize>,
-    /// ‖u_j v_jᵀ‖_F divided by their sum; `None` if a factor is not in the file.
+    /// ‖u_j v_jᵀ‖_F divided by the sum of these norms; `None` if a factor is not in the file.
     pub share: Option<Vec<f64>>,
 }
 

@@ -11,7 +11,7 @@ use fednmf_base::error::{Error, Result};
 pub struct History {
     /// Name of the run in the report.
     pub name: String,
-    /// The last start event: a resumed run has several.
+    /// The last start event; a resumed run has several.
     pub start: Value,
     /// The evaluations in order.
     pub evaluations: Vec<Value>,

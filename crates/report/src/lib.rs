@@ -25,7 +25,7 @@ use fednmf_base::unfinished::Access;
 use fednmf_files::output::matrices::Stored;
 use fednmf_methods::registry;
 
-/// What the report shows.
+/// Options of what the report shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Display {
     /// Height and width of an image, if the entries of a component are its pixels.
@@ -37,14 +37,14 @@ pub struct Display {
 }
 
 impl Display {
-    /// Shows images of this height and width, those of the input, unless another shape was requested.
+    /// Shows images of the input's height and width, unless something else was requested.
     pub fn show_images(&mut self, image: Option<(usize, usize)>) {
         if self.image.is_none() && self.names.is_none() {
             self.image = image;
         }
     }
 
-    /// Whether the image or the list of names fits the rows or the columns of an m × n matrix.
+    /// The lines of an m × n matrix, rows or columns, that the image or the list of names fits; `None` if neither is given.
     ///
     /// # Errors
     /// If it fits neither.
@@ -100,7 +100,7 @@ pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
     }
     let histories: Vec<History> = runs.into_iter().map(|run| run.history).collect();
     let text = page::page(&histories, &shown);
-    // A device stays what it is.
+    // A device is written to, not replaced by a file.
     let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     let written = match is_device {
         true => std::fs::write(path, text),

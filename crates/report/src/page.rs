@@ -147,8 +147,8 @@ const ERRORS: &[(&str, &str, &str, Along)] = &[
     }),
 ];
 
-/// The measure that all runs are about, if it is the same one: that of the method, the error on held-out entries, or the objective
-/// with penalties.
+/// The leading measure of the runs if it is the same for all (that of the method, the error on held-out entries, or the
+/// objective with penalties), otherwise the relative error.
 fn leading(histories: &[History]) -> Measure {
     let of = |history: &History| {
         let has = |measure: Measure| history.evaluations.iter().any(|e| finite(e, measure.key()).is_some());

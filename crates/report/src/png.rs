@@ -58,11 +58,11 @@ impl Raster {
     fn encoded(&self) -> Vec<u8> {
         let mut lines = ZlibEncoder::new(Vec::new(), Compression::default());
         for line in self.pixels.chunks(3 * self.width.max(1)) {
-            // Before each line the number of its filter: none. Writing into memory does not fail.
+            // Each line begins with its filter type: none. Writing into memory does not fail.
             let _ = lines.write_all(&[0]).and_then(|()| lines.write_all(line));
         }
         let size = |n: usize| (n as u32).to_be_bytes();
-        // 8 bits for a channel, three of them; the standard's only compression and filter; not interlaced.
+        // 8 bits per channel; RGB; the standard's only compression and filter methods; not interlaced.
         let head = [&size(self.width)[..], &size(self.height)[..], &[8, 2, 0, 0, 0][..]].concat();
         let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
         for (name, data) in [(b"IHDR", head), (b"IDAT", lines.finish().unwrap_or_default()), (b"IEND", Vec::new())] {

@@ -20,7 +20,7 @@ pub struct Generator {
 }
 
 enum Model {
-    /// U (m × k), Vᵀ (k × n), the parameter of the noise and its factor; negative entries become 0 unless `signed`.
+    /// U (m × k), Vᵀ (k × n), the noise parameter σ and a scale of the noise; negative entries become 0 unless `signed`.
     Product {
         u: Array2<f64>,
         vt: Array2<f64>,
@@ -29,7 +29,7 @@ enum Model {
         signed: bool,
     },
     Blocks,
-    /// Blocks at random places, and the streams of what is kept of them and of the noise.
+    /// Blocks at random places, and the random streams of kept entries and of the noise.
     RandomBlocks {
         blocks: PlantedTiles,
         kept: Stream,
@@ -41,7 +41,7 @@ enum Model {
 }
 
 impl Generator {
-    /// Prepares what all rectangles share: (m + n)·k numbers for the kinds with factors.
+    /// Prepares the data shared by all rectangles: (m + n)·k numbers for the kinds with factors.
     pub fn new(spec: &Synthetic) -> Self {
         let model = match spec.kind {
             SyntheticKind::Planted => {
@@ -200,7 +200,7 @@ mod tests {
             let mut part = Array2::<f64>::zeros((5, 11));
             generator.fill(7, 4, &mut part.view_mut());
             assert_eq!(whole.slice(ndarray::s![7..12, 4..15]), part, "{text}");
-            // Directly into a transposed tile.
+            // Generated directly into a transposed tile.
             let mut turned = Array2::<f64>::zeros((11, 5));
             generator.fill(7, 4, &mut turned.view_mut().reversed_axes());
             assert_eq!(turned.t(), part);
@@ -237,7 +237,7 @@ mod tests {
         out
     }
 
-    /// Mean and mean square of a million draws, by their laws.
+    /// Mean and mean square of a million draws agree with the law.
     #[test]
     fn noise_has_its_law() {
         for (law, mean, square) in [

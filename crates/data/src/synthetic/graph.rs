@@ -1,4 +1,4 @@
-//! The edges of a stochastic block model. An edge stands in two rows, so every process draws the whole graph.
+//! The edges of a stochastic block model. An edge appears in two rows, so every process draws the whole graph.
 
 use std::ops::Range;
 

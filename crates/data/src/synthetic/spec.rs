@@ -10,8 +10,8 @@ pub enum SyntheticKind {
     Planted,
     /// Independent entries of probability `density`, uniform over the columns or by a power law.
     Sparse,
-    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, and the magnitude of noise: on the
-    /// diagonal, outside of the blocks alone; or at random places ([`Placement`]), everywhere.
+    /// `k` blocks with entries from U(½, 1½), each kept with probability `density`, plus the magnitude of noise: only
+    /// outside the blocks if these are on the diagonal, everywhere if they are at random places ([`Placement`]).
     Blocks,
     /// Boolean: `k` overlapping tiles, each cell kept with probability `density`, then flipped with probability `noise`.
     Tiles,
@@ -23,7 +23,7 @@ pub enum SyntheticKind {
     Graph,
 }
 
-/// The law of the noise of [`SyntheticKind::Planted`] and [`SyntheticKind::Blocks`], for the number σ that is given.
+/// The law of the noise of [`SyntheticKind::Planted`] and [`SyntheticKind::Blocks`], with parameter σ = `noise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoiseLaw {
     /// N(0, σ²)
@@ -39,7 +39,7 @@ pub enum NoiseLaw {
 pub enum Placement {
     /// On the diagonal; they do not overlap.
     Diagonal,
-    /// Rectangles of 10 to 30 % of the rows and 5 to 20 % of the columns, drawn at random; where they overlap they add up.
+    /// At random places: each has 10 to 30 % of the rows and 5 to 20 % of the columns. Overlapping blocks are added.
     Random,
 }
 
@@ -76,7 +76,7 @@ pub struct Synthetic {
     pub seed: u64,
     pub law: ColumnDensity,
     pub values: EntryValues,
-    /// Number of clients, the blocks of rows of [`SyntheticKind::Tiles`].
+    /// Number of clients: blocks of rows of [`SyntheticKind::Tiles`].
     pub clients: usize,
     /// Fraction of the tiles that belong to a single client.
     pub private: f64,
@@ -231,7 +231,7 @@ impl Synthetic {
         matches!(self.kind, SyntheticKind::Planted | SyntheticKind::Exponential)
     }
 
-    /// Entries that are written: of a sparse kind those that are expected.
+    /// Number of entries that are written; the expected number for a sparse kind.
     pub fn entries(&self) -> f64 {
         let (m, n) = (self.m as f64, self.n as f64);
         let share = match self.kind {
@@ -249,7 +249,7 @@ impl Synthetic {
 }
 
 impl SyntheticKind {
-    /// The largest `noise` it takes: that of some kinds is a probability.
+    /// The largest allowed `noise`, which is a probability for some kinds.
     fn most_noise(self) -> f64 {
         if matches!(self, SyntheticKind::Tiles | SyntheticKind::Graph) { 1.0 } else { 1e9 }
     }

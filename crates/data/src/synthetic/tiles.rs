@@ -18,7 +18,7 @@ pub struct PlantedTiles {
 }
 
 impl PlantedTiles {
-    /// The tiles of a synthetic matrix of that kind.
+    /// The tiles of a synthetic matrix; `None` if it is of another kind.
     pub fn new(spec: &Synthetic) -> Option<Self> {
         (spec.kind == SyntheticKind::Tiles).then(|| PlantedTiles::draw(spec))
     }

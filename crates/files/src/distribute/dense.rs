@@ -1,5 +1,5 @@
-//! Dense files: their entries are exchanged rectangle by rectangle. The schedule of reads follows from what all ranks
-//! know, so only the entries themselves are sent.
+//! Dense files: their entries are exchanged rectangle by rectangle. All ranks can compute the schedule of reads, so only
+//! the entries themselves are sent.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ use crate::formats::reader::DenseReader;
 
 /// Bytes of entries that all ranks together read in one round.
 const ROUND: usize = 32 << 20;
-/// Bytes that a rank reads at once if no other rank needs them, and more need not be read together: they are still in cache
-/// when they are checked and added to the tally.
+/// Bytes that a rank reads at once if no other rank needs them and the format does not require larger reads: they are still
+/// in cache when they are checked and added to the tally.
 const PIECE: usize = 256 << 10;
 
-/// Where a dense file is in the matrix, and which rank reads which part of it.
+/// The rectangle of a dense file in the matrix, and the parts of it that each rank reads.
 #[derive(Debug, Clone)]
 pub struct DenseFile {
     /// Its rectangle of the matrix.
@@ -30,7 +30,7 @@ pub struct DenseFile {
     pub by_columns: bool,
     /// Entries that are best read together.
     pub together: usize,
-    /// Each rank that reads, and its entries in storage order.
+    /// The reading ranks, each with its range of entries in storage order.
     pub readers: Vec<(usize, Range<usize>)>,
 }
 
@@ -51,7 +51,7 @@ impl DenseFile {
     }
 }
 
-/// The longest rectangle of at most `limit` entries that begins the entries `from..end` of lines of `width`: its lines,
+/// The longest rectangle of at most `limit` entries at the start of the entries `from..end` of lines of `width`: its lines,
 /// and its range within each.
 fn front(from: usize, end: usize, width: usize, limit: usize) -> (Range<usize>, Range<usize>) {
     let (line, at) = (from / width, from % width);
@@ -65,12 +65,12 @@ fn front(from: usize, end: usize, width: usize, limit: usize) -> (Range<usize>, 
 /// The rectangles that one rank reads, in order.
 struct Schedule {
     rank: usize,
-    /// The files of which this rank reads a part, and what is left of each part.
+    /// The files of which this rank reads a part, and the remaining range of each part.
     jobs: Vec<(usize, Range<usize>)>,
     job: usize,
 }
 
-/// The rows that a rank reads at once.
+/// A rectangle that a rank reads at once.
 #[derive(Clone)]
 struct Piece {
     job: usize,
@@ -104,8 +104,8 @@ impl Schedule {
     }
 }
 
-/// Reads the files and brings their entries to this rank's tiles; `open(file, entries)` opens one of its readers. What is
-/// read straight into a block is added to its tally at once.
+/// Reads the files and brings their entries to this rank's tiles; `open(file, entries)` opens a reader of `file`. Entries
+/// that are read directly into a block are added to its tally at once.
 ///
 /// # Errors
 /// On all ranks, if any reader fails.
@@ -231,7 +231,7 @@ impl Rectangle {
         if self.by_columns { (c, r) } else { (r, c) }
     }
 
-    /// The index of its first entry in the buffer of `whole`, and the distance of its lines there.
+    /// The index of its first entry in the buffer of `whole`, and the stride between its lines there.
     fn inside(&self, whole: &Rectangle) -> (usize, usize) {
         let stride = whole.size().1;
         let (row, col) = (self.rows.start - whole.rows.start, self.cols.start - whole.cols.start);
@@ -239,8 +239,8 @@ impl Rectangle {
         (line * stride + at, stride)
     }
 
-    /// Which values of the block of a tile the entries are, if it holds them all and they follow each other there as in
-    /// the file.
+    /// The range of the entries among the values of a tile's block, if the block holds all of them contiguously and in the
+    /// order of the file.
     fn place(&self, tile: &Tile) -> Option<Range<usize>> {
         let (lines, width) = self.size();
         let (_, pitch) = tile.stored_shape();

@@ -37,10 +37,10 @@ impl PlacedFile {
     }
 }
 
-/// Reads the files into this rank's blocks. Where the layout gives each party its own file, no entry is sent.
+/// Reads the files into this rank's blocks. If the layout gives each party its own file, no entry is sent.
 ///
 /// # Errors
-/// On all ranks, if a file does not hold what it should, or the layout does not fit the parties' files.
+/// On all ranks, if the content of a file is invalid, or the layout does not fit the parties' files.
 pub fn read<T: Real>(
     files: &[PlacedFile],
     request: &Request,
@@ -80,7 +80,7 @@ pub fn read<T: Real>(
             counts[0] = more;
         }
     }
-    // The counts of a party's own file stay with its rank.
+    // The counts of a party's own file are not sent.
     if !of_parties {
         comm.sum(COUNTS, &mut counts);
     }
@@ -147,7 +147,7 @@ fn read_dense<T: Real>(
     dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
 }
 
-/// Reads this rank's part of the entries of files with positions: those that are not zero, and the number of zeros.
+/// Reads this rank's part of the files whose entries have positions: the nonzero entries, and the number of stored zeros.
 fn read_entries<T: Real>(
     files: &[PlacedFile],
     request: &Request,
@@ -174,7 +174,7 @@ fn read_entries<T: Real>(
         };
         let parts = file.readers(comm);
         match file.owner {
-            // Owners read on their own, and agree on an error when all have finished.
+            // Owners read independently, and agree on an error when all have finished.
             Some(owner) if owner == comm.rank() && own.is_ok() => {
                 let found = content.entries(0, 1, &mut sink, progress);
                 own = found.and_then(|found| content.check_count(found));

@@ -1,4 +1,4 @@
-//! What is to be loaded, and what each rank receives.
+//! The request to load a matrix, and the blocks that each rank receives.
 
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::{Combine, LocalBlock};
@@ -14,7 +14,7 @@ pub struct Request<'a> {
     pub comm: &'a Communicator,
     pub header: &'a Header,
     pub layout: &'a Layout,
-    /// Replaces a grid by one that suits the places of a sparse matrix's entries, if at all.
+    /// Chooses the grid from the positions of a sparse matrix's entries; `None` keeps the grid of `layout`.
     pub choose: Option<GridChooser<'a>>,
     /// Whether the input is the transpose of the matrix.
     pub transpose: bool,
@@ -30,8 +30,8 @@ impl Request<'_> {
         self.header.sparse && self.comm.size() > 1 && !parties
     }
 
-    /// The layout, with the grid that is chosen for a sparse matrix with `counts` entries in each row and column, of which
-    /// this rank has read those at `places`; what was counted of all grids; and the cuts. Collective.
+    /// The final layout, the traffic of each grid if one was chosen, and the cuts. The grid is chosen for a sparse matrix
+    /// with `counts` entries in each row and column; this rank has read the entries at `places`. Collective.
     pub fn settle(&self, counts: Option<(Vec<u64>, Vec<u64>)>, places: Places) -> (Layout, Vec<GridTraffic>, Cuts) {
         let (layout, grids, counts) = match (self.layout, self.choose, counts) {
             (Layout::Grid { .. }, Some(choose), Some(counts)) => {
@@ -46,7 +46,7 @@ impl Request<'_> {
         (layout, grids, cuts)
     }
 
-    /// Cuts into even parts, or into balanced ones by the number of entries in each row and column.
+    /// Cuts the matrix into even parts, or, if `counts` are given, into parts with about the same number of entries.
     pub fn cuts(&self, layout: &Layout, counts: Option<(Vec<u64>, Vec<u64>)>) -> Cuts {
         let (rows, cols) = counts.unzip();
         layout.cuts(self.header.rows, self.header.cols, rows.as_deref(), cols.as_deref())
@@ -55,17 +55,17 @@ impl Request<'_> {
 
 /// This rank's blocks of a matrix, in the order of its tiles.
 pub struct LocalBlocks<T: Real> {
-    /// The layout: as requested, except that the grid may be another one.
+    /// The requested layout, except that the grid may be another one.
     pub layout: Layout,
-    /// What was counted to choose the grid; empty where none was chosen.
+    /// Traffic of each possible grid; empty if none was chosen.
     pub grids: Vec<GridTraffic>,
     pub cuts: Cuts,
     pub blocks: Vec<LocalBlock<T>>,
     /// The statistics accumulated for each block while its entries were read. They are invalid once the block changes.
     pub tallies: Vec<Tally>,
-    /// Entries that were added to another one in the same position: of the whole matrix, or where each party has its file, of
-    /// this rank's.
+    /// Entries that were added to another one at the same position: in the whole matrix, or, if each party has a file,
+    /// only in this rank's files.
     pub duplicates: u64,
-    /// Zeros that sparse files store: of the same entries as `duplicates`.
+    /// Zeros that sparse files store, counted over the same files as `duplicates`.
     pub stored_zeros: u64,
 }

@@ -1,4 +1,4 @@
-//! The rank and tile to which an entry goes.
+//! The destination of an entry: its rank and tile.
 
 use std::ops::Range;
 

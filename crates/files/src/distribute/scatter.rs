@@ -1,5 +1,5 @@
-//! Files that cannot be split by byte range and whose entries carry their positions: rank 0 reads and scatters chunks, all
-//! ranks decode.
+//! Files whose entries have positions and that cannot be split by byte range: rank 0 reads and scatters chunks, all ranks
+//! decode them.
 
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
@@ -8,13 +8,13 @@ use fednmf_data::messages::{COUNTS, ENTRIES};
 use crate::formats::file::{ChunkReader, MatrixFile};
 use crate::formats::reader::EntrySink;
 
-/// Approximate number of bytes that rank 0 hands out per round.
+/// Approximate number of bytes that rank 0 sends per round.
 const ROUND: usize = 64 << 20;
 
 /// Rank 0 reads the file and sends one chunk per round to each rank, which passes the entries to `sink`. Collective.
 ///
 /// # Errors
-/// On all ranks, if the file does not hold what it should.
+/// On all ranks, if the content of the file is invalid.
 pub fn scatter(
     file: &MatrixFile,
     comm: &Communicator,
@@ -46,7 +46,7 @@ pub fn scatter(
             break;
         }
         decoded = decoder.decode(&comm.all_to_all(ENTRIES, &chunks), sink);
-        // Only rank 0 knows how far it is, and only rank 0 displays it.
+        // Only rank 0 knows the progress, and only rank 0 displays it.
         progress(reader.as_ref().map_or(0.0, ChunkReader::done));
     }
     comm.sum(COUNTS, &mut found);

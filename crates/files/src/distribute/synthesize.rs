@@ -46,7 +46,7 @@ pub fn synthesize<T: Real>(
     Ok(LocalBlocks { layout, grids, cuts, blocks, tallies, duplicates: 0, stored_zeros: 0 })
 }
 
-/// The number of entries in each row and column of the matrix, to which every rank contributes its part.
+/// The number of entries in each row and column of the matrix, summed over the ranks.
 fn count(spec: &Synthetic, generator: &Generator, request: &Request) -> (Vec<u64>, Vec<u64>) {
     let (mut rows, mut cols) = (vec![0u64; spec.m], vec![0u64; spec.n]);
     own_part(spec, generator, request, &mut |i, j| {
@@ -58,7 +58,7 @@ fn count(spec: &Synthetic, generator: &Generator, request: &Request) -> (Vec<u64
     if request.transpose { (cols, rows) } else { (rows, cols) }
 }
 
-/// Passes the places of this rank's share of the entries, those of some rows of the generator's matrix.
+/// Passes the positions of this rank's share of the entries to `sink`: those in some rows of the generator's matrix.
 fn own_part(spec: &Synthetic, generator: &Generator, request: &Request, sink: &mut dyn FnMut(usize, usize)) {
     let rows = even_part(spec.m, request.comm.size(), request.comm.rank());
     generator.entries(rows, 0..spec.n, &mut |i, j, _| sink(i, j));

@@ -87,8 +87,8 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Brings the entries to the tiles of `route`; `last` frees them on the way. `progress` runs from 0 to 1. Returns
-    /// this rank's blocks on the route, in the order of its tiles, and their number of duplicates.
+    /// Brings the entries to the tiles of `route`; if `last`, frees them as they are sent. `progress` runs from 0 to 1.
+    /// Returns this rank's blocks on the route, in the order of its tiles, and their number of duplicates.
     ///
     /// # Errors
     /// If a block cannot be built.
@@ -183,7 +183,7 @@ impl Exchange<'_> {
 struct Cursor {
     chunk: usize,
     at: usize,
-    /// Whether the chunks behind it are freed.
+    /// Whether the chunks before it are freed.
     free: bool,
 }
 

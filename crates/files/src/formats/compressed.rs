@@ -1,4 +1,4 @@
-//! Compressed sparse rows and columns (CSR and CSC): three arrays, in whichever container they are stored.
+//! Compressed sparse rows and columns (CSR and CSC): three arrays, in any container.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub trait CompressedArrays {
     /// Indices and values of the entries `range`; successive ranges ascend.
     ///
     /// # Errors
-    /// If the file does not hold them.
+    /// If the file does not contain them.
     fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)>;
 }
 
@@ -31,10 +31,10 @@ pub trait CompressedArrays {
 const STEP: u64 = 1 << 16;
 
 impl Compressed {
-    /// A matrix of that `shape`, from the lengths of its `indptr`, `indices` and `data`.
+    /// A matrix of the given `shape`, from the lengths of its `indptr`, `indices` and `data`.
     ///
     /// # Errors
-    /// If the lengths do not fit the shape, as a predicate: "has …".
+    /// If the lengths do not fit the shape; the message is a predicate: "has …".
     pub fn new(shape: &[f64], by_columns: bool, lengths: [u64; 3]) -> std::result::Result<Self, String> {
         let &[rows, cols] = shape else {
             return Err(format!("has a shape of {} numbers; a matrix has two", shape.len()));
@@ -67,7 +67,7 @@ impl Compressed {
     }
 }
 
-/// Reader of a compressed matrix, which knows the row (or column) of each entry.
+/// Reader of a compressed matrix, with the row (or column) index of each entry.
 pub struct CompressedReader<'a> {
     path: &'a str,
     matrix: &'a Compressed,
@@ -118,7 +118,7 @@ impl<'a> CompressedReader<'a> {
     /// Reads the first entries of `range`, at most [`STEP`]: their range, indices and values.
     ///
     /// # Errors
-    /// If the file does not hold them.
+    /// If the file does not contain them.
     pub fn step(&mut self, range: &Range<u64>) -> Result<(Range<u64>, Vec<f64>, Vec<f64>)> {
         let step = range.start..range.end.min(range.start + STEP);
         let (indices, values) = self.arrays.read(step.clone())?;

@@ -32,7 +32,7 @@ const SUPPORTED: &str = "supported are .mtx, .npy, .npz, .h5/.hdf5/.h5ad/.loom, 
                          .npy and idx also as .gz";
 
 impl Format {
-    /// The format that the file name's extension stands for (in lower case, without `.gz`).
+    /// The format for the extension of a file name (in lower case, without `.gz`).
     fn by_name(name: &str) -> Option<Format> {
         Some(match Path::new(name).extension()?.to_str()? {
             "mtx" | "mm" => Format::Market,
@@ -65,8 +65,8 @@ impl Format {
     }
 }
 
-/// The matrix of a directory as 10x writes it (`matrix.mtx.gz` next to `features.tsv.gz` and `barcodes.tsv.gz`); any other
-/// path unchanged.
+/// The path of the matrix in a directory as 10x writes it (`matrix.mtx.gz`, with `features.tsv.gz` and `barcodes.tsv.gz`);
+/// any other path unchanged.
 pub fn matrix_of_directory(path: &str) -> String {
     let inside = ["matrix.mtx.gz", "matrix.mtx"].map(|name| Path::new(path).join(name));
     let found = inside.iter().find(|file| file.is_file()).filter(|_| Path::new(path).is_dir());
@@ -81,7 +81,7 @@ struct Identified {
     size: u64,
 }
 
-/// Finds out the format: that of the extension, or else that of the first bytes.
+/// Determines the format by the extension or, if that is not decisive, by the first bytes.
 fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identified> {
     let path = &*matrix_of_directory(path);
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
@@ -115,7 +115,7 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
     };
     let format = match (Format::by_name(name), requested) {
         (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },
-        // Ratings come with any file extension.
+        // Files of ratings have any extension.
         (Some(Format::Fimi) | None, Some(requested)) => by_content()?.unwrap_or(requested),
         (Some(format), _) => format,
         (None, None) => by_content()?.ok_or_else(|| {
@@ -175,18 +175,18 @@ pub fn kind(path: &Path) -> Option<FileKind> {
     }))
 }
 
-/// Whether these first bytes of a file are text; its last character may be cut.
+/// Whether these first bytes of a file are text; the last character may be cut.
 fn is_text(lead: &[u8]) -> bool {
     !lead.contains(&0) && std::str::from_utf8(lead).map_or_else(|e| e.error_len().is_none(), |_| true)
 }
 
-/// Whether the name is that of a table in text.
+/// Whether the file name is that of a text table.
 pub fn is_table_name(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     matches!(Format::by_name(lower.strip_suffix(".gz").unwrap_or(&lower)), Some(Format::Table { .. }))
 }
 
-/// A table in text, and whether tabs separate its fields; `None` if the file is of another format.
+/// The text table at `path`, and whether tabs separate its fields; `None` if the file has another format.
 ///
 /// # Errors
 /// If the file is missing, empty, or of no known format.
@@ -198,8 +198,8 @@ pub fn table_in_text(path: &str, format: TableFormat) -> Result<Option<(InputFil
     })
 }
 
-/// The names of columns and rows in a table in text, or of items and users in triples; none in other formats, and none if
-/// the file cannot be read.
+/// The names of columns and rows in a text table, or of items and users in triples; none in other formats, or if the file
+/// cannot be read.
 pub fn names(path: &str, options: TableOptions) -> Names {
     let Ok(Identified { file, format, .. }) = identify(path, options, true) else { return (None, None) };
     let names = match format {
@@ -210,18 +210,18 @@ pub fn names(path: &str, options: TableOptions) -> Names {
     names.unwrap_or_default()
 }
 
-/// Whether the file is read as HDF5, by its name or, where that says nothing, by its first bytes.
+/// Whether the file is read as HDF5, by its name or, if that is not decisive, by its first bytes.
 pub fn is_hdf5(path: &str) -> bool {
     identify(path, TableOptions::default(), true).is_ok_and(|found| found.format == Format::Hdf5)
 }
 
-/// Reads the header of a file of any supported format: that of its extension, or else that of its first bytes. `dataset`
-/// names the matrix in an HDF5 file; `options` say how a table in text is to be read. Of triples the whole file is read.
-/// Errors about a `private` file, also later ones, hold nothing of its text.
+/// Reads the header of a file in any supported format, determined by its extension or its first bytes. `dataset` names the
+/// matrix in an HDF5 file; `options` determine how a text table is read. A file of triples is read completely. Errors about
+/// a `private` file, including later ones, do not quote its text.
 ///
 /// # Errors
-/// If the file is missing, empty, of no supported format, or promises more than it can hold, or if it is no table and
-/// `options` are not the defaults.
+/// If the file is missing, empty or in no supported format; if its header declares more than it can hold; or if `options`
+/// are not the defaults and it is not a text table.
 pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, private: bool) -> Result<MatrixFile> {
     let wrong = |what: &str| Error::input(format!("{path}: {what}"));
     let Identified { file, format, size } = identify(path, options, private)?;
@@ -306,8 +306,8 @@ pub fn read_header(path: &str, dataset: Option<&str>, options: TableOptions, pri
     Ok(found)
 }
 
-/// Height and width of the images in an array of images × height × width; a dimension of one more, such as a single channel,
-/// does not matter.
+/// Height and width of the images in an array of images × height × width. Further dimensions of length 1, such as a single
+/// channel, are ignored.
 fn image_of(dims: &[u64]) -> Option<(usize, usize)> {
     let rest: Vec<u64> = dims.get(1..)?.iter().copied().filter(|&d| d != 1).collect();
     match rest[..] {
@@ -318,10 +318,10 @@ fn image_of(dims: &[u64]) -> Option<(usize, usize)> {
     }
 }
 
-/// The largest height or width of an image, as of --image.
+/// The largest height or width of an image, as for --image.
 const MOST_PIXELS: u64 = 4096;
 
-/// What a header says: shape, number of stored entries, description and encoding.
+/// The content of a header: shape, number of stored entries, description and encoding.
 type Description = ((usize, usize), Option<u64>, String, Encoding);
 
 /// The header of a raw array in a file of `size` bytes.
@@ -340,7 +340,7 @@ fn raw_array(file: &InputFile, size: u64, name: &str, raw: RawArray, dims: &[u64
     Ok(((rows, cols), Some(rows as u64 * cols as u64), format, Encoding::Raw(raw)))
 }
 
-/// Rows and columns: one dimension is a column; all dimensions but the first together make a row.
+/// Rows and columns of an array: an array of one dimension is a column; otherwise all dimensions but the first make a row.
 fn two_dimensions(dims: &[u64], by_columns: bool) -> std::result::Result<(usize, usize), String> {
     let all = dims.iter().try_fold(1u64, |all, &d| all.checked_mul(d));
     let (rows, cols) = match (dims, all) {

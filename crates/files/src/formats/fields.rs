@@ -1,4 +1,4 @@
-//! Lines and fields of tables in text, and what a field can be: a number, the mark of a missing value, or a name.
+//! Lines and fields of text tables, and the kinds of fields: a number, the mark of a missing value, or a name.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use crate::formats::io::InputFile;
 use crate::formats::number::float;
 use crate::formats::text::TextBlocks;
 
-/// Number of lines at the start of a file from which its layout is derived.
+/// Number of lines at the start of a file from which its layout is inferred.
 const LOOK: usize = 20;
-/// Bytes kept of the lines after the second: their first few fields.
+/// Bytes kept of each line after the second: its first few fields.
 const KEPT: usize = 1 << 12;
-/// Some programs begin a text in UTF-8 with this mark.
+/// The mark with which some programs begin a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The first lines of a table, usually at most twenty, without blank ones and the comments (`#`) above it.
 pub struct FirstLines {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
-    /// Positions and texts. The first two are whole; of the others there are at least the first fields.
+    /// Positions and texts. The first two lines are complete; of the others, at least the first fields are kept.
     lines: Vec<(u64, Vec<u8>)>,
-    /// How many comments are above the table.
+    /// Number of comment lines above the table.
     comments: usize,
 }
 
@@ -29,7 +29,7 @@ impl FirstLines {
     /// Reads the lines; `tabs` fixes the separator.
     ///
     /// # Errors
-    /// If the file cannot be read, or has no such line.
+    /// If the file cannot be read, or has no line other than blank ones and comments.
     pub fn read(file: &InputFile, tabs: bool) -> Result<Self> {
         Self::read_many(file, tabs, LOOK)
     }
@@ -81,7 +81,7 @@ impl FirstLines {
     /// Refuses lines that end within quotation marks.
     ///
     /// # Errors
-    /// With the first of them, counted from 1.
+    /// If there is such a line; the message has the number of the first one, counted from 1.
     pub fn check_quotes(&self, file: &InputFile) -> Result<()> {
         let is_whole = |at: usize, line: &[u8]| at <= 2 || line.len() < KEPT;
         let is_open = |(at, line): &(usize, &[u8])| is_whole(*at, line) && ends_within_quotes(line, self.separator);
@@ -102,12 +102,12 @@ impl FirstLines {
         self.lines.iter().map(|(_, line)| fields(line, self.separator).collect()).collect()
     }
 
-    /// The text of each line; long ones are cut.
+    /// The text of each line; long lines are cut.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.iter().map(|(_, line)| line.as_slice())
     }
 
-    /// The position of a line in the (uncompressed) text, if there is such a line.
+    /// The position of a line in the (uncompressed) text, if the line exists.
     pub fn offset(&self, line: usize) -> Option<u64> {
         self.lines.get(line).map(|(offset, _)| *offset)
     }
@@ -117,7 +117,7 @@ impl FirstLines {
         self.lines.first().map_or(&[], |(_, text)| text)
     }
 
-    /// The separator for the user.
+    /// The description of a separator for the user.
     pub fn format(separator: u8) -> String {
         match separator {
             b' ' => "separated by blanks".to_string(),
@@ -127,7 +127,7 @@ impl FirstLines {
     }
 }
 
-/// The separator that splits the line into most fields.
+/// The separator that splits the line into the most fields.
 fn guess_separator(line: &[u8]) -> u8 {
     let line = without_quoted(line);
     let count = |separator: u8| fields(&line, separator).count();
@@ -135,7 +135,7 @@ fn guess_separator(line: &[u8]) -> u8 {
     if count(best) == 1 && count(b' ') > 1 { b' ' } else { best }
 }
 
-/// The line with a letter in place of each field in quotation marks, between whichever separators.
+/// The line with a letter in place of each field in quotation marks, for any separator.
 fn without_quoted(line: &[u8]) -> Vec<u8> {
     let (mut bare, mut at) = (Vec::with_capacity(line.len()), 0);
     while let Some(&c) = line.get(at) {
@@ -185,7 +185,7 @@ pub fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Why a line that ends within quotation marks is refused.
+/// The reason for refusing a line that ends within quotation marks.
 pub const OPEN_QUOTE: &str = "a quotation mark is not closed on its line, and line breaks within quotation marks are not \
                               supported; write each row on one line";
 
@@ -223,7 +223,7 @@ fn closing(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// A field that is a number as a whole.
+/// The number in a field, if it is the whole field.
 pub fn number(field: &[u8]) -> Option<f64> {
     float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
 }
@@ -243,14 +243,14 @@ pub fn is_name(field: &[u8]) -> bool {
     number(field).is_none() && !is_missing(field)
 }
 
-/// A field that is a whole number as programs write it: without a plus sign or leading zeros.
+/// The value of a field that is a whole number as programs write it: without a plus sign or leading zeros.
 pub fn integer(field: &[u8]) -> Option<i64> {
     let digits = field.strip_prefix(b"-").unwrap_or(field);
     let plain = digits == b"0" && field.len() == 1 || digits.first().is_some_and(|d| (b'1'..=b'9').contains(d));
     if plain { std::str::from_utf8(field).ok()?.parse().ok() } else { None }
 }
 
-/// The number at which fields start that count upwards one by one; `None` if they do not count, or there are none.
+/// The first number, if the fields are consecutive whole numbers; `None` if they are not, or there are none.
 pub fn counts_from<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
     let mut fields = fields.into_iter();
     let start = integer(fields.next()?)?;
@@ -258,14 +258,14 @@ pub fn counts_from<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64
     (1..).zip(fields).all(follows).then_some(start)
 }
 
-/// Whether a header calls the column with this name an index: pandas, R and most databases do so.
+/// Whether this column name in a header denotes an index, as in files of pandas, R and most databases.
 pub fn names_an_index(field: &[u8]) -> bool {
     field.is_empty()
         || field.starts_with(b"Unnamed: 0")
         || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
 }
 
-/// Whether a header calls the column with this name numbers of patients, samples or the like: `patient_id`, `SampleID`.
+/// Whether this column name in a header denotes identifiers of patients, samples or the like: `patient_id`, `SampleID`.
 pub fn names_an_id(field: &[u8]) -> bool {
     let Some(stem) = field.len().checked_sub(2).map(|at| &field[..at]) else { return false };
     let before = stem.last().copied().unwrap_or(b'_');
@@ -277,7 +277,7 @@ pub fn names_an_id(field: &[u8]) -> bool {
     }
 }
 
-/// Whether the corner of a table with this text heads a column of names, so that the line is a header even where the other
+/// Whether this text in the corner of a table is the title of a column of names. The line is then a header even if its other
 /// fields are numbers (years, times).
 pub fn heads_names(field: &[u8]) -> bool {
     const WORDS: [&[u8]; 26] = [
@@ -320,7 +320,7 @@ pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
-/// A name for the user: a doubled quotation mark stands for one. What is not UTF-8 is read as Latin-1, so that
+/// A name for the user: a doubled quotation mark stands for one. Text that is not UTF-8 is read as Latin-1, so that
 /// different names stay different.
 pub fn text_of(field: &[u8]) -> String {
     let text = match std::str::from_utf8(field) {

@@ -1,4 +1,4 @@
-//! A matrix file of any format: the list of formats, and how a part of such a file is read.
+//! A matrix file of any format: the list of formats, and the readers of a part of such a file.
 
 use std::ops::Range;
 
@@ -29,24 +29,23 @@ use crate::formats::{fields, fimi, hdf5, mtx, npz, triples};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MatrixFile {
     pub file: InputFile,
-    /// Shape of the matrix in the file; for formats without a header known from [`MatrixFile::set_counts`] on.
+    /// Shape of the matrix in the file; for formats without a header, set by [`MatrixFile::set_counts`].
     pub rows: usize,
     pub cols: usize,
-    /// Number of stored entries, where known.
+    /// Number of stored entries, if known.
     pub stored: Option<u64>,
     /// Description for the user.
     pub format: String,
     /// Height and width, if each row is an image: an array of three dimensions.
     pub image: Option<(usize, usize)>,
-    /// Element type of the stored entries; those of a text table count as [`Values::Double`] until they have been
-    /// counted with their values.
+    /// Element type of the stored entries; for a text table, [`Values::Double`] until its values have been examined.
     pub values: Values,
     encoding: Encoding,
-    /// The counts of all parts of a text, where it had to be counted.
+    /// The counts of all parts of a text, if it had to be counted.
     counts: Vec<PartCount>,
 }
 
-/// How the entries are written.
+/// The encoding of the entries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Encoding {
     Raw(RawArray),
@@ -66,7 +65,7 @@ pub enum Encoding {
 pub enum PartCount {
     /// Lines of a MatrixMarket array.
     Lines(u64),
-    /// Rows of a table, and the properties of its numbers if they were requested.
+    /// Rows of a table, and the type of its numbers if it was requested.
     Rows(u64, Option<Values>),
     Transactions(Transactions),
 }
@@ -81,7 +80,7 @@ impl PartCount {
 }
 
 impl MatrixFile {
-    /// A file of which the header was read.
+    /// A file whose header was read.
     pub fn new(
         file: InputFile,
         (rows, cols): (usize, usize),
@@ -98,12 +97,12 @@ impl MatrixFile {
         &self.file.path
     }
 
-    /// Another path for messages, where nothing is read.
+    /// Sets another path for messages; the file can then no longer be read.
     pub fn rename(&mut self, path: &str) {
         self.file.path = path.to_string();
     }
 
-    /// The header of a table in text; `None` for other formats.
+    /// The header of a text table; `None` for other formats.
     fn header(&self) -> Option<&Header> {
         match &self.encoding {
             Encoding::Table(table) => Some(&table.header),
@@ -112,12 +111,12 @@ impl MatrixFile {
         }
     }
 
-    /// Whether a table in text has a header and an index column; `None` for other formats.
+    /// Whether a text table has a header and an index column; `None` for other formats.
     pub fn labels(&self) -> Option<Labels> {
         self.header().map(|header| header.labels)
     }
 
-    /// Conclusions about a text table that the user should know.
+    /// A note for the user on inferred properties of a text table.
     pub fn note(&self) -> Option<&str> {
         self.header()?.note.as_deref()
     }
@@ -131,8 +130,8 @@ impl MatrixFile {
         }
     }
 
-    /// Whether its entries come with their positions, through [`MatrixFile::entries`]; otherwise
-    /// [`MatrixFile::dense_reader`] reads them.
+    /// Whether its entries are read with their positions, by [`MatrixFile::entries`]; otherwise they are read by
+    /// [`MatrixFile::dense_reader`].
     pub fn has_positions(&self) -> bool {
         self.sparse() || matches!(&self.encoding, Encoding::Market(market) if market.symmetric)
     }
@@ -165,8 +164,8 @@ impl MatrixFile {
         }
     }
 
-    /// Entries that are best read together: those of a row of chunks of an HDF5 dataset, which several reads might unpack
-    /// several times.
+    /// Number of entries that are best read together: those of a row of chunks of an HDF5 dataset, which separate reads
+    /// might unpack several times.
     pub fn together(&self) -> usize {
         match self.encoding {
             Encoding::Hdf5Dataset(_, Some(Chunks { rows, rows_apart: false, .. })) => rows.min(self.rows) * self.cols,
@@ -184,10 +183,10 @@ impl MatrixFile {
         TextBlocks::open(&self.file, start, part, parts)
     }
 
-    /// Counts one part of a text; of a table with its `values`, if they matter.
+    /// Counts the lines or entries of one part of a text; with `values`, also determines the element type of a table.
     ///
     /// # Errors
-    /// If it cannot be read, or is not the text it should be.
+    /// If it cannot be read, or is not valid text of its format.
     pub fn count(&self, part: usize, parts: usize, values: bool) -> Result<PartCount> {
         let mut blocks = self.blocks(part, parts)?;
         let (mut lines, mut transactions) = (0, Transactions::EMPTY);
@@ -223,7 +222,7 @@ impl MatrixFile {
     /// Completes the header from the counts of all parts.
     ///
     /// # Errors
-    /// If the parts do not hold what the header promises, or no entries.
+    /// If the counts differ from the header, or there are no entries.
     pub fn set_counts(&mut self, counts: Vec<PartCount>) -> Result<()> {
         let lines = counts.iter().map(PartCount::lines).sum::<u64>();
         match &mut self.encoding {
@@ -258,12 +257,12 @@ impl MatrixFile {
         Ok(())
     }
 
-    /// The range of the items, if these are transactions.
+    /// The range of the items, if the file contains transactions.
     pub fn items(&self) -> Option<Items> {
         if let Encoding::Transactions(all) = &self.encoding { Some(all.items()) } else { None }
     }
 
-    /// Makes the columns of transactions those of a range of items that includes their own.
+    /// Extends the columns of transactions to a range of items that includes their own.
     pub fn widen(&mut self, items: Items) {
         if let Encoding::Transactions(all) = &mut self.encoding {
             *all = all.within(items);
@@ -315,8 +314,8 @@ impl MatrixFile {
                 Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
             }
             Encoding::Hdf5Dataset(name, _) => {
-                // A row of chunks can be read in two parts and the next be under way. Rows that stand apart need
-                // no memory: the library then reads them straight from the file.
+                // Memory for two rows of chunks: a read may span two. Contiguous rows need none: the library then reads
+                // them directly from the file.
                 let cache = CHUNK_CACHE.min(2 * size_of::<f64>() * self.together());
                 Box::new(DatasetReader::open(self.path(), name, cache, policy)?)
             }
@@ -327,10 +326,10 @@ impl MatrixFile {
         })
     }
 
-    /// Whether any of its lines can be read on their own, again and again: rows, or columns where `by_columns`.
+    /// Checks that single lines (rows, or columns if `by_columns`) can be read in any order and repeatedly.
     ///
     /// # Errors
-    /// The reason why not, as a predicate, and what to do: "is …".
+    /// If they cannot: the reason and a remedy, as a predicate: "is …".
     pub fn check_lines(&self, by_columns: bool) -> std::result::Result<(), String> {
         let stored = match &self.encoding {
             Encoding::Npz(_, arrays) if !arrays.divisible() => {
@@ -375,13 +374,13 @@ impl MatrixFile {
         }))
     }
 
-    /// How the lines are stored.
+    /// The storage of the lines.
     ///
     /// # Errors
     /// If the file cannot be opened.
     pub fn line_shape(&self) -> Result<LineShape> {
         Ok(match &self.encoding {
-            // Each chunk is read once, and needs no place in a cache.
+            // Each chunk is read once, and needs no cache.
             Encoding::Hdf5Dataset(_, Some(chunks)) => {
                 LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes }
             }
@@ -405,7 +404,7 @@ impl MatrixFile {
     /// Passes the entries of part `part` of `parts` to `sink`, and returns the number of entries written in it.
     ///
     /// # Errors
-    /// With the line or position of what is wrong.
+    /// If an entry is invalid or refused; the message has its line or position.
     pub fn entries(
         &self,
         part: usize,
@@ -435,7 +434,7 @@ impl MatrixFile {
         Ok(found)
     }
 
-    /// The reader of a CSR or CSC matrix, with so many bytes of memory for the chunks of each array.
+    /// The reader of a CSR or CSC matrix, with `cache` bytes of memory for the chunks of each array.
     fn compressed_reader(&self, cache: Option<usize>) -> Result<Option<(&Compressed, CompressedReader<'_>)>> {
         let (matrix, arrays) = match &self.encoding {
             Encoding::Npz(matrix, arrays) => (matrix, arrays.open(self.path())?),
@@ -460,10 +459,10 @@ impl MatrixFile {
         error_at(&self.file, offset + at as u64, what)
     }
 
-    /// Checks that as many entries were found as promised.
+    /// Checks the number of entries against the header.
     ///
     /// # Errors
-    /// If not.
+    /// If they differ.
     pub fn check_count(&self, found: u64) -> Result<()> {
         match self.stored {
             Some(promised) if self.has_positions() && promised != found => Err(self.count_error(promised, found)),
@@ -496,10 +495,10 @@ impl MatrixFile {
     }
 }
 
-/// How lines are stored that are read on their own.
+/// The storage of lines that are read individually.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineShape {
-    /// Lines that are unpacked together: those from one multiple of this number to the next.
+    /// Number of lines that are unpacked together, beginning at a multiple of this number.
     pub together: usize,
     /// Bytes of unpacked chunks that the reader keeps.
     cache: usize,
@@ -513,13 +512,13 @@ pub enum LineReader<'a, T> {
     Sparse(CompressedReader<'a>),
 }
 
-/// Cuts a file into chunks: undecoded entries, preceded by two numbers that tell their place in the file. Triples are
-/// decoded already, since only the rank that reads them knows the names in them.
+/// Cuts a file into chunks: undecoded entries, preceded by two numbers that give their position in the file. Triples are
+/// already decoded, since only the reading rank knows the names in them.
 pub enum ChunkReader<'a> {
     /// The text, and the number of lines read so far.
     Text(&'a MatrixFile, TextBlocks, u64),
     Triples(TriplesReader<'a>),
-    /// The entries that are left.
+    /// The remaining entries.
     Compressed(CompressedReader<'a>, Range<u64>),
 }
 
@@ -571,7 +570,7 @@ impl ChunkDecoder<'_> {
     /// Passes the entries of a chunk to `sink`, and returns the number of entries written in it.
     ///
     /// # Errors
-    /// With the line or position of what is wrong.
+    /// If an entry is invalid or refused; the message has its line or position.
     pub fn decode(&self, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
         let place = chunk.split_first_chunk::<16>().map(|(place, rest)| {
             let numbers = place.as_chunks::<8>().0;

@@ -36,7 +36,7 @@ impl Items {
         self.least.min(1)..self.most.saturating_add(1)
     }
 
-    /// The range of both.
+    /// The smallest range that contains both.
     #[must_use]
     pub fn merge(self, other: Items) -> Items {
         Items { least: self.least.min(other.least), most: self.most.max(other.most) }
@@ -46,7 +46,7 @@ impl Items {
 impl Transactions {
     pub const EMPTY: Transactions = Transactions { rows: 0, ones: 0, least: u64::MAX, most: 0 };
 
-    /// The counts over this part and another.
+    /// The combined counts of this part and another.
     #[must_use]
     pub fn merge(self, other: Transactions) -> Transactions {
         Transactions {
@@ -60,7 +60,7 @@ impl Transactions {
     /// The counts over a block of lines.
     ///
     /// # Errors
-    /// With the position of the line that is wrong.
+    /// If a line is invalid: its position and the reason.
     pub fn count(text: &[u8]) -> BlockResult<Transactions> {
         let mut counts = Transactions::EMPTY;
         let rows = items(text, &mut |_, item| {
@@ -77,13 +77,13 @@ impl Transactions {
         Items { least: self.least, most: self.most }
     }
 
-    /// The same text as part of one whose items have that range.
+    /// The same counts with another range of items, that of all files together.
     #[must_use]
     pub fn within(self, Items { least, most }: Items) -> Transactions {
         Transactions { least, most, ..self }
     }
 
-    /// Number of columns: the items between the first and the last.
+    /// Number of columns: the items from the first to the last.
     pub fn cols(&self) -> u64 {
         let columns = self.items().columns();
         columns.end.saturating_sub(columns.start)
@@ -97,7 +97,7 @@ impl Transactions {
     /// Passes the entries of a block of lines to `sink` and returns their number; `before` lines precede the block.
     ///
     /// # Errors
-    /// With the position of the line that is wrong.
+    /// If a line is invalid: its position and the reason.
     pub fn entries(&self, text: &[u8], before: u64, sink: &mut impl EntrySink) -> BlockResult<u64> {
         let (mut ones, base) = (0, self.base());
         items(text, &mut |line, item| {

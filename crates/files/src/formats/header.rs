@@ -1,6 +1,6 @@
-//! Whether the first line of a text names its columns, and the first field of each line its row: decided by the first lines,
-//! in one place for all text formats. What the user says ([`TableOptions`]) takes precedence, and where lines can be read
-//! either way they are refused until the user says.
+//! Decides from the first lines of a text whether the first line names the columns, and whether the first field of each line
+//! names the row; in one place for all text formats. The user's options ([`TableOptions`]) take precedence. Ambiguous files
+//! are refused until the user gives the option.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::formats::fields::{
 use crate::formats::io::InputFile;
 use crate::formats::options::{Presence, TableOptions};
 
-/// Structure of a text table, inferred from its first lines.
+/// Layout of a text, inferred from its first lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The byte between fields; a blank stands for any run of blanks.
     pub separator: u8,
-    /// Whether the first line is a header, and whether the first field of each line is no entry.
+    /// Whether the first line is a header, and whether the first field of each line is a name instead of an entry.
     pub labels: Labels,
     /// Position of the first line below the header in the (uncompressed) text.
     pub start: u64,
-    /// What was inferred from the first lines, and the option that overrides it.
+    /// A note on the inferred labels, with the option that overrides them.
     pub note: Option<String>,
 }
 
@@ -33,13 +33,13 @@ pub struct Header {
 enum Found {
     Yes,
     No,
-    /// Counts upwards, but is most likely data: read as data, with a note.
+    /// Consecutive numbers, but most likely data: read as data, with a note.
     Counts,
-    /// Labels or data, for this reason: refused.
+    /// Either labels or data, for this reason: refused.
     Ambiguous(&'static str),
 }
 
-/// Role of a line.
+/// The content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A row of the matrix.
@@ -78,8 +78,8 @@ impl LabelDetection {
         LabelDetection { labels, kind, header, index, options }
     }
 
-    /// The header, with notes on further findings, if there is no ambiguity. `start` is the position of the first line below
-    /// the header.
+    /// The header, with notes on inferred labels and `further` findings, if there is no ambiguity. `start` is the position
+    /// of the first line below the header.
     ///
     /// # Errors
     /// As [`LabelDetection::check`].
@@ -96,13 +96,12 @@ impl LabelDetection {
     /// Refuses lines that may be labels or data.
     ///
     /// # Errors
-    /// With the option that decides.
+    /// If lines are ambiguous; the message names the option that decides.
     pub fn check(&self, file: &InputFile) -> Result<()> {
         self.ambiguity().map_or(Ok(()), |why| Err(file.error(why)))
     }
 
-    /// A note for the user on what was inferred without an option; `first` is the first line, `row` the first one below the
-    /// header.
+    /// A note for the user on labels that were inferred; `first` is the first line, `row` the first line below the header.
     fn note(&self, first: &[&[u8]], row: &[&[u8]]) -> Option<String> {
         let is_inferred = |requested: Presence, found: Found| requested == Presence::Auto && found == Found::Yes;
         let has_header = is_inferred(self.options.header, self.header);
@@ -114,7 +113,7 @@ impl LabelDetection {
             parts.extend(has_index.then_some(index));
             return (!parts.is_empty()).then(|| parts.join("; "));
         }
-        // Names cannot be read as data.
+        // Only labels that are numbers could also be read as data.
         let title = first.iter().skip(usize::from(self.labels.index_col));
         let title_is_number = has_header && title.into_iter().all(|field| !is_name(field));
         let name_is_number = has_index && !is_name(row[0]);
@@ -136,7 +135,7 @@ impl LabelDetection {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// Why lines may be labels or data, with the option that decides.
+    /// The reason why lines may be labels or data, with the option that decides; `None` if there is no ambiguity.
     fn ambiguity(&self) -> Option<String> {
         let data = if self.kind == Kind::Row { "data" } else { "an entry" };
         let line = match self.header {
@@ -179,7 +178,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Auto if is_name(first[0]) && are_numbers(below) => return Found::Yes,
         Presence::Auto => {}
     }
-    // pandas numbers the columns of a table without names.
+    // pandas numbers the columns of a table that has no column names.
     let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
     let labels = &first[skipped..];
     let count = labels.len() as i64;
@@ -196,7 +195,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         let row = row.get(skipped..).unwrap_or_default();
         counts_from(row.iter().copied()) == Some(from + count)
     });
-    // 0,1 is a likely row of a table of zeros and ones, but not of one in which all else has decimals.
+    // 0,1 is a likely row of a table of zeros and ones, but not of a table whose other numbers have decimals.
     let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
     let differs = count > 2 || below.len() >= MIN_ROWS && below.iter().all(decimals);
     if differs && !next_counts_on && !below.is_empty() {
@@ -207,9 +206,9 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     if below.is_empty() || next_counts_on || binary { Found::Counts } else { Found::Ambiguous("counts") }
 }
 
-/// Whether the first line is one of numbers like those below, with or without a name, and what is no number among them an
-/// entry that cannot be read: `<0.1`, `ND`, `1,234`. Such an entry is refused with its place, but a row that is taken for a
-/// header is lost. Headers have no decimals, or many numbers that rise, or a title.
+/// Whether the first line is a row of numbers like the lines below, perhaps with a name, and its other fields are unreadable
+/// entries: `<0.1`, `ND`, `1,234`. Such an entry is refused with its position, whereas a row taken for a header would be
+/// lost. A header has no decimals, or many ascending numbers, or a title.
 fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     if first.len() < 2 || names_an_index(first[0]) || heads_names(first[0]) {
         return false;
@@ -226,8 +225,8 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
         && below.iter().all(alike)
 }
 
-/// Whether the first column holds names: the first decisive field is one, and so are most. NAN and INF are also names of
-/// genes, and tell nothing.
+/// Whether the first column holds names: the first conclusive field and most of them are names. NAN and INF are
+/// inconclusive, since they are also names of genes.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
     let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
@@ -242,15 +241,15 @@ fn are_numbers(rows: &[Vec<&[u8]>]) -> bool {
     column.next().is_some_and(|first| number(first).is_some()) && column.all(|field| number(field).is_some())
 }
 
-/// Whether fields are different whole numbers, larger than all numbers of the rows below.
+/// Whether fields are distinct whole numbers, larger than all numbers of the rows below.
 fn are_codes(fields: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
     let codes: BTreeSet<i64> = fields.iter().filter_map(|field| integer(field)).collect();
     let largest = below.iter().flatten().filter_map(|field| number(field)).fold(0.0, f64::max);
     fields.len() > 1 && codes.len() == fields.len() && codes.first().is_some_and(|&min| min as f64 > largest)
 }
 
-/// Whether the numbers of the first line may name the columns, as times and masses do, which rise, and years. Those of no
-/// other line do.
+/// Whether the numbers of the first line may name the columns: they ascend, like times and masses, or are years, and the
+/// numbers of no other line do so.
 fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> bool {
     let are_years = |fields: &[&[u8]]| fields.iter().all(|x| integer(x).is_some_and(|x| (1900..=2100).contains(&x)));
     // With few rows, comparing with the other lines is less conclusive.
@@ -263,9 +262,9 @@ fn look_like_labels(labels: &[&[u8]], below: &[Vec<&[u8]>], skipped: usize) -> b
         && !below.iter().any(|row| are_labels(row.get(skipped..).unwrap_or_default()))
 }
 
-/// Minimum count of numbers that hardly rise by chance.
+/// Minimum count of numbers that are unlikely to ascend by chance.
 const MIN_LABELS: usize = 5;
-/// Minimum count of rising numbers that may be labels, where there are few rows.
+/// Minimum count of ascending numbers that may be labels, if there are few rows.
 const MIN_LABELS_OF_FEW_ROWS: usize = 3;
 
 /// Whether the first column of `rows` is an index, below the `header`, if there is one.
@@ -288,7 +287,7 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
     }
     let ids: BTreeSet<i64> = column(0).filter_map(integer).collect();
     let distinct = ids.len() == rows.len();
-    // Rows of one patient or subject may follow each other.
+    // Consecutive rows may belong to the same patient or subject.
     let identifies = distinct || ids.len() > 1 && column(0).all(|field| integer(field).is_some());
     if distinct && header.is_some_and(|header| header.first().is_some_and(|name| names_an_id(name))) {
         return Found::Yes;
@@ -330,7 +329,7 @@ fn find_header_of_triples(lines: &[Vec<&[u8]>], options: TableOptions) -> Found 
     let unnamed_index = first[0].is_empty() && first[1..].iter().all(|field| is_name(field));
     match () {
         () if unnamed_index || has_titles || name_users_and_items(first) => Found::Yes,
-        // Names above names; of a single line nothing is lost.
+        // Names above names: a header or an entry.
         () if first.len() > 1 && first.iter().all(|field| is_name(field)) => {
             Found::Ambiguous("has names only, like the lines below it")
         }
@@ -338,7 +337,7 @@ fn find_header_of_triples(lines: &[Vec<&[u8]>], options: TableOptions) -> Found 
     }
 }
 
-/// Whether the first fields can only be what the columns are called.
+/// Whether the first fields can only be titles of the columns.
 fn name_users_and_items(first: &[&[u8]]) -> bool {
     matches!(first, [user, item, ..] if names_users(user) && (names_users(item) || names_an_id(item) || heads_names(item)))
 }
@@ -365,10 +364,10 @@ fn find_index_of_triples(lines: &[Vec<&[u8]>], has_header: bool, options: TableO
     if found { Found::Yes } else { Found::No }
 }
 
-/// Minimum number of rows to conclude that a column counts.
+/// Minimum number of rows to conclude that a column contains running numbers.
 const MIN_ROWS: usize = 3;
 
-/// Whether fields are 0, 1, 2, … or 1, 2, 3, …, and at which of these they start.
+/// The first number, if the fields are 0, 1, 2, … or 1, 2, 3, …; otherwise `None`.
 fn counts<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64> {
     counts_from(fields).filter(|from| (0..=1).contains(from))
 }
@@ -395,13 +394,13 @@ mod tests {
         LabelDetection::of_rows(&lines_of(text), options)
     }
 
-    /// Whether a header and an index column are found, and how many columns of numbers.
+    /// Whether a header and an index column are found, and the number of columns of numbers.
     fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
         let Labels { header, index_col } = detected(text, options).labels;
         (header, index_col, lines_of(text)[usize::from(header)].len() - usize::from(index_col))
     }
 
-    /// Taken as a name or a title it would remove the numbers around it; as an entry it is refused.
+    /// An unreadable entry is refused. Taken as a name or a title, it would remove the numbers around it.
     #[test]
     fn one_entry_that_is_no_number_removes_neither_a_column_nor_a_row() {
         let rows: String = (0..9).map(|i| format!("{}.5,{}.25,{}.75\n", 9 - i, (7 * i) % 5, (3 * i) % 4)).collect();
@@ -417,7 +416,7 @@ mod tests {
             found(&format!("ND,<0.1,1.5,2.5,3.5\n{}", rows.replace('\n', ",1.5,0.5\n")), AUTO),
             (false, false, 5)
         );
-        // Titles that are numbers rise, or have no decimals; names are more than one.
+        // Titles that are numbers ascend, or have no decimals; there is more than one name.
         assert_eq!(found(&format!("sample,100.5,200.5\n{rows}"), AUTO), (true, false, 3));
         assert_eq!(found("x,1.5,0.5\ny,2.5,1.5\nz,3.5,0.5\n7,1.5,0.5\n", AUTO), (false, true, 2));
     }
@@ -430,9 +429,9 @@ mod tests {
             ("0,1,2\n0,1,2\n3,4,5\n", true),
             ("g,0,1,2\ng1,5,6,7\n", true),
             ("0,1\n5.5,6.5\n7.5,1.0\n0.0,1.5\n", true),
-            // A table that counts on, as a range of numbers does.
+            // A table of consecutive numbers.
             ("0,1,2\n3,4,5\n6,7,8\n", false),
-            // Zeros and ones, too few rows, and what does not count.
+            // Zeros and ones, too few rows, and numbers that are not consecutive.
             ("0,1\n1,0\n0,0\n1,1\n", false),
             ("0,1\n5.5,6.5\n", false),
             ("0,1,3\n5,6,7\n", false),
@@ -456,7 +455,7 @@ mod tests {
     fn a_header_may_leave_out_the_index_column() {
         assert_eq!(found("2001 2004\n1 5 6\n2 8 9\n3 8 9\n", AUTO), (true, true, 2));
         assert_eq!(found("2001 2004\nr 5 6\n", AUTO), (true, true, 2));
-        // Without names or a count below it, a line is too long.
+        // Without names or running numbers below it, a line is too long.
         assert_eq!(found("2001 2004\n7 5 6\n7 8 9\n7 8 9\n", AUTO), (false, false, 2));
         assert_eq!(found("2001 2004\n1 5\n7 8\n", AUTO), (false, false, 2));
     }
@@ -467,13 +466,13 @@ mod tests {
             ("0,5\n1,6\n2,6\n", true),
             ("1,5\n2,6\n3,6\n", true),
             ("x,y\n1,5\n2,6\n3,6\n", true),
-            // Beyond the lines that are looked at, it may do what it wants.
+            // Lines after those that are examined do not matter.
             (&((0..25).map(|i| format!("{},5\n", i % 22)).collect::<String>()), true),
             ("0,5\n1,6\n", false),
             ("0,5\n1,6\n3,7\n", false),
             ("5,5\n6,6\n7,6\n", false),
             ("0\n1\n2\n", false),
-            // A range of numbers, by columns.
+            // Consecutive numbers, column by column.
             ("0,3,6\n1,4,7\n2,5,8\n", false),
         ] {
             assert_eq!(found(text, AUTO).1, index, "{text:?}");
@@ -580,7 +579,7 @@ mod tests {
     #[test]
     fn few_rows_that_may_have_names_are_refused() {
         for (text, option) in [
-            // Years, times, wavelengths, and counts.
+            // Years, times, wavelengths, and running numbers.
             ("2019,2020,2021\n5,6,1\n", "--header yes"),
             ("0,1\n5,6\n7,2\n3,3\n", "--header yes"),
             ("20,30,40,50\n5,6,1,0\n7,2,9,9\n", "--header yes"),

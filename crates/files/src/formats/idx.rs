@@ -20,7 +20,7 @@ fn number(kind: u8) -> Option<NumberType> {
     })
 }
 
-/// Reads the header: how the numbers are stored, and the dimensions.
+/// Reads the header: the storage of the numbers, and the dimensions.
 ///
 /// # Errors
 /// If it is not a header, or is truncated.

@@ -1,4 +1,4 @@
-//! Files as streams of bytes, compressed by gzip or not, and what their errors mean to the user.
+//! Files as streams of bytes, compressed by gzip or not, and their errors in the user's terms.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -16,12 +16,12 @@ use crate::formats::refusal::Refusal;
 pub struct InputFile {
     pub path: String,
     pub gz: bool,
-    /// Whether errors must hold nothing of its text.
+    /// Whether errors must not quote its text.
     pub private: bool,
 }
 
 impl InputFile {
-    /// The uncompressed bytes from front to back.
+    /// A stream of the uncompressed bytes.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -34,7 +34,7 @@ impl InputFile {
         if self.gz { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 18, file))) } else { Box::new(file) }
     }
 
-    /// An input error that names the file, without its text where that is private.
+    /// An input error that names the file; does not quote its text if that is private.
     pub fn error(&self, what: impl Into<Refusal>) -> Error {
         Error::input(what.into().reason(self.private)).at(&self.path)
     }
@@ -48,10 +48,10 @@ impl InputFile {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// If it cannot be opened, is a directory, or can be read only once, as a pipe.
+/// If it cannot be opened, is a directory, or can be read only once, like a pipe.
 pub fn open(path: &str) -> Result<File> {
     let wrong = |what: &str| Err(Error::input(format!("{path}: {what}")));
-    // To open a pipe would wait for a program that writes into it.
+    // Opening a pipe would wait for a program that writes into it.
     let kind = std::fs::metadata(path).map_err(|e| io_error(path, &e))?.file_type();
     if kind.is_dir() {
         return wrong("is a directory, not a file");
@@ -74,7 +74,7 @@ pub fn io_error(path: &str, e: &std::io::Error) -> Error {
     Error::input(why).at(path)
 }
 
-/// Fills `buffer` as far as the stream reaches; returns the number of bytes read.
+/// Fills `buffer` until it is full or the stream ends; returns the number of bytes read.
 ///
 /// # Errors
 /// If the stream fails.
@@ -94,7 +94,7 @@ pub fn read_full(from: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usiz
 /// The next `length` bytes of a header.
 ///
 /// # Errors
-/// If the stream fails or ends before.
+/// If the stream fails or ends too early.
 pub fn read_header(from: &mut dyn Read, length: usize) -> std::result::Result<Vec<u8>, String> {
     let mut bytes = vec![0; length];
     match read_full(from, &mut bytes) {

@@ -1,4 +1,4 @@
-//! Recognises triples (user, item, value) among tables in text, which would be read as rows of a matrix.
+//! Recognises text tables that are probably triples (user, item, value), which would otherwise be read as rows of a matrix.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use crate::formats::refusal::Refusal;
 
 /// Number of lines that are examined.
 pub const LOOK: usize = 1000;
-/// Maximum number of fields of a triple: one that counts, user, item, value and time.
+/// Maximum number of fields of a triple: running number, user, item, value and time.
 pub const MAX_FIELDS: usize = 5;
-/// Minimum number of lines from which anything is concluded.
+/// Minimum number of lines for a conclusion.
 const MIN_LINES: usize = 3;
 
-/// Why a table looks like triples, if it does; `has_header`: whether its first line names the columns.
+/// The reason why a table looks like triples; `None` if it does not. `has_header`: whether its first line names the columns.
 pub fn why(lines: &[Vec<&[u8]>], has_header: bool) -> Option<Refusal> {
     let rows = &lines[usize::from(has_header)..];
     let width = rows.first()?.len();
@@ -36,29 +36,29 @@ pub fn why(lines: &[Vec<&[u8]>], has_header: bool) -> Option<Refusal> {
     if !(2..=4).contains(&width) || rows.len() < MIN_LINES {
         return None;
     }
-    // A row of a matrix has one name at most.
+    // A row of a matrix has at most one name.
     if width > 2 && are_names(1) && !are_names(2) {
         return Some("the second column holds names".into());
     }
     let (users, items) = (ids(0)?, ids(1)?);
     let timed = width < 4 || ids(3).is_some_and(|times| times.iter().all(|&time| time >= FIRST_TIME));
     let repeated = users.iter().collect::<BTreeSet<_>>().len() < users.len();
-    // No entry is given twice. Of few lines of counts that is so by chance; triples are then mostly in order.
+    // Triples contain no entry twice. A few lines of counts may do so by chance; triples are then required to be sorted.
     let distinct = users.iter().zip(&items).collect::<BTreeSet<_>>().len() == rows.len();
     let likely = rows.len() >= ENOUGH || users.is_sorted();
-    // Zeros and ones are data.
+    // Only zeros and ones: data.
     let large = users.iter().chain(&items).any(|&id| id > 1);
     (timed && repeated && distinct && likely && large).then(|| {
         "the first two columns hold whole numbers, the first one repeats some, and no pair occurs twice".into()
     })
 }
 
-/// Rows from which distinct pairs are hardly a coincidence.
+/// Number of rows for which distinct pairs are unlikely to be a coincidence.
 const ENOUGH: usize = 10;
-/// The least number that is the time of a rating, in seconds of 1970.
+/// The smallest number taken as the time of a rating, in seconds since 1970.
 const FIRST_TIME: i64 = 100_000_000;
 
-/// Whether a header calls the column with this name the numbers of users, items or the like.
+/// Whether this column name in a header denotes the numbers of users, items or the like.
 fn names_one_of_a_pair(name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
     let of_a_pair =

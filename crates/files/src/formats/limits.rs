@@ -1,9 +1,9 @@
 //! Limits on what a header may declare, checked before any memory is allocated for it.
 
-/// Most bytes that one byte of a gzip stream can expand to.
+/// Maximum number of bytes that one byte of a gzip stream can expand to.
 const MAX_EXPANSION: u64 = 1032;
 
-/// Most uncompressed bytes that a file of this size can hold.
+/// Maximum number of uncompressed bytes that a file of this size can hold.
 pub fn unpacked_bytes(size: u64, compressed: bool) -> u64 {
     if compressed { size.saturating_mul(MAX_EXPANSION) } else { size }
 }
@@ -11,7 +11,7 @@ pub fn unpacked_bytes(size: u64, compressed: bool) -> u64 {
 /// Refuses implausible shapes: an empty matrix, or far more rows or columns than entries.
 ///
 /// # Errors
-/// With the reason.
+/// If the shape is implausible: the reason.
 pub fn check_shape(rows: usize, cols: usize, entries: Option<u64>) -> Result<(), String> {
     if rows == 0 || cols == 0 {
         return Err(format!("the matrix is empty: {rows} × {cols}"));

@@ -1,15 +1,15 @@
 //! File formats: what a header declares, and how the entries behind it are read.
 //!
 //! From the bottom up: [`io`] opens files as streams of bytes, [`text`] cuts them into blocks of whole lines,
-//! [`number`] parses numbers, [`fields`] takes the lines of tables apart, [`options`] holds what the user says about
-//! them, [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`limits`]
-//! refuses headers that the file cannot honour, [`refusal`] says why without showing what is private, and [`reader`]
-//! holds what all formats share: the traits by which entries are handed over, and which entries are accepted;
-//! [`values`] describes them. Above these stands one module per format. A dense format implements
-//! [`reader::DenseReader`]; a format whose entries come with their positions passes them to a [`reader::EntrySink`].
-//! [`file`] lists the formats; [`detect`] finds out which one a file has.
+//! [`number`] parses numbers, [`fields`] splits the lines of tables, [`options`] holds the user's options for them,
+//! [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`limits`] refuses
+//! headers that declare more than the file can hold, [`refusal`] gives reasons without quoting private text, and
+//! [`reader`] holds what all formats share: the traits that pass entries on, and the check of entries; [`values`] is their
+//! element type. Above these there is one module per format. A dense format implements [`reader::DenseReader`]; a format
+//! whose entries have positions passes them to a [`reader::EntrySink`]. [`file`] lists the formats; [`detect`] determines
+//! the format of a file.
 //!
-//! Nothing here knows MPI, ranks or tiles: a caller requests part `i` of `n` of a file.
+//! Nothing here depends on MPI, ranks or tiles: a caller requests part `i` of `n` of a file.
 
 pub mod compressed;
 pub mod detect;

@@ -26,7 +26,7 @@ pub struct Market {
     pub coordinate: bool,
     pub pattern: bool,
     pub symmetric: bool,
-    /// Whether the declared field has whole numbers only.
+    /// Whether the declared field has only whole numbers.
     pub whole: bool,
     /// Position of the entries in the (uncompressed) text.
     pub start: u64,
@@ -34,13 +34,13 @@ pub struct Market {
     pub banner: String,
 }
 
-/// Longest banner and size line.
+/// Maximum length of the banner and of the size line, in bytes.
 const LONGEST_LINE: u64 = 1 << 12;
 
 /// Reads the header of a file of `size` bytes.
 ///
 /// # Errors
-/// With the number of the line that is wrong.
+/// If a line is invalid; the message has its number.
 pub fn header(file: &InputFile, size: u64) -> Result<Market> {
     let mut from = BufReader::new(file.stream()?);
     let io_error = |e| file.io_error(&e);
@@ -81,7 +81,7 @@ pub fn header(file: &InputFile, size: u64) -> Result<Market> {
     Err(file.error("ends before its size line (an empty or truncated file)"))
 }
 
-/// What the first line of a file declares.
+/// The declarations in the first line of a file.
 struct Banner {
     coordinate: bool,
     pattern: bool,
@@ -149,7 +149,7 @@ fn parse_size(banner: &Banner, size: &[String]) -> std::result::Result<Market, R
     Ok(Market { rows, cols, entries, coordinate, pattern, symmetric, whole, start: 0, banner })
 }
 
-/// Refuses a header that promises more than the `left` bytes after it can hold.
+/// Refuses a header that declares more entries than the `left` bytes after it can hold.
 fn check(market: &Market, left: u64) -> std::result::Result<(), Refusal> {
     let &Market { rows, cols, entries, coordinate, pattern, .. } = market;
     // The shortest entries are `1 1`, `1 1 1` and `1`, each with a line end, which the last one may lack.
@@ -171,7 +171,7 @@ impl Market {
     /// Returns the number of entries in the block.
     ///
     /// # Errors
-    /// With the position of the line that is wrong.
+    /// If a line is invalid: its position and the reason.
     pub fn coordinates(&self, text: &[u8], sink: &mut impl EntrySink) -> BlockResult<u64> {
         let mut at = 0;
         let mut entries = 0;
@@ -211,7 +211,7 @@ impl Market {
     /// number of lines. The array is the lower triangle, column by column; `before` of its entries precede the block.
     ///
     /// # Errors
-    /// With the position of the line that is wrong.
+    /// If a line is invalid: its position and the reason.
     pub fn triangle(&self, text: &[u8], before: u64, sink: &mut impl EntrySink) -> BlockResult<u64> {
         let n = self.rows;
         let column_start = |j: usize| j as u64 * n as u64 - (j as u64 * (j as u64).saturating_sub(1)) / 2;
@@ -249,7 +249,7 @@ impl Market {
     }
 }
 
-/// Refuses a fraction below a header that declares `whole` numbers: one of them is wrong.
+/// Refuses a fraction if the header declares `whole` numbers: either is wrong.
 #[inline]
 fn check_whole(whole: bool, value: f64) -> std::result::Result<(), Refusal> {
     if whole && value.is_finite() && value.trunc() != value { Err(fraction(value)) } else { Ok(()) }
@@ -272,7 +272,7 @@ pub struct ArrayReader {
 }
 
 impl ArrayReader {
-    /// Reads the entries of `market` in `blocks`, of which the first has index `first`.
+    /// Reads the entries of `market` in `blocks`, beginning with the entry of index `first`.
     pub fn new(market: &Market, blocks: TextBlocks, first: usize, policy: EntryPolicy) -> Self {
         let &Market { rows, whole, .. } = market;
         ArrayReader { lines: LineCursor::new(blocks), rows, whole, policy, next: first }
@@ -323,7 +323,7 @@ fn next_line(text: &[u8], at: &mut usize) -> Option<usize> {
     }
 }
 
-/// The next line of an array; moves `at` behind it.
+/// The next line of an array; moves `at` past it.
 fn next_array_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
     let line = next_line(text, at)?;
     *at = memchr::memchr(b'\n', &text[line..]).map_or(text.len(), |end| line + end + 1);
@@ -348,7 +348,7 @@ fn line_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Parses an index and the blanks behind it.
+/// Parses an index and the blanks after it.
 #[inline]
 fn index(text: &[u8], at: &mut usize) -> Option<u64> {
     let (value, used) = whole(&text[*at..])?;

@@ -1,7 +1,7 @@
 //! NumPy's `.npy`: headers of arrays in either order, of any real number type.
 //!
-//! Headers are written here as well: the `ndarray-npy` crate writes an array that is in memory as a whole, whereas the
-//! arrays here are written a few rows at a time and into archives.
+//! Headers are written here as well: the `ndarray-npy` crate writes only whole arrays in memory, whereas the arrays here are
+//! written a few rows at a time and into archives.
 
 use crate::formats::io::read_header;
 use crate::formats::raw::{NumberType, RawArray};
@@ -14,7 +14,7 @@ pub struct Header {
 }
 
 pub const MAGIC: &[u8] = b"\x93NUMPY";
-/// Longest header accepted; NumPy's own limit is 10,000 characters.
+/// Maximum length of a header, in bytes; NumPy's own limit is 10,000 characters.
 const LONGEST: usize = 1 << 16;
 
 /// The dictionary in the header of a file or archive member, and the position of the first number.
@@ -44,7 +44,7 @@ fn dictionary(from: &mut dyn std::io::Read) -> Result<(String, u64), String> {
 /// Reads the header of a file or archive member; `start` counts from its beginning.
 ///
 /// # Errors
-/// If it is truncated, not a header, or of an array that cannot be read.
+/// If it is truncated, not a header, or describes an array that cannot be read.
 pub fn header(from: &mut dyn std::io::Read) -> Result<Header, String> {
     let (text, start) = dictionary(from)?;
     let (number, big_endian) = number(value(&text, "descr")?)?;
@@ -115,7 +115,7 @@ fn number(descr: &str) -> Result<(NumberType, bool), String> {
     Ok((number, big_endian))
 }
 
-/// Writes the header of an array in row order; `descr` is the NumPy type, `shape` the dimensions separated by commas.
+/// Writes the header of a row-major array; `descr` is the NumPy type, `shape` the dimensions separated by commas.
 ///
 /// # Errors
 /// If `to` cannot be written.

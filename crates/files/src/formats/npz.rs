@@ -17,7 +17,7 @@ use crate::formats::limits::unpacked_bytes;
 use crate::formats::npy;
 use crate::formats::raw::RawArray;
 
-/// Where the arrays are in the archive.
+/// The arrays of the matrix in the archive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Arrays {
     data: Member,
@@ -44,10 +44,10 @@ fn archive(path: &str) -> Result<ZipArchive<BufReader<File>>> {
         .map_err(|e| wrong(path, format!("is not a readable .npz archive: {e}")))
 }
 
-/// Reads the headers of the archive and its arrays; `size` is that of the file.
+/// Reads the headers of the archive and its arrays; `size` is the size of the file in bytes.
 ///
 /// # Errors
-/// If it is no archive of a CSR or CSC matrix.
+/// If it is not an archive of a CSR or CSC matrix.
 pub fn header(path: &str, size: u64) -> Result<(Compressed, Arrays)> {
     let mut zip = archive(path)?;
     let names: Vec<String> = zip.file_names().filter_map(|name| Some(name.ok()?.to_string())).collect();
@@ -82,7 +82,7 @@ pub fn header(path: &str, size: u64) -> Result<(Compressed, Arrays)> {
 }
 
 impl Member {
-    /// Reads the header of an array of the archive, which has `size` bytes.
+    /// Reads the header of an array in the archive; the archive has `size` bytes.
     fn find(path: &str, zip: &mut ZipArchive<BufReader<File>>, name: &str, size: u64) -> Result<Self> {
         let mut file = zip.by_name(name).map_err(|e| wrong(path, format!("{name}: {e}")))?;
         let stored = file.compression() == CompressionMethod::Stored;
@@ -106,7 +106,7 @@ impl Member {
     }
 }
 
-/// Reads the numbers of a member: any of them, or from front to back if they are compressed.
+/// Reads the numbers of a member: in any order, or sequentially if they are compressed.
 struct MemberReader {
     path: String,
     member: Member,
@@ -166,7 +166,7 @@ impl Arrays {
         self.data.raw.number.values()
     }
 
-    /// Whether any part can be read on its own: the long arrays are not compressed.
+    /// Whether any part can be read independently, since the long arrays are not compressed.
     pub fn divisible(&self) -> bool {
         self.data.plain.is_some() && self.indices.plain.is_some()
     }

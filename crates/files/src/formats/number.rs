@@ -1,7 +1,7 @@
 //! Numbers in text.
 
 /// A decimal number at the start of `text`, correctly rounded, and its length in bytes. `nan`, `inf` and `infinity` are
-/// numbers too, so that a message can say why they are refused.
+/// numbers as well, so that a message can give the reason for refusing them.
 #[inline]
 pub fn float(text: &[u8]) -> Option<(f64, usize)> {
     fast_float2::parse_partial(text).ok()
@@ -16,7 +16,7 @@ pub fn whole(text: &[u8]) -> Option<(u64, usize)> {
         at += 1;
     }
     if at > 19 {
-        // It may have wrapped around.
+        // The value may have wrapped around.
         value = std::str::from_utf8(&text[..at]).ok()?.parse().ok()?;
     }
     (at > 0).then_some((value, at))

@@ -55,7 +55,7 @@ fednmf_base::parameters! {
 }
 
 impl TableOptions {
-    /// The first option that is not at its default, as it is typed.
+    /// The first option that is not at its default, as on the command line.
     pub fn first_given(self) -> Option<&'static str> {
         if self.format == TableFormat::Triples {
             Some("--format triples")
@@ -87,11 +87,11 @@ impl TableOptions {
         parameters::to_json(&self)
     }
 
-    /// The options among the parameters of a run; the defaults where it has none.
+    /// The options among the parameters of a run; defaults for missing ones.
     pub fn from_json(of_run: &Value) -> Self {
         let mut options = Self::default();
         for parameter in parameters::all(&options) {
-            // A value of another version that this one does not know counts as not given.
+            // An unknown value, written by another version, counts as not given.
             if let Some(text) = of_run.get(parameter.name).and_then(Value::as_str) {
                 let _ = options.set(parameter.name, text);
             }
@@ -100,7 +100,7 @@ impl TableOptions {
     }
 }
 
-/// The names of the columns and those of the rows, where known.
+/// The names of the columns and of the rows, if known.
 pub type Names = (Option<Vec<String>>, Option<Vec<String>>);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Dense arrays in binary, as .npy and idx files hold them: number types, decoding, and the reader.
+//! Dense binary arrays, as in .npy and idx files: number types, decoding, and the reader.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -43,7 +43,7 @@ impl NumberType {
         }
     }
 
-    /// The name in messages.
+    /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {
             NumberType::Bool => "bool",
@@ -61,7 +61,7 @@ impl NumberType {
         }
     }
 
-    /// Kind of numbers of this type.
+    /// The kind of numbers of this type.
     pub fn values(self) -> Values {
         match self {
             NumberType::Bool
@@ -127,7 +127,7 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
-/// A dense array in binary, line after line: rows, or columns if `by_columns`.
+/// A dense binary array, line after line: rows, or columns if `by_columns`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawArray {
     pub number: NumberType,
@@ -138,7 +138,7 @@ pub struct RawArray {
 }
 
 impl RawArray {
-    /// Whether its bytes are those of numbers of type T in memory.
+    /// Whether its bytes are numbers of type T as in memory.
     fn holds<T: Real>(&self) -> bool {
         let number = if T::TYPE == ElementType::F32 { NumberType::F32 } else { NumberType::F64 };
         self.number == number && self.big_endian == cfg!(target_endian = "big")
@@ -161,7 +161,7 @@ pub struct RawReader<'a> {
 
 enum Access {
     Random(File),
-    /// A compressed file can only be read from front to back; the index of the next number.
+    /// A compressed file, which can only be read sequentially, and the index of the next number.
     Sequential(Box<dyn Read>, usize),
 }
 
@@ -181,7 +181,7 @@ impl<'a> RawReader<'a> {
         Ok(RawReader { file, array, width, policy, from, bytes: Vec::new() })
     }
 
-    /// Reads `out.len()` numbers from number `first` on.
+    /// Reads `out.len()` numbers, beginning with number `first`.
     fn numbers<T: Real>(&mut self, first: usize, out: &mut [T]) -> std::io::Result<()> {
         let size = self.array.number.size();
         if let (Access::Random(file), true) = (&self.from, self.array.holds::<T>()) {
@@ -210,7 +210,7 @@ impl<'a> RawReader<'a> {
 
 impl<T: Real> DenseReader<T> for RawReader<'_> {
     fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        // Several lines are requested whole, so this is one run of numbers.
+        // Several lines are only requested completely, so this is one run of numbers.
         self.numbers(lines.start * self.width + within.start, out).map_err(|e| self.file.io_error(&e))
     }
 

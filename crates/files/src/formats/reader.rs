@@ -1,4 +1,4 @@
-//! What the readers of all formats share: how they hand over entries.
+//! The traits by which the readers of all formats pass entries on.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::refusal::Refusal;
 
-/// Receives (row, column, value) of each entry, numbered as in the file; the error says what is wrong with the value.
+/// Receives (row, column, value) of each entry, with the indices of the file; the error states what is wrong with the value.
 /// Readers are generic in it because it is called once per entry.
 pub trait EntrySink: FnMut(usize, usize, f64) -> std::result::Result<(), String> {}
 
@@ -20,16 +20,16 @@ pub type BlockResult<T> = std::result::Result<T, (usize, Refusal)>;
 /// Reads a dense file in storage order. A *line* is a row, or a column of a file stored by columns.
 pub trait DenseReader<T: Real> {
     /// Reads the entries `within` of each of `lines` into `out`, line after line. Successive calls move forward through
-    /// the reader's part of the file; several lines are only requested whole. Whoever calls it checks the entries.
+    /// the reader's part of the file; several lines are only requested completely. The caller checks the entries.
     ///
     /// # Errors
-    /// If the file does not hold them.
+    /// If the file does not contain them.
     fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()>;
 
     /// Which entries are accepted.
     fn policy(&self) -> EntryPolicy;
 
-    /// The error about the entry `at` of line `line`, which is refused for a reason.
+    /// The error for entry `at` of line `line`, which is refused for the reason `why`.
     fn refusal(&self, line: usize, at: usize, why: &str) -> Error;
 
     /// Checks entries that were read.
@@ -44,7 +44,7 @@ pub trait DenseReader<T: Real> {
     /// Reads entries and checks them.
     ///
     /// # Errors
-    /// As both.
+    /// As [`DenseReader::read`] and [`DenseReader::check`].
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         self.read(lines.clone(), within.clone(), out)?;
         self.check(lines, within, out)

@@ -1,9 +1,9 @@
-//! Reasons why a text is refused: with what was found in it, or without it if the file is private.
+//! Reasons for refusing a text: with a quotation of the text, or without it if the file is private.
 
-/// Replaces text that must not be shown.
+/// Replacement for text that must not be shown.
 const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
 
-/// Why a text is refused. Errors reach all ranks, so that of a private file must hold nothing of its text.
+/// The reason for refusing a text. Errors reach all ranks, so the error of a private file must not quote its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     full: String,
@@ -12,7 +12,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// `say` makes the reason of a quotation.
+    /// A reason that quotes `text`; `say` makes it from the quotation.
     pub fn quoting(text: &[u8], say: impl Fn(&str) -> String) -> Self {
         Refusal { full: say(&quote(text)), private: Some(say(NOT_SHOWN)) }
     }
@@ -22,13 +22,13 @@ impl Refusal {
         Refusal { full, private: Some(private.into()) }
     }
 
-    /// The same reason in another sentence.
+    /// The same reason within another sentence.
     #[must_use]
     pub fn map(self, say: impl Fn(String) -> String) -> Self {
         Refusal { full: say(self.full), private: self.private.map(say) }
     }
 
-    /// The reason for an error about a file that is `private` or not.
+    /// The reason for an error message; without quoted text if the file is `private`.
     pub fn reason(self, private: bool) -> String {
         match self.private {
             Some(reason) if private => reason,

@@ -1,4 +1,4 @@
-//! Tables in text: CSV, TSV and numbers separated by blanks, with or without a header line and a first column of names.
+//! Text tables: CSV, TSV and numbers separated by blanks, with or without a header line and a first column of names.
 
 use std::ops::Range;
 
@@ -21,18 +21,18 @@ use crate::formats::reader::DenseReader;
 use crate::formats::refusal::Refusal;
 use crate::formats::text::{LineCursor, TextBlocks};
 
-/// How a table is written.
+/// The layout of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     pub header: Header,
     pub cols: usize,
 }
 
-/// Derives the layout from the first lines; `tabs` fixes the separator.
+/// Infers the layout from the first lines; `tabs` fixes the separator.
 ///
 /// # Errors
-/// If the file cannot be read, or has no row of numbers, or not the header or index column that `options` promise, or may
-/// have them.
+/// If the file cannot be read, has no row of numbers, lacks the header or index column that `options` declare, or is
+/// ambiguous about them.
 pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Table> {
     let lines = FirstLines::read(file, tabs)?;
     lines.check_quotes(file)?;
@@ -81,8 +81,8 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     Ok(Table { header: detected.header(file, &lines, start, None)?, cols: columns })
 }
 
-/// The first line (from 1) with fields between semicolons all of which, but for a name in the first, are numbers, some with
-/// a decimal comma.
+/// The first line (from 1) whose fields between semicolons are numbers, some with a decimal comma. The first field may be a
+/// name.
 fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
     let wrong = |line: &[u8]| {
@@ -94,7 +94,7 @@ fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     (1..).zip(lines).find_map(|(at, line)| wrong(line).then_some(at))
 }
 
-/// The names in the header and those in the index column, where there are such.
+/// The names in the header and in the index column, if there are any.
 ///
 /// # Errors
 /// As [`layout`].
@@ -104,7 +104,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
     let columns = table.header.labels.header.then(|| {
         let first = fields(lines.first(), table.header.separator);
         let all: Vec<String> = first.map(text_of).collect();
-        // The name of the index column may be there or not.
+        // The title of the index column may be missing.
         let extra = all.len().saturating_sub(table.cols);
         if all.len() == table.cols + usize::from(table.header.labels.index_col) || all.len() == table.cols {
             all.into_iter().skip(extra).collect()
@@ -126,7 +126,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 }
 
 impl Table {
-    /// Kind of the numbers in these lines.
+    /// The kind of the numbers in these lines.
     pub fn values(&self, text: &[u8]) -> Values {
         let mut at = 0;
         while let Some(line) = next_line(text, &mut at) {
@@ -165,10 +165,10 @@ impl Table {
     }
 }
 
-/// The value of a field: NaN if it is missing, and missing values are accepted.
+/// The value of a field; NaN for a missing value, if these are accepted.
 ///
 /// # Errors
-/// The reason why it is refused, as a predicate: "is …".
+/// The reason for a refusal, as a predicate: "is …".
 pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<T, Refusal> {
     let remedy = policy.nan_remedy;
     match number(field) {
@@ -255,7 +255,7 @@ mod tests {
         with_file(text, |file| layout(file, false, options))
     }
 
-    /// Whether a header and an index column are found, and how many columns of numbers.
+    /// Whether a header and an index column are found, and the number of columns of numbers.
     fn found(text: &str, options: TableOptions) -> (bool, bool, usize) {
         let table = head(text, options).unwrap_or_else(|e| panic!("{text:?}: {e}"));
         (table.header.labels.header, table.header.labels.index_col, table.cols)
@@ -293,7 +293,7 @@ mod tests {
         for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
             assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
         }
-        // Commas in names are none of numbers.
+        // Commas in names are not decimal commas.
         for text in [
             "id;a;b\nr1;0.5;0.25\n\"Smith, J\";0.5;0.75\n",
             "id;\"1,2-DCE\";\"1,3-DCE\"\nr1;0.5;0.25\nr2;0.5;0.75\n",
@@ -374,7 +374,7 @@ mod tests {
         let list = |names: Option<Vec<String>>| names.map(|names| names.join("|"));
         for (text, columns, rows) in [
             ("# by hand\n,\"a \"\"x\"\"\",b\nr,1,2\n\ns,3,4\n", Some("a \"x\"|b"), Some("r|s")),
-            // Below the comments # is a character like others, and a line of names above the rows is their header.
+            // Below the comments, # is an ordinary character, and a line of names above the rows is their header.
             ("well,a,b\n#1,1,2\n#2,3,4\n", Some("a|b"), Some("#1|#2")),
             ("# 3 by 2\n#well,a,b\nx,1,2\ny,3,4\n", Some("a|b"), Some("x|y")),
             ("#1,1,2\nx,1,2\ny,3,4\n", None, Some("x|y")),

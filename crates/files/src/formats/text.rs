@@ -10,14 +10,14 @@ use crate::formats::refusal::Refusal;
 
 /// Bytes read at once.
 const BLOCK: usize = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
-/// Longest line: a file without line ends is not text.
+/// Maximum length of a line in bytes; a file without line ends is not text.
 const LONGEST_LINE: usize = 1 << 30;
 
 /// The lines of one part of a text.
 pub struct TextBlocks {
     source: InputFile,
     stream: Stream,
-    /// `buffer[used..]` was read and not handed out yet.
+    /// `buffer[used..]` was read and not returned yet.
     buffer: Vec<u8>,
     used: usize,
     /// Position of `buffer` in the (uncompressed) text.
@@ -30,7 +30,7 @@ enum Stream {
         section: Section<File>,
         begin: u64,
     },
-    /// All of a file: its bytes, a second handle that shares the cursor, and the size of the file.
+    /// A whole file: its bytes, a second handle that shares the cursor, and the size of the file.
     Whole(Box<dyn Read>, File, u64),
 }
 
@@ -143,7 +143,7 @@ fn line_start(file: &File, at: u64, size: u64) -> std::io::Result<u64> {
     }
 }
 
-/// Walks through the lines of a text one at a time.
+/// Reads the lines of a text one at a time.
 pub struct LineCursor {
     blocks: TextBlocks,
     /// The current block, and the position in it.
@@ -164,10 +164,10 @@ impl LineCursor {
     }
 
     /// Parses the next line. `find` returns the line that begins at or after a position in a block, and moves the
-    /// position behind it; `parse` gets the line.
+    /// position past it; `parse` gets the line.
     ///
     /// # Errors
-    /// If the text ends, or with the number of the line that `parse` refuses.
+    /// If the text ends, or `parse` refuses the line; the message has its number.
     pub fn parse<R>(
         &mut self,
         find: impl Fn(&[u8], &mut usize) -> Option<std::ops::Range<usize>>,
@@ -190,7 +190,7 @@ impl LineCursor {
 }
 
 /// An error at byte `offset` of a text, with the number of its line. Counting the lines costs another read of the file,
-/// which an error can afford.
+/// which is acceptable for an error.
 pub fn error_at(source: &InputFile, offset: u64, what: impl Into<Refusal>) -> Error {
     let count = || -> Option<u64> {
         let mut from = source.stream().ok()?.take(offset);

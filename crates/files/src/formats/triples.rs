@@ -1,6 +1,6 @@
-//! Triples (`--format triples`): each line of a table in text is an entry of a sparse matrix users × items: user, item and
-//! value, or 1 without a value. Users and items are any text; whole numbers are in ascending order, other names in that
-//! of their first appearance.
+//! Triples (`--format triples`): each line of a text table is an entry of a sparse matrix users × items: user, item and
+//! value, which is 1 if the lines have no third field. Users and items are any text. Whole numbers are put in ascending
+//! order, other names in the order of their first appearance.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::formats::reader::EntrySink;
 use crate::formats::refusal::Refusal;
 use crate::formats::text::{TextBlocks, error_at};
 
-/// How the triples are written.
+/// The layout of the triples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Triples {
     pub header: Header,
     /// Fields of each line.
     width: usize,
-    /// Only on the rank that read the header: the others need no names.
+    /// Only on the rank that read the header; the others need no names.
     #[serde(skip)]
     keys: Option<Arc<Keys>>,
 }
@@ -41,7 +41,7 @@ struct Keys {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Index {
     places: HashMap<Vec<u8>, u32>,
-    /// Whether a name is no whole number.
+    /// Whether any name is not a whole number.
     words: bool,
 }
 
@@ -76,14 +76,14 @@ pub struct Contents {
     pub triples: Triples,
     pub shape: (usize, usize),
     pub entries: u64,
-    /// Kind of the values.
+    /// The kind of the values.
     pub values: Values,
 }
 
 /// Reads the whole file to find users and items; `tabs` fixes the separator.
 ///
 /// # Errors
-/// If the file cannot be read, or a line is no triple.
+/// If the file cannot be read, or a line is not a triple.
 pub fn contents(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Contents> {
     let mut triples = layout(file, tabs, options)?;
     let mut keys = Keys { users: Index::default(), items: Index::default() };
@@ -117,7 +117,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
     Ok((keys.as_ref().map(|keys| keys.items.names()), keys.map(|keys| keys.users.names())))
 }
 
-/// Derives the layout from the first lines.
+/// Infers the layout from the first lines.
 fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
     let lines = FirstLines::read(file, tabs)?;
     let all = lines.fields();
@@ -177,7 +177,7 @@ impl Triples {
     }
 }
 
-/// Reads the entries as bytes that any rank can decode; on the rank that read the header.
+/// Reads the entries as bytes that any rank can decode; only on the rank that read the header.
 pub struct TriplesReader<'a> {
     file: &'a InputFile,
     triples: &'a Triples,
@@ -185,7 +185,7 @@ pub struct TriplesReader<'a> {
     blocks: TextBlocks,
 }
 
-/// Row, column, value, and position in the text.
+/// Bytes of an entry in a chunk: row, column, value, and position in the text.
 const ENTRY_BYTES: usize = 24;
 
 impl<'a> TriplesReader<'a> {
@@ -212,7 +212,7 @@ impl<'a> TriplesReader<'a> {
     pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>> {
         let place_of = |index: &Index, name: &[u8]| index.places.get(name).copied();
         let mut chunk = Vec::new();
-        // An empty chunk would be the end; a block may hold comments only.
+        // An empty chunk would mean the end, but a block may hold only comments.
         while chunk.is_empty() {
             let Some((text, offset)) = self.blocks.next_block()? else { return Ok(None) };
             self.triples.each(self.file, text, offset, |place, user, item, value| {
@@ -234,7 +234,7 @@ impl<'a> TriplesReader<'a> {
 /// Passes the entries of a chunk to `sink`, and returns their number.
 ///
 /// # Errors
-/// With the line of the entry that `sink` refuses.
+/// If `sink` refuses an entry; the message has its line.
 pub fn decode(file: &InputFile, chunk: &[u8], sink: &mut impl EntrySink) -> Result<u64> {
     let entries = chunk.as_chunks::<ENTRY_BYTES>().0;
     for entry in entries {
@@ -300,7 +300,7 @@ mod tests {
         let (entries, names, _) = read("10,b,2\n9,a,0.5\n10,a,3\n-1,b,1\n", OPTIONS).unwrap();
         assert_eq!(entries, [(2, 0, 2.0), (1, 1, 0.5), (2, 1, 3.0), (0, 0, 1.0)]);
         assert_eq!(names, ["-1 9 10", "b a"]);
-        // One name that is no number makes all of them text, and 07 is another name than 7.
+        // One name that is not a whole number makes all of them text, and 07 is a different name from 7.
         let (entries, names, _) = read("7,1\n3,2\n07,1\n", OPTIONS).unwrap();
         assert_eq!((entries, names), (vec![(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0)], ["7 3 07".into(), "1 2".into()]));
     }

@@ -1,4 +1,4 @@
-//! The lists of names in HDF5 files, as AnnData, 10x and loom have them.
+//! The lists of names in HDF5 files of AnnData, 10x and loom.
 
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, H5Type, LocationType};
@@ -6,7 +6,7 @@ use hdf5::{Dataset, H5Type, LocationType};
 use super::{MOST_BYTES, Names};
 use crate::formats::hdf5::tenx_group;
 
-/// The names as they are stored in an HDF5 file, for one of its matrices (X if none is named).
+/// The names stored in an HDF5 file, for one of its matrices (X by default).
 pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     let Ok(file) = hdf5::File::open(path) else { return Names::default() };
     let index = |group: &str| {
@@ -65,7 +65,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         "varp" => (Some("var"), Some("var")),
         _ => (Some("obs"), Some("var")),
     };
-    // The second name of each is what scanpy writes.
+    // The second name of each is the one that scanpy writes.
     let in_loom = |names| turned.then(|| attribute(names)).flatten();
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
     let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
@@ -88,7 +88,7 @@ impl<T: H5Type + Text> Text for Record<T> {
     }
 }
 
-/// Text as HDF5 has it.
+/// A text type of HDF5.
 trait Text {
     fn text(&self) -> String;
 }
@@ -137,7 +137,7 @@ mod tests {
         format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
     }
 
-    /// Each matrix of an AnnData file has the names of its own place.
+    /// The names of a matrix in an AnnData file depend on its location.
     #[test]
     fn names_are_those_of_the_matrix() {
         let dir = tempfile::tempdir().unwrap();

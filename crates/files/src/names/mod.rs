@@ -20,33 +20,33 @@ use crate::spec::{InputSpec, Source, party_path};
 #[cfg(feature = "hdf5")]
 pub use hdf5_lists::of_file;
 
-/// A build without the HDF5 library reads no names from such a file.
+/// No names: this build has no HDF5 library.
 #[cfg(not(feature = "hdf5"))]
 pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
     Names::default()
 }
 
-/// Names of the columns and rows of a matrix, where known.
+/// Names of the columns and rows of a matrix, if known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Names {
     pub columns: Option<Vec<String>>,
     pub rows: Option<Vec<String>>,
-    /// Whether the columns are what AnnData calls observations, as in the files of 10x: genes × cells.
+    /// Whether the columns are the observations of AnnData, as in 10x files: genes × cells.
     pub turned: bool,
 }
 
-/// Longest list that is read, in bytes.
+/// Maximum size of a list that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The file and the column that `text` names: `FILE:2` is the second column of a tab-separated table.
+/// The file and the column given by `text`: `FILE:2` is the second column of a tab-separated table.
 fn column_of(text: &str) -> (&str, usize) {
     let numbered = text.rsplit_once(':');
     let numbered = numbered.and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
     numbered.unwrap_or((text, 1))
 }
 
-/// Where the items called `known` are in a list of another column, if the first column of its table has their names in
-/// another order: item `i` is on line `order[i]`.
+/// The order of the items `known` in the table of a list, if the list is not its first column and the first column has the
+/// same names in another order: item `i` is on line `order[i]`.
 ///
 /// # Errors
 /// If the list cannot be read, or names are repeated.
@@ -56,16 +56,16 @@ pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Resul
     match compare(Some(known), Some(&list(option, &format!("{path}:1"))?)) {
         Match::Reordered(order) => Ok(Some(order)),
         Match::Repeated(name) => Err(Error::input(format!("{option} {text}: {}", repeated("row", &name)))),
-        // The first column may contain something else.
+        // The first column need not contain the names.
         Match::Equal | Match::Different(..) => Ok(None),
     }
 }
 
-/// The list of names that `option` gives, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
+/// The list of names given by `option`, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
 /// is unpacked.
 ///
 /// # Errors
-/// If it cannot be read, is no text, or a line lacks the column.
+/// If it cannot be read, is not text, or a line lacks the column.
 pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let (path, column) = column_of(text);
     let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
@@ -93,7 +93,7 @@ pub fn hint_at_header(lines: usize, count: usize) -> &'static str {
     if lines == count + 1 { " (if its first line is a header, remove it)" } else { "" }
 }
 
-/// The names in the input, which AnnData and 10x files and tables in text contain. It is not an error if there are none.
+/// The names in the input. AnnData and 10x files and text tables may contain names; it is not an error if there are none.
 pub fn of_input(spec: &InputSpec) -> Names {
     let Source::File { path, .. } = &spec.source else { return Names::default() };
     if spec.by_party() { Names::default() } else { of_path(path, spec) }
@@ -107,7 +107,7 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
         of_directory(Path::new(path))
     } else if !detect::is_hdf5(path) {
         let (columns, rows) = detect::names(path, spec.table);
-        // Of a table it is not known what its rows are: those of the matrix are the observations, transposed or not.
+        // A text table does not define its observations: they are the rows of the matrix, transposed or not.
         Names { columns, rows, turned: spec.transpose }
     } else {
         let dataset = match &spec.source {
@@ -128,11 +128,11 @@ pub fn probe(path: &str, dataset: Option<&str>) {
     [None, Some("raw/X"), dataset].into_iter().for_each(|of| drop(of_file(path, of)));
 }
 
-/// Checks that a matrix has as many names as rows and columns (before `--transpose`): a directory and
-/// HDF5 have them in lists of their own, from which lines may be missing.
+/// Checks that there are as many names as rows and columns of the matrix (before `--transpose`). Directories and HDF5 files
+/// have separate lists of names, which may be incomplete.
 ///
 /// # Errors
-/// With both numbers.
+/// If the numbers differ; the message has both.
 pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
     let names = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
@@ -153,14 +153,14 @@ pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Res
     Ok(())
 }
 
-/// The items that a list of names consists of, if it is that of transactions: whole numbers in order, without gaps.
+/// The range of items of a list of names, if these are consecutive whole numbers, as for transactions.
 pub fn items(names: &[String]) -> Option<Range<u64>> {
     let first: u64 = names.first()?.parse().ok()?;
     let items = first..first + names.len() as u64;
     items.clone().zip(names).all(|(item, name)| *name == item.to_string()).then_some(items)
 }
 
-/// A digest of a list of names, in its order. Names can be guessed from it, so it may only cover
+/// A digest of a list of names in order. Names can be guessed from it, so it may only cover
 /// names that others may know.
 pub fn digest(names: &[String]) -> String {
     let mut hash = Sha256::new();
@@ -176,10 +176,10 @@ pub fn of_party(pattern: &str, party: usize, spec: &InputSpec) -> Names {
     party_path(pattern, party).map_or_else(Names::default, |path| of_path(&path, spec))
 }
 
-/// How two lists of names of the same items relate.
+/// The relation of two lists of names of the same items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
-    /// They are equal, or one of them is not known.
+    /// They are equal, or one of them is unknown.
     Equal,
     /// They have the same names in another order: item `i` of the first list is item `order[i]` of the second.
     Reordered(Vec<usize>),
@@ -197,8 +197,8 @@ pub fn repeated(what: &str, name: &str) -> String {
     )
 }
 
-/// What to tell the user where a matrix and something stored cannot be compared, since only one of them has names;
-/// `what` is row or column, `has` as in "the factors have".
+/// The note if a matrix and stored data cannot be compared, since only one of them has names; `what` is row or column,
+/// `has` as in "the factors have".
 pub fn unmatched(what: &str, matrix: Option<&[String]>, has: &str, stored: Option<&[String]>) -> Option<String> {
     let (with, without) = match (matrix, stored) {
         (Some(_), None) => ("the matrix has", format!("{has} none")),
@@ -225,7 +225,7 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
         Some(order) if first.len() == second.len() && places.len() == second.len() => Match::Reordered(order),
         _ => {
             let name = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
-            // A name that only one of them has says more than the first position at which they differ.
+            // A name that only one list has is more informative than the first position at which they differ.
             let unknown = first.iter().position(|name| !places.contains_key(name.as_str()));
             let mut seen = HashSet::new();
             if let Some(name) = second.iter().find(|name| !seen.insert(name.as_str()))
@@ -247,7 +247,7 @@ fn sorted(names: &[String]) -> Vec<&String> {
     names
 }
 
-/// The names in a directory as 10x writes it: genes × cells.
+/// The names in a directory written by 10x: genes × cells.
 fn of_directory(path: &Path) -> Names {
     let list = |names: &[&str], column: usize| {
         let files =

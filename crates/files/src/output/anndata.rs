@@ -14,12 +14,12 @@ use fednmf_base::unfinished::Access;
 pub(super) const OBS: &str = "obsm/X_nmf";
 /// The factor of the variables.
 pub(super) const VAR: &str = "varm/NMF";
-/// Everything else.
+/// Provenance and everything else.
 pub(super) const ABOUT: &str = "uns/nmf";
-/// The names of the entries of it that fednmf wrote, this list included; others are the user's.
+/// The entry of [`ABOUT`] that lists the entries written by fednmf, itself included; other entries are the user's.
 pub(super) const ENTRIES: &str = "entries";
 
-/// What the provenance says of rows and columns of the matrix that have no names.
+/// The provenance entries for rows and columns of the matrix that have no names.
 pub const NUMBERED_ROWS: &str = "numbered_rows";
 pub const NUMBERED_COLUMNS: &str = "numbered_columns";
 
@@ -37,7 +37,7 @@ pub struct Annotations {
     pub rows: Option<Vec<String>>,
     /// Names of its columns.
     pub columns: Option<Vec<String>>,
-    /// Names of the rows or the columns that are private to the parties of this rank, for the file of each.
+    /// Names of rows or columns that are private to the parties of this rank, by party; each for that party's file.
     pub of_parties: BTreeMap<usize, PartyNames>,
     /// Whether its columns, not its rows, are the observations.
     pub transposed: bool,
@@ -45,7 +45,7 @@ pub struct Annotations {
     pub history: Map<String, Value>,
     /// Whether the factors are added to an existing file, which keeps its other contents.
     pub add: bool,
-    /// Whether only the owner may read the file, whatever its format: it holds what is private to parties.
+    /// Whether only the owner may read the file, in any format, because it contains private data of parties.
     pub owner_only: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn place(transposed: bool, name: &str) -> &str {
     }
 }
 
-/// Whether root attributes are those of an AnnData file.
+/// Whether root attributes belong to an AnnData file.
 pub fn is_one(attributes: &Map<String, Value>) -> bool {
     attributes.get("encoding-type").is_some_and(|kind| kind == "anndata")
 }

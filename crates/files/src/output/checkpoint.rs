@@ -1,12 +1,12 @@
 //! The files of a checkpoint: everything that `--resume` needs, complete at any moment.
 //!
-//! `F.h5` holds the shared state and is the manifest: it names its generation and, where parties have private state,
-//! their files `F.party-03.g17.h5`. A new generation is written next to the old one and becomes valid when the manifest is
+//! `F.h5` holds the shared state and is the manifest: it names its generation and, if parties have private state, their
+//! files `F.party-03.g17.h5`. A new generation is written next to the old one and becomes valid when the manifest is
 //! renamed, after everything else is on disk. Then the parties' older files are removed. A crash at any moment leaves the
 //! manifest of one complete generation.
 //!
-//! Where each rank has an owner of its own, each writes a manifest. A run that is lost between their renames leaves some at
-//! the new generation and some at the old one, so each keeps the one before too, as `F.previous.h5`.
+//! If each rank has its own owner, each writes a manifest. A run that is lost between their renames leaves some manifests at
+//! the new generation and some at the old one, so each rank also keeps the previous manifest, as `F.previous.h5`.
 
 use std::io::Write as _;
 use std::ops::RangeInclusive;
@@ -30,12 +30,12 @@ use crate::output::sink::Encoding;
 use crate::output::stored::{GENERATION, Stored};
 use crate::output::values::after_storage;
 
-/// The format of the files that this version writes, the only one that it reads.
+/// The format that this version writes, and the only one that it reads.
 const FORMAT: u64 = 2;
-/// The root attribute with it. Checkpoints of format 1 have none.
+/// The root attribute with the format. Checkpoints of format 1 have none.
 const FORMAT_NAME: &str = "checkpoint_format";
 
-/// The root attribute with the parties that were lost when the checkpoint was written, and have no file in it.
+/// The root attribute with the parties that were lost when the checkpoint was written, and have no file of its generation.
 pub const LOST: &str = "lost_parties";
 
 const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
@@ -70,7 +70,7 @@ impl Checkpoint {
         attributes: &Map<String, Value>,
     ) -> SharedResult<()> {
         if self.generation == 0 {
-            // Files that the present manifest names must not be overwritten; those of an incomplete generation may.
+            // Files that the current manifest names must not be overwritten; files of an incomplete generation may.
             let mut found = [if comm.reports() { generation(&self.path) } else { 0 }];
             comm.max(NUMBER, &mut found);
             self.generation = found[0];
@@ -90,7 +90,7 @@ impl Checkpoint {
             of_parties: &std::collections::BTreeMap::new(),
             generation: Some(generation),
             tag: CHECKPOINT,
-            // It contains values that a run would not disclose: iterates, and keys of parties on this rank.
+            // It contains values that must not be disclosed: iterates, and keys of parties on this rank.
             access: Access::OwnerOnly,
             encoding: Encoding::Hdf5,
         };
@@ -104,7 +104,7 @@ impl Checkpoint {
     /// Opens the checkpoint and checks that it is complete; matrices are checked when they are read. Not collective.
     ///
     /// # Errors
-    /// If there is none, it is damaged, or it has another format.
+    /// If there is no checkpoint, or it is damaged or in another format.
     pub fn open(path: &Path) -> Result<(Stored, Map<String, Value>)> {
         if !path.exists() {
             return Err(Error::input(format!(
@@ -126,7 +126,7 @@ impl Checkpoint {
     }
 }
 
-/// Refuses a checkpoint of another format than this version's.
+/// Refuses a checkpoint whose format is not [`FORMAT`].
 fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
     let found = attributes.get(FORMAT_NAME).and_then(Value::as_u64).unwrap_or(1);
     if found == FORMAT {
@@ -142,7 +142,7 @@ fn check_format(path: &Path, attributes: &Map<String, Value>) -> Result<()> {
     )))
 }
 
-/// Whether a checkpoint at `path` would replace anything.
+/// Whether a checkpoint at `path` would replace a file with content.
 pub fn has_content(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
 }
@@ -153,13 +153,13 @@ pub fn generation(path: &Path) -> u64 {
     if path.exists() { read().unwrap_or(0) } else { 0 }
 }
 
-/// The manifest before the present one.
+/// The path of the previous manifest.
 fn previous(path: &Path) -> PathBuf {
     let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
     path.with_extension(format!("previous{extension}"))
 }
 
-/// Gives the present manifest a second name, before a new one takes its place.
+/// Gives the current manifest a second name, before a new one replaces it.
 fn keep_previous(path: &Path) -> Result<()> {
     let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be kept ({e})", path.display()));
     if !path.exists() {
@@ -170,14 +170,14 @@ fn keep_previous(path: &Path) -> Result<()> {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
         _ => {}
     }
-    // Some file systems have no second names.
+    // Some file systems have no hard links.
     std::fs::hard_link(path, &previous).or_else(|_| std::fs::copy(path, &previous).map(drop)).map_err(failed)
 }
 
 /// A save point: generation, iteration, and the parties that were lost.
 type Moment = (u64, u64, Vec<usize>);
 
-/// The moment of the manifest at `path`, if it can be read.
+/// The save point of the manifest at `path`, if it can be read.
 fn moment(path: &Path) -> Option<Moment> {
     let stored = Stored::open_sealed(path).ok()?;
     let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
@@ -185,18 +185,18 @@ fn moment(path: &Path) -> Option<Moment> {
     Some((number(GENERATION)?, number("iteration")?, lost.filter_map(|p| Some(p.as_u64()? as usize)).collect()))
 }
 
-/// The path of the shared state of the others on this rank, which was lost.
+/// The path at which a returning rank, which was lost, stores the shared state of the other ranks.
 fn returned(path: &Path) -> PathBuf {
     let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
     path.with_extension(format!("returned{extension}"))
 }
 
 /// If each rank has its own manifest and hosts the party of its number: rolls back to the newest save point that all
-/// ranks have, except those that were lost by then. These receive the shared state of that save point from another
+/// ranks have, except those that were already lost. These receive the shared state of that save point from another
 /// rank. Collective.
 ///
 /// # Errors
-/// On all ranks, if there is none.
+/// On all ranks, if there is no such save point.
 pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> SharedResult<()> {
     if !comm.has_owners() {
         return Ok(());
@@ -244,16 +244,16 @@ pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> SharedResult<()>
     comm.agree_on_error(written)
 }
 
-/// What a run resumes from.
+/// The state from which a run resumes.
 pub struct Resumed {
-    /// The state of this rank's parties; also the shared one, if there is none apart.
+    /// The state of this rank's parties; also the shared state, if `shared` is `None`.
     own: Stored,
-    /// The shared state, if this rank was lost and the others went on.
+    /// The shared state, if this rank was lost and the others continued.
     shared: Option<Stored>,
 }
 
 impl Resumed {
-    /// Opens the checkpoint at `path`, after [`roll_back_to_common`]; with the attributes of its moment.
+    /// Opens the checkpoint at `path`, after [`roll_back_to_common`]; also returns the attributes of its save point.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -264,7 +264,7 @@ impl Resumed {
             return Ok((Resumed { own, shared: None }, attributes));
         }
         let (shared, attributes) = Checkpoint::open(&file)?;
-        // The file is open, and its name is no longer needed.
+        // The file is open, so its name is no longer needed.
         let _ = std::fs::remove_file(&file);
         Ok((Resumed { own, shared: Some(shared) }, attributes))
     }
@@ -293,7 +293,7 @@ impl<T: Real> SavedState<T> for Resumed {
     }
 }
 
-/// Removes the files of `parties` of other generations, as far as fednmf wrote them. A file that remains does no harm.
+/// Removes the files of `parties` outside the generations `kept`, if fednmf wrote them. A file that remains does no harm.
 fn remove_others(path: &Path, kept: RangeInclusive<u64>, parties: &[usize]) {
     if parties.is_empty() {
         return;
@@ -310,11 +310,11 @@ fn remove_others(path: &Path, kept: RangeInclusive<u64>, parties: &[usize]) {
 /// compared entry by entry. Entries that only `found` has (iteration, version) do not matter.
 ///
 /// # Errors
-/// Naming every difference.
+/// If there are differences; the message names all of them.
 pub fn compare(found: &Map<String, Value>, expected: &Map<String, Value>) -> Result<()> {
     let mut differences = Vec::new();
     collect(found, &after_storage(expected), "", &mut differences);
-    // What is not set now is not in a file either; it must not have been set then.
+    // Parameters that are not set are not stored, so the file must not contain them.
     for name in expected.iter().filter(|(_, now)| now.is_null()).map(|(name, _)| name) {
         differences.extend(found.get(name).map(|then| format!("{name} was {then}, now is not set")));
     }
@@ -452,7 +452,7 @@ mod tests {
             let message = read().expect_err(&format!("byte {place}")).message;
             assert!(message.contains("F.h5"), "{message}");
         }
-        // Each bit of the numbers themselves.
+        // Each bit of the matrix values.
         let first = good.windows(8).position(|w| w == 6.5f64.to_le_bytes()).unwrap();
         for bit in 0..64 {
             let mut bad = good.clone();

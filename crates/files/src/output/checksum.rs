@@ -28,19 +28,19 @@ const TAIL: u64 = 4 + 4 + 8;
 struct Trailer {
     /// Bytes before the trailer.
     length: u64,
-    /// Bytes with the values of matrices, in ascending order: these have checksums of their own.
+    /// Ranges of bytes with the values of matrices, in ascending order; these have their own checksums.
     numbers: Vec<Range<u64>>,
-    /// Checksum of all other bytes.
+    /// CRC of all other bytes.
     crc32: u32,
 }
 
-/// Whether a file is as it was written.
+/// Whether a file is unchanged since it was written.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Integrity {
     Good,
     /// The trailer does not match the file.
     Damaged,
-    /// No trailer: another kind of file, or a truncated one.
+    /// No trailer: another kind of file, or a truncated file.
     Unsealed,
 }
 
@@ -83,7 +83,7 @@ pub fn check(path: &Path) -> io::Result<Integrity> {
     Ok(if good { Integrity::Good } else { Integrity::Damaged })
 }
 
-/// The CRC of some bytes.
+/// The CRC of `bytes`.
 pub(super) fn crc_of(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
@@ -109,7 +109,7 @@ fn crc_between(file: &mut File, length: u64, numbers: &[Range<u64>]) -> io::Resu
     Ok(crc.sum())
 }
 
-/// Accumulates checksums of rows that come in order.
+/// Accumulates checksums of rows that arrive in order.
 pub struct Checksum {
     /// Entries of a block.
     block: usize,

@@ -1,4 +1,4 @@
-//! A factor of an output, whole: from the shared file, or, where it is private, from the files of the parties next to it.
+//! A whole factor of an output: from the shared file, or, if it is private, from the parties' files in the same directory.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use fednmf_base::error::{Error, Result};
 
 use crate::output::stored::Stored;
 
-/// A factor of an output. The rows of the parties that count follow one another, party 0 first, as in the matrix.
+/// A factor of an output. The rows of the selected parties follow one another, party 0 first, as in the matrix.
 #[derive(Debug)]
 pub struct Factor<'a> {
     stored: &'a Stored,
     name: &'static str,
     cols: usize,
-    /// The parties and the rows of each, where they are private.
+    /// The parties and the rows of each, if the factor is private.
     parts: Option<Vec<(usize, Range<usize>)>>,
     rows: usize,
 }
@@ -23,7 +23,7 @@ impl<'a> Factor<'a> {
     /// Finds U or V.
     ///
     /// # Errors
-    /// If there is none, or the file of a party is missing, damaged or of another run.
+    /// If the factor does not exist, or the file of a party is missing, damaged or of another run.
     pub fn open(stored: &'a Stored, name: &'static str) -> Result<Self> {
         let (false, Some(parties)) = (stored.has(name), stored.parties()) else {
             let (rows, cols) = stored.matrix(name)?;
@@ -50,7 +50,7 @@ impl<'a> Factor<'a> {
         (self.rows, self.cols)
     }
 
-    /// The number of rows of each party, where they are private.
+    /// The number of rows of each party, if the factor is private.
     pub fn part_sizes(&self) -> Option<Vec<usize>> {
         Some(self.parts()?.iter().map(|(_, rows)| rows.len()).collect())
     }
@@ -60,7 +60,7 @@ impl<'a> Factor<'a> {
         self.parts.is_some()
     }
 
-    /// The parties and the rows of each, where they are private.
+    /// The parties and the rows of each, if the factor is private.
     pub(super) fn parts(&self) -> Option<&[(usize, Range<usize>)]> {
         self.parts.as_deref()
     }
@@ -82,7 +82,7 @@ impl<'a> Factor<'a> {
         Ok(())
     }
 
-    /// Rows `wanted` in another order: row i of the result is row `order[i]` of the file, or row i without an order.
+    /// Rows `wanted` of the reordered factor, whose row i is row `order[i]` of the file, or row i without an order.
     ///
     /// # Errors
     /// As [`Factor::read`].

@@ -1,5 +1,5 @@
-//! Collective writing: shared rows are sent to rank 0 in small blocks, private ones are written by their hosts. Where each
-//! rank has its own owner, shared rows are sent to all, and each writes its own copy.
+//! Collective writing: shared rows are sent to rank 0 in small blocks, private rows are written by their hosts. If each
+//! rank has its own owner, shared rows are sent to all ranks, and each writes its own copy.
 //!
 //! No rank may wait for one that has failed. Therefore all ranks agree before rows are sent, rank 0 keeps receiving if
 //! its file fails midway, and all agree again before a file is renamed to its final name.
@@ -25,22 +25,22 @@ use crate::output::plan::{Head, Matrix, block_rows, blocks};
 use crate::output::sink::{Encoding, Sink};
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, PARTY_WIDTH, SET, STATE, party_file, pattern};
 
-/// The matrices to be written.
+/// The matrices and attributes to be written, and the files for them.
 pub struct Job<'a, 'p, T> {
-    /// The shared file; the parties' files go to the same directory.
+    /// The shared file; the parties' files are written to the same directory.
     pub path: &'a Path,
     pub pieces: &'a [Piece<'p, T>],
-    /// For a checkpoint, the method's scalars: each goes only to the file of its owner.
+    /// For a checkpoint, the method's scalars, each written only to the file of its owner.
     pub scalars: &'a [(Owner, Value)],
     pub attributes: &'a Map<String, Value>,
-    /// More of them for the files of hosted parties, each only for that party's file.
+    /// Additional attributes of hosted parties, each only for that party's file.
     pub of_parties: &'a BTreeMap<usize, Map<String, Value>>,
     /// For a checkpoint: its generation, which is part of the names of the parties' files.
     pub generation: Option<u64>,
     pub tag: MessageTag,
     /// Who may read the shared file.
     pub access: Access,
-    /// The format, and what it needs.
+    /// The format, and the data that it needs.
     pub encoding: Encoding<'a>,
 }
 
@@ -48,11 +48,11 @@ pub struct Job<'a, 'p, T> {
 pub struct Written {
     shared: Option<Part>,
     private: Vec<Part>,
-    /// For an output, its path and the names of the parties' files: others are of earlier runs.
+    /// For an output that is replaced: its path and the names of its party files; other party files are of earlier runs.
     complete: Option<(PathBuf, Vec<String>)>,
 }
 
-/// The parties among these owners, each once, in ascending order.
+/// The parties among `owners`, each once, in ascending order.
 pub fn parties(owners: impl Iterator<Item = Owner>) -> Vec<usize> {
     let party = |owner| if let Owner::Party(party) = owner { Some(party) } else { None };
     let mut parties: Vec<usize> = owners.filter_map(party).collect();
@@ -61,7 +61,7 @@ pub fn parties(owners: impl Iterator<Item = Owner>) -> Vec<usize> {
     parties
 }
 
-/// The number of digits of the party in file names; `None` if no party has a file.
+/// The number of digits of the party's number in file names; `None` if no party has a file.
 ///
 /// # Errors
 /// If two ranks have rows of the same party.
@@ -77,22 +77,22 @@ fn width(parties: &[Vec<usize>]) -> Result<Option<usize>> {
     Ok(all.last().map(|last| last.to_string().len().max(2)))
 }
 
-/// What the parties' files of one writing have in common.
+/// The common properties of the parties' files that are written together.
 struct PartyFiles {
-    /// Digits of the party in their names.
+    /// Digits of the party's number in their names.
     width: usize,
     /// The mark of the run, which distinguishes its files from those of other runs.
     set: String,
 }
 
-/// A mark that no other run has. Collective.
+/// Draws a random mark that no other run has. Collective.
 fn draw(comm: &Communicator, tag: MessageTag) -> SharedResult<String> {
     let own = if comm.is_root() { secret_rng(None, 0).map(|mut rng| rng.next_u64()) } else { Ok(0) };
     Ok(format!("{:016x}", comm.broadcast_value(tag, comm.agree_on_error(own)?)))
 }
 
 impl<'p, T: Real> Job<'_, 'p, T> {
-    /// The parties that this rank has a file to write for.
+    /// The parties whose files this rank writes.
     pub fn hosted(&self) -> Vec<usize> {
         let owners = self.pieces.iter().map(|p| p.owner).chain(self.scalars.iter().map(|(owner, _)| *owner));
         parties(owners.chain(self.of_parties.keys().map(|&party| Owner::Party(party))))
@@ -105,7 +105,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     pub fn write(&self, comm: &Communicator) -> SharedResult<Written> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
-        // The other ranks learn only the owner of private pieces.
+        // The other ranks learn only the owners of private pieces.
         let notice = MessageTag::new(self.tag.kind, Payload::Control);
         let all = comm.gather_present(notice, &(heads, self.hosted()));
         let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.into_iter().map(Option::unwrap_or_default).unzip();
@@ -118,7 +118,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
 
         let private = self.private(files.as_ref());
         let writer = comm.reports().then(|| self.shared_file(files.as_ref())).transpose();
-        // In this order an error of the shared file takes precedence over those of the parties' files.
+        // In this order an error of the shared file takes precedence over errors of the parties' files.
         let (writer, private) = comm.agree_on_error(writer.and_then(|w| Ok((w, private?))))?;
         let shared = self.shared_rows(comm, (&plan, &heads), &shared, writer);
         let shared = comm.agree_on_error(shared)?;
@@ -128,12 +128,12 @@ impl<'p, T: Real> Job<'_, 'p, T> {
             let all = hosted.iter().flatten();
             all.map(|&party| party_file(&pattern(self.path, None), party, width.unwrap_or(0))).collect()
         };
-        // Files of parties belong to the output that is replaced; those of an output that was moved stay.
+        // Old party files are only removed if an output is replaced; files of an output that was moved stay.
         let replaces = looks && self.path.exists();
         Ok(Written { shared, private, complete: replaces.then(|| (self.path.to_path_buf(), names())) })
     }
 
-    /// The root attributes of the file of `owner`: its scalars, and what a reader needs to find all files.
+    /// The root attributes of the file of `owner`: its scalars, and the names that a reader needs to find all files.
     fn root(&self, owner: Owner, files: Option<&PartyFiles>) -> Map<String, Value> {
         let mut map = self.attributes.clone();
         if let Some(generation) = self.generation {
@@ -157,7 +157,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         Sink::create(self.encoding, self.path, self.root(Owner::Shared, files), self.access)
     }
 
-    /// Sends this rank's rows to those that write them and do not have them, and returns the finished file.
+    /// Sends this rank's rows to the writing ranks that do not have them, and returns the finished file.
     fn shared_rows(
         &self,
         comm: &Communicator,
@@ -176,7 +176,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         for matrix in plan {
             attempt(&mut |sink| sink.begin::<T>(matrix));
             for segment in &matrix.segments {
-                // Where each rank writes a file, what it has itself need not be sent.
+                // If each rank writes a file, rows that it has itself need not be sent.
                 let own = |rank: usize| match comm.has_owners() {
                     true => heads[rank].iter().position(|head| head.covers(&matrix.name, &segment.rows)),
                     false => (rank == segment.rank).then_some(segment.piece),
@@ -190,7 +190,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
                         buffer.extend(piece.values.slice(s![local, ..]).iter());
                     }
                     match (mine, comm.reports()) {
-                        // Each owner of a rank writes a file.
+                        // If ranks have owners, each of them writes a file.
                         (true, true) if comm.has_owners() => {
                             (0..comm.size())
                                 .filter(|&r| own(r).is_none())
@@ -231,7 +231,7 @@ impl<'p, T: Real> Job<'_, 'p, T> {
     }
 }
 
-/// Writes pieces that this rank has completely, under the temporary name.
+/// Writes matrices that are completely on this rank, under the temporary name.
 fn write_own<T: Real>(
     encoding: Encoding<'_>,
     path: &Path,
@@ -254,7 +254,7 @@ fn write_own<T: Real>(
 }
 
 impl Written {
-    /// Renames all files to their final names, the shared one last: it makes the set valid. Collective.
+    /// Renames all files to their final names, the shared file last, which makes the set valid. Collective.
     ///
     /// # Errors
     /// On all ranks, if a rename of any rank fails.

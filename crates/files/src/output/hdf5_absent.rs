@@ -1,4 +1,4 @@
-//! In place of the files that need the HDF5 library, in a build without it: nothing is written, and no file is opened.
+//! Replaces the modules that need the HDF5 library in a build without it: no file is written or opened.
 
 #![expect(clippy::extra_unused_type_parameters, reason = "the signatures are those of the build with HDF5")]
 

@@ -1,7 +1,7 @@
 //! Files of named matrices: the factors of a run, with their provenance.
 //!
-//! Shared matrices go to one file; each party's private ones to a file of its own next to it (`F.party-03.h5`), which its
-//! host writes.
+//! Shared matrices are written to one file. The private matrices of each party are written by its host to a separate file in
+//! the same directory (`F.party-03.h5`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,11 +27,11 @@ pub use crate::output::part::check_writable;
 pub use crate::output::sink::Format;
 pub use crate::output::stored::Stored;
 
-/// Longest list of names that is kept as an attribute, in bytes.
+/// Maximum size of a list of names that is stored as an attribute, in bytes.
 const MOST_NAMES: usize = 1 << 24;
 
 /// Writes each named matrix (total rows × columns, dtype of T, C order) and the root attributes as HDF5. No rank holds
-/// more than a block of another's rows. Files get their final names when all are complete. Collective.
+/// more than a block of another rank's rows. Files get their final names when all are complete. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file of any rank cannot be written; existing files are then unchanged.

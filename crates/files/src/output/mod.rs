@@ -1,6 +1,6 @@
-//! What a run writes: factors, checkpoints, trace, progress, summary.
+//! The files that a run writes: factors, checkpoints and views.
 //!
-//! Nothing here knows a method: results come as [`Piece`](fednmf_data::state::Piece)s, which name the owner of their rows.
+//! Nothing here depends on a method: results are [`Piece`](fednmf_data::state::Piece)s, which name the owner of their rows.
 
 mod anndata;
 pub mod attributes;

@@ -33,7 +33,7 @@ pub struct Archive {
     members: usize,
 }
 
-/// The comment of an archive of so many members, which other programs that write it again leave out.
+/// The comment of an archive with this number of members. It is lost if another program rewrites the archive.
 fn comment(members: usize) -> String {
     format!("fednmf: {members} arrays")
 }
@@ -84,7 +84,7 @@ impl Archive {
         written.map_err(|e| unwritten(self.part.path(), e))
     }
 
-    /// Adds a whole array, its values as bytes in row order; `descr` is the NumPy type.
+    /// Adds a whole array, its values as row-major bytes; `descr` is the NumPy type.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -162,13 +162,13 @@ struct Member {
 pub struct Matrices {
     file: File,
     members: Vec<Member>,
-    /// Whether the archive is as fednmf wrote it.
+    /// Whether the archive is unchanged since fednmf wrote it.
     is_own: bool,
 }
 
-/// Bytes read of each member first: enough for any header and any scalar.
+/// Bytes that are read first of each member: enough for any header and any scalar.
 const FRONT: u64 = 1 << 17;
-/// Largest text that is read as an attribute, in bytes.
+/// Maximum size of a text that is read as an attribute, in bytes.
 const LONGEST: usize = 1 << 26;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -177,7 +177,7 @@ impl Matrices {
     /// Opens an archive: its matrices, and its zero-dimensional arrays as attributes.
     ///
     /// # Errors
-    /// Without the path, if it cannot be read.
+    /// If it cannot be read; the message does not contain the path.
     pub fn open(path: &Path) -> std::result::Result<(Matrices, Map<String, Value>), String> {
         let open = || File::open(path).map_err(|e| e.to_string());
         let size = open()?.metadata().map_err(|e| e.to_string())?.len();
@@ -293,17 +293,17 @@ mod tests {
 
     use super::*;
 
-    /// As `numpy.savez(path, V=H.T, k=7)` writes it, or `savez_compressed`.
+    /// Writes an archive like `numpy.savez(path, V=H.T, k=7)`, or `savez_compressed`.
     fn by_numpy(path: &Path, method: CompressionMethod) {
         let mut zip = ZipWriter::new(File::create(path).unwrap());
         zip.start_file("V.npy", options().compression_method(method)).unwrap();
         let mut header = Vec::new();
         npy::write_header(&mut header, "<f4", "3, 2").unwrap();
-        // The longer word in place of a blank of the padding.
+        // The longer word also replaces a blank of the padding.
         let text = String::from_utf8_lossy(&header[10..]).replace("False", "True ");
         zip.write_all(&header[..10]).unwrap();
         zip.write_all(text.as_bytes()).unwrap();
-        // By columns.
+        // Column-major.
         [1.0f32, 2.0, 3.0, 10.0, 20.0, 30.0].iter().for_each(|x| zip.write_all(&x.to_le_bytes()).unwrap());
         zip.start_file("k.npy", options()).unwrap();
         npy::write_header(&mut zip, "|u1", "").unwrap();

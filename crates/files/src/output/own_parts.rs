@@ -1,5 +1,5 @@
-//! The V of each party, where parties have parts of V of their own: their rows are then U_i (V + W_i)ᵀ, or U_i V_iᵀ with
-//! some components of V replaced.
+//! The V of each party, for methods in which parties have private parts of V: their rows are U_i (V + W_i)ᵀ, or U_i V_iᵀ
+//! with some components of V replaced.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use fednmf_data::state::{OWN_COMPONENTS, OWN_PART};
 use crate::output::factor::Factor;
 use crate::output::stored::Stored;
 
-/// The V of each party, and the rows of U that belong with it.
+/// The V of each party, and the rows of U to which it belongs.
 #[derive(Debug)]
 pub struct OwnParts {
-    /// By party, its rows of the whole U.
+    /// The rows of the whole U of each party.
     rows: Vec<Range<usize>>,
-    /// By party, n × k.
+    /// The V of each party, n × k.
     v: Vec<Array2<f64>>,
-    /// By party, WᵀW of what is added to V, k × k; zero where components are replaced.
+    /// WᵀW of each party's W, which is added to V, k × k; zero if components are replaced instead.
     grams: Vec<Array2<f64>>,
 }
 
 impl OwnParts {
-    /// Reads those of an output that has them.
+    /// Reads the private parts of V of an output that has them.
     ///
     /// # Errors
     /// If a file of a party is missing, damaged or of another run, or U is not in these files.
@@ -67,8 +67,7 @@ impl OwnParts {
         &self.v[self.party_of(i)]
     }
 
-    /// ‖U_i W_iᵀ‖² for some rows of U (`u`, with `row(a)` the row of the whole U that its row a is), of the parties that they
-    /// are of.
+    /// Σ ‖U_i W_iᵀ‖_F² over the parties i, for some rows of U: row a of `u` is row `row(a)` of the whole U.
     pub fn norm2(&self, u: &Array2<f64>, row: impl Fn(usize) -> usize) -> f64 {
         let each = u.rows().into_iter().enumerate();
         each.map(|(a, u)| u.dot(&self.grams[self.party_of(row(a))].dot(&u))).sum()
@@ -78,9 +77,9 @@ impl OwnParts {
         self.rows.partition_point(|rows| rows.end <= i)
     }
 
-    /// Factors with the same product as some rows of U (`u`, with `row(a)` the row of the whole U that its row a is) and the
-    /// V of their parties: a party that has some of the rows has k columns of either factor. The rows of V are in this
-    /// order, or as they are stored.
+    /// A pair of factors whose product is that of some rows of U with the V of their parties; row a of `u` is row `row(a)`
+    /// of the whole U. Each party with some of these rows has k columns of both factors. The rows of V are in the given
+    /// order, by default as stored.
     pub fn widened(
         &self,
         u: &Array2<f64>,

@@ -1,4 +1,4 @@
-//! Text files that fednmf recognises as its own, so that no line of a user is lost when they are replaced.
+//! Text files that fednmf recognises as its own, so that replacing them loses no line that a user wrote.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -11,10 +11,10 @@ use crate::output::checksum::crc_of;
 /// The first bytes of a report.
 const REPORT: &str = "<!DOCTYPE html>\n<!-- A report of fednmf -->\n";
 
-/// The first line of an order of merges, a number on each further one.
+/// The first line of an order of merges; each further line is a number.
 const ORDER: &str = "# order of merges, a party on each line\n";
 
-/// A report: `html` between the lines by which it is recognised, the last of them with its checksum.
+/// A report: `html` between the lines by which it is recognised; the last line has its checksum.
 pub fn report(html: &str) -> String {
     let page = format!("{REPORT}{html}");
     let end = end_of_report(&page);
@@ -25,7 +25,7 @@ fn end_of_report(page: &str) -> String {
     format!("<!-- crc32 {:08x} -->\n", crc_of(page.as_bytes()))
 }
 
-/// Whether a file is a report as it was written.
+/// Whether a file is an unchanged report.
 pub fn is_report(path: &Path) -> bool {
     let starts = File::open(path).and_then(|file| starts_with(BufReader::new(file), REPORT));
     if !starts.unwrap_or(false) {
@@ -36,7 +36,7 @@ pub fn is_report(path: &Path) -> bool {
     text[page.len()..] == end_of_report(page)
 }
 
-/// An order of merges.
+/// The text of an order of merges.
 pub fn order(merged: &str) -> String {
     format!("{ORDER}{merged}")
 }
@@ -46,7 +46,7 @@ pub fn is_order(path: &Path) -> bool {
     each_line(path, |number, line| if number == 0 { line == ORDER } else { line.trim_end().parse::<usize>().is_ok() })
 }
 
-/// Whether a file is a trace without lines of another kind; a run that was killed may have left half of the last one.
+/// Whether a file is a trace without lines of another kind; after a killed run, the last line may be incomplete.
 pub fn is_trace(path: &Path) -> bool {
     const START: &str = "{\"event\":\"start\",\"version\":";
     let is_event = |line: &str| serde_json::from_str::<Value>(line).is_ok_and(|event| event["event"].is_string());
@@ -56,7 +56,7 @@ pub fn is_trace(path: &Path) -> bool {
     })
 }
 
-/// Whether all lines of a file, by their number and with their end, are as expected.
+/// Whether `expected` accepts the number and the text, with its line end, of each line of a file.
 fn each_line(path: &Path, expected: impl Fn(usize, &str) -> bool) -> bool {
     let lines = || -> io::Result<bool> {
         let mut file = BufReader::new(File::open(path)?);

@@ -31,7 +31,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
     })
 }
 
-/// The system's message inside an HDF5 error, or all of it if there is none.
+/// The system's message inside an HDF5 error, or the whole error if there is none.
 fn plain(words: &str) -> &str {
     let quoted = words.split_once("error message = '").and_then(|(_, rest)| rest.split_once('\''));
     quoted.map_or(words, |(message, _)| message)
@@ -51,7 +51,7 @@ pub(super) fn unwritten(path: &Path, e: impl std::fmt::Display) -> Error {
 pub struct Part {
     path: PathBuf,
     published: bool,
-    /// An existing file that is changed.
+    /// The lock of an existing file that is changed.
     lock: Option<FileLock>,
 }
 
@@ -70,7 +70,7 @@ impl Part {
         Part { path: path.to_path_buf(), published: false, lock: None }
     }
 
-    /// Holds the lock of an existing file that is changed until the file is published.
+    /// Holds the lock of an existing file that is changed, until the new file is published.
     pub(super) fn keep(&mut self, lock: FileLock) {
         self.lock = Some(lock);
     }

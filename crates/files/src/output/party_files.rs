@@ -1,4 +1,4 @@
-//! The files of parties next to a shared one, by their names: `F.party-03.h5`, of a checkpoint `F.party-03.g17.h5`.
+//! The parties' files that belong to a shared file, by name: `F.party-03.h5`, for a checkpoint `F.party-03.g17.h5`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use fednmf_base::unfinished::directory;
 
 use crate::output::stored::{GENERATION, PARTY, PARTY_FILES, Stored};
 
-/// What the name of a party's file says.
+/// The contents of a party's file name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartyName {
     pub party: usize,
@@ -18,7 +18,7 @@ pub struct PartyName {
 }
 
 impl PartyName {
-    /// The name of `path`, if it is that of a party's file of `shared`; the directory is not looked at.
+    /// Parses `path`, if its name is that of a party's file of `shared`; the directory does not matter.
     pub fn of(shared: &Path, path: &Path) -> Option<Self> {
         if shared.extension() != path.extension() {
             return None;
@@ -33,7 +33,7 @@ impl PartyName {
         Some(PartyName { party: party.parse().ok()?, generation: generation.map(str::parse).transpose().ok()? })
     }
 
-    /// Whether the file at `path`, which has this name, is what fednmf writes under it, and nothing was added to it.
+    /// Whether the file at `path`, which has this name, is the party's file that fednmf wrote, and unchanged.
     pub fn is_own(self, path: &Path) -> bool {
         let Ok(stored) = Stored::open(path) else { return false };
         let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
@@ -50,9 +50,9 @@ pub fn beside(shared: &Path) -> Vec<(PathBuf, PartyName)> {
     all.filter_map(|entry| PartyName::of(shared, &entry.path()).map(|name| (entry.path(), name))).collect()
 }
 
-/// Removes what an earlier run left of the parties' files of the output at `shared`: those whose names are not among
-/// `written`. Files that fednmf did not write stay, and so does one that cannot be removed: readers do not take it for a
-/// part of the output.
+/// Removes the parties' files that an earlier run left for the output at `shared`: those whose names are not among
+/// `written`. Files that fednmf did not write stay. A file that cannot be removed does no harm: readers recognise that it
+/// does not belong to the output.
 pub fn remove_stale(shared: &Path, written: &[String]) {
     for (path, name) in beside(shared) {
         let current = path.file_name().is_some_and(|file| written.iter().any(|name| **name == *file));

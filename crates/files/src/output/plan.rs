@@ -29,7 +29,7 @@ impl Head {
         }
     }
 
-    /// Whether the piece has these rows of the matrix `name`.
+    /// Whether the piece contains these rows of the matrix `name`.
     pub fn covers(&self, name: &str, rows: &Range<usize>) -> bool {
         self.name == name && self.first_row <= rows.start && rows.end <= self.first_row + self.rows
     }
@@ -54,7 +54,7 @@ pub struct Matrix {
     pub segments: Vec<Segment>,
 }
 
-/// The matrices that the heads of all ranks make up, in order of first appearance. Rows that several ranks have (a
+/// The matrices that the pieces of all ranks form, in order of first appearance. Rows that several ranks have (a
 /// replicated factor) are taken from the piece that starts first, on the lowest rank.
 ///
 /// # Errors

@@ -24,10 +24,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a file extension; HDF5 without one.
+    /// The format for a file extension; HDF5 without one.
     ///
     /// # Errors
-    /// For the extension of another format: its programs could not read the file.
+    /// If the extension is that of another format, whose programs could not read the file.
     pub fn of(path: &Path) -> Result<Format> {
         let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
         let format = match ending.as_str() {
@@ -44,7 +44,7 @@ impl Format {
         hdf5::refusal(path).map_or(Ok(format), Err)
     }
 
-    /// The format with what it needs.
+    /// The format with the data that it needs.
     pub(super) fn encoding(self, annotations: &Annotations) -> Encoding<'_> {
         match self {
             Format::Hdf5 => Encoding::Hdf5,
@@ -62,7 +62,7 @@ pub enum Encoding<'a> {
     Npz,
 }
 
-/// A file being written: one matrix after the other, each by rows. If dropped before [`Sink::finish`], it leaves nothing.
+/// A file being written: one matrix after the other, each row by row. If dropped before [`Sink::finish`], it leaves nothing.
 pub enum Sink<'a> {
     // The dataset must be dropped before its file.
     Hdf5(Option<Rows>, Writer),

@@ -1,4 +1,4 @@
-//! Reads what was written: matrices by rows, each rank its own; private ones from their parties' files.
+//! Reads outputs and checkpoints: matrices by rows, each rank its own rows; private matrices from the parties' files.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub const SET: &str = "set";
 /// The root attribute with the scalars of a checkpoint's owner.
 pub const STATE: &str = "state";
 
-/// The root attributes with the names of the matrix's rows and columns; AnnData has them in obs and var.
+/// The root attributes with the names of the matrix's rows and columns; AnnData files have them in obs and var.
 pub const ROW_NAMES: &str = "row_names";
 pub const COLUMN_NAMES: &str = "column_names";
 
@@ -47,7 +47,7 @@ pub struct Stored {
     source: Source,
     attributes: Map<String, Value>,
     sealed: bool,
-    /// The selected party and its file; without it, the private factors of all parties are read.
+    /// The selected party and its file; `None` to read the private factors of all parties.
     party: Option<(usize, PathBuf)>,
 }
 
@@ -67,11 +67,11 @@ impl Stored {
         Stored::open_as(path, false)
     }
 
-    /// Opens an output for its factors: those of all parties, or, if the file of a party is named, what all parties share
-    /// and the private factor of that one. An institution has no more of a run with others.
+    /// Opens an output to read its factors. If `path` is a party's file, only the shared factor and that party's private
+    /// factor are read, since an institution has no other files of a joint run.
     ///
     /// # Errors
-    /// As [`Stored::open`], and if the shared file is not next to that of the party, or is of another run.
+    /// As [`Stored::open`], and if the shared file is not in the directory of the party's file, or is of another run.
     pub fn open_factors(path: &Path) -> Result<Self> {
         let stored = Stored::open(path)?;
         let party = stored.attributes.get(PARTY).and_then(Value::as_u64).and_then(|party| usize::try_from(party).ok());
@@ -97,7 +97,7 @@ impl Stored {
     /// Opens a file that must have been written with checksums.
     ///
     /// # Errors
-    /// As [`Stored::open`], and if it has none.
+    /// As [`Stored::open`], and if it has no checksums.
     pub(super) fn open_sealed(path: &Path) -> Result<Self> {
         Stored::open_as(path, true)
     }
@@ -131,12 +131,12 @@ impl Stored {
         Ok(Stored { path: path.to_path_buf(), source, attributes, sealed: state == Integrity::Good, party: None })
     }
 
-    /// Where the shared file is.
+    /// The path of the shared file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The only party whose private factors count, if one was requested.
+    /// The party whose private factors are read, if one was selected.
     pub fn party(&self) -> Option<usize> {
         self.party.as_ref().map(|(party, _)| *party)
     }
@@ -146,8 +146,8 @@ impl Stored {
         &self.attributes
     }
 
-    /// Names of the rows and columns of the factorised matrix, as far as the file has them, or the files of the parties that
-    /// count next to it, party 0 first.
+    /// Names of the rows and columns of the factorised matrix, from the file or from the files of the selected parties,
+    /// party 0 first; `None` if unknown.
     pub fn names(&self) -> Names {
         match &self.source {
             Source::Hdf5(container) if container.is_anndata() => {
@@ -175,19 +175,19 @@ impl Stored {
         list.iter().map(|name| name.as_str().map(str::to_string)).collect()
     }
 
-    /// The lists of the parties that count, one after the other; `None` if one of them has none or cannot be read.
+    /// The lists of the selected parties, one after the other; `None` if one of them has none or cannot be read.
     fn list_of_parties(&self, name: &str) -> Option<Vec<String>> {
         let lists = self.parties()?.map(|party| self.of_party(party).ok()?.list(name));
         Some(lists.collect::<Option<Vec<_>>>()?.concat())
     }
 
-    /// Whether all of the file is an output of fednmf, rather than another program's file with factors added to it, or
-    /// an output to which something was added.
+    /// Whether the whole file is an output of fednmf, and not another program's file with added factors, or an output to
+    /// which something was added.
     pub fn is_output(&self) -> bool {
         self.is_unchanged() && ["version", "git"].iter().all(|name| self.attributes.contains_key(*name))
     }
 
-    /// Whether the file is as it was written, without anything that was added or changed.
+    /// Whether the file is unchanged since it was written.
     pub(super) fn is_unchanged(&self) -> bool {
         match &self.source {
             Source::Hdf5(container) if container.is_anndata() => container.holds_only_factors(),
@@ -267,18 +267,18 @@ impl Stored {
         Ok(())
     }
 
-    /// Where a matrix of that name would be.
+    /// The path that a matrix of this name would have in the file.
     fn place_in<'a>(&'a self, container: &Container, name: &'a str) -> &'a str {
         if container.is_anndata() { anndata::find(&self.attributes, name) } else { name }
     }
 
-    /// Where the matrix is.
+    /// The path of the matrix in the file.
     fn place<'a>(&'a self, container: &Container, name: &'a str) -> Result<&'a str> {
         let place = self.place_in(container, name);
         if container.has(place) { Ok(place) } else { Err(self.lacks(name)) }
     }
 
-    /// The parties that count, whose files are next to this shared one, if there are any.
+    /// The selected parties, if this is the shared file of an output with party files.
     pub(super) fn parties(&self) -> Option<Range<usize>> {
         let count = self.attributes.get("parties").and_then(Value::as_u64)?;
         let is_shared = self.attributes.contains_key(PARTY_FILES) && !self.attributes.contains_key(PARTY);
@@ -379,7 +379,7 @@ impl<T: Real> SavedState<T> for Stored {
     }
 }
 
-/// Refuses a file that is something else than its name says.
+/// Refuses a file whose content does not match its extension.
 fn recognise(path: &Path) -> Result<()> {
     let wanted = if Format::of(path) == Ok(Format::Npz) { FileKind::Zip } else { FileKind::Hdf5 };
     match detect::kind(path) {
@@ -391,8 +391,8 @@ fn recognise(path: &Path) -> Result<()> {
     }
 }
 
-/// Opens the first of two files that belongs to the set: the one by the present name of another of its files, which may have
-/// been renamed together, and the one by the name that it was written with. `missing` is the error if there is neither.
+/// Opens the first of two files that belongs to the set: at the name derived from the current name of another file of the
+/// set, since all may have been renamed together, or at its original name. `missing` is the error if neither exists.
 fn open_either(
     [now, then]: [PathBuf; 2],
     open: impl Fn(&Path) -> Result<Stored>,
@@ -407,7 +407,7 @@ fn open_either(
     }
 }
 
-/// What to add to an error about files that are neither at one name nor at the other.
+/// The addition to the error about a file that exists neither at its current name nor at its original name.
 fn renamed(now: &str, then: &str) -> String {
     if now == then { String::new() } else { format!("; was it renamed? It was written as {then}") }
 }
@@ -431,15 +431,14 @@ pub fn party_file(pattern: &str, party: usize, width: usize) -> String {
     }
 }
 
-/// The name of the shared file, from the pattern for those of the parties.
+/// The name of the shared file, from the pattern of the parties' file names.
 fn shared_file(pattern: &str) -> String {
     let (stem, rest) = pattern.rsplit_once(".party-{party}").unwrap_or((pattern, ""));
     // A checkpoint's generation is not in the name of its shared file.
     rest.rsplit_once('.').map_or_else(|| stem.to_string(), |(_, extension)| format!("{stem}.{extension}"))
 }
 
-/// The name of the shared file next to that of `party`, by the present name of the latter, if it is still that of a party's
-/// file.
+/// The name of the shared file, from the current name of the file of `party`, if that is still a party's file name.
 fn shared_beside(own: &Path, party: usize) -> Option<String> {
     let (before, after) = own.file_name()?.to_str()?.rsplit_once(".party-")?;
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! The files that a command writes, checked before anything is read: each can be written, none is an input or another
+//! Checks the files that a command writes, before anything is read: each can be written, none is an input or another
 //! output, and none replaces a file that fednmf did not write.
 
 use std::fs;
@@ -19,41 +19,41 @@ use crate::output::party_files::PartyName;
 use crate::output::stored::Stored;
 use crate::output::view::RecordedView;
 
-/// What a command writes to a file.
+/// The content that a command writes to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Factors; parties with private ones write files next to it (`F.party-03.h5`).
+    /// Factors; private factors are written to separate files in the same directory (`F.party-03.h5`).
     Factors,
     /// Factors that are added to an existing AnnData file.
     AddedFactors,
-    /// A checkpoint, with files next to it as well. Whether an existing one may be replaced depends on the data.
+    /// A checkpoint, with party files as well. Whether an existing one may be replaced depends on the data.
     Checkpoint,
     Trace,
-    /// The record of what a rank sends; never replaced.
+    /// The transcript of a rank; never replaced.
     Transcript,
     Report,
-    /// The order of merges, a number on each line.
+    /// The order of merges, a party number on each line.
     Order,
-    /// What a rank received.
+    /// The view of a rank.
     View,
 }
 
 /// A file that a command writes.
 #[derive(Debug, Clone)]
 pub struct Target<'a> {
-    /// The option that names it, for messages.
+    /// The option that gives its path, for messages.
     pub option: &'static str,
     pub path: &'a Path,
     pub content: Content,
 }
 
-/// A file that a command reads, with the option that names it.
+/// A file that a command reads, with the option that gives its path.
 pub type Source = (&'static str, PathBuf);
 
-/// Checks the files that a command writes against each other, against the files that it reads, and against what exists.
+/// Checks the files that a command writes against each other, against the files that it reads, and against existing files.
 ///
 /// # Errors
-/// Naming the option that is wrong.
+/// If a file cannot be written; the message names the option.
 pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
@@ -69,7 +69,7 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
             )));
         }
         for (other, source) in sources {
-            // Factors may be added to the matrix that they are of.
+            // Factors may be added to the file of their matrix.
             if *content == Content::AddedFactors && *other == "--input" {
                 continue;
             }
@@ -111,11 +111,11 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
 /// writes its results.
 ///
 /// # Errors
-/// Naming the option of the target.
+/// If another file would be replaced; the message names the option.
 pub fn check_existing(target: &Target<'_>) -> Result<()> {
     let Target { option, path, content } = target;
     target.check_party_files()?;
-    // A trace is appended to what is there, and the file behind --add-to is found before.
+    // A trace is appended to an existing file, and the file of --add-to has been checked before.
     if !matches!(content, Content::Trace | Content::AddedFactors) {
         check_link(option, path)?;
         if fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().readonly()) {
@@ -135,10 +135,10 @@ pub fn check_existing(target: &Target<'_>) -> Result<()> {
     }
 }
 
-/// Refuses to write `need` bytes where the file system has fewer free, if that can be determined.
+/// Refuses to write `need` bytes if the file system has less free space and this can be determined.
 ///
 /// # Errors
-/// Naming the place, what needs the space and how much is free.
+/// If the space is insufficient; the message has the place, what needs the space, and the free space.
 pub fn check_space(place: &str, path: &Path, what: &str, need: f64) -> Result<()> {
     let Ok(system) = rustix::fs::statvfs(directory(path)) else { return Ok(()) };
     let free = system.f_bavail as f64 * system.f_frsize as f64;
@@ -152,7 +152,7 @@ pub fn check_space(place: &str, path: &Path, what: &str, need: f64) -> Result<()
     )))
 }
 
-/// The first of `F-1.h5`, `F-2.h5`, … that no file has, nor one of its parties.
+/// The first path of `F-1.h5`, `F-2.h5`, … at which neither a file nor a party's file exists.
 pub fn next_free_path(path: &Path) -> PathBuf {
     let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let (stem, extension) = (text(path.file_stem()), path.extension().map(|e| format!(".{}", text(Some(e)))));
@@ -161,11 +161,11 @@ pub fn next_free_path(path: &Path) -> PathBuf {
     (1..).map(named).find(is_free).unwrap_or_else(|| path.to_path_buf())
 }
 
-/// Refuses an output that exists and holds anything: what a command makes once, and cannot tell from a file of the
-/// user's.
+/// Refuses an output that exists and is not empty: for files that are written once and cannot be distinguished from a user's
+/// file.
 ///
 /// # Errors
-/// Naming `option`, the one that names the file.
+/// If the file exists and is not empty; the message names `option`, which gives its path.
 pub fn check_new(option: &str, path: &Path) -> Result<()> {
     check_name(option, path)?;
     check_link(option, path)?;
@@ -178,7 +178,7 @@ pub fn check_new(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the word that stands for the parties in the names of inputs: a command gives its files their parties itself.
+/// Refuses `{party}`, which is only for inputs: a command puts the party numbers into the names of its files itself.
 fn check_name(option: &str, path: &Path) -> Result<()> {
     if path.to_string_lossy().contains(data::PARTY) {
         return Err(Error::input(format!(
@@ -191,8 +191,8 @@ fn check_name(option: &str, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a symbolic link with the name of an output, also one to nothing: a complete file is renamed to its name, and
-/// would replace the link. What is private to a party must not follow one.
+/// Refuses a symbolic link at the path of an output, even a dangling one: the complete file is renamed to this path and
+/// would replace the link. Private data of a party must not follow a link.
 fn check_link(option: &str, path: &Path) -> Result<()> {
     let device = || fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device());
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && !device() {
@@ -206,14 +206,14 @@ fn check_link(option: &str, path: &Path) -> Result<()> {
 }
 
 impl Target<'_> {
-    /// Whether nothing is there yet, or a file. A page can go to a device such as /dev/null, which stays what it is.
+    /// Whether the path is free or a file. A report can also be written to a device such as /dev/null.
     fn may_be_written(&self) -> bool {
         fs::metadata(self.path).map_or(true, |found| {
             found.is_file() || self.content == Content::Report && found.file_type().is_char_device()
         })
     }
 
-    /// Checks the files of parties next to this one, which each rank writes, perhaps on a machine of its own.
+    /// Checks the party files that belong to this target, which each rank writes, perhaps on a machine of its own.
     ///
     /// # Errors
     /// If one exists that fednmf did not write.
@@ -227,13 +227,13 @@ impl Target<'_> {
         )))
     }
 
-    /// An existing file, or a directory, with the name of a party's file next to this one that fednmf did not write as such.
-    /// Empty files may be filled.
+    /// An existing file or directory that has the name of a party's file of this target, but was not written as such by
+    /// fednmf. Empty files may be overwritten.
     fn conflicting_party_file(&self) -> Option<PathBuf> {
         let is_foreign = |path: &Path, name: PartyName| {
             let replaced = match self.content {
                 Content::Factors => name.generation.is_none(),
-                // The present files of a checkpoint are read if it is resumed, and removed if they are recognised.
+                // The current files of a checkpoint are read if it is resumed, and removed if they are recognised.
                 Content::Checkpoint => name.generation.is_some_and(|g| g != checkpoint::generation(self.path)),
                 _ => false,
             };
@@ -247,7 +247,7 @@ impl Target<'_> {
         party_files::beside(self.path).into_iter().find(|(path, name)| is_foreign(path, *name)).map(|(path, _)| path)
     }
 
-    /// Whether `path` has the name of a party's file that belongs to this one.
+    /// Whether `path` has the name of a party's file that belongs to this target.
     fn has_party_file(&self, path: &Path) -> bool {
         matches!(self.content, Content::Factors | Content::Checkpoint)
             && PartyName::of(self.path, path).is_some()
@@ -260,7 +260,7 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// Whether two paths are the same file: by device and inode, or, if neither exists, by name. Devices and pipes, such as
-/// /dev/null, may be written to by several.
+/// /dev/null, may be used by several options.
 fn same(a: &Path, b: &Path) -> bool {
     match (fs::metadata(a), fs::metadata(b)) {
         (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
@@ -269,7 +269,7 @@ fn same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// What an existing file should have been to be replaced; `None` if it may be.
+/// The kind of file that may be replaced at `path`, if the existing file is of another kind; `None` if it may be replaced.
 fn foreign(path: &Path, content: Content) -> Option<&'static str> {
     let exists = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() > 0);
     if !exists {
@@ -308,7 +308,7 @@ mod tests {
             let message = refusal(&[("--output", &at(name), Content::Factors)], &input).unwrap();
             assert!(message.contains("--input") && message.contains("--add-to"), "{name}: {message}");
         }
-        // No link is replaced, whether it leads somewhere or not.
+        // No link is replaced, dangling or not.
         std::os::unix::fs::symlink(at("nothing.h5"), at("dangling.h5")).unwrap();
         std::os::unix::fs::symlink(at("in.h5ad"), at("soft.html")).unwrap();
         for (name, content) in [("dangling.h5", Content::Factors), ("soft.html", Content::Report)] {

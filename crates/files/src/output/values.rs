@@ -29,7 +29,7 @@ impl Scalar {
         })
     }
 
-    /// Text that is a JSON list or object becomes one.
+    /// The JSON value; text that is a JSON list or object is parsed.
     pub fn to_json(&self) -> Value {
         match self {
             Scalar::Int(i) => Value::from(*i),
@@ -43,7 +43,7 @@ impl Scalar {
     }
 }
 
-/// `map` as it comes back from a file: without nulls, with Booleans as numbers.
+/// `map` as it is read back from a file: without nulls, with Booleans as numbers.
 pub fn after_storage(map: &Map<String, Value>) -> Map<String, Value> {
     map.iter().filter_map(|(name, value)| Some((name.clone(), Scalar::from_json(value)?.to_json()))).collect()
 }

@@ -1,7 +1,7 @@
-//! The file of `--record-view`: what one rank learned, in order. A `.npz` archive with a matrix for each message (named
-//! by its number), a list of their descriptions, and the public parameters of the run.
+//! The file of `--record-view`: everything that one rank received and knew, in order. A `.npz` archive with a matrix for
+//! each message (named by its number), a list of their descriptions, and the public parameters of the run.
 //!
-//! The file is as secret as what the rank may see, its own data included.
+//! The file is as confidential as the data that the rank may see, including its own.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -23,16 +23,16 @@ const RECORDS: &str = "records";
 /// The attribute by which a view is recognised, with the version of its layout.
 const MARK: &str = "view_of_a_rank";
 
-/// One matrix of a view; its number is its place in the list.
+/// The description of one matrix of a view; the matrix's number is its index in the list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub knowledge: Knowledge,
-    /// The message kind, or the name of what is known.
+    /// The message kind, or the name of the known quantity.
     pub kind: String,
-    /// What the message carries; `None` for what is known without one.
+    /// The payload of the message; `None` for a quantity that is known without a message.
     #[serde(default)]
     pub payload: Option<String>,
-    /// Iterations that were complete; 0 while loading and before the first.
+    /// Number of completed iterations; 0 while loading and in the first iteration.
     pub iteration: usize,
     #[serde(default)]
     pub from: Option<usize>,
@@ -89,7 +89,7 @@ impl ViewFile {
     /// Completes the file, with the public parameters of the run.
     ///
     /// # Errors
-    /// The first error since it was created.
+    /// The first error since the file was created.
     pub fn finish(&mut self, mut about: Map<String, Value>) -> Result<()> {
         if let Some(e) = self.failed.take() {
             return Err(e);
@@ -106,7 +106,7 @@ impl Recorder for ViewFile {
     fn saw(&mut self, record: &ViewRecord<'_>) {
         let (Some(archive), None) = (&mut self.archive, &self.failed) else { return };
         let (element, descr) = numpy(record.element);
-        // The list is written at the end, so that the place in it is the number.
+        // The list is written at the end; the index in it is the number.
         let name = format!("{:06}", self.records.len());
         let ViewRecord { knowledge, kind, tag, from, to, shape: (rows, cols), bytes, .. } = *record;
         match archive.array(&name, descr, &[rows, cols], bytes) {

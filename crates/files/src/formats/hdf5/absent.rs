@@ -1,4 +1,4 @@
-//! In place of the reader, in a build without the HDF5 library: refuses every file.
+//! Replaces the reader in a build without the HDF5 library: refuses every file.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ pub fn open_group(path: &str, _name: &str, _cache: Option<usize>) -> Result<(Vec
     refuse(path)
 }
 
-/// No such reader exists.
+/// A reader that cannot be constructed in this build.
 pub struct DatasetReader<'a>(Infallible, PhantomData<&'a str>);
 
 impl<'a> DatasetReader<'a> {

@@ -25,7 +25,7 @@ use crate::formats::raw::RawArray;
 pub use reader::tenx_group;
 pub use reader::{DatasetReader, group_chunk, header, open_group, probe};
 
-/// The refusal of an HDF5 file by a build without the library; `None` with it.
+/// The error for an HDF5 file in a build without the library; `None` in a build with it.
 pub fn refusal(path: &Path) -> Option<Error> {
     (!cfg!(feature = "hdf5"))
         .then(|| Error::input(format!("{}: is an HDF5 file; built without HDF5 (feature hdf5)", path.display())))
@@ -34,45 +34,45 @@ pub fn refusal(path: &Path) -> Option<Error> {
 /// File name extensions of HDF5 files.
 pub const EXTENSIONS: [&str; 6] = ["h5", "hdf5", "h5ad", "hdf", "he5", "loom"];
 
-/// Whether the name of the file says that it is HDF5.
+/// Whether the file name has an HDF5 extension.
 pub fn is_hdf5_name(path: &str) -> bool {
     let extension = Path::new(path).extension();
     extension.is_some_and(|e| EXTENSIONS.iter().any(|name| e.eq_ignore_ascii_case(name)))
 }
 
-/// Largest memory for unpacked chunks: a band of chunks of a wide dataset must fit, or each would be unpacked several
-/// times.
+/// Maximum memory for unpacked chunks, in bytes. A row of chunks of a wide dataset must fit, otherwise each chunk would be
+/// unpacked several times.
 pub const CHUNK_CACHE: usize = 64 << 20;
 
 /// A matrix in an HDF5 file.
 pub enum Hdf5Matrix {
-    /// A dataset: rows, columns, its name and number type, and where the numbers are.
+    /// A dataset: rows, columns, its name, number type and storage.
     Dense(usize, usize, String, Numbers, Storage),
     /// A group: the matrix, its name, the program that writes such groups, and the number type of its data.
     Sparse(Compressed, String, &'static str, Numbers),
 }
 
-/// Where the numbers of a dataset are.
+/// The storage of a dataset's numbers.
 pub enum Storage {
-    /// In one piece of the file, where they can be read.
+    /// Contiguous in the file, so that they can be read without the library.
     InPlace(RawArray),
-    /// Where the library finds them; perhaps in chunks.
+    /// Only readable by the library; perhaps in chunks.
     ByLibrary(Option<Chunks>),
 }
 
 /// The number type of a dataset.
 pub struct Numbers {
-    /// For messages: u8, f64, …
+    /// Name for messages: u8, f64, …
     pub name: String,
     pub values: Values,
 }
 
-/// How a dataset is chunked.
+/// The chunks of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunks {
     pub rows: usize,
-    /// Those of a chunk when it is unpacked.
+    /// Bytes of an unpacked chunk.
     pub bytes: usize,
-    /// Whether each row stands in one piece of the file, so that a few can be read without the rest of their chunk.
+    /// Whether each row is contiguous in the file, so that a few rows can be read without the rest of their chunk.
     pub rows_apart: bool,
 }

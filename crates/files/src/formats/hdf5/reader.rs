@@ -22,7 +22,7 @@ use crate::formats::reader::DenseReader;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 
-/// The name of the type that HDF5 does not convert to numbers.
+/// The name of the Boolean type, which HDF5 does not convert to numbers.
 const BOOLEAN: &str = "bool";
 
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
@@ -40,20 +40,20 @@ fn open(path: &str) -> Result<File> {
     open_with(path, CHUNK_CACHE)
 }
 
-/// Opens a file with so many bytes of memory for the unpacked chunks of a dataset.
+/// Opens a file with `cache` bytes of memory for the unpacked chunks of each dataset.
 fn open_with(path: &str, cache: usize) -> Result<File> {
     io::open(path)?;
     let file = File::with_options().with_fapl(|p| p.chunk_cache(12_289, cache, 0.75)).open(path);
     file.map_err(|e| library(path, "cannot be opened as HDF5: no such file, or damaged or truncated", &e))
 }
 
-/// Size of the largest file of which a probe reads all numbers, whichever filters unpack them.
+/// Maximum size of a file, in bytes, of which a probe reads all numbers, whatever their filters.
 const PROBED_BYTES: u64 = 16 << 20;
 /// Numbers that a probe reads at once.
 const PROBED_AT_ONCE: usize = 4 << 20;
 
-/// Reads, in the process of a probe, all that [`header`] reads, including the index of all chunks. The numbers are read
-/// as well if the file is small, or if they are unpacked by a filter other than gzip, whose code withstands any bytes.
+/// Reads, in the process of a probe, everything that [`header`] reads, including the index of all chunks. The numbers are
+/// read as well if the file is small, or if they have a filter that may crash on invalid data: any compression but gzip.
 ///
 /// # Errors
 /// As [`header`], or if numbers cannot be read.
@@ -89,7 +89,7 @@ pub fn probe(path: &str, dataset: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Finds the matrix: the dataset or group named, or AnnData's `/X`, or the group of 10x, or the only dataset with two
+/// Finds the matrix: the given dataset or group, or else AnnData's `/X`, the group of 10x, or the only dataset with two
 /// dimensions. A probe reads the file first.
 ///
 /// # Errors
@@ -134,15 +134,15 @@ fn choose(path: &str, file: &File) -> Result<String> {
     }
 }
 
-/// The group of a matrix of 10x, with lists of its genes and cells: the one that is named, or else the first. Its
-/// name is `matrix`, or in files of Cell Ranger 2 that of the genome.
+/// The group of a 10x matrix, with lists of its genes and cells: the given one, or else the first. Its name is `matrix`, or
+/// in files of Cell Ranger 2 that of the genome.
 pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
     let names = match dataset {
         Some(name) => vec![name.trim_matches('/').to_string()],
         None => file.member_names().unwrap_or_default(),
     };
     let is_group = |name: &&String| {
-        // HDF5 prints an error of its own for a link in a missing group.
+        // HDF5 prints its own error for a link in a missing group.
         let first = name.split('/').next().unwrap_or_default();
         file.link_exists(first)
             && file.link_exists(name)
@@ -196,9 +196,9 @@ fn number_type(path: &str, name: &str, data: &Dataset) -> Result<Numbers> {
     Ok(Numbers { name, values })
 }
 
-/// Refuses a dataset that was packed by a filter that is not part of this program.
+/// Refuses a dataset that was packed by a filter that this program does not contain.
 fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
-    // The library itself loads a plugin only when it decompresses.
+    // The library itself requests a plugin only when it unpacks.
     let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
     lacking.map_or(Ok(()), |filter| {
         Err(wrong(
@@ -211,7 +211,7 @@ fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
     })
 }
 
-/// Refuses a dataset that promises more than the file can hold.
+/// Refuses a dataset that declares more numbers than the file can hold.
 fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
     let promised = data.shape().iter().try_fold(8u64, |all, &d| all.checked_mul(d as u64)).unwrap_or(u64::MAX);
     let held = unpacked_bytes(data.storage_size(), true).saturating_add(64 << 20);
@@ -241,9 +241,8 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
 }
 
-/// The place of a dataset whose numbers stand in the file one after the other, as this machine has them: they are read
-/// as those of a .npy file, which saves the copies of the library. `None` where it has to convert, unpack or put
-/// together.
+/// The location of a dataset whose numbers are contiguous in the file and have this machine's representation. They are read
+/// like those of a .npy file, without the library's copies. `None` if the library must convert, unpack or assemble them.
 fn in_place(data: &Dataset) -> Option<RawArray> {
     let stored = data.dtype().ok()?;
     let known = [
@@ -260,12 +259,12 @@ fn in_place(data: &Dataset) -> Option<RawArray> {
         (stored.is::<f64>(), NumberType::F64),
     ];
     let number = known.into_iter().find_map(|(same, number)| same.then_some(number))?;
-    // A dataset in chunks, in other files or not yet written has no offset.
+    // A dataset that is chunked, in other files or not yet written has no offset.
     let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
     Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
 }
 
-/// A text attribute.
+/// The value of a text attribute.
 fn word(group: &Group, name: &str) -> Option<String> {
     let attribute = group.attr(name).ok()?;
     attribute
@@ -291,7 +290,7 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
     let mut numbers = Numbers { name: String::new(), values: Values::Double };
     for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
-        // That of the values comes last.
+        // The type of the values comes last, and remains.
         numbers = number_type(path, &format!("{name}/{array}"), &data)?;
         check_filters(path, &format!("{name}/{array}"), &data)?;
         check_size(path, &format!("{name}/{array}"), &data)?;
@@ -318,14 +317,14 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
                 ),
             ));
         }
-        // 10x does not declare it: genes × cells, stored by cells.
+        // 10x does not declare the order: genes × cells, stored by cells.
         None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
     };
     let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
     Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))
 }
 
-/// The chunks of a dataset; `None` if its numbers stand in one piece.
+/// The chunks of a dataset; `None` if it is not chunked.
 fn chunks_of(data: &Dataset) -> Option<Chunks> {
     let chunk = data.chunk()?;
     let size = data.dtype().map_or(size_of::<f64>(), |number| number.size());
@@ -336,7 +335,7 @@ fn chunks_of(data: &Dataset) -> Option<Chunks> {
     })
 }
 
-/// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are in one piece.
+/// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are not chunked.
 ///
 /// # Errors
 /// If they cannot be opened.
@@ -350,7 +349,7 @@ pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
     Ok(largest)
 }
 
-/// The `indptr` of a sparse group, and a reader of its other arrays, with so many bytes of memory for the chunks of each.
+/// The `indptr` of a sparse group, and a reader of its other arrays, with `cache` bytes of memory for the chunks of each.
 ///
 /// # Errors
 /// If they cannot be opened.
@@ -383,7 +382,7 @@ impl CompressedArrays for GroupReader {
     }
 }
 
-/// Numbers of any type, and Booleans, which HDF5 does not convert.
+/// Reads numbers of any type, and Booleans, which HDF5 does not convert.
 fn numbers_1d(data: &Dataset, range: Range<usize>) -> hdf5::Result<Vec<f64>> {
     if matches!(data.dtype()?.to_descriptor()?, TypeDescriptor::Boolean) {
         return Ok(data.read_slice_1d::<bool, _>(s![range])?.iter().map(|&b| f64::from(u8::from(b))).collect());
@@ -396,13 +395,13 @@ pub struct DatasetReader<'a> {
     path: &'a str,
     data: Dataset,
     boolean: bool,
-    /// Rows that are read together: all of a chunk, or it might be unpacked several times.
+    /// Number of rows that are read together: all rows of a chunk, which might otherwise be unpacked several times.
     together: usize,
     policy: EntryPolicy,
 }
 
 impl<'a> DatasetReader<'a> {
-    /// Opens the dataset, with so many bytes of memory for its chunks.
+    /// Opens the dataset, with `cache` bytes of memory for its chunks.
     ///
     /// # Errors
     /// If it cannot be opened, or holds no numbers.
@@ -432,18 +431,18 @@ impl<'a> DatasetReader<'a> {
     }
 }
 
-/// Copies what the library returned.
+/// Copies an array that the library returned.
 fn copy<T: Real, D: Dimension>(part: &Array<T, D>, out: &mut [T]) -> hdf5::Result<()> {
     out.copy_from_slice(part.as_slice().ok_or("the array is not contiguous")?);
     Ok(())
 }
 
-/// Bytes taken from the library at once, unless chunks are larger.
+/// Bytes requested from the library at once, unless chunks are larger.
 const PIECE: usize = 256 << 10;
 
 impl<T: Real> DenseReader<T> for DatasetReader<'_> {
     fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        // The result of the library is taken in pieces that stay in cache, or at least in memory that it reuses.
+        // Small requests, so that the arrays returned by the library stay in cache, or at least in memory that it reuses.
         let step = (PIECE / (within.len() * size_of::<T>()).max(1)).max(1).next_multiple_of(self.together);
         let (mut first, mut rest) = (lines.start, &mut *out);
         while first < lines.end {
@@ -474,7 +473,7 @@ mod tests {
     use crate::formats::io::InputFile;
     use crate::formats::raw::RawReader;
 
-    /// The matrix as the library reads it, and as it stands in the file, if it can be read there.
+    /// The matrix as read by the library, and as read directly from the file if that is possible.
     fn read(path: &str, name: &str) -> (Vec<f64>, Option<Vec<f64>>) {
         let policy = EntryPolicy { allow_negative: true, ..EntryPolicy::default() };
         let Hdf5Matrix::Dense(rows, cols, name, _, storage) = find(path, Some(name)).unwrap() else { panic!("{name}") };

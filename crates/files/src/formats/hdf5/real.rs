@@ -1,5 +1,5 @@
-//! HDF5 datasets of [`Real`] elements: calls of the HDF5 bindings with the concrete type, so that `linalg` needs none of
-//! them.
+//! HDF5 datasets of [`Real`] elements: calls of the HDF5 bindings with the concrete type, so that `linalg` does not depend
+//! on HDF5.
 
 use std::any::Any;
 
@@ -46,7 +46,7 @@ pub fn write<T: Real>(dataset: &Dataset, matrix: ArrayView2<'_, T>, slice: Slice
     }
 }
 
-/// An array under another name of its element type.
+/// Converts between two type parameters that are the same element type.
 fn same<A: Real, T: Real, D: Dimension + 'static>(array: Array<A, D>) -> Array<T, D> {
     let array: Box<dyn Any> = Box::new(array);
     *array.downcast().expect("A is T")

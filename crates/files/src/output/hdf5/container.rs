@@ -24,7 +24,7 @@ use crate::output::stored::damaged;
 pub struct Container {
     file: hdf5::File,
     path: PathBuf,
-    /// Whether the factors are where AnnData has them.
+    /// Whether the factors are at their AnnData paths.
     anndata: bool,
 }
 
@@ -45,19 +45,19 @@ impl Container {
         Ok((Container { file, path: path.to_path_buf(), anndata }, attributes))
     }
 
-    /// Whether the factors are where AnnData has them.
+    /// Whether the factors are at their AnnData paths.
     pub fn is_anndata(&self) -> bool {
         self.anndata
     }
 
-    /// Whether an AnnData file has nothing but factors, provenance and names.
+    /// Whether an AnnData file contains only factors, provenance and names.
     pub fn holds_only_factors(&self) -> bool {
         sheet::holds_only_factors(&self.file)
     }
 
     /// Whether there is something at `place`.
     pub fn has(&self, place: &str) -> bool {
-        // HDF5 prints an error of its own for a link in a missing group.
+        // HDF5 prints its own error for a link in a missing group.
         let group = place.split('/').next().unwrap_or(place);
         self.file.link_exists(group) && self.file.link_exists(place)
     }
@@ -65,7 +65,7 @@ impl Container {
     /// Rows and columns of the matrix `name` at `place`, which exists.
     ///
     /// # Errors
-    /// If it is no matrix.
+    /// If it is not a matrix.
     pub fn shape(&self, name: &str, place: &str) -> Result<(usize, usize)> {
         match self.dataset(place)?.shape()[..] {
             [rows, cols] => Ok((rows, cols)),
@@ -93,7 +93,7 @@ impl Container {
         self.file.dataset(place).map_err(|e| damaged(&self.path, e))
     }
 
-    /// Fills `out` with the rows `wanted` of the matrix `name` at `place`, which has them in this type.
+    /// Fills `out` with the rows `wanted` of the matrix `name` at `place`, whose element type is T.
     ///
     /// # Errors
     /// If they cannot be read, or do not match their checksums.
@@ -143,7 +143,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// `None` if there are none.
+    /// Reads the checksums of a dataset; `None` if it has none.
     fn read(dataset: &hdf5::Dataset) -> std::result::Result<Option<Sums>, hdf5::Error> {
         if !dataset.attr_names()?.iter().any(|name| name == checksum::SUMS) {
             return Ok(None);

@@ -42,7 +42,7 @@ impl<'a> Sheet<'a> {
         let mut about = attributes.clone();
         about.insert("U".into(), place(annotations.transposed, "U").into());
         about.insert("V".into(), place(annotations.transposed, "V").into());
-        // An index without names contains running numbers, and nothing else distinguishes it from one with names.
+        // An index without names contains running numbers; only this entry distinguishes it from an index with names.
         let unnamed = [(NUMBERED_ROWS, &annotations.rows), (NUMBERED_COLUMNS, &annotations.columns)];
         for (name, _) in unnamed.into_iter().filter(|(_, names)| names.is_none() && !annotations.add) {
             about.insert(name.into(), true.into());
@@ -81,7 +81,7 @@ impl<'a> Sheet<'a> {
     /// Begins U or V.
     ///
     /// # Errors
-    /// If the file cannot be written, or the matrix is neither.
+    /// If the file cannot be written, or the matrix is neither U nor V.
     pub fn begin<T: Real>(&mut self, matrix: &Matrix) -> Result<()> {
         let at = place(self.annotations.transposed, &matrix.name);
         let length = match at {
@@ -142,7 +142,7 @@ fn text(text: &str) -> Outcome<VarLenUnicode> {
     VarLenUnicode::from_str(&text.replace('\0', "\u{fffd}")).map_err(|e| hdf5::Error::Internal(e.to_string()))
 }
 
-/// Writes the encoding of a group or dataset.
+/// Writes the encoding attributes of a group or dataset.
 fn label(of: &Location, kind: &str, version: &str) -> Outcome<()> {
     of.new_attr::<VarLenUnicode>().create("encoding-type")?.write_scalar(&text(kind)?)?;
     of.new_attr::<VarLenUnicode>().create("encoding-version")?.write_scalar(&text(version)?)
@@ -165,14 +165,14 @@ fn strings(group: &Group, name: &str, all: &[VarLenUnicode]) -> Outcome<()> {
     label(&dataset, "string-array", "0.2.0")
 }
 
-/// Removes what fednmf wrote of an earlier run's provenance; what a user added stays.
+/// Removes the provenance entries that fednmf wrote for an earlier run; entries that a user added stay.
 fn remove_entries(file: &File) -> Outcome<()> {
     if !exists(file, ABOUT) {
         return Ok(());
     }
     let own =
         if file.loc_type_by_name(ABOUT)? == LocationType::Group { own_entries(&file.group(ABOUT)?) } else { None };
-    // Earlier versions did not list them.
+    // Earlier versions did not list their entries.
     let Some(own) = own else { return file.unlink(ABOUT) };
     let group = file.group(ABOUT)?;
     own.iter().filter(|name| group.link_exists(name)).try_for_each(|name| group.unlink(name))
@@ -185,7 +185,7 @@ fn own_entries(about: &Group) -> Option<Vec<String>> {
     list.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
 }
 
-/// Objects as groups, lists as arrays, numbers, Booleans and text as scalars; null is omitted.
+/// Writes objects as groups, lists as arrays, numbers, Booleans and text as scalars; null is omitted.
 fn tree(group: &Group, map: &Map<String, Value>) -> Outcome<()> {
     label(group, "dict", "0.1.0")?;
     entries(group, map)
@@ -237,15 +237,15 @@ fn scalar(group: &Group, name: &str, value: &Value) -> Outcome<()> {
     }
 }
 
-/// Whether a path of two names exists. HDF5 prints an error of its own for a link in a missing group.
+/// Whether a path of two names exists. HDF5 prints its own error for a link in a missing group.
 fn exists(file: &File, path: &str) -> bool {
     path.split('/').next().is_some_and(|group| file.link_exists(group)) && file.link_exists(path)
 }
 
-/// Numbers of observations and variables of an AnnData file that factors can be added to.
+/// Numbers of observations and variables of an AnnData file to which factors can be added.
 ///
 /// # Errors
-/// If the file cannot be read, is no AnnData file, or has factors under the same names that are not fednmf's.
+/// If the file cannot be read, is not an AnnData file, or has factors under the same names that fednmf did not write.
 pub fn appendable_shape(path: &Path) -> Result<(usize, usize)> {
     let shown = path.display();
     let found = std::fs::File::open(path).and_then(|file| file.metadata()).map_err(|e| {
@@ -316,8 +316,7 @@ fn length_of(file: &File, frame: &str) -> Option<usize> {
     }
 }
 
-/// Whether an AnnData file has only the factors, their attributes, and the names of observations and
-/// variables.
+/// Whether an AnnData file contains only the factors, their provenance, and the names of observations and variables.
 pub fn holds_only_factors(file: &File) -> bool {
     let own: [(&str, &[&str]); 8] = [
         ("obs", &["_index"]),
@@ -348,10 +347,10 @@ pub fn holds_only_factors(file: &File) -> bool {
         && file.group(ABOUT).is_ok_and(is_complete)
 }
 
-/// The attributes of groups that the format has.
+/// The attributes of groups that the AnnData format defines.
 const OWN_ATTRIBUTES: [&str; 4] = ["encoding-type", "encoding-version", "_index", "column-order"];
 
-/// The contents of `uns/nmf`: what other formats have as root attributes.
+/// The contents of `uns/nmf`, which other formats have as root attributes.
 ///
 /// # Errors
 /// If the file is damaged.

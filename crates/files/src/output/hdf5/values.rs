@@ -21,7 +21,7 @@ impl Scalar {
         }
     }
 
-    /// `None` for an attribute of a type that is not written here.
+    /// Reads an attribute; `None` if its type is not one that is written here.
     pub fn read(from: &hdf5::Location, name: &str) -> Outcome<Option<Scalar>> {
         let attribute = from.attr(name)?;
         Scalar::of(&attribute)
@@ -32,7 +32,7 @@ impl Scalar {
         if !container.shape().is_empty() {
             return Ok(None);
         }
-        // Damaged text may hold any bytes.
+        // Damaged text may contain any bytes.
         let text = |bytes: &[u8]| Scalar::Text(String::from_utf8_lossy(bytes).into_owned());
         Ok(Some(match container.dtype()?.to_descriptor()? {
             TypeDescriptor::Boolean => Scalar::Int(i64::from(container.read_scalar::<bool>()?)),

@@ -39,8 +39,8 @@ impl Writer {
         Ok(Writer { file, part })
     }
 
-    /// Opens a copy of the file at `path`, which the finished copy replaces. Others wait until then, lest what they add be
-    /// lost.
+    /// Opens a copy of the file at `path`; the finished copy replaces the file. A lock makes other processes wait until
+    /// then, so that their additions are not lost.
     ///
     /// # Errors
     /// If it cannot be locked, copied or opened.
@@ -127,7 +127,7 @@ impl Writer {
     }
 }
 
-/// The bytes of the file that hold the values of its datasets, which are contiguous.
+/// The ranges of bytes that hold the values of the file's datasets, which are contiguous.
 fn numbers(file: &hdf5::File) -> std::result::Result<Vec<Range<u64>>, hdf5::Error> {
     let datasets = file.datasets()?;
     // A dataset without rows has no offset.
@@ -160,7 +160,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The dataset, for attributes of other layouts.
+    /// The dataset, to which other layouts add attributes.
     pub fn dataset(&self) -> &hdf5::Dataset {
         &self.dataset
     }
