@@ -22,13 +22,13 @@ use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold};
 
 impl Input {
-    /// Reads the entries and sends each rank the blocks of `layout`, in bounded rounds: no rank ever holds more than its own
-    /// blocks and its part of the file. `{party}` files are read by their owners; if the layout gives each party its own
-    /// file, no entry is sent. `progress` is called with the completed fraction.
+    /// Reads the entries and brings its blocks in `layout` to each rank, in bounded rounds: no rank ever holds
+    /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
+    /// each party its own file, no entry is sent. `progress` is called with the fraction that is done.
     ///
     /// # Errors
-    /// The same on all ranks: if the content of a file is invalid, an entry is not finite, or negative and not accepted, or
-    /// the matrix is zero.
+    /// The same on all ranks: a file that does not hold what it should, entries that are not finite, or negative where
+    /// that is not accepted, or a matrix of zeros.
     pub fn load<T: Real>(
         self,
         layout: &Layout,
@@ -38,8 +38,8 @@ impl Input {
         self.load_on_grid(layout, None, comm, progress)
     }
 
-    /// As [`Input::load`], but for a sparse matrix `choose` may replace the grid of `layout` by another one with as many
-    /// ranks. Collective.
+    /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
+    /// prefers. Collective.
     ///
     /// # Errors
     /// As [`Input::load`].
@@ -82,7 +82,8 @@ impl Input {
             Origin::Files(files) => files::read(files, &request, progress),
         };
         let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
-        // If each rank has two overlapping blocks, the first ones cover the matrix once.
+        self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
+        // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
@@ -121,19 +122,32 @@ impl Input {
         })
     }
 
-    /// Lower bound of the bytes of a rank's blocks, if all ranks have equal shares.
+    /// Refuses triples that name a pair more than once, unless it was said what that means.
+    fn check_repeated(&self, duplicates: u64) -> Result<()> {
+        let TableOptions { format, repeated, .. } = self.spec.table;
+        let Source::File { path, .. } = &self.spec.source else { return Ok(()) };
+        if duplicates == 0 || format != TableFormat::Triples || repeated != Repeated::Refuse {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{path}: {duplicates} of the triples name a user and an item that an earlier one names; --repeated mean averages \
+             their values, as of ratings, --repeated sum adds them up, as of events"
+        )))
+    }
+
+    /// Bytes that the blocks of a rank take at least, if they are alike.
     pub fn least_bytes<T: Real>(&self, layout: &Layout, ranks: usize) -> f64 {
         self.header.least_bytes(layout, ranks, size_of::<T>())
     }
 
-    /// The planted tiles of synthetic data, transposed like the matrix.
+    /// The tiles behind synthetic data, transposed as the matrix is.
     fn signal(&self) -> Option<PlantedTiles> {
         let Origin::Synthetic(spec) = &self.origin else { return None };
         let PlantedTiles { rows, cols } = PlantedTiles::new(spec)?;
         Some(if self.spec.transpose { PlantedTiles { rows: cols, cols: rows } } else { PlantedTiles { rows, cols } })
     }
 
-    /// Applies `--scale`, and returns the divisor.
+    /// Applies `--scale`, and returns what the entries were divided by.
     fn rescale<T: Real>(&self, comm: &Communicator, blocks: &mut [LocalBlock<T>]) -> SharedResult<Option<f64>> {
         let divisor = match self.spec.scale {
             Scale::None => return Ok(None),
