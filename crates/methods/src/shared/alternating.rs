@@ -238,6 +238,7 @@ pub const MESSAGES: &[MessageSpec] = &[
     init::MESSAGES[3],
     init::MESSAGES[4],
     init::MESSAGES[5],
+    init::MESSAGES[6],
     missing::MESSAGES,
 ];
 
@@ -280,8 +281,12 @@ pub fn build<T: Real>(
     // A checkpoint replaces the start.
     let computed = if resuming { Start::Random } else { start };
     let rank_data = rank_data(data.blocks, data.panels);
-    let (mut rank_data, [u, v]) =
+    let (mut rank_data, [mut u, mut v]) =
         init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
+    let penalties = args.regularization.penalties(shape);
+    if initial.is_none() && !resuming {
+        init::balance(&comm, penalties, 0.5 * norm2, [&mut u, &mut v]);
+    }
     rank_data.prepare(k)?;
     let mut grid = Grid::new(&comm, rank_data, &data.cuts, k, [U, V]);
     (grid.u.own, grid.v.own) = (u, v);
@@ -292,7 +297,7 @@ pub fn build<T: Real>(
         rhs_is_current: false,
         gram: Array2::zeros((k, k)),
         step,
-        penalties: args.regularization.penalties(shape),
+        penalties,
         start,
         gradient: args.measure.measure == Evaluated::ProjectedGradient,
         norm2,

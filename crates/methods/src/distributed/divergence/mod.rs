@@ -52,6 +52,7 @@ const MESSAGES: &[MessageSpec] = &[
     init::MESSAGES[3],
     init::MESSAGES[4],
     init::MESSAGES[5],
+    init::MESSAGES[6],
 ];
 
 /// The same for the methods that support missing entries.
@@ -222,6 +223,10 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
             init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
         }
     }
+    let penalties = regularization.penalties((m, n));
+    if initial.is_none() && !resuming {
+        init::balance(&comm, penalties, data.statistics.sum, [&mut u.factor.own, &mut v.factor.own]);
+    }
     Ok(Box::new(DivergenceNmf {
         comm,
         u,
@@ -230,7 +235,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
         loss,
         updates: PerThread::new(update),
-        penalties: regularization.penalties((m, n)),
+        penalties,
         norm2: data.statistics.norm2,
         start,
         iteration: 0,

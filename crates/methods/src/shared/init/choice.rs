@@ -103,6 +103,10 @@ fn sample(sizes: &Sizes) -> Sample {
     Sample { lines, iterations: iterations.clamp(FEW, MANY) }
 }
 
+/// Flops of a start that takes no time: with nearly as many components as rows or columns, random starts end in local minima
+/// of small structured matrices that compressed ones avoid.
+const CHEAP_START: f64 = 1e8;
+
 impl Start {
     /// The name as in `--init`; `None` for given factors.
     pub fn name(self) -> Option<&'static str> {
@@ -132,7 +136,10 @@ impl Start {
                 Start::Compressed { effort: BASIS, iterations: iterations.clamp(MIN_COMPRESSED, MAX_COMPRESSED) }
             }
             Init::Sampled => Start::Sampled(sample(sizes)),
-            Init::BySize if 2 * k > m.min(n) => Start::Random,
+            Init::BySize if 2 * k > m.min(n) => {
+                let compressed = Start::Compressed { effort: BASIS, iterations: MAX_COMPRESSED };
+                if k <= m.min(n) && compressed.flops(sizes, false) <= CHEAP_START { compressed } else { Start::Random }
+            }
             Init::BySize => {
                 let sample = sample(sizes);
                 let vectors = Start::Nndsvd { effort: CHEAP, zeros: Zeros::Kept };

@@ -2,6 +2,7 @@
 //! of the data ([`nndsvd`]), with or without iterations on a low-rank approximation ([`compressed`]), or from a file.
 //! [`choice`] estimates the cost of each and chooses among them.
 
+mod balance;
 mod choice;
 mod compressed;
 mod low_rank;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use ndarray::{Array2, ArrayViewMut2};
 
+pub use balance::balance;
 pub use choice::{Start, Zeros};
 pub use low_rank::Task;
 pub use sampled::Sample;
@@ -80,7 +82,7 @@ const TAGS: FactorTags =
     FactorTags { name: "start", gather: low_rank::GATHER, rhs: low_rank::PRODUCT, gram: low_rank::GRAM };
 
 /// Messages that leave a rank for the start.
-pub const MESSAGES: [MessageSpec; 6] = [
+pub const MESSAGES: [MessageSpec; 7] = [
     MessageSpec::new(
         low_rank::GRAM,
         "l x l, with l = k to k + 10; for a sampled start and two words",
@@ -95,6 +97,7 @@ pub const MESSAGES: [MessageSpec; 6] = [
         "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
     ),
     MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
+    MessageSpec::new(balance::NORMS, "4 x k", "once, with --alpha-u or --alpha-v"),
 ];
 
 /// The value that replaces zeros which no update could change, as a fraction of the entry √(mean / k) of two constant factors
