@@ -240,7 +240,41 @@ pub fn is_whole(field: &[u8]) -> bool {
 
 /// Whether a field can only be a name.
 pub fn is_name(field: &[u8]) -> bool {
-    number(field).is_none() && !is_missing(field)
+    number(field).is_none() && !is_missing(field) && why_unreadable(field).is_none()
+}
+
+/// Why a field that shows a number cannot be read as one, and what to do; `None` for numbers and for other text.
+pub fn why_unreadable(field: &[u8]) -> Option<&'static str> {
+    let text = std::str::from_utf8(field).ok()?;
+    let signs = |c: char| "<>~\u{2264}\u{2265}\u{2248}$\u{20ac}\u{a3}\u{a5}% ".contains(c);
+    let bare = text.trim_matches(signs);
+    if !bare.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
+        return None;
+    }
+    let affix = "has a sign or a unit beside its number; write numbers alone";
+    if bare.len() < text.len() && (number(bare.as_bytes()).is_some() || groups(bare)) {
+        return Some(affix);
+    }
+    if groups(bare) {
+        return Some("has separators between thousands; write numbers without them");
+    }
+    None
+}
+
+/// Whether a text is a number with groups of three digits: `1,234`, `1 234.5`, `12'345'678`.
+fn groups(text: &str) -> bool {
+    let digits = text.trim_start_matches(['+', '-']);
+    [',', '\'', ' ', '_', '\u{2009}', '\u{202f}', '\u{a0}'].into_iter().any(|separator| {
+        let mut parts = digits.split(separator);
+        let is = |part: &str, lengths: std::ops::RangeInclusive<usize>| {
+            lengths.contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
+        };
+        let first = parts.next().is_some_and(|part| is(part, 1..=3));
+        let rest: Vec<&str> = parts.collect();
+        let Some((last, middle)) = rest.split_last() else { return false };
+        let (whole, decimals) = last.split_once('.').unwrap_or((last, "0"));
+        first && is(whole, 3..=3) && is(decimals, 1..=usize::MAX) && middle.iter().all(|part| is(part, 3..=3))
+    })
 }
 
 /// The value of a field that is a whole number as programs write it: without a plus sign or leading zeros.

@@ -169,6 +169,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Yes => return Found::Yes,
         Presence::No => return Found::No,
         Presence::Auto if is_a_row(first, below) => return Found::No,
+        Presence::Auto if is_mixed(first, labels, below) => return Found::Ambiguous("has both numbers and other text"),
         Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
         Presence::Auto if names_an_index(first[0]) => return Found::Yes,
         // R omits the name of the index column.
@@ -223,6 +224,18 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
         && !are_labels
         && below.len() >= MIN_ROWS
         && below.iter().all(alike)
+}
+
+/// Whether a first line has numbers and other text, such as the marker of a missing entry, and its first field does not show
+/// that it is a header.
+fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    let numbers = labels.iter().filter(|field| number(field).is_some()).count();
+    let decimals = labels.iter().any(|field| number(field).is_some() && integer(field).is_none());
+    let names = labels.iter().filter(|field| is_name(field)).count();
+    // A word above numbers heads them, but not next to decimals.
+    let word = is_name(first[0]) && are_numbers(below) && decimals;
+    let titled = names_an_index(first[0]) || heads_names(first[0]);
+    !titled && (numbers > 0 && names > 0 || word)
 }
 
 /// Whether the first column holds names: the first conclusive field and most of them are names. NAN and INF are
@@ -419,6 +432,25 @@ mod tests {
         // Titles that are numbers ascend, or have no decimals; there is more than one name.
         assert_eq!(found(&format!("sample,100.5,200.5\n{rows}"), AUTO), (true, false, 3));
         assert_eq!(found("x,1.5,0.5\ny,2.5,1.5\nz,3.5,0.5\n7,1.5,0.5\n", AUTO), (false, true, 2));
+    }
+
+    /// Few rows do not show which line is the exception, and numbers with separators or units are no names.
+    #[test]
+    fn lines_of_numbers_and_other_text_are_refused_and_marred_numbers_are_no_names() {
+        for text in ["1.5,ND,3\n4,4,5\n2.5,6,7\n", "ND,1.5,3\n4,4,5\n2,6,7\n", "p,1,low\nq,2,3\n", "x,2,y\n1,2,3\n"] {
+            let found = detected(text, AUTO).ambiguity();
+            assert!(found.is_some_and(|why| why.contains("numbers and other text")), "{text:?}");
+        }
+        for number in
+            ["1,234", "1 234.5", "12'345'678", "12%", "12 %", "$5", "5 \u{20ac}", "<0.1", "\u{2265} 3", "1_000"]
+        {
+            let text = format!("a,b\n\"{number}\",2\n3,4\n5,6\n");
+            assert_eq!(found(&text, AUTO), (true, false, 2), "{number}");
+        }
+        for name in ["5S_rRNA", "10x", "2019-01-02", "1,2,3,4", "12,34", "A1", "1.2.3"] {
+            let text = format!("a,b\n\"{name}\",2\n\"{name}\",4\n\"{name}\",6\n");
+            assert_eq!(found(&text, AUTO), (true, true, 1), "{name}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::formats::io::InputFile;
 use crate::formats::like_triples;
 use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::reader::DenseReader;
-use crate::formats::refusal::Refusal;
+use crate::formats::refusal::{Refusal, not_a_number};
 use crate::formats::text::{LineCursor, TextBlocks};
 
 /// The layout of a table.
@@ -176,7 +176,7 @@ pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<
         None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
         None if field.is_empty() => Err(format!("is empty; {remedy}").into()),
         None if is_missing(field) => Err(Refusal::quoting(field, |text| format!("is {text}, not a number; {remedy}"))),
-        None => Err(Refusal::quoting(field, |text| format!("is {text}, not a number"))),
+        None => Err(not_a_number(field, |text| format!("is {text}"))),
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(found(text, options(header, index)), expected, "{header:?} {index:?}");
         }
         assert_eq!(found("7,8\n9,9\n", options(Yes, Yes)), (true, true, 1));
-        assert_eq!(found("a,1,2\nb,3,4\n", options(Auto, No)), (true, false, 3));
+        assert!(head("a,1,2\nb,3,4\n", options(Auto, No)).unwrap_err().message.contains("numbers and other text"));
         assert!(head("7\n8\n", options(No, Yes)).unwrap_err().message.contains("one column"));
         assert!(head("7,8\n", options(Yes, Auto)).unwrap_err().message.contains("expected numbers"));
     }

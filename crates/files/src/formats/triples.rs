@@ -16,7 +16,7 @@ use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
 use crate::formats::options::{Names, TableOptions};
 use crate::formats::reader::EntrySink;
-use crate::formats::refusal::Refusal;
+use crate::formats::refusal::{Refusal, not_a_number};
 use crate::formats::text::{TextBlocks, error_at};
 
 /// The layout of the triples.
@@ -170,8 +170,7 @@ impl Triples {
         let value = match used.get(2) {
             None => 1.0,
             Some(field) if is_missing(field) => f64::NAN,
-            Some(field) => number(field)
-                .ok_or_else(|| Refusal::quoting(field, |text| format!("the value is {text}, not a number")))?,
+            Some(field) => number(field).ok_or_else(|| not_a_number(field, |text| format!("the value is {text}")))?,
         };
         Ok((used[0], used[1], value))
     }
