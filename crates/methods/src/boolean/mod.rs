@@ -6,6 +6,7 @@
 
 pub mod asso;
 mod cover;
+mod distinct;
 pub mod elbmf_zhang;
 pub mod felb;
 pub mod grecond;

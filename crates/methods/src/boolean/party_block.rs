@@ -70,6 +70,12 @@ impl<T: Real> Ones<T> {
         &self.by_row.matrix().indices()[starts[i]..starts[i + 1]]
     }
 
+    /// The rows of the ones of column j, ascending.
+    pub fn column(&self, j: usize) -> &[i32] {
+        let starts = self.by_col.matrix().indptr().into_raw_storage();
+        &self.by_col.matrix().indices()[starts[j]..starts[j + 1]]
+    }
+
     /// out = X V, with V (cols × k) and out (rows × k) row-major.
     pub fn mul(&self, v: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         self.by_row.mul(v, out);

@@ -14,7 +14,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Bits, Real};
 use fednmf_privacy::{Bound, Releases};
 
-use super::{Client, Components, Counts, Outcome, clients};
+use super::{Client, Components, Counts, Outcome, clients, distinct};
 use crate::boolean::result::Refit;
 use crate::description::{Description, MessageSpec, Unit};
 use crate::method::Method;
@@ -208,7 +208,10 @@ impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
             return Ok(());
         }
         let (k, n) = self.shape;
-        let boolean = |(client, local): (&Client<T>, &L)| local.boolean(client);
+        // Of several parties, components with the same number must agree.
+        let found = self.max_iterations.map_or(if self.iteration > 0 { k } else { 0 }, |_| self.iteration.min(k));
+        let exact = |client: &Client<T>| if self.parties == 1 { distinct::factors(&client.x, found, k) } else { None };
+        let boolean = |(client, local): (&Client<T>, &L)| exact(client).unwrap_or_else(|| local.boolean(client));
         let locals: Vec<(Bits, Bits)> =
             self.comm.work("Boolean components", || self.clients.iter().zip(&self.locals).map(boolean).collect());
         let mut votes: Vec<Vec<f32>> = locals

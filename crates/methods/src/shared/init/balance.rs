@@ -13,7 +13,7 @@ pub const NORMS: MessageTag = MessageTag::new("start: norms of the components", 
 
 /// If only one factor has a penalty, no scale is best: the smaller that factor, the smaller the penalty. The start has this
 /// share of the loss.
-const SHARE: f64 = 0.01;
+const SHARE: f64 = 1e-4;
 /// Bisection steps for the logarithm of a scale.
 const STEPS: usize = 100;
 
