@@ -11,18 +11,24 @@ pub struct Point {
     pub rmse: f64,
     /// That of the Kullback-Leibler divergence, where the method is about it.
     pub divergence: Option<f64>,
+    /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
+    #[serde(default)]
+    pub best: Option<f64>,
     /// Mean over the runs of the same error on held-out entries, and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
 }
 
-/// Components with at least this mean silhouette are called stable.
+/// Components with at least this mean silhouette, none of which is negative, are called stable.
 pub const STABLE: f64 = 0.75;
 /// A stable k is preferred to an unstable better one if its error is at most this multiple of the smallest.
 const NEAR: f64 = 1.05;
 
 /// Without held-out entries, a smaller stable k is preferred if its error is at most this multiple of the smallest.
 const AS_GOOD: f64 = 1.01;
+/// The loss has an elbow at k if the last component before it lowers the loss at least this many times as much as the first
+/// one after it.
+const ELBOW: f64 = 1.5;
 
 /// A recommendation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,15 +45,24 @@ impl Point {
         self.divergence.unwrap_or(self.rmse)
     }
 
+    /// What the method minimises, in the best run.
+    fn loss(&self) -> f64 {
+        self.best.unwrap_or_else(|| self.divergence.unwrap_or(self.rmse * self.rmse))
+    }
+
     fn is_stable(&self) -> bool {
-        self.stability.is_some_and(|s| s.mean >= STABLE)
+        self.stability.is_some_and(|s| s.mean >= STABLE && s.least >= 0.0)
     }
 
     fn describe(&self) -> String {
         match self.stability {
             Some(s) => format!(
                 "its components are {} (mean silhouette {:.2}, the least {:.2})",
-                if s.mean >= STABLE { "stable" } else { "not stable" },
+                match s.mean >= STABLE {
+                    true if s.least >= 0.0 => "stable",
+                    true => "stable on average, but not all of them",
+                    false => "not stable",
+                },
                 s.mean,
                 s.least
             ),
@@ -94,18 +109,45 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
 /// A chosen point, the reasons, and a second point that the warnings refer to.
 type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
 
-/// Of the stable points the one with the least error, or a smaller one that is as good.
+/// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a
+/// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
+    let elbows = points.windows(3).filter_map(|of| match of {
+        [before, at, after] if at.is_stable() => Some((at, elbow(before, at, after))),
+        _ => None,
+    });
+    if let Some((at, strength)) = elbows.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, strength)| *strength >= ELBOW) {
+        let reasons = vec![
+            format!(
+                "nothing was held out, and the loss has its clearest elbow at k = {}: the last component before it lowers the loss \
+                 {strength:.1} times as much as the next one would",
+                at.k
+            ),
+            format!("k = {}: {}", at.k, at.describe()),
+        ];
+        return Some((at, reasons, at));
+    }
     let stable = || points.iter().filter(|p| p.is_stable());
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
     let chosen = stable().find(|p| p.error() <= AS_GOOD * best.error())?;
-    let mut reasons =
-        vec![format!("nothing was held out, and k = {} has the least error of those with stable components", best.k)];
+    let mut reasons = vec![format!(
+        "nothing was held out, the loss has no elbow, and k = {} has the least error of those with stable components",
+        best.k
+    )];
     if chosen.k != best.k {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
     reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
     Some((chosen, reasons, chosen))
+}
+
+/// How many times as much a component lowers the loss up to `at` as after it.
+fn elbow(before: &Point, at: &Point, after: &Point) -> f64 {
+    let gain = |from: &Point, to: &Point| (from.loss() - to.loss()) / (to.k - from.k) as f64;
+    let (up_to, beyond) = (gain(before, at), gain(at, after));
+    // Where the loss no longer falls, all that is left is noise.
+    let least = 1e-6 * before.loss();
+    if up_to <= least { 0.0 } else { up_to / beyond.max(least) }
 }
 
 /// The smallest k within one standard error of the least error on held-out entries, or a smaller stable one nearby.
@@ -128,6 +170,13 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
             reasons.push(format!("k = {} is nearly as good ({:.6}), and {}", chosen.k, other.1, chosen.describe()));
         }
     }
+    let stable = known.iter().filter(|p| p.0.is_stable()).max_by_key(|p| p.0.k);
+    if let Some(other) = stable.filter(|other| !chosen.is_stable() && other.0.k != chosen.k) {
+        reasons.push(format!(
+            "that is for prediction; for interpretation k = {} is the largest whose components are stable",
+            other.0.k
+        ));
+    }
     Some((chosen, reasons, best))
 }
 
@@ -137,7 +186,7 @@ mod tests {
 
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
-        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, heldout, stability }
+        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, heldout, stability }
     }
 
     #[test]
@@ -181,9 +230,20 @@ mod tests {
     fn without_held_out_entries_the_error_decides_among_the_stable() {
         let with = |k, rmse, mean| Point { rmse, ..point(k, None, mean) };
         let points = [with(3, 2.0, 0.9), with(4, 1.0, 0.9), with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
-        assert_eq!(choose(&points, 9).map(|c| c.k), Some(4));
-        // What the method makes small is its error.
-        let other = points.map(|p| Point { divergence: Some(p.rmse / p.k as f64), ..p });
-        assert_eq!(choose(&other, 9).map(|c| c.k), Some(5));
+        let chosen = |points: &[Point]| choose(points, 9).unwrap();
+        let found = chosen(&points);
+        assert!(found.k == 4 && found.reasons[0].contains("elbow at k = 4"), "{found:?}");
+        // The loss is that of the best run, of what the method minimises.
+        let other = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
+        assert_eq!(chosen(&other).k, 5);
+        // Without an elbow the error decides.
+        let straight = [with(3, 2.0, 0.9), with(4, 1.8, 0.9), with(5, 1.6, 0.8), with(6, 0.5, 0.4)];
+        let found = chosen(&straight);
+        assert!(found.k == 5 && found.reasons[0].contains("no elbow"), "{found:?}");
+        // One component that other starts do not find makes all of them unstable.
+        let one_lost =
+            Point { stability: Some(Stability { mean: 0.9, least: -0.1, cosine: 0.9 }), ..with(4, 1.0, 0.9) };
+        let points = [with(3, 2.0, 0.9), one_lost, with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
+        assert!(chosen(&points).k != 4);
     }
 }

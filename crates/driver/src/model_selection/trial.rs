@@ -142,5 +142,7 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
         (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
     });
     let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
-    Point { k, runs: runs.len(), rmse: mean(&seen), divergence, heldout, stability: stability(components) }
+    let least = |all: &[f64]| all.iter().copied().reduce(f64::min);
+    let best = least(&divergences).or_else(|| least(&seen).map(|rmse| rmse * rmse));
+    Point { k, runs: runs.len(), rmse: mean(&seen), divergence, best, heldout, stability: stability(components) }
 }
