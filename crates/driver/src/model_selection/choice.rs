@@ -9,7 +9,7 @@ pub struct Point {
     pub runs: usize,
     /// Mean over the runs of the root mean squared error on observed entries.
     pub rmse: f64,
-    /// That of the Kullback-Leibler divergence, where the method is about it.
+    /// Mean over the runs of the Kullback-Leibler divergence, if the method minimises it.
     pub divergence: Option<f64>,
     /// Mean over the runs of the same error on held-out entries, and its standard error.
     pub heldout: Option<(f64, f64)>,
@@ -94,7 +94,7 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
 /// A chosen point, the reasons, and a second point that the warnings refer to.
 type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
 
-/// Of the stable points the one with the least error, or a smaller one that is as good.
+/// The stable point with the least error, or one with smaller k that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let stable = || points.iter().filter(|p| p.is_stable());
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
@@ -182,7 +182,7 @@ mod tests {
         let with = |k, rmse, mean| Point { rmse, ..point(k, None, mean) };
         let points = [with(3, 2.0, 0.9), with(4, 1.0, 0.9), with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
         assert_eq!(choose(&points, 9).map(|c| c.k), Some(4));
-        // What the method makes small is its error.
+        // The measure that the method minimises is its error.
         let other = points.map(|p| Point { divergence: Some(p.rmse / p.k as f64), ..p });
         assert_eq!(choose(&other, 9).map(|c| c.k), Some(5));
     }
