@@ -53,24 +53,24 @@ pub type Decision = (&'static str, String);
 pub struct Factor<T> {
     /// `U`, `V`, or the name of a further matrix of the method.
     pub name: &'static str,
-    /// The party whose own it is; `None` if all parties share it.
+    /// The party that owns it; `None` if all parties share it.
     pub party: Option<usize>,
     /// The values, a row for each row (of U) or column (of V) of the matrix or of the party's block.
     pub values: Array2<T>,
 }
 
-/// What the parties sent of one kind, all together.
+/// The messages of one kind that all parties sent.
 ///
 /// `Display` writes it as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     /// The kind of the messages.
     pub kind: &'static str,
-    /// What they carry.
+    /// Their payload.
     pub payload: Payload,
-    /// How it is protected.
+    /// The protection of the payload.
     pub protection: Protection,
-    /// How often all parties sent one.
+    /// How often all parties sent such a message.
     pub rounds: u64,
     /// Bytes that they sent and received.
     pub bytes: u64,
@@ -83,7 +83,7 @@ impl fmt::Display for Sent {
     }
 }
 
-/// What one party sent to another, in methods whose parties have neighbours.
+/// The messages from one party to another, in methods whose parties have neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     /// The sender.
@@ -173,28 +173,28 @@ impl<T: Real> Fit<T> {
         &self.history
     }
 
-    /// What the method chose by the data.
+    /// The values that the method chose by the data.
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
 
-    /// The name of the method, which `auto` chose if that was given.
+    /// The name of the method; for `auto`, that of the chosen method.
     pub fn method(&self) -> &'static str {
         self.method.description().name
     }
 
-    /// What the parties sent, by kind; none without parties.
+    /// The messages of the parties, by kind; none without parties.
     pub fn ledger(&self) -> &[Sent] {
         &self.ledger
     }
 
-    /// What each party sent to each neighbour, in methods on a graph.
+    /// The messages from each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The U ≥ 0 (rows × k) that fits new rows (rows × n) best, for this V: the exact minimiser of what the method
-    /// minimises, with the penalty on U of the run. For squared errors it is found by block principal pivoting (Kim and
+    /// The U ≥ 0 (rows × k) that fits new rows (rows × n) best for this V: the exact minimiser of the method's
+    /// objective, with the penalty on U of the run. For squared errors it is found by block principal pivoting (Kim and
     /// Park 2011), for divergences by coordinate descent.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl<T: Real> Fit<T> {
     }
 }
 
-/// What is minimised.
+/// The β of the divergence that the method minimises; `None` for the squared error.
 fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
     match method.description().measure {
         Measure::Divergence => Some(1.0),

@@ -8,7 +8,7 @@ pub struct Finding {
     pub attack: &'static str,
     /// The assumption of the attack.
     pub assumed: String,
-    /// What was looked for, and found of how many, exactly.
+    /// Kind of the unknowns, and how many of them were recovered exactly, of how many.
     pub of: &'static str,
     pub recovered: Option<(usize, usize)>,
     /// Error relative to the norm of the unknowns.
