@@ -1,5 +1,5 @@
-//! What the compiler cannot check about the structure: which crates depend on which libraries, and that methods of parties
-//! keep no communicator that sends anything but releases.
+//! Rules of the structure that the compiler cannot check: which crates depend on which libraries, and that methods of
+//! parties keep no communicator that sends anything but releases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,7 @@ fn crates_depend_on_no_library_of_another_layer() {
         ("fednmf-methods", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-files", "fednmf-driver"]]),
         ("fednmf-files", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-methods"]]),
         ("fednmf-driver", vec![&mpi[..], &tls, &["clap"]]),
-        // The library alone.
+        // Only the library.
         ("fednmf", vec![&mpi[..], &hdf5, &gmp, &tls, &["clap", "fednmf-sites"]]),
     ] {
         let found = dependencies(package);

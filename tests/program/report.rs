@@ -152,7 +152,7 @@ fn the_measure_of_the_method_leads_its_report() {
     assert!(text.contains("F1 over iterations"));
 }
 
-/// An array of images keeps their shape: nobody has to say --image.
+/// An array of images keeps their shape: --image is not needed.
 #[test]
 fn images_of_the_input_are_drawn_as_images() {
     let dir = tempdir().unwrap();

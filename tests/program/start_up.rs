@@ -1,5 +1,5 @@
-//! What many ranks send before and after the iterations: no rank receives more than a few hundred bytes for each other
-//! one, and rows of factors travel only to the rank that writes them.
+//! Messages of many ranks before and after the iterations: no rank receives more than a few hundred bytes for each
+//! other one, and rows of factors are sent only to the rank that writes them.
 
 use std::collections::BTreeMap;
 
@@ -61,13 +61,13 @@ fn sixty_four_ranks_start_and_write_without_quadratic_messages() {
             let (own, fewer) = (messages / 64.0, fewer_messages / 16.0);
             assert!(own <= 1.5 * fewer + 2.0, "{input:?} {kind}: {fewer} and {own} messages a rank");
         }
-        // Rows of factors go to rank 0 alone, once: what it has itself is not sent. Each is counted at both ends.
+        // Rows of factors are sent only to rank 0, once, except its own. Each is counted at both ends.
         let [rows, own] = [shape.iter().sum::<usize>(), shape.iter().map(|&rows| even_part(rows, 64, 0).len()).sum()];
         for (kind, times) in [("output", 1.0), ("checkpoint", 2.0)] {
             let (bytes, messages, _) = many[&format!("{kind} (SharedFactor)")];
             let all = times * (2 * 8 * k * rows) as f64;
             assert!(bytes < all && messages <= times * (2 * 2 * 63) as f64, "{input:?} {kind}: {bytes} bytes of {all}");
-            // An even cut of the dense matrix; the factors alone are its state.
+            // An even cut of the dense matrix; its state is only the factors.
             if input == &dense {
                 assert_eq!(bytes, times * (2 * 8 * k * (rows - own)) as f64, "{kind}");
             }
