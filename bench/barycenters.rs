@@ -1,6 +1,6 @@
-//! Barycenters of permuted copies of one matrix, as in Figure 1 of the FNMF paper: for each server the loss (4), with its own
-//! alignment and with the best permutation, the distance to the truth, the orthogonality gap and the seconds, as CSV.
-//! `cargo bench --bench barycenters -- SEEDS`; `bench/run barycenters` decides the paper's claims by it.
+//! Barycenters of permuted copies of one matrix, as in Figure 1 of the FNMF paper: for each server the loss (4), with its
+//! own alignment and with the best permutation, the distance to the truth, the orthogonality gap and the seconds, as CSV.
+//! `cargo bench --bench barycenters -- SEEDS`; `bench/run barycenters` checks the paper's claims with it.
 
 use std::time::Instant;
 

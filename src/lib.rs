@@ -1,5 +1,4 @@
-//! Nonnegative and Boolean matrix factorisation M ≈ U Vᵀ, of one matrix or of parties that may not show each other their
-//! blocks of it.
+//! Nonnegative and Boolean matrix factorisation M ≈ U Vᵀ, of one matrix, or of the private blocks of several parties.
 //!
 //! A method is a value with its parameters. [`fit`](Estimator::fit) takes `ndarray` and `sprs` views in `f32` or `f64`, and
 //! files ([`Matrix::open`]):

@@ -1,9 +1,9 @@
-//! The examples run, and print what they promise.
+//! The examples run, and print the documented results.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The output of the example of this name. Cargo builds the examples with all tests, but not if only this one is requested.
+/// The output of the example of this name. Cargo builds the examples with all tests, but not with only this one.
 fn output(name: &str) -> String {
     let mut path: PathBuf = std::env::current_exe().unwrap();
     // target/PROFILE/deps/examples-… is next to target/PROFILE/examples.

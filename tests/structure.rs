@@ -1,5 +1,5 @@
-//! What the compiler cannot check about the structure: which crates depend on which libraries, and that methods of parties
-//! keep no communicator that sends anything but releases.
+//! Rules of the structure that the compiler cannot check: which crates depend on which libraries, and that methods of
+//! parties keep no communicator that sends anything but releases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

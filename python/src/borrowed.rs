@@ -1,4 +1,4 @@
-//! Matrices of Python without a copy: NumPy arrays as matrices of the library.
+//! Python's matrices without a copy: NumPy arrays as matrices of the library.
 
 use numpy::{Element, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;

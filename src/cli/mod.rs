@@ -1,5 +1,5 @@
-//! The command line: what can be typed ([`args`]), parsed for the method that `--algo` names, and handed to the command
-//! that does it.
+//! The command line: its arguments ([`args`]) are parsed for the method of `--algo` and passed to the command that
+//! runs.
 
 mod args;
 mod options;
@@ -133,7 +133,7 @@ fn method_of(words: &[OsString]) -> Result<&'static Arc<dyn ConfiguredMethod>> {
     })
 }
 
-/// The subcommand without options of a method that was typed.
+/// The typed subcommand, if it takes no options of a method.
 fn subcommand(words: &[OsString]) -> Option<String> {
     let name = words.get(1)?.to_str()?;
     let takes_method = ["estimate", "join"].contains(&name);
@@ -141,8 +141,8 @@ fn subcommand(words: &[OsString]) -> Option<String> {
     (known && !takes_method).then(|| name.to_string())
 }
 
-/// Names in other programs for what an option does here, and that option. By similarity of letters, clap would suggest
-/// other options.
+/// Names that options have in other programs, and the option here with that meaning. By similarity of letters, clap
+/// would suggest other options.
 const MEANINGS: [(&[&str], &str); 13] = [
     (&["rank", "r", "dim", "dims", "latent", "factors", "components-number"], "the number of components is -k"),
     (
@@ -248,7 +248,7 @@ fn takes_dp(name: &str) -> bool {
 /// The answer to a request that needs neither data nor other ranks; `None` for other requests.
 ///
 /// # Errors
-/// If `list` is given an unknown method, or `account` contradictory options.
+/// If `list` names a method that does not exist, or the arguments of `account` are invalid.
 pub fn answer(request: &Request) -> Result<Option<String>> {
     Ok(Some(match request {
         Request::Text(text) => text.clone(),

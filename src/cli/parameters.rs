@@ -44,7 +44,7 @@ pub fn configure(method: &dyn ConfiguredMethod, matches: &ArgMatches) -> Result<
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Group<P>(pub P);
 
-/// Where a [`Group`] stands in help texts.
+/// The heading of a [`Group`] in help texts.
 pub trait Headed {
     const HEADING: Option<&'static str>;
 }
@@ -126,7 +126,7 @@ impl TypedValueParser for ValueParser {
         arg: Option<&Arg>,
         value: &OsStr,
     ) -> std::result::Result<String, clap::Error> {
-        // A word that is none of the list is refused by clap, which shows the list.
+        // clap refuses a word that is not in the list, and shows the list.
         let refused = value.to_str().and_then(|text| (self.check)(self.name, text).err());
         if !self.words.is_empty() && refused.is_some_and(|must| must.starts_with("must be one of ")) {
             let words = self.words.iter().cloned().map(possible);

@@ -90,7 +90,7 @@ fn message_table(out: &mut String, method: Option<&Description>, rows: &[Message
     }
 }
 
-/// Text that keeps its table cell together.
+/// Text escaped for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -40,14 +40,14 @@ fn cells(method: &Description) -> Cells {
         return ["everything: the ranks are one domain of trust".into(), none(), none()];
     }
     let is = |payload: Payload| move |w: &&MessageSpec| w.payload == payload;
-    // The largest term goes with every sum in the clear.
+    // The largest term is sent with every sum in the clear.
     let clear = |w: &&MessageSpec| {
         let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
         !hidden && !w.kind.contains(PLAIN) && w.kind != LARGEST.kind
     };
     let loading = COMMON_MESSAGES.iter().filter(|w| w.kind == data::STATISTICS.kind);
     let all = || method.messages.iter().chain(loading.clone());
-    // Without masks of its own a method does not mask what it loads either.
+    // A method without masked messages does not mask those of loading either.
     let own = method.messages.iter().any(|w| w.payload == Payload::Masked);
     let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).filter(|_| own).collect();
     let masked = |w: &&MessageSpec| !masks.is_empty() && !w.is_always_shown();

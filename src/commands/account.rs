@@ -101,10 +101,10 @@ impl AccountArgs {
         }
     }
 
-    /// The contents of budget files.
+    /// The contents of the budget files.
     fn kept(&self, path: &Path) -> Result<String> {
         let text = path.display().to_string();
-        // Among several files, a missing one is an error.
+        // With several files, a missing one is an error.
         let last = if text.contains(PARTY) { highest_party(&text).unwrap_or(0) } else { 0 };
         let mut out = String::new();
         for party in 0..=last {

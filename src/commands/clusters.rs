@@ -126,7 +126,7 @@ fn agreement(text: &str, rows: &FactorRows, found: &[Option<(usize, f64)>]) -> R
     Ok(adjusted_rand(&clusters, &labels))
 }
 
-/// The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 for equal ones, 0 in the mean of random ones.
+/// The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 for equal ones, 0 on average for random ones.
 fn adjusted_rand<A: std::hash::Hash + Eq, B: std::hash::Hash + Eq>(a: &[A], b: &[B]) -> f64 {
     let pairs = |count: f64| 0.5 * count * (count - 1.0);
     let (mut both, mut of_a, mut of_b) = (HashMap::new(), HashMap::new(), HashMap::new());

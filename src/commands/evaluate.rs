@@ -158,9 +158,10 @@ fn left_out(run: &Provenance, matrix: &PreparedMatrix, shape: (usize, usize)) ->
     positions
 }
 
-/// The measures of U (own rows × k) and V (n × k): on the observed entries where some are missing, and on those held out
-/// (`left_out` has both, by row of the block and column) as far as the data has them; those of Boolean products for Boolean
-/// methods, the divergence where the method minimises it, and the objective with the penalties of the run. Collective.
+/// The measures of U (own rows × k) and V (n × k): on the observed entries if some are missing, and on those held-out
+/// entries that the data has (`left_out` has both, by row of the block and column). They include those of Boolean products
+/// for Boolean methods, the divergence if the method minimises it, and the objective with the penalties of the run.
+/// Collective.
 fn measures(
     provenance: &Provenance,
     (block, mut panels): (Option<Block<f64>>, Option<Panels<f64>>),
@@ -229,7 +230,7 @@ fn measures(
     Ok(measures)
 }
 
-/// `party`: the one whose part of the matrix is measured, if it is not the whole.
+/// The measures as text; `party` is the party whose part of the matrix was measured, `None` for the whole matrix.
 fn text(
     args: &EvaluateArgs,
     provenance: &Provenance,

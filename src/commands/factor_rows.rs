@@ -19,9 +19,9 @@ pub enum Side {
 /// The scale of components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Those of this factor have norm 1.
+    /// The components of this factor have norm 1.
     Unit,
-    /// Those of both factors have the same norm.
+    /// The components of both factors have the same norm.
     Balanced,
 }
 
@@ -35,7 +35,7 @@ impl FactorRows {
     /// Reads U or V; `terms` lists names that replace those of the file.
     ///
     /// # Errors
-    /// If the file or the names cannot be read, or their number is another.
+    /// If the file or the names cannot be read, or their numbers differ.
     pub fn read(path: &Path, side: Side, scale: Scale, terms: Option<&str>) -> Result<FactorRows> {
         let factors = StoredFactors::open(path)?;
         let names = factors.stored.names();

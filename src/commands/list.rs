@@ -1,4 +1,4 @@
-//! `fednmf list`: what the registry knows of all methods, or of one.
+//! `fednmf list`: the registry's description of all methods, or of one.
 
 use std::fmt::Write as _;
 
@@ -40,7 +40,7 @@ pub fn all() -> String {
     out
 }
 
-/// Whose messages a table lists.
+/// The sender of the messages in the table of a method.
 pub fn owner(m: &Description) -> &'static str {
     if m.partition.is_private() { "party" } else { "rank" }
 }
@@ -75,7 +75,7 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     out
 }
 
-/// What leaves a party, as a table.
+/// The message table of a method as text.
 pub(super) fn message_table(m: &Description) -> String {
     let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
     rows.extend(m.all_messages().map(|w| {

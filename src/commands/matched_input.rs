@@ -26,7 +26,7 @@ use super::provenance::Provenance;
 
 /// The output of a run, with the parameters by which the matrix was prepared.
 pub struct StoredFactors {
-    /// As the user named it, for messages.
+    /// The path as typed, for messages.
     pub path: PathBuf,
     pub stored: Stored,
     pub run: Provenance,
@@ -215,8 +215,8 @@ impl<'a> OpenedInput<'a> {
         }
     }
 
-    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples have the items that occur in them:
-    /// all others are empty columns.
+    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples contain only the items that occur
+    /// in them; all others are empty columns.
     fn order_of_columns(&self, v_rows: usize) -> Result<Order> {
         let (m, n) = self.shape();
         let known = self.factors.stored.names().columns;
@@ -290,7 +290,7 @@ pub struct MatchedInput<'a> {
 }
 
 impl MatchedInput<'_> {
-    /// As it was opened.
+    /// The specification with which the matrix was opened.
     pub fn spec(&self) -> &InputSpec {
         &self.opened.spec
     }
@@ -362,7 +362,7 @@ pub struct PreparedMatrix {
     pub sparse: bool,
     /// ‖X‖² of the whole matrix.
     pub norm2: f64,
-    /// The whole matrix.
+    /// Number of nonzeros of the whole matrix.
     pub nonzeros: u64,
     pub stored_zeros: u64,
 }

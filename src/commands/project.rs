@@ -70,9 +70,9 @@ pub struct ProjectArgs {
 }
 
 /// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its
-/// observed entries where some are missing, and with the penalty on U that the factors were made with, as an update of
-/// U by `bpp` would find it. For factors that a method made for the divergence it is the least divergence in its place.
-/// The matrix is scaled as that of the factors. Every rank solves its own rows; V is on all of them. Collective.
+/// observed entries if some are missing, and with the penalty on U that the factors were made with, as in an update of
+/// U by `bpp`. For factors that minimise a divergence, the divergence replaces the squared error. The matrix is scaled
+/// as that of the factors. Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
 /// If factors or data cannot be read, their shapes or names do not fit, or the output cannot be written.
@@ -292,7 +292,7 @@ fn attributes_of(
         "params": params,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
-    // For projected factors, the method of the original run.
+    // Projected factors keep the method of the run that V is from.
     all.extend(run.method.map(|method| (METHOD_OF_V.to_string(), method.name.into())));
     all
 }

@@ -1,4 +1,5 @@
-//! How stored factors were made, applied to a matrix that they are used with: scaling, threshold, missing entries.
+//! The preparation of the matrix in the run that made stored factors, applied to another matrix: scaling, threshold,
+//! missing entries.
 
 use std::path::Path;
 
@@ -54,7 +55,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Reads it from the attributes of an output, or the start event of a trace, at `path`.
+    /// Reads the parameters from the attributes of an output, or the start event of a trace, at `path`.
     ///
     /// # Errors
     /// If they make no sense.
@@ -155,11 +156,11 @@ impl Provenance {
         if self.stack == Stack::Columns { "columns" } else { "rows" }
     }
 
-    /// Takes the missing entries that the user named in place of those of the run; without them, the file that marked those
-    /// must still be where it was.
+    /// Replaces the missing entries of the run by those that the user named, if any; otherwise the file that marks those of
+    /// the run must still exist.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it does not.
     pub fn name_missing(&mut self, named: Option<&Missing>, path: &Path) -> Result<()> {
         if let Some(missing) = named {
             self.missing = missing.clone();
@@ -176,7 +177,7 @@ impl Provenance {
         Ok(())
     }
 
-    /// Checks that the file of marks, wherever it is now, is that of the run: what it does not mark was fitted.
+    /// Checks that the file of marks, possibly moved, is that of the run, which fitted all other entries.
     ///
     /// # Errors
     /// If it is not.
@@ -189,13 +190,15 @@ impl Provenance {
         }
     }
 
-    /// Whether entries were held out of the run, or marked as missing; what is marked for another run was fitted.
+    /// Whether entries were held out of the run, or marked as missing in it; entries that are marked only now were
+    /// fitted.
     pub fn held_out(&self) -> bool {
         self.holdout.is_some() || self.marks.is_some() || !self.own_missing
     }
 
-    /// Whether rows, and columns, of the stored factors are known to be in another order than in the run, or others: the
-    /// user may have sorted or selected the cells of a file since. The factors' names tell it, or else those of the matrix.
+    /// Whether rows, and columns, of the stored factors are known to differ from those of the run, or in their order: the
+    /// user may have sorted or selected the cells of a file since. The names of the factors are compared, or else those of
+    /// the matrix.
     pub fn reordered(&self, factors: &Names, matrix: &Names, (m, n): (usize, usize)) -> [bool; 2] {
         let differs = |was: &Option<String>, names: [&Option<Vec<String>>; 2]| {
             let now = names.into_iter().flatten().next().map(|names| digest(names));
@@ -208,8 +211,8 @@ impl Provenance {
         ]
     }
 
-    /// Refuses factors whose rows or columns are no longer those of the run, in its order (`reordered`), if entries were
-    /// held out, which were drawn by their places.
+    /// Refuses factors whose rows or columns are no longer those of the run in their order (`reordered`), if entries were
+    /// held out, since these were drawn by position.
     ///
     /// # Errors
     /// If they were.
@@ -230,8 +233,8 @@ impl Provenance {
         }
     }
 
-    /// Checks that a matrix is stored, and its zeros are taken, as in the run, by which the entries to hold out were
-    /// drawn.
+    /// Checks that a matrix is stored, and its zeros are interpreted, as in the run: the draw of the held-out entries
+    /// depends on both.
     ///
     /// # Errors
     /// If it is not.
@@ -245,7 +248,7 @@ impl Provenance {
                 form(was),
                 form(sparse)
             ))),
-            // For sparse data with observed zeros, others are drawn.
+            // For sparse data with observed zeros, other entries are drawn.
             _ if self.holdout.is_some()
                 && sparse
                 && self.zeros_were_missing != (self.missing == Missing::ZeroUnobserved) =>
@@ -261,7 +264,7 @@ impl Provenance {
         }
     }
 
-    /// The largest entry by which the run divided its matrix; 1 where it did not.
+    /// The largest entry, by which the run divided its matrix; 1 if it did not.
     ///
     /// # Errors
     /// If the file does not contain it.
@@ -270,10 +273,10 @@ impl Provenance {
         Ok(if let Scale::By(divisor) = self.scale { divisor } else { 1.0 })
     }
 
-    /// Refuses a matrix other than that of the run whose divisor is not known.
+    /// Refuses to scale a matrix like that of the run if the divisor is unknown.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is.
     pub fn check_divisor(&self, path: &Path) -> Result<()> {
         if self.scale == Scale::Max {
             return Err(Error::input(format!(
@@ -287,7 +290,7 @@ impl Provenance {
     /// Refuses a square matrix in an orientation other than that of the run, which its shape does not show.
     ///
     /// # Errors
-    /// If `--transpose` (`typed`) is missing, or too much.
+    /// If `--transpose` (`typed`) is missing or superfluous.
     pub fn check_orientation(&self, path: &Path, (m, n): (usize, usize), typed: bool) -> Result<()> {
         if m == n && self.transpose != typed {
             let (was, now) = if self.transpose { ("with", "add") } else { ("without", "omit") };
@@ -299,7 +302,8 @@ impl Provenance {
         Ok(())
     }
 
-    /// What was applied, in words, with the number of entries that are `held` out; empty if nothing was.
+    /// A description of the applied preparation, with the number of entries that are `held` out; empty if there was
+    /// none.
     pub fn note(&self, held: Option<f64>) -> String {
         let mut applied = Vec::new();
         match self.scale {

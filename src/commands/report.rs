@@ -100,7 +100,7 @@ fn input_of(start: &Value, typed: Option<&str>) -> Result<InputSpec> {
     Ok(spec)
 }
 
-/// What rank 0 sends to the others about a run.
+/// The description of a run that rank 0 sends to the others.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Task {
     start: Value,
@@ -159,7 +159,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// The evidence that factors are from another run, if there is any.
+/// The evidence that factors are from another run, if any.
 fn difference(stored: &Stored, history: &History) -> Option<&'static str> {
     let same = |key: &str| stored.attributes().get(key).is_none_or(|found| *found == history.start[key]);
     [("k", "number of components"), ("seed", "seed"), ("args", "options")]

@@ -43,12 +43,12 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
 /// The matrix that the arguments of `inspect` and `evaluate` name.
 ///
 /// # Errors
-/// When the name makes no sense.
+/// If the name cannot be parsed.
 pub fn matrix(input: &str, transpose: bool, table: TableOptions) -> Result<InputSpec> {
     Ok(InputSpec { transpose, table, ..InputSpec::parse(input)? })
 }
 
-/// `fednmf inspect`: what a matrix is.
+/// `fednmf inspect`: describes a matrix.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -85,7 +85,7 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// Checks the output; whether it is JSON.
+/// Checks the output; returns whether it is JSON.
 fn is_json(path: &Path) -> Result<bool> {
     check_writable(path).map_err(|e| e.at("--output"))?;
     check_new("--output", path)?;

@@ -15,7 +15,7 @@ use super::options::option_setters;
 use super::run::run;
 use super::{MatrixView, Options, Real};
 
-/// A method, its parameters M and the [`Options`] of a run: what [`Hals`](super::Hals) and the other methods are.
+/// A method, its parameters M and the [`Options`] of a run: the type of [`Hals`](super::Hals) and the other methods.
 ///
 /// Setters return the changed estimator; [`fit`](Estimator::fit) may be called several times, and the same settings give
 /// the same factors.
@@ -78,7 +78,7 @@ impl<M: Method> Estimator<M> {
         tol: f64 => Some;
         /// Stop at this relative error.
         target_error: f64 => Some;
-        /// Stop after so many seconds in the iterations.
+        /// Stop after this many seconds in the iterations.
         time_limit: f64 => Some;
         /// Iterations between two evaluations; 0: never.
         eval_every: usize;
@@ -106,7 +106,7 @@ impl<M: Method> Estimator<M> {
 
 impl<M: OneMatrix> Estimator<M> {
     /// Factorises a matrix: an `ndarray` view, a `sprs` view (CSR or CSC), or a [`Matrix`](super::Matrix) from a file.
-    /// Its entries must be finite and, but for methods that accept others, not negative.
+    /// Its entries must be finite and nonnegative, unless the method accepts others.
     ///
     /// # Errors
     /// If a parameter or an entry is refused, naming it, or an iterate is not finite.

@@ -33,13 +33,13 @@ pub struct Federated<M> {
 
 /// Parameters of methods whose sums over parties can be masked.
 pub trait SecureSums: Parties {
-    /// Them.
+    /// The parameters of masked sums.
     fn secure_sums(&mut self) -> &mut SecureSumParams;
 }
 
 /// Parameters of methods that offer differential privacy.
 pub trait Noise: Parties {
-    /// Them.
+    /// The parameters of the noise.
     fn noise(&mut self) -> &mut DpParams;
 }
 
@@ -50,8 +50,8 @@ impl<M: Parties> Federated<M> {
         Federated { estimator }
     }
 
-    /// Factorises the matrix whose blocks the parties have, party 0 first: blocks of rows or of columns, as the method
-    /// has it ([`Fnmf`](super::Fnmf): rows). All blocks have the other dimension in common.
+    /// Factorises the matrix whose blocks the parties have, party 0 first: blocks of rows or of columns, depending on
+    /// the method ([`Fnmf`](super::Fnmf): rows). The other dimension is the same for all blocks.
     ///
     /// # Errors
     /// If a parameter or an entry is refused, naming it, or the blocks do not fit together.
@@ -85,7 +85,7 @@ impl<M: Noise> Federated<M> {
     }
 }
 
-/// A factorisation of the matrix of several parties: what they share, what each has, and what left each.
+/// A factorisation of the matrix of several parties: shared factors, private factors, and the ledger of their messages.
 pub struct FederatedFit<T> {
     fit: Fit<T>,
 }
@@ -122,7 +122,7 @@ impl<T: Real> FederatedFit<T> {
         self.fit.ledger()
     }
 
-    /// The messages of each party to each neighbour, in methods on a graph.
+    /// The messages from each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         self.fit.edges()
     }
@@ -137,7 +137,7 @@ impl<T: Real> FederatedFit<T> {
         self.fit.measure(name)
     }
 
-    /// The number of iterations, which are rounds where parties exchange once a round.
+    /// The number of iterations; of rounds, if the parties work in rounds.
     pub fn iterations(&self) -> usize {
         self.fit.iterations()
     }
@@ -157,7 +157,7 @@ impl<T: Real> FederatedFit<T> {
         self.fit.history()
     }
 
-    /// The choices that the method made by the data.
+    /// The values that the method chose by the data.
     pub fn decisions(&self) -> &[Decision] {
         self.fit.decisions()
     }

@@ -60,7 +60,7 @@ pub struct Factor<T> {
     pub values: Array2<T>,
 }
 
-/// All messages of one kind that the parties sent.
+/// The messages of one kind that all parties sent.
 ///
 /// `Display` writes it as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,9 +69,9 @@ pub struct Sent {
     pub kind: &'static str,
     /// Their payload.
     pub payload: Payload,
-    /// How it is protected.
+    /// The protection of the payload.
     pub protection: Protection,
-    /// How often all parties sent one.
+    /// How often all parties sent such a message.
     pub rounds: u64,
     /// Bytes that they sent and received.
     pub bytes: u64,
@@ -84,7 +84,7 @@ impl fmt::Display for Sent {
     }
 }
 
-/// The messages of one party to another, in methods whose parties have neighbours.
+/// The messages from one party to another, in methods whose parties have neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     /// The sender.
@@ -174,12 +174,12 @@ impl<T: Real> Fit<T> {
         &self.history
     }
 
-    /// The choices that the method made by the data.
+    /// The values that the method chose by the data.
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
 
-    /// The name of the method, which `auto` chose if that was given.
+    /// The name of the method; for `auto`, that of the chosen method.
     pub fn method(&self) -> &'static str {
         self.method.description().name
     }
@@ -189,13 +189,13 @@ impl<T: Real> Fit<T> {
         &self.ledger
     }
 
-    /// The messages of each party to each neighbour, in methods on a graph.
+    /// The messages from each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The U ≥ 0 (rows × k) that fits new rows (rows × n) best, for this V: the exact minimiser of what the method
-    /// minimises, with the penalty on U of the run. For squared errors it is found by block principal pivoting (Kim and
+    /// The U ≥ 0 (rows × k) that fits new rows (rows × n) best for this V: the exact minimiser of the method's
+    /// objective, with the penalty on U of the run. For squared errors it is found by block principal pivoting (Kim and
     /// Park 2011), for divergences by coordinate descent.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl<T: Real> Fit<T> {
     }
 }
 
-/// The objective.
+/// The β of the divergence that the method minimises; `None` for the squared error.
 fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
     match method.description().measure {
         Measure::Divergence => Some(1.0),

@@ -17,9 +17,9 @@ use super::Real;
 
 /// A matrix that is borrowed for the time of a call: dense in any memory order, or compressed sparse rows.
 ///
-/// Made by `into()` from what the caller has: `ndarray` arrays and views, `sprs` matrices and views (CSR or CSC, with any
-/// index type), a [`Matrix`]. A dense matrix, and a sparse one in CSR with `i32` column indices, is not copied; CSC and
-/// other index types are converted.
+/// Made by `into()` from `ndarray` arrays and views, `sprs` matrices and views (CSR or CSC, with any index type), or a
+/// [`Matrix`]. A dense matrix, and a sparse one in CSR with `i32` column indices, is not copied; CSC and other index types
+/// are converted.
 ///
 /// ```
 /// use fednmf::MatrixView;
@@ -74,7 +74,7 @@ impl<'a, T: Real> MatrixView<'a, T> {
         Ok(MatrixView(Kind::Sparse { shape, starts, indices, values }))
     }
 
-    /// The matrix as the methods take it, borrowed without a limit in time.
+    /// The matrix as the methods take it, borrowed with an unbounded lifetime.
     ///
     /// # Errors
     /// If it has too many columns for the sparse kernels.

@@ -170,7 +170,7 @@ methods! {
         /// Sweeps of a factor for each product with the data (accelerated HALS, Gillis and Glineur 2012); `auto`: by
         /// their flops.
         inner_sweeps: Auto<usize> => inner_sweeps;
-        /// Where a factor's update starts (Ang and Gillis 2019).
+        /// The point at which a factor's update starts (Ang and Gillis 2019).
         extrapolation: Extrapolation => extrapolation;
         /// The start.
         start: Init => exact.init.init;
@@ -213,7 +213,7 @@ methods! {
     /// # Ok::<(), fednmf::Error>(())
     /// ```
     Bpp = OneMatrix BppParams {
-        /// Where a factor's update starts.
+        /// The point at which a factor's update starts.
         extrapolation: Extrapolation => extrapolation;
         /// The start.
         start: Init => exact.init.init;
@@ -512,7 +512,7 @@ methods! {
         plain: bool => plain;
     }
 
-    /// The same by ADMM in one place (Lari, Arablouei and Werner), a baseline for [`Ppdnmf`].
+    /// The same problem solved centrally by ADMM (Lari, Arablouei and Werner), a baseline for [`Ppdnmf`].
     ///
     /// ```
     /// use fednmf::prelude::*;

@@ -1,4 +1,4 @@
-//! Options of every run, for all methods.
+//! Settings of a run that do not depend on the method.
 
 use fednmf_base::error::{Error, Result};
 use fednmf_driver::{FactorScale, Limits};
@@ -30,7 +30,7 @@ pub struct Options {
     pub tol: Option<f64>,
     /// Stop at this relative error.
     pub target_error: Option<f64>,
-    /// Stop after so many seconds in the iterations.
+    /// Stop after this many seconds in the iterations.
     pub time_limit: Option<f64>,
     /// Iterations between two evaluations; 0: never.
     pub eval_every: usize,

@@ -1,4 +1,4 @@
-//! The one way in which the library runs a method on matrices in memory, in one process.
+//! Runs a method on matrices in memory, in one process, for all of the library.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +57,7 @@ fn run_on_threads<T: Real>(
     let description = method.description();
     check(&*method, parts.len(), options, start.is_some())?;
     let scale = match description.partition.is_private() {
-        // The weights of the components stay with the parties.
+        // The weights of the components are private to the parties.
         true => FactorScale::AsFound,
         false => {
             if let Some(scale) = options.scale {
@@ -124,7 +124,7 @@ fn run_on_threads<T: Real>(
     })
 }
 
-/// The method itself, or that which it chooses by the sizes.
+/// The method itself or, for `auto`, its choice by the sizes.
 fn chosen<T: Real>(
     method: Arc<dyn ConfiguredMethod>,
     parts: &[fednmf_data::Matrix<T>],
@@ -138,7 +138,7 @@ fn chosen<T: Real>(
     }
 }
 
-/// Refuses what does not go together.
+/// Refuses settings that exclude each other.
 fn check(method: &dyn ConfiguredMethod, parts: usize, options: &Options, started: bool) -> Result<()> {
     let Description { name, partition, .. } = method.description();
     if parts != 1 && !partition.is_private() {

@@ -64,7 +64,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
 #[test]
 fn as_many_sums_as_columns_are_linear_equations() {
     let dir = tempdir().unwrap();
-    // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, whatever they are.
+    // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, for any data.
     let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --start public --input \
                 synthetic:planted,m=30,n=12,k=3 --record-view";
     fednmf(2, line).arg(dir.path().join("v.npz")).ok();
@@ -83,7 +83,7 @@ fn releases_of_whole_numbers_are_limited_by_their_bits() {
     run("").refused(&["whole numbers", "lattice", "--i-know-this-leaks"]);
     run("--scale max").refused(&["multiples of a unit"]);
     run("--max-releases 1").refused(&["--max-releases 1", "1 sketch(es)", "0 are allowed"]);
-    // 5 columns are 260 bits; of a row of 300 numbers from 1 to 16 a party does not know 200, or 817 bits.
+    // 5 columns are 260 bits; a party does not know 200 of the 300 numbers from 1 to 16 in a row, or 817 bits.
     let numbers = bytes(&dir.path().join("m.npy"), 20, 300, |i, j| 1 + (i * 31 + j * j * 7 + i * j) as u8 % 16);
     let few = fednmf(1, "--algo dsanls-secure --parties 3 -k 5 --sketch-size 5,10 --max-iters 12 --input").arg(numbers);
     let few = few.arg("--record-view").arg(dir.path().join("few.npz")).ok();
@@ -116,7 +116,7 @@ fn releases_of_rows_with_many_zeros_are_limited_by_what_basis_pursuit_needs() {
     assert!(finding(&told, "basis pursuit")["recovered"].as_u64() >= Some(50), "{told}");
 }
 
-/// The limit knows nothing of the rank.
+/// The limit of releases does not depend on the rank of the data.
 #[test]
 fn an_exactly_low_rank_is_seen_in_one_release() {
     let dir = tempdir().unwrap();
@@ -151,7 +151,7 @@ fn a_neighbours_column_follows_from_its_answers() {
     assert!(number("a round", "rel_error") < 0.5 * number("a round", "baseline"), "{told}");
 }
 
-/// With two neighbours a party sees the sum of their answers. Only one of them is under a mask modulo n.
+/// With two neighbours a party sees the sum of their answers. A single answer is masked modulo n.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn one_answer_of_several_neighbours_tells_nothing() {
@@ -176,7 +176,7 @@ fn one_answer_of_several_neighbours_tells_nothing() {
     };
     let (alone, guess) = found("one answer");
     assert!(alone > 100.0 * guess && alone > 1.0, "{alone} by one answer, {guess} by a guess: {told}");
-    // The sum reveals both neighbours only together.
+    // The sum reveals only the combination of both neighbours.
     let (together, _) = found("sum of answers");
     assert!(together < 1e-3 * alone, "{told}");
 }
@@ -197,7 +197,7 @@ fn members_of_small_data_are_told_from_others_and_of_noised_data_not() {
     assert!(clear > 0.7 && noised < clear - 0.15, "{clear} {noised}");
 }
 
-/// With --secure-sum all parties but one have that one's V: the sum less their own parts.
+/// With --secure-sum all parties but one together obtain the remaining party's V: the sum less their own parts.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn colluding_parties_find_members_better_than_one() {

@@ -1,4 +1,4 @@
-//! β-divergences: the reported number, by its definition; projections; zeros.
+//! β-divergences: the reported number against its definition; projections; zeros.
 
 use ndarray::Array2;
 use tempfile::tempdir;
@@ -40,7 +40,7 @@ fn the_divergence_of_a_run_is_that_of_its_factors() {
         let evaluated: serde_json::Value = serde_json::from_str(&evaluated.stdout).expect("JSON");
         let told = divergence(value, &m, first.as_ref().unwrap());
         assert!((number(&evaluated, "beta_divergence") / told - 1.0).abs() < 1e-9, "{evaluated} {told}");
-        // The rows of U that fit V best fit no worse than those of the run.
+        // The best rows of U for V fit at least as well as those of the run.
         let projected = fednmf(2, "project --json").arg(file("o.h5")).arg("--input").arg(file(name)).run();
         let projected: serde_json::Value = serde_json::from_str(&projected.stdout).expect("JSON");
         assert!(number(&projected, "beta_divergence") <= told * (1.0 + 1e-6), "{beta}: {projected} {told}");

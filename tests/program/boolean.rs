@@ -60,7 +60,7 @@ fn baselines_match_the_prototypes() {
     }
 }
 
-/// The longer step of ELBMF's authors finds more under noise, with all data in one place. Their code has F1 of .59 to .71 there.
+/// The longer step of ELBMF's authors finds more under noise if one party has all data. Their code reaches F1 of .59 to .71.
 #[test]
 fn the_authors_step_of_elbmf_finds_more_under_noise() {
     let f1 = |step: &str| {
@@ -76,7 +76,7 @@ fn the_authors_step_of_elbmf_finds_more_under_noise() {
     assert_eq!(f1("--step-size ipalm").to_bits(), theirs.to_bits());
 }
 
-/// --gamma auto keeps 1 where V is clear after ten rounds, and starts over where it is not.
+/// --gamma auto keeps 1 if V is clearly Boolean after ten rounds, and restarts otherwise.
 #[test]
 fn gamma_auto_is_as_good_as_the_better_choice() {
     let digits = format!(
@@ -94,7 +94,7 @@ fn gamma_auto_is_as_good_as_the_better_choice() {
     }
 }
 
-/// Zeros that cost less are covered more often, ones that count for more as well.
+/// Zeros with a smaller loss, and ones with a larger gain, are covered more often.
 #[test]
 fn asso_weighs_ones_and_zeros() {
     let run = |more: &str| {

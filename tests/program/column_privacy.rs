@@ -17,7 +17,7 @@ fn digits(n: usize) -> Array2<f64> {
     Array2::from_shape_fn((64, n), |(i, j)| f64::from(pixels[64 * j + i]))
 }
 
-/// X ≥ 0 that minimises ‖B Xᵀ − A‖ for A (rows × cols) and B (rows × k): coordinate descent to the end.
+/// X ≥ 0 that minimises ‖B Xᵀ − A‖ for A (rows × cols) and B (rows × k): coordinate descent to convergence.
 fn nonnegative(a: &Array2<f64>, b: &Array2<f64>) -> Array2<f64> {
     let (r, g) = (a.t().dot(b), b.t().dot(b));
     let mut x = Array2::<f64>::zeros(r.dim());

@@ -37,9 +37,9 @@ const VALUES: [&str; 16] = [
     "50%",
     "2x1",
 ];
-/// Those of them that parameters are crossed with in pairs.
+/// The values with which pairs of parameters are crossed.
 const FEW_VALUES: [&str; 3] = ["1", "2", "0.5"];
-/// How the names of counts of work end: a run with the largest number would take for ever, as requested.
+/// Endings of the names of work counts: a run with the largest number would take for ever, as requested.
 const WORK: [&str; 3] = ["iters", "sweeps", "steps"];
 
 /// A parameter of a method, as the command line knows it.
@@ -100,7 +100,7 @@ impl Parameter {
     }
 }
 
-/// A session that is replaced when it dies, and what went wrong.
+/// A session that is replaced when it dies, and the failures.
 struct Crossing {
     ranks: usize,
     session: Option<Session>,
@@ -160,7 +160,7 @@ impl Crossing {
 }
 
 /// Whether a run failed because of its parameters, and reported it: steps of any length and small ranges of exchanges
-/// are allowed, but the run has to notice where they lead.
+/// are allowed, but the run has to detect the consequences.
 fn fails_as_asked(message: &str) -> bool {
     [
         "no longer finite numbers",
@@ -212,7 +212,7 @@ fn every_pair_of_parameters_is_used_or_refused() {
         let (method, all) = (entry.description(), parameters(entry));
         for (i, first) in all.iter().enumerate() {
             for second in &all[i + 1..] {
-                // Two numbers do not decide about each other, in general.
+                // In general, two numbers do not constrain each other.
                 if matches!((&first.kind, &second.kind), (Kind::Other, Kind::Other)) {
                     continue;
                 }

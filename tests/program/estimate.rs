@@ -1,4 +1,4 @@
-//! The predictions of `fednmf estimate` equal what the ledger counts.
+//! The predictions of `fednmf estimate` equal the counts of the ledger.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ fn estimate(line: &str, dir: &std::path::Path) -> Value {
     estimate_on(0, line, dir)
 }
 
-/// A launcher's connections take memory of each rank: what a run held is compared with the answer of as many ranks.
+/// A launcher's connections take memory of each rank: the memory of a run is compared with an estimate on as many
+/// ranks.
 fn estimate_on(ranks: usize, line: &str, dir: &std::path::Path) -> Value {
     let output = fednmf(ranks, &format!("estimate {line} --rates {} --json", rates(dir))).run();
     assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
@@ -308,7 +309,7 @@ fn the_recommended_number_of_ranks_follows_the_predicted_time() {
 #[test]
 fn a_small_matrix_does_not_get_many_ranks() {
     let dir = tempdir().unwrap();
-    // 2.2 GiB: by time thousands of ranks, each of which would be little but a copy of the program.
+    // 2.2 GiB: time would allow thousands of ranks, each of which would mostly hold a copy of the program.
     let found = estimate("--algo hals -m 1e6 -n 20_000 --nnz 2e8 -k 50 --latency 1e-7", dir.path());
     assert_eq!(
         (found["m"].as_u64(), found["n"].as_u64(), found["stored"].as_f64()),
@@ -333,7 +334,7 @@ fn a_small_matrix_does_not_get_many_ranks() {
         let found = estimate(&line, dir.path());
         let ranks = found["recommended_ranks"].as_u64().unwrap();
         assert!((2..=512).contains(&ranks), "{algo}: {ranks}");
-        // Of secure-hals the messages take the time even earlier.
+        // For secure-hals the messages limit even earlier.
         assert!(algo == "secure-hals" || found["limits"]["limit"] == "memory", "{algo}: {}", found["limits"]);
     }
 }
@@ -427,7 +428,7 @@ fn impossible_questions_are_refused() {
     }
 }
 
-/// Bytes that a trace of one rank hands to the replay: in all-reduces, and in messages to other ranks.
+/// Bytes that the trace of one rank sends in the replay: in all-reduces, and in messages to other ranks.
 fn bytes_of_trace(text: &str) -> [u64; 2] {
     let mut bytes = [0; 2];
     for line in text.lines() {
@@ -440,7 +441,7 @@ fn bytes_of_trace(text: &str) -> [u64; 2] {
     bytes
 }
 
-/// The formulas are held to the ledger by the tests above.
+/// The tests above compare the formulas with the ledger.
 #[test]
 fn a_trace_for_simgrid_has_the_bytes_of_the_prediction() {
     let dir = tempdir().unwrap();
@@ -522,7 +523,7 @@ fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
         assert_eq!(all.values().map(|[messages, _]| messages).sum::<u64>(), of_kinds("messages") / 2, "{line}");
         assert_eq!(all.values().map(|[_, bytes]| bytes).sum::<u64>(), of_kinds("mpi_bytes") / 2, "{line}");
     }
-    // Of parts of the matrix on two ranks the same is counted.
+    // The counts are the same if two ranks have parts of the matrix.
     let line = format!("estimate --algo hals -k 7 --input {mesh} --ranks 16 --rates {} --json", rates(dir.path()));
     let both = [1, 2].map(|ranks| serde_json::from_str::<Value>(&fednmf(ranks, &line).run().stdout).unwrap());
     assert_eq!(both[0]["traffic"], both[1]["traffic"]);
@@ -535,7 +536,7 @@ fn a_trace_of_sparse_data_has_the_messages_of_a_run_on_sixteen_ranks() {
     );
 }
 
-/// The measured problem does not grow with the matrix.
+/// The measured blocks do not grow with the matrix of the estimate.
 #[test]
 fn large_shapes_are_estimated_in_little_memory() {
     for line in ["-m 1e8 -n 1e8 -k 10 --density 1e-6", "-m 2e9 -n 2e9 -k 50 --algo dsanls"] {

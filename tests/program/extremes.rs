@@ -60,7 +60,7 @@ fn all_agree(cases: &[Case], parties: usize) {
             let [sparse, dense] = ["s", "d"].map(|kind| dir.path().join(format!("{number}-{kind}.mtx")));
             write(&sparse, &case.m);
             write_dense(&dense, &case.m);
-            // Of symmetric matrices there are extremes of their own: the module symmetric.
+            // Symmetric matrices have edge cases of their own: the module symmetric.
             for method in registry::descriptions().filter(|m| m.partition != Partition::Symmetric) {
                 let private = method.partition.is_private();
                 let mut words = case.words.to_string();

@@ -1,5 +1,5 @@
-//! Faults of a cluster: ranks that are killed, hang, or fail while others do not; full disks. The job ends with a message
-//! and an exit code, no file is incomplete under its final name, and the last good checkpoint can be resumed.
+//! Faults of a cluster: single ranks that are killed, hang or fail; full disks. The job ends with a message and an exit
+//! code, no file is incomplete under its final name, and the last good checkpoint can be resumed.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ fn an_unresponsive_file_system_ends_the_job() {
     }
 }
 
-/// Tells the processes of the test below how a rank fails.
+/// The variable with the way in which a rank of the test below fails.
 const FAILURE: &str = "FEDNMF_TEST_FAILURE";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files: nothing that a user has is overwritten, and names keep their meaning.
+//! Files: no file of the user is overwritten, and names keep their meaning.
 
 use std::fs;
 use std::io::Write as _;
@@ -96,7 +96,7 @@ fn factors_are_added_to_a_file_that_keeps_the_rest() {
         let (x, factor) = (obs.len(), file.dataset("obsm/X_nmf").unwrap());
         assert_eq!(factor.shape(), [x, 2]);
         assert!(file.link_exists("uns/nmf/algo"));
-        // What a user noted there stays.
+        // The user's own entries stay.
         if ranks == 1 {
             drop((file, factor));
             let file = hdf5::File::open_rw(&input).unwrap();
@@ -270,7 +270,7 @@ fn a_projection_of_a_matrix_without_names_keeps_those_of_v() {
     assert_eq!((index("obs")[3].as_str(), index("var")[3].as_str()), ("3", "D"));
 }
 
-/// What a subcommand prints as JSON.
+/// The JSON that a subcommand prints.
 fn summary(line: &str) -> serde_json::Value {
     let done = fednmf(0, line).run();
     assert_eq!(done.code, Some(0), "{line}\n{}", done.stderr);
@@ -355,7 +355,7 @@ fn factors_meet_a_matrix_as_they_were_made() {
         if leading != "f1" {
             let projected = summary(&format!("project {} --json --input {}", output.display(), digits.display()));
             let (there, here) = (number(run, "rel_error"), number(&projected, "rel_error"));
-            // With U the best for this V, no error is larger; the divergence is another objective.
+            // With the best U for this V, no squared error is larger; the divergence is another objective.
             assert!(here <= there + 1e-9 || leading == "kl_divergence", "{options}: {there} {here}");
         }
     }
@@ -520,7 +520,7 @@ fn an_output_replaces_no_link() {
     assert!(fs::symlink_metadata(at("dangling.h5")).unwrap().is_symlink());
 }
 
-/// A matrix without names and an AnnData file with names are matched by position, which a warning says.
+/// A matrix without names and an AnnData file with names are matched by position, and a message says so.
 #[test]
 fn factors_are_added_by_position_with_a_warning() {
     let dir = tempdir().unwrap();
@@ -541,7 +541,7 @@ fn factors_are_added_by_position_with_a_warning() {
         for what in ["rows are matched by position", "columns are matched by position"] {
             assert!(stderr.contains(what) && stderr.contains("named.h5ad"), "{line}: {stderr}");
         }
-        // Numbers that AnnData has in the place of missing names are positions.
+        // The numbers that AnnData files have in place of names are positions.
         assert!(!added(line, "numbered.h5ad").contains("by position"));
     }
     let named = fednmf(0, "-k 2 --max-iters 1 --input").arg(at("named.h5ad")).arg("--add-to").arg(at("named.h5ad"));
@@ -559,7 +559,7 @@ fn a_missing_party_and_another_orientation_are_noticed() {
         let run = fednmf(0, &format!("--algo {algo} -k 2 --max-iters 1 --input")).arg(at("p{party}.h5ad"));
         run.refused(&["party 2", "party 1"]);
     }
-    // The shape does not show how a square matrix was turned.
+    // The shape of a square matrix does not show its orientation.
     let square = at("square.npy");
     assert_eq!(fednmf(0, "generate planted,m=12,n=12 --output").arg(&square).run().code, Some(0));
     let run = fednmf(0, "--algo hals --transpose -k 2 --max-iters 3 --input").arg(&square);
@@ -639,7 +639,8 @@ fn files_of_parties_go_only_with_the_output_that_they_belong_to() {
     assert!(!at("o.party-00.h5").exists() && !at("o.party-01.h5").exists(), "they belonged to what was replaced");
 }
 
-/// The word for the parties of an input names no output: the files next to `F-{party}.h5` would not be recognised.
+/// The placeholder for the parties of an input is refused in an output: the files next to `F-{party}.h5` would not be
+/// recognised.
 #[test]
 fn the_word_for_parties_names_no_output() {
     let dir = tempdir().unwrap();
@@ -672,7 +673,7 @@ fn a_checkpoint_beyond_the_last_iteration_is_warned_of() {
     assert!(second.stderr.contains("--max-iters 10: the checkpoint is of iteration 20"), "{}", second.stderr);
 }
 
-/// A run whose progress is not read ends as any other.
+/// A run ends as usual even if nobody reads its progress.
 #[test]
 fn a_stderr_that_cannot_be_written_ends_no_run() {
     let dir = tempdir().unwrap();
@@ -684,7 +685,7 @@ fn a_stderr_that_cannot_be_written_ends_no_run() {
     assert!(dir.path().join("o.h5").exists() && !done.stdout.is_empty());
 }
 
-/// Factors are added to what is there: a group of the user's under their name is not replaced.
+/// Factors are added to the existing contents: a group of the user's under their name is not replaced.
 #[test]
 fn a_foreign_group_is_not_replaced_by_added_factors() {
     let dir = tempdir().unwrap();
@@ -799,7 +800,7 @@ fn an_output_to_which_anything_was_added_is_not_replaced() {
     }
 }
 
-/// The parties' files are as much the user's as the shared one, whether the next run replaces or removes them.
+/// The parties' files are protected like the shared one, whether the next run replaces or removes them.
 #[test]
 fn a_file_of_a_party_to_which_anything_was_added_is_kept() {
     let dir = tempdir().unwrap();
@@ -899,7 +900,7 @@ fn runs_that_write_the_same_file_at_once_do_not_mix() {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
-/// A file that a user writes under the name of an output during the run stays, and so does the result.
+/// A file that a user puts in place of an output during a run is kept, and so is the result.
 #[test]
 fn what_takes_a_name_during_a_run_is_not_replaced() {
     let dir = tempdir().unwrap();
@@ -963,7 +964,7 @@ fn what_is_read_only_or_has_other_names_is_not_changed() {
     run().arg("--add-to").arg(at("a.h5ad")).refused(&["--add-to", "hard links"]);
 }
 
-/// Factors of a matrix in another unit are a bad start.
+/// Factors of a matrix with another scale are a bad start.
 #[test]
 fn a_start_from_factors_of_another_scale_is_told() {
     let dir = tempdir().unwrap();

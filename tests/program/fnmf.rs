@@ -203,8 +203,8 @@ fn a_party_sends_and_receives_its_factor_once_per_round() {
     }
 }
 
-/// (4) is a minimum over permutations: half of what is left after the alignment of a method that has the best one, and at most
-/// half of the whole drift of one that has none.
+/// (4) is a minimum over permutations: half of the drift that is left after the alignment for a method with the best
+/// permutation, and at most half of the whole drift for one without alignment.
 #[test]
 fn the_barycenter_loss_is_the_least_over_permutations() {
     let measures = |algo: &str, parties: usize| {

@@ -79,7 +79,7 @@ fn the_default_grid_has_the_least_traffic_and_is_in_the_trace() {
     }
 }
 
-/// What the trace has of the grids that were counted, by name.
+/// The counted grids in the trace, by name.
 fn counted(trace: &Path) -> HashMap<String, Value> {
     let start = events(trace)[0].clone();
     let grids = start["grids"].as_array().cloned().unwrap_or_default();
@@ -123,8 +123,8 @@ fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
     // A rank has room for all rows of its block: those of V are 320 kB, which is more than half of a rank's part, and on the
     // square grid 80 kB of each factor.
     assert_eq!(run(16, &banded, "--memory 4300000").1["grid"], "4x4");
-    // Nothing to gain where each block touches most rows and columns, as those of words in documents do; the clusters of
-    // the graph are one after the other.
+    // A sparse exchange gains nothing if each block touches most rows and columns, as for words in documents. The graph,
+    // whose clusters are consecutive, gains by a grid of 4x1.
     for (input, grid) in [
         ("synthetic:sparse,m=600,n=600,density=0.05,law=power", "2x2"),
         ("synthetic:graph,n=600,k=3,density=0.2", "4x1"),
@@ -135,7 +135,7 @@ fn the_grid_of_sparse_data_is_chosen_by_its_nonzeros() {
         let error = |run: &Value| run["rel_error"].as_f64().unwrap();
         assert!((error(&one) - error(&four)).abs() <= 1e-9 * error(&one), "{one} {four}");
     }
-    // The summary prints it on request.
+    // The summary reports it with --verbose.
     let line = format!("--algo hals -k {k} --max-iters 2 --verbose --input {banded}");
     let run = fednmf(4, &line).run();
     assert!(run.stderr.contains("--grid auto: 4x1: 2000 nonzeros and 160 B an iteration"), "{}", run.stderr);
@@ -162,7 +162,7 @@ fn a_grid_that_does_not_fit_is_refused() {
 }
 
 /// Rows of V and of U that cross a border in one sparse exchange on an even grid, and messages: by the definition, from
-/// the places of the entries. n is a multiple of pr pc.
+/// the positions of the entries. n is a multiple of pr pc.
 fn crossing(places: &[(usize, usize)], n: usize, (pr, pc): (usize, usize)) -> [(usize, usize); 2] {
     let share = n / (pr * pc);
     // Rank (i, j) owns share i of the pr in column block j of V, and share j of the pc in row block i of U.

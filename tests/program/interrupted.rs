@@ -197,7 +197,7 @@ fn a_signal_writes_a_checkpoint_and_requests_a_requeue() {
     }
 }
 
-/// Hours are not lost because a directory is.
+/// The result of hours is not lost if a directory is.
 #[test]
 fn a_result_whose_directory_is_gone_goes_next_to_the_checkpoint() {
     let shared = format!("{LONG} --report");
@@ -256,7 +256,7 @@ fn a_checkpoint_of_another_run_is_refused_with_the_difference() {
     run(&format!("{same} --resume")).refused(&["c.h5"]);
 }
 
-/// What writes a matrix leaves nothing of it.
+/// An interrupted command that writes a matrix leaves no part of it.
 #[test]
 fn an_unfinished_matrix_is_removed_on_a_signal() {
     for (line, name) in [

@@ -134,7 +134,7 @@ fn every_option_in_the_scripts_is_known_to_fednmf() {
         let lost = "--kill-on-bad-exit=1".to_owned();
         assert!(name == "scaling.slurm" || cluster.called("srun").contains(&lost), "{name}");
         let args = cluster.fednmf_args();
-        // What the user does not name, the program chooses.
+        // Options that the user does not set are left to the program.
         assert_eq!(value(&args, "--algo"), None, "{name}: {args:?}");
         for option in args.iter().filter(|a| a.starts_with('-')) {
             assert!(known.contains(option.as_str()), "{name}: {option} is not in fednmf --help");

@@ -1,4 +1,4 @@
-//! Masked sums that continue after parties drop out: the result is that of the remaining parties, or an error; a
+//! Masked sums that continue after parties drop out: the result is that of only the remaining parties, or an error; a
 //! rank that is killed during a sum ends the job at once.
 
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
     assert_ne!(found("1@3:4"), all);
 }
 
-/// A sum that is repeated over fewer parties gives away, by its difference, the term of the party that dropped out.
+/// If a sum is repeated over fewer parties, the difference reveals the term of the party that dropped out.
 #[test]
 fn nothing_is_summed_again_after_a_drop_out() {
     let dir = tempdir().unwrap();

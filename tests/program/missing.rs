@@ -265,7 +265,7 @@ fn options_that_exclude_missing_entries_are_refused() {
     run.refused(&["--missing", "row 0, column 0", "NaN", "1 where an entry of the data is missing"]);
 }
 
-/// Marks that changed, and another form of the matrix, would leave out other entries than the run did.
+/// With changed marks, or another storage of the matrix, other entries would be left out than in the run.
 #[test]
 fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     let dir = tempdir().unwrap();
@@ -296,13 +296,13 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     assert_eq!(evaluate("x.npy").run().code, Some(0));
     mask(&[(0, 0), (3, 4), (8, 2)]);
     evaluate("x.npy").refused(&["mask.npy", "other entries", "--missing FILE"]);
-    // The entries that it marks now were fitted, whatever names the file.
+    // The entries that it marks now were fitted, even if the user names the file.
     evaluate("x.npy").arg("--missing").arg(at("mask.npy")).refused(&["mask.npy", "other entries"]);
     marked(20).refused(&["c.h5", "missing_checksum"]);
     mask(&[(0, 0), (3, 4), (7, 7)]);
     marked(20).ok();
 
-    // Of a run without marks nothing was held out; a matrix of which nothing is left has no error.
+    // A run without marks held nothing out; a matrix without remaining entries has no error.
     run("--max-iters 10", "x.npy").ok();
     let told = evaluate("x.npy").arg("--missing").arg(at("mask.npy")).run();
     assert!(told.code == Some(0) && !told.stdout.contains("held-out") && told.stdout.contains("RMSE"), "{told:?}");
@@ -314,7 +314,7 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     evaluate("x.mtx").refused(&["f.h5", "dense matrix", "sparse"]);
 }
 
-/// Marks without names are those of positions, which another order of the matrix changes.
+/// Marks without names are matched by position, which changes with the order of the matrix.
 #[test]
 fn marks_by_position_do_not_follow_a_matrix_in_another_order() {
     let dir = tempdir().unwrap();
@@ -372,7 +372,7 @@ fn the_divergence_of_the_observed_entries_is_minimised() {
             (number(&evaluated, "kl_divergence") / divergence(&m, &u.dot(&v.t())) - 1.0).abs() < 1e-9,
             "{evaluated}"
         );
-        // Coordinate descent comes to a point where no entry's gradient leads further.
+        // Coordinate descent converges to a stationary point: min(x, gradient) = 0.
         for ranks in [1, 3] {
             let summary = fednmf(ranks, &line("kl-cd", 3000)).ok();
             let (u, v) = (matrix(&out, "U"), matrix(&out, "V"));
@@ -450,7 +450,7 @@ fn a_party_completes_its_rows_before_each_step() {
     }
 }
 
-/// Three parties miss three tenths of their rows each, and one of them a column: what they do not have is recovered.
+/// Three parties miss three tenths of their rows each, and one of them a column: the missing entries are recovered.
 #[test]
 fn parties_recover_what_they_miss_alike_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
@@ -487,8 +487,8 @@ fn parties_recover_what_they_miss_alike_on_any_number_of_ranks() {
     run("--missing nan --binarize 0.5").refused(&["--binarize"]);
 }
 
-/// With few observed entries some components have none. A factor of 2^-40 loses no bit of the data, and the start
-/// has its root.
+/// With few observed entries, some components are determined by none. Scaling by 2^-40 loses no bit of the data; the start
+/// is scaled by its root.
 #[test]
 fn exact_solutions_do_not_depend_on_the_scale_of_the_data() {
     let dir = tempdir().unwrap();
@@ -507,7 +507,7 @@ fn exact_solutions_do_not_depend_on_the_scale_of_the_data() {
     }
 }
 
-/// Threads share the rows of an update, so they change nothing at all.
+/// Threads divide the rows of an update, so the result has the same bits.
 #[test]
 fn threads_change_no_bit_of_an_update_with_missing_entries() {
     let dir = tempdir().unwrap();
@@ -579,13 +579,13 @@ fn sampled_updates_equal_loops_over_the_completed_sample() {
     }
 }
 
-/// With all rows and columns in the sketch, DSANLS comes to where no observed entry leads further.
+/// With all rows and columns in the sketch, DSANLS converges to a stationary point over the observed entries.
 #[test]
 fn sketched_updates_end_where_the_observed_entries_are_fitted() {
     let dir = tempdir().unwrap();
     let (file, out) = (dir.path().join("m.npy"), dir.path().join("o.h5"));
     let mut m = data(37, 26, 0.3);
-    // Of no low rank: the error has a minimum above 0.
+    // Full rank: the error has a minimum above 0.
     m.indexed_iter_mut().for_each(|((i, j), x)| *x += ((i * 7 + j * 11) % 13) as f64 / 13.0);
     save_npy(&file, &m);
     for solver in ["pcd", "pgd"] {
@@ -639,7 +639,7 @@ fn sketched_updates_recover_what_is_missing_as_exact_ones_do() {
             assert!((told - *first.get_or_insert(told)).abs() < 1e-7, "{words} on {ranks}");
         }
     }
-    // Sparse data: only stored entries count, or all others but the held-out ones.
+    // Sparse data: only stored entries count, or all entries except the held-out ones.
     let sparse = "synthetic:sparse,m=300,n=150,density=0.1,seed=4";
     for missing in ["zero-unobserved", "none"] {
         let run = |ranks: usize, line: &str| {
@@ -683,7 +683,7 @@ fn a_party_completes_its_columns_before_each_step() {
     let start = |purpose, rows| uniform_factor::<f64>(&Stream::new(5, purpose, 0), 0..rows, k, scale);
     let (rows, columns): (Vec<usize>, Vec<usize>) = ((0..37).collect(), (0..26).collect());
     let turned = m.t().to_owned();
-    // Of each method: the sketches of its own columns and of the rows of U.
+    // For each method: the sketches of its own columns and of the rows of U.
     for (algo, own, exchanged) in [
         ("syn-sd", false, false),
         ("asyn-sd", false, false),
@@ -725,8 +725,8 @@ fn a_party_completes_its_columns_before_each_step() {
     }
 }
 
-/// [`sampled_sweep`] with the unit of the proximal weight that parties have: of a mean of sketched copies (`of_sample`) they
-/// know only the sketch.
+/// [`sampled_sweep`] with the parties' unit of the proximal weight: of a mean of sketched copies (`of_sample`) they know
+/// only the sketch.
 fn sampled_step_of_party(
     m: &Array2<f64>,
     x: &mut Array2<f64>,
@@ -738,14 +738,14 @@ fn sampled_step_of_party(
     if !of_sample {
         return sampled_sweep(m, x, y, (sample, weight), t);
     }
-    // The same problem with the sketch for all there is.
+    // The same problem with the sketch as the whole matrix.
     let columns = m.select(ndarray::Axis(1), sample);
     let rows = y.select(ndarray::Axis(0), sample) * weight.sqrt();
     let all: Vec<usize> = (0..sample.len()).collect();
     sampled_sweep(&(columns * weight.sqrt()), x, &rows, (&all, 1.0), t);
 }
 
-/// Three parties miss three tenths of their columns each, and one of them a row: what they do not have is recovered.
+/// Three parties miss three tenths of their columns each, and one of them a row: the missing entries are recovered.
 #[test]
 fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
     let dir = tempdir().unwrap();
@@ -766,7 +766,7 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
         "asyn-ssd-v --sketch-size 50% --max-iters 200",
     ] {
         let mut first: Option<(Array2<f64>, u64)> = None;
-        // Every number of ranks for what has most messages.
+        // Every number of ranks for the method with most messages.
         let all: &[usize] = if line.starts_with("syn-ssd-uv") { &[0, 2, 3, 4] } else { &[0, 3] };
         for &ranks in all {
             let line = format!("--algo {line} --parties 3 --missing nan -k 4 --seed 2 --input");
@@ -784,7 +784,7 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
     }
 }
 
-/// The relative error of a fit on the requested entries.
+/// The relative error of a fit on the positions that `asked` selects.
 fn error_of(fit: &Array2<f64>, truth: &Array2<f64>, asked: impl Fn((usize, usize)) -> bool) -> f64 {
     let of = truth.indexed_iter().filter(|(at, _)| asked(*at));
     let (off, norm) =
@@ -792,7 +792,7 @@ fn error_of(fit: &Array2<f64>, truth: &Array2<f64>, asked: impl Fn((usize, usize
     (off / norm).sqrt()
 }
 
-/// Parties send as many bytes of the same kinds, whatever they miss.
+/// Parties send the same kinds and numbers of bytes, whichever entries are missing.
 #[test]
 fn what_parties_send_does_not_depend_on_what_they_miss() {
     let dir = tempdir().unwrap();

@@ -189,7 +189,8 @@ fn the_error_on_the_digits_is_that_of_scikit_learn() {
     );
 }
 
-/// Components by descending weight and V at norm 1, alike on any number of ranks; the factorisation is that of the iterations.
+/// Components by descending weight and columns of V of norm 1, equal on any number of ranks; the product U Vᵀ is that of the
+/// iterations.
 #[test]
 fn components_are_written_by_weight_and_at_a_common_scale() {
     let dir = tempdir().unwrap();
@@ -213,13 +214,13 @@ fn components_are_written_by_weight_and_at_a_common_scale() {
         assert!(distance(&u.dot(&v.t()), &a.dot(&b.t())) < 1e-8 && distance(&v, &b) > 0.1, "{algo}");
         let (a, b) = run(2, "--factor-scale balanced", "balanced.h5");
         assert!(norms(&a).iter().zip(norms(&b)).all(|(a, b)| (a - b).abs() < 1e-9 * a), "{algo}");
-        // The checkpoint keeps what the iterations work with.
+        // The checkpoint keeps the iterates.
         let saved = format!("--checkpoint {}", file(&format!("{algo}-c.h5")).display());
         run(2, &format!("{saved} --max-iters 10"), "half.h5");
         let (a, b) = run(2, &format!("{saved} --resume"), "whole.h5");
         assert!(distance(&u, &a) < 1e-7 && distance(&v, &b) < 1e-7, "{algo} resumed");
     }
-    // What a component weighs at each party stays there.
+    // The weight of a component at each party is private.
     let line = "--algo fnmf --parties 2 --max-iters 2 -k 2 --factor-scale";
     fednmf(2, &format!("{line} balanced --input")).arg(data("digits.npy")).refused(&[
         "--factor-scale",

@@ -211,7 +211,7 @@ fn impossible_options_are_refused() {
     let output = fednmf(3, &format!("{line} --x-range 0.1")).run();
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(output.stderr.contains("--x-range") && output.stderr.contains("party"), "{}", output.stderr);
-    // No value of a party: of the numbers, only the limit is printed.
+    // No value of a party: the limit is the only number in the message.
     assert!(!output.stderr.contains("X is ") || output.stderr.contains("X is beyond the 1e-1 "), "{}", output.stderr);
 }
 

@@ -1,4 +1,4 @@
-//! `--precision auto`: the type of the data decides, alike on all ranks, and costs no accuracy.
+//! `--precision auto`: the type of the data decides, equally on all ranks, without loss of accuracy.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ fn the_type_of_the_data_decides_on_any_number_of_ranks() {
     assert_eq!([triples("whole.tsv.csv", "4"), triples("half.csv", "2.5")], ["f32", "f64"]);
     let generated = fednmf(1, "--precision auto -k 3 --max-iters 2 --input synthetic:planted,m=30,n=20,k=3").ok();
     assert_eq!(generated["precision"], "f64");
-    // Without a choice there is nothing to tell.
+    // Without a choice there is nothing to report.
     let asked = fednmf(1, "--precision f32 -k 3 --max-iters 2 --input synthetic:planted,m=30,n=20,k=3").ok();
     assert_eq!(chosen(&asked), ("f32", ""));
 }
@@ -206,12 +206,12 @@ fn the_kernels_of_auto_follow_the_processor() {
         let [first, second] = [run("--kernel auto"), run("--kernel auto")];
         assert_eq!(number(&first, "rel_error").to_bits(), number(&second, "rel_error").to_bits());
         assert_eq!(first["params"]["kernel"], "auto");
-        // The name of old.
+        // The former name.
         assert_eq!(run("--sparse-kernel mkl")["params"]["kernel"], "mkl");
     }
 }
 
-/// Of an exact factorisation f32 finds no more than its own digits; the rest of the way is in f64.
+/// In f32 an exact factorisation is found only to the digits of f32; the remaining iterations are in f64.
 #[test]
 fn mixed_precision_ends_where_f64_does() {
     let dir = tempdir().unwrap();
@@ -248,7 +248,7 @@ fn mixed_precision_ends_where_f64_does() {
             (number(&run, "rel_error"), run["iterations_in_f32"].as_u64())
         };
         let ((mixed, in_f32), (double, _)) = (error("mixed"), error("f64"));
-        // Rounding may lead a sketched run elsewhere, and to no worse a place.
+        // Rounding may lead a sketched run to another point, but not to a worse one.
         assert!(mixed < 1.001 * double && in_f32.is_some_and(|n| n > 0), "{method}: {mixed} {double} {in_f32:?}");
     }
 

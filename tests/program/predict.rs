@@ -50,7 +50,7 @@ fn boolean_factors_predict_zeros_and_ones() {
     assert!(found.iter().all(|x| *x == 0.0 || *x == 1.0) && found.contains(&1.0), "{found:?}");
 }
 
-/// A first pair that the factors do not have is an error, not skipped as a header.
+/// A first pair that the factors do not have is reported, not skipped as a header.
 #[test]
 fn a_first_pair_of_others_is_no_header() {
     let dir = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `fednmf prepare`: what it writes is what a run reads, and what it refuses.
+//! `fednmf prepare`: a run reads its output; refusals.
 
 use ndarray::array;
 use serde_json::Value;

@@ -327,7 +327,7 @@ fn errors_about_a_partys_file_hold_nothing_of_it() {
         assert!(error.contains(told) && error.contains(&format!("{stem}-")) && !shown(&error), "{name}: {error}");
         let error = run("--algo fnmf --parties 2", &format!("{stem}-0.{ending}"));
         assert!(error.contains(told) && !shown(&error), "{name}: {error}");
-        // Ranks of one domain of trust, and the owner of a file, see what is wrong.
+        // Ranks of one trust domain, and the owner of the file, see the wrong entry.
         let error = run("--algo hals", &format!("{stem}-0.{ending}"));
         assert!(shown(&error), "{name}: {error}");
         if triples.is_empty() {

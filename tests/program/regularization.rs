@@ -1,4 +1,4 @@
-//! Penalties on the factors: the minimum is the right one, and everything that follows a run knows of them.
+//! Penalties on the factors: the minimum is the right one, and all commands that use a result take account of them.
 
 use std::path::Path;
 
@@ -207,7 +207,7 @@ fn projection_has_the_penalty_of_the_run() {
     let told = fednmf(1, "project --input").arg(&input).arg(&out).arg("--output").arg(&again).run();
     assert!(told.code == Some(0) && told.stderr.contains("--alpha-u 0.05 --l1-ratio 0.3"), "{told:?}");
     assert!(distance(&matrix(&out, "U"), &matrix(&again, "U")) < 1e-6);
-    // A second projection knows it, too.
+    // A second projection uses it, too.
     let third = dir.path().join("q.h5");
     let told = fednmf(1, "project --input").arg(&input).arg(&again).arg("--output").arg(&third).run();
     assert_eq!(told.code, Some(0), "{told:?}");

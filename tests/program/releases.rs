@@ -1,4 +1,4 @@
-//! What leaves a party against the message tables, in both directions: everything in the ledger is in the table, under a
+//! The releases of parties against the message tables, in both directions: everything in the ledger is in the table, under a
 //! protection that the table allows, and everything in the table leaves in some run.
 
 use std::collections::BTreeSet;
@@ -123,12 +123,12 @@ fn what_leaves_a_party_is_the_message_table() {
                     let mut table = COMMON_MESSAGES.iter().chain(method.messages).filter(|w| same(w, kind, payload));
                     let allowed = table.any(|w| method.allows(w, protection));
                     assert!(allowed, "{} {line}: {kind} ({payload}, {protection}) is not in the table", method.name);
-                    // Under masks or noise nothing of the method's own leaves in the clear, but where its name says so.
+                    // Under masks or noise no message of the method leaves in the clear, unless its name says so.
                     let bare = protection == "declared" && payload != "Control";
                     let own = method.messages.iter().any(|w| same(w, kind, payload));
                     let masked = line.contains("--secure-sum") || line.contains("--key-bits");
                     let shown = method.messages.iter().any(|w| same(w, kind, payload) && w.is_always_shown())
-                        // Between the ranks of the server, which has it from the parties.
+                        // Between the ranks of the server, which received it from the parties.
                         || kind == "inside the server"
                         // Its first exchange is of the starts, which are public.
                         || method.name == "fedprox" && payload == "SharedFactor";

@@ -144,7 +144,7 @@ fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
 fn files_of_parties_are_stacked_as_the_method_split_them() {
     let dir = tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // As many rows as columns, so that only the method determines which are stacked.
+    // As many rows as columns, so that only the method shows which are stacked.
     for party in 0..2 {
         npy(dir.path(), &format!("p{party}.npy"), 64 * party..64 * (party + 1));
     }
@@ -218,7 +218,7 @@ fn held_out_entries_are_evaluated_apart() {
     let dir = tempdir().unwrap();
     let output = dir.path().join("o.h5");
     let (digits, counts) = (data("digits.npy"), data("formats/counts.mtx"));
-    // Found by a hash, and drawn among the zeros of sparse data, and only among the stored entries.
+    // Selected by a hash, drawn among the zeros of sparse data, and among only the stored entries.
     for (input, more) in
         [(&digits, ""), (&counts, ""), (&counts, "--missing zero-unobserved"), (&digits, "--transpose")]
     {
@@ -322,7 +322,8 @@ fn a_shape_that_does_not_fit_is_explained() {
     }
 }
 
-/// What the shared file and the file of one party say of its rows, or columns, is what the files of all say of them.
+/// The shared file and the file of one party give the same results for its rows, or columns, as the files of all
+/// parties.
 #[test]
 fn a_party_reads_its_own_part_alone() {
     let dir = tempdir().unwrap();
@@ -373,7 +374,7 @@ fn a_party_reads_its_own_part_alone() {
     }
 }
 
-/// Names that one party's file has and another's has not cannot tell that their columns are in another order.
+/// If only some parties' files have names, a different order of their columns cannot be detected.
 #[test]
 fn parties_of_which_one_lacks_names_are_warned_of() {
     let dir = tempdir().unwrap();
@@ -391,7 +392,7 @@ fn parties_of_which_one_lacks_names_are_warned_of() {
     assert!(quiet.code == Some(0) && !quiet.stderr.contains("matched by position"), "{}", quiet.stderr);
 }
 
-/// An entry that is refused is in an error that all parties see.
+/// The error about a refused entry reaches all parties, so it must not show the entry.
 #[test]
 fn errors_about_a_partys_entries_do_not_show_them() {
     let dir = tempdir().unwrap();
@@ -406,7 +407,7 @@ fn errors_about_a_partys_entries_do_not_show_them() {
     }
 }
 
-/// The rows of a party meet those of its private factor.
+/// The rows of a party are matched with those of its private factor.
 #[test]
 fn files_of_parties_in_another_order_are_refused() {
     let dir = tempdir().unwrap();
@@ -428,7 +429,7 @@ fn told(run: Run) -> (String, String) {
     (done.stdout, done.stderr)
 }
 
-/// Which entries are held out follows from their places, which the user of an AnnData file may change.
+/// The held-out entries are selected by position, which the user of an AnnData file may change.
 #[test]
 fn a_file_that_was_sorted_since_has_no_held_out_error() {
     let dir = tempdir().unwrap();
@@ -467,7 +468,7 @@ fn a_file_that_was_sorted_since_has_no_held_out_error() {
     evaluate().refused(&["x.h5ad", "its rows are not those of the run", "held out"]);
 }
 
-/// Of sparse data other entries are drawn where zeros are missing.
+/// For sparse data, other entries are drawn if zeros are missing.
 #[test]
 fn other_missing_entries_have_no_held_out_error() {
     let dir = tempdir().unwrap();
@@ -488,7 +489,7 @@ fn other_missing_entries_have_no_held_out_error() {
     }
 }
 
-/// A start that was fitted to what is held out now has seen it.
+/// A start that was fitted to entries that are now held out has seen them.
 #[test]
 fn a_start_that_has_seen_the_held_out_entries_is_warned_of() {
     let dir = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Weighted draws and variance reduction: what is sampled between exact products, and what that sends.
+//! Weighted draws and variance reduction: samples between exact products, and their messages.
 
 use serde_json::Value;
 use tempfile::tempdir;
@@ -81,7 +81,7 @@ fn an_epoch_of_one_iteration_is_hals() {
     }
 }
 
-/// Sampled iterations leave a factorisation at which HALS stands still where it is.
+/// A fixed point of HALS is also one of sampled iterations.
 #[test]
 fn fixed_points_are_those_of_hals() {
     let dir = tempdir().unwrap();
@@ -98,7 +98,7 @@ fn fixed_points_are_those_of_hals() {
     }
 }
 
-/// DSANLS stays above what HALS reaches; with variance reduction the error is HALS's.
+/// DSANLS does not reach the error of HALS; with variance reduction it does.
 #[test]
 fn there_is_no_error_floor() {
     let input = "--input synthetic:planted,m=300,n=200,k=4,noise=0.1,seed=3 -k 4 --seed 2";

@@ -156,7 +156,7 @@ fn start(algo: &str) -> &'static str {
 }
 
 /// With a start that others know, the first masked sum M V_0 is k equations for each row of the data. So every run with
-/// `--secure-sum` starts at a secret point, which no seed determines.
+/// `--secure-sum` has a start of its own, which no seed determines.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn the_start_of_v_is_private_where_sums_are_masked() {

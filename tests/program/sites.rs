@@ -49,7 +49,7 @@ fn sites_compute_the_bits_of_mpirun() {
     }
 }
 
-/// A transcript says whose it is by the certificate of its site, and who has only another certificate cannot claim it.
+/// The certificate of its site identifies the owner of a transcript; an owner of another certificate cannot claim it.
 #[test]
 fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
     let mut stage = Stage::new();
@@ -108,7 +108,7 @@ fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
     assert!(missing.code == Some(2) && missing.stderr.contains("holds no certificate"), "{}", missing.stderr);
 }
 
-/// No site has the matrix of the run, so a report of its trace goes without.
+/// No site has the matrix of the run, so a report of its trace shows no rows of it.
 #[test]
 fn a_trace_of_a_site_has_a_report() {
     for words in ["--algo fnmf", "--algo syn-sd --transpose"] {
@@ -290,7 +290,7 @@ fn kills_at_random_moments_change_no_bit() {
             }
         }
         let codes: Vec<Option<i32>> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
-        // Killed, informed of the loss, or done before the kill.
+        // Killed, stopped by the loss of another, or done before the kill.
         assert!(codes.iter().all(|code| [None, Some(0), Some(1)].contains(code)), "{codes:?}: {}", stage.says("a"));
         if done == kills && codes == [Some(0); 4] {
             break;
@@ -352,7 +352,7 @@ fn a_policy_is_asked_before_anything_leaves() {
         assert!(code == Some(2) && says.contains(why) && says.matches("fednmf: ").count() == 1, "{policy}: {says}");
     }
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
-    // What depends on the others: one site refuses, and the others print why.
+    // Policies that depend on the others: one site refuses, and the others receive a message.
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
         (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
@@ -382,14 +382,14 @@ fn a_policy_is_asked_before_anything_leaves() {
     assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
 }
 
-/// What passed through a proxy: the first lines, and the bytes of each direction.
+/// The data that passed through a proxy: the first lines, and the bytes of each direction.
 #[derive(Default)]
 struct Passed {
     requests: Vec<String>,
     streams: Vec<Vec<u8>>,
 }
 
-/// An HTTP proxy that knows only CONNECT, and requires a login.
+/// An HTTP proxy that supports only CONNECT, and requires a login.
 fn proxy(passed: Arc<Mutex<Passed>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -513,7 +513,7 @@ fn two_sites_of_one_machine_do_not_write_one_file() {
         a.wait().unwrap();
         stage.wait_for(|stage| stage.hub_says().matches("site a has gone").count() == joined);
     }
-    // What a killed site has locked is free.
+    // The locks of a killed site are released.
     let line = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 --output {site}/f.h5";
     let join = |site: &str| match site {
         "a" => stage.join(site, &line.replace("{site}/f.h5", &stage.at("shared").join("f.h5").display().to_string())),

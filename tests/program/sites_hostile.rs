@@ -1,5 +1,5 @@
 //! A hub that deviates: a process between the sites and a true hub, with the hub's certificate, reads and changes what
-//! passes. Whatever it does, the sites have the right answer or refuse with a clear message.
+//! passes. In every case the sites have the right answer or refuse with a clear message.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -61,7 +61,7 @@ impl Frame {
     }
 }
 
-/// The bytes sent instead of a frame; no bytes end the connection.
+/// Returns the bytes that are sent in place of a frame; an empty result ends the connection.
 type Deviation = Box<dyn FnMut(&Frame) -> Vec<Vec<u8>> + Send>;
 
 fn control(value: &Value) -> Vec<u8> {
@@ -81,7 +81,7 @@ struct Side {
 }
 
 impl Side {
-    /// Moves what can be moved; whether anything was, or `None` at the end.
+    /// Moves the available bytes; returns whether there were any, or `None` at the end.
     fn pump(&mut self) -> Option<bool> {
         let mut moved = false;
         while self.tls.wants_write() {
@@ -160,8 +160,8 @@ fn pass_on(stage: &Keys, socket: TcpStream, deviation: &Mutex<Deviation>) -> Opt
     }
 }
 
-/// What the hostile hub has: the certificate of the hub. To the true hub it shows those of the sites, which a deviating
-/// hub would not need.
+/// The keys of the hostile hub: the certificate of the hub. To the true hub it shows those of the sites, which a
+/// deviating hub would not need.
 struct Keys {
     hub: u16,
     server: Arc<ServerConfig>,
@@ -216,9 +216,10 @@ const RUN: &str = "--algo fnmf --start shared --barycenter mean --secure-sum -k 
 enum End {
     /// All sites have the right answer.
     Right,
-    /// Some site says this; the others too have no wrong answer.
+    /// Some site prints this message; no site has a wrong answer.
     Refused(&'static str),
-    /// Some site says this; the sites that have an answer have the same one, of all sites or of those that went on.
+    /// Some site prints this message; the sites with an answer have the same one, that of all sites or of those that
+    /// continued.
     Undivided(&'static str),
 }
 
@@ -255,7 +256,7 @@ fn expect(what: &str, more: &str, deviation: Deviation, end: &End, right: &ndarr
     }
 }
 
-/// What the sites compute with a hub that does its work.
+/// The result of the sites with an honest hub.
 fn right_answer(more: &str) -> ndarray::Array2<f64> {
     let mut stage = Stage::new();
     stage.start_hub("");
@@ -628,10 +629,10 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
             (3, r#"{"Gone":[1,"was lost"]}"#),
         ],
     ] {
-        // Whoever hears of it first may have agreed with the others before these hear anything.
+        // The first site to receive it may have agreed with the others before they receive anything.
         expect("the sites are divided", more, claims(9, true, divided), &End::Undivided("--resume"), &right);
     }
-    // One site learns that another is gone: all others continue without that one, and it learns of it.
+    // One site receives the message that another is gone: all others continue without that one, and inform it.
     let mut stage = Stage::new();
     stage.start_hub("--patience 3");
     stand_between(&mut stage, claims(9, true, &[(0, r#"{"Gone":[2,"was lost"]}"#)]));
@@ -646,7 +647,7 @@ fn a_hub_that_lies_about_who_is_gone_cannot_divide_the_sites() {
     assert!(!text(&stage.at("c.err")).contains("internal error"));
 }
 
-/// What site c has sent has reached two of the others, when it is killed: they inform the third, or none counts it.
+/// When site c is killed, its message has reached two of the others: they inform the third, or no site counts it.
 #[test]
 #[cfg(feature = "mpi")]
 fn a_message_of_a_lost_site_counts_at_all_or_at_none() {

@@ -1,5 +1,5 @@
-//! Sites that are gone from a run with `--secure-threshold`: the others continue, with the answer of the drop-out protocol
-//! for the same loss.
+//! Sites that are lost from a run with `--secure-threshold`: the others continue, with the result of the drop-out
+//! protocol for the same loss.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ fn events(stage: &Stage, site: &str) -> Vec<Value> {
     text(&stage.at(site).join("t.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Party 2, or another one, is killed before it sends its message of stage 1, 2 or 3 of a sum; so its values are not in
-/// that sum.
+/// Party 2, or another one, is killed before its message in stage 1, 2 or 3 of a sum, so its values are not in that
+/// sum.
 #[test]
 fn a_site_that_is_killed_is_a_party_that_dropped_out() {
     for (words, name, lost, stage_of_sum) in [
@@ -92,7 +92,7 @@ fn wait_for_events(stage: &mut Stage, site: &str, count: usize) {
     stage.wait_for(|stage| text(&stage.at(site).join("t.jsonl")).lines().count() >= count);
 }
 
-/// Whenever it is killed: the others come to their end with one and the same shared factor.
+/// At whatever moment a site is killed, the others finish with the same shared factor.
 #[test]
 fn a_site_that_is_killed_at_any_moment_leaves_the_others_with_one_answer() {
     let kills: u64 = std::env::var("FEDNMF_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
@@ -115,7 +115,7 @@ fn a_site_that_is_killed_at_any_moment_leaves_the_others_with_one_answer() {
     }
 }
 
-/// A stopped process does not answer, and learns of its loss when it continues.
+/// A stopped process does not answer; when it continues, it is informed of its loss.
 #[test]
 fn a_silent_site_is_left_behind_and_told_so_and_too_many_end_the_run() {
     let mut stage = Stage::new();
@@ -150,7 +150,7 @@ fn a_silent_site_is_left_behind_and_told_so_and_too_many_end_the_run() {
     assert_eq!(stage.finish_hub(), Some(1));
 }
 
-/// The others stop with a checkpoint, and the lost site comes back to that.
+/// The others stop with a checkpoint, from which the lost site rejoins.
 #[test]
 fn a_lost_site_comes_back_with_resume() {
     for words in ["--algo fnmf --start shared --barycenter mean", "--algo secure-hals --transpose --sketch subsample"] {

@@ -1,5 +1,5 @@
-//! What many ranks send before and after the iterations: no rank receives more than a few hundred bytes for each other
-//! one, and rows of factors are sent only to the rank that writes them.
+//! Messages of many ranks before and after the iterations: no rank receives more than a few hundred bytes for each
+//! other one, and rows of factors are sent only to the rank that writes them.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn sixty_four_ranks_start_and_write_without_quadratic_messages() {
             let (own, fewer) = (messages / 64.0, fewer_messages / 16.0);
             assert!(own <= 1.5 * fewer + 2.0, "{input:?} {kind}: {fewer} and {own} messages a rank");
         }
-        // Rows of factors go only to rank 0, once: its own are not sent. Each is counted at both ends.
+        // Rows of factors are sent only to rank 0, once, except its own. Each is counted at both ends.
         let [rows, own] = [shape.iter().sum::<usize>(), shape.iter().map(|&rows| even_part(rows, 64, 0).len()).sum()];
         for (kind, times) in [("output", 1.0), ("checkpoint", 2.0)] {
             let (bytes, messages, _) = many[&format!("{kind} (SharedFactor)")];

@@ -13,7 +13,7 @@ use tempfile::tempdir;
 use crate::common::processes::ranks_of;
 use crate::common::{distance, errors, events, fednmf, finish, matrix, number, save_npy, write_npy};
 
-/// A matrix of low rank and some noise, of which `share` of the entries are not zero.
+/// A matrix of low rank with some noise and a `share` of nonzeros.
 fn entries(m: usize, n: usize, share: f64) -> Array2<f64> {
     let number = |i: usize, j: usize| {
         let mixed =
@@ -482,7 +482,7 @@ fn a_file_that_changes_during_the_run_ends_it() {
         assert_eq!(messages.count(), 1, "{name}: {}", done.stderr);
         assert!(matches!(done.code, Some(1 | 2)), "{name}: {:?} {}", done.code, done.stderr);
         assert!(done.stderr.contains(name) && done.stderr.contains("changed"), "{name}: {}", done.stderr);
-        // What is there is whole: the factors of the last evaluation.
+        // An existing output is complete: the factors of the last evaluation.
         if output.exists() {
             assert_eq!((matrix(&output, "U").nrows(), matrix(&output, "V").nrows()), x.dim(), "{name}");
             std::fs::remove_file(&output).unwrap();

@@ -91,7 +91,7 @@ fn check_consensus(found: &Value, k: usize, out: &Path) {
     assert!(v.columns().into_iter().all(|v| (v.dot(&v) - 1.0).abs() < 1e-9 && v.iter().all(|x| *x >= 0.0)));
     let weights: Vec<f64> = u.columns().into_iter().map(|u| u.dot(&u)).collect();
     assert!(weights.is_sorted_by(|a, b| *a >= b * (1.0 - 1e-7)), "by weight: {weights:?}");
-    // As good as the runs are: the matrix has the same components for all of them.
+    // As accurate as the runs: all of them find the same components.
     let mean = found["points"].as_array().unwrap().iter().find(|p| p["k"] == k).unwrap()["rmse"].as_f64().unwrap();
     let rmse = consensus["rmse"].as_f64().unwrap();
     assert!(rmse < 1.1 * mean, "{rmse} {mean}");
@@ -232,7 +232,7 @@ fn a_consensus_with_missing_entries_is_fitted_to_the_others() {
     let found: Value = serde_json::from_str(&done.stdout).unwrap();
     let next = found["next_command"].as_str().unwrap();
     assert!(next.contains("--missing zero-unobserved"), "{next}");
-    // Beside what is not observed there is no error: below that of factors that fit the zeros too.
+    // Unobserved entries add no error, so it is below that of factors that also fit the zeros.
     let point = |k: &Value| found["points"].as_array().unwrap().iter().find(|p| p["k"] == *k).unwrap()["rmse"].as_f64();
     let rmse = found["consensus"]["rmse"].as_f64().unwrap();
     assert!(rmse > 0.0 && rmse < 2.0 * point(&found["recommended"]).unwrap(), "{found:#}");
@@ -249,7 +249,7 @@ fn without_held_out_entries_stability_decides() {
         "{}",
         done.stdout
     );
-    // Of what decides there is neither: the advice is what the sweep left out, not the method that it has.
+    // Neither criterion is available: the message recommends the missing runs and held-out entries, not another method.
     let line = "sweep --k 2,3 --runs 1 --holdout 0 --input synthetic:planted,m=30,n=20";
     let done = fednmf(0, line).arg("--output").arg(dir.path().join("one")).run();
     assert!(done.stdout.contains("--runs") && done.stdout.contains("without --holdout 0"), "{done:?}");
@@ -317,7 +317,7 @@ fn factors_of_a_sweep_have_the_names_of_the_matrix() {
     std::fs::write(at("same.csv"), renamed).unwrap();
     let again = fednmf(2, "sweep --k 2..3 --runs 2 --max-iters 20 --quiet --input").arg(at("same.csv"));
     again.arg("--output").arg(at("sweep")).refused(&["another sweep", "other names of rows"]);
-    // Without names on one side nothing can be matched, which a warning says.
+    // Without names on one side nothing can be matched, and a message says so.
     let text = std::fs::read_to_string(at("same.csv")).unwrap();
     let bare: String = text.lines().skip(1).map(|line| format!("{}\n", line.split_once(',').unwrap().1)).collect();
     std::fs::write(at("bare.csv"), bare).unwrap();

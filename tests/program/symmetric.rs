@@ -117,7 +117,7 @@ fn planted_groups_are_found_exactly_and_with_samples() {
             assert!(number(summary, "factor_distance") < near, "{}: {summary}", lines[i]);
         }
     }
-    // Few samples leave errors, of which an exact iteration frees them.
+    // Few samples leave errors, which an exact iteration removes.
     let (few, exact) = (dir.path().join("few.h5"), dir.path().join("exact.h5"));
     let line =
         |more: &str, out: &Path| format!("--algo symnmf -k {k} --input {graph} {more} --output {}", out.display());
@@ -160,7 +160,7 @@ fn what_is_not_symmetric_is_refused() {
     }
 }
 
-/// Rounding of a similarity that was computed does not make it asymmetric.
+/// A computed similarity matrix counts as symmetric despite rounding.
 #[test]
 fn rounding_is_accepted() {
     let dir = tempdir().unwrap();

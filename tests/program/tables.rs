@@ -1,4 +1,4 @@
-//! Tables in text on the command line: conclusions are printed, options override them, and names reach the outputs.
+//! Tables in text on the command line: detected formats are reported, options override them, and names reach the outputs.
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ fn conclusions_are_told() {
     let (summary, _) = inspect("", Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/formats/counts.mtx")));
     assert_eq!(summary.get("header"), None);
 
-    // Rank 0 prints it, once.
+    // Rank 0 prints it once.
     let output = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&path).run();
     assert_eq!((output.code, output.stderr.matches(note).count()), (Some(0), 1), "{output:?}");
     let factors = dir.path().join("f.h5");
@@ -209,7 +209,7 @@ fn ratings_under_another_name_are_read_with_the_option_that_the_message_names() 
     std::fs::write(&path, "196\t242\t3\n186\t302\t3\n22\t377\t1\n196\t302\t5\n").unwrap();
     fednmf(0, "inspect").arg(&path).refused(&["no known format", "--format triples", "--format table"]);
     assert_eq!(inspect("--format triples", &path).0["rows"], 3);
-    // What is no text has no such reading.
+    // Binary files have no such interpretation.
     let path = dir.path().join("u.bin");
     std::fs::write(&path, [0xab; 500]).unwrap();
     let told = fednmf(0, "inspect").arg(&path).run();

@@ -49,7 +49,7 @@ fn top_terms_are_those_of_the_factors() {
         assert_eq!((row[0], row[1], row[2]), (&*component.to_string(), &*rank.to_string(), name), "{text}");
         assert!((row[3].parse::<f64>().unwrap() - weight).abs() < 1e-12, "{text}");
     }
-    // A marker belongs to one component; what both have marks neither.
+    // A marker belongs to one component; a column of both marks neither.
     let markers: Value =
         serde_json::from_str(&good(fednmf(0, "top --json --by marker").arg(file("f.h5")).run())).unwrap();
     let lists = markers["components"].as_array().unwrap();
@@ -122,7 +122,7 @@ fn clusters_agree_with_known_groups() {
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
 }
 
-/// Labels in a file with names are matched by name, and rows without a cluster count in no agreement.
+/// Labels with names are matched by name, and rows without a cluster do not count in the agreement.
 #[test]
 fn labels_are_matched_by_the_names_beside_them() {
     let dir = tempdir().unwrap();
@@ -176,7 +176,7 @@ fn items_keep_their_numbers() {
         let output = input.with_extension("projected.h5");
         fednmf(0, "project --json --quiet").arg(factors).arg("--input").arg(input).arg("--output").arg(output)
     };
-    // Of the items of the factors these have some: the same rows as with all of them.
+    // A file with some of the factors' items gives the same rows as one with all of them.
     let some = file("some.dat", "1\n2 3\n1 3\n");
     good(project(&from_zero, &some).run());
     let all = file("all.dat", "1\n2 3\n1 3\n0 4\n");

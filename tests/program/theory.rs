@@ -1,5 +1,5 @@
-//! The theorems of the DSANLS paper: bounded factors (22), stationary points (Theorem 1), and what sketches of the data
-//! reveal (Theorem 3).
+//! The theorems of the DSANLS paper: bounded factors (22), stationary points (Theorem 1), and the leakage of sketches
+//! of the data (Theorem 3).
 
 use std::path::Path;
 
@@ -117,7 +117,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     }
     let found = known.least_squares(&right).unwrap().solution;
     let found = found.t().to_owned();
-    // The program's own attack gives the same, as an observer who sees only the sums.
+    // The program's own attack gives the same result from only the sums.
     let told = fednmf(0, "audit attack --json").arg(dir.join("kept.rank-00.npz")).run();
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
     let linear = told["findings"].as_array().unwrap().iter().find(|f| f["attack"] == "linear").unwrap();

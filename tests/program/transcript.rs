@@ -1,4 +1,4 @@
-//! What parties keep of a run: signed transcripts of what they sent, and the privacy budget over all runs on their data.
+//! The parties' records: signed transcripts of their messages, and the privacy budget over all runs on their data.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
     fednmf(0, "audit verify").arg(file("cut.jsonl")).refused(&["cut.jsonl", "line 5", "no signature"]);
 }
 
-/// What leaves with an output and a report is in the message table, also where ranks are one domain of trust.
+/// The messages of an output and a report are in the message table, also if ranks are one trust domain.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn transcripts_of_runs_with_all_outputs_are_verified() {
@@ -86,7 +86,7 @@ fn transcripts_of_runs_with_all_outputs_are_verified() {
     }
 }
 
-/// What is refused on one rank leaves nothing on another, and takes nothing away that was there before.
+/// A refusal on one rank leaves no new file on another, and removes no existing one.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn a_refused_run_leaves_nothing_on_any_rank() {
@@ -116,7 +116,7 @@ fn a_refused_run_leaves_nothing_on_any_rank() {
     assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
     assert_eq!(std::fs::read_to_string(file("t.rank-01.key")).unwrap(), key);
     assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
-    // So does one whose runs protect an unknown unit.
+    // A budget with an unknown privacy unit is refused, too.
     let budget = r#"{"fednmf_budget": 2, "limit": 2, "runs": [
         {"run": "other", "method": "felb", "epsilon": 0.5, "delta": 1e-6, "ended": true}]}"#;
     std::fs::write(file("b2.json"), budget).unwrap();
@@ -173,7 +173,7 @@ fn runs_on_the_same_data_share_a_budget() {
     run("2", "").refused(&["2 earlier run(s)", "epsilon of 3.2", "is left"]);
     assert_eq!(budget(1)["runs"].as_array().unwrap().len(), 2);
     run("0.5", "--budget-limit 9").refused(&["its limit is 3.2"]);
-    // What is not in the budget is noticed.
+    // A run that is not in the budget is detected.
     std::fs::write(file("empty.json"), r#"{"fednmf_budget": 1, "limit": 3.2, "runs": []}"#).unwrap();
     let other = fednmf(0, "audit verify").arg(file("t.rank-00.jsonl")).arg("--budget").arg(file("empty.json")).run();
     assert!(other.code == Some(1) && other.stderr.contains("not in the budget"), "{}", other.stderr);
@@ -198,8 +198,7 @@ fn runs_on_the_same_data_share_a_budget() {
     fednmf(0, "--algo fnmf").arg("--budget").arg(file("x.json")).refused(&["--budget", "--dp and --epsilon"]);
 }
 
-/// What a run may still spend when it is resumed counts, whatever it had spent when it stopped; and what releases noise has
-/// no other command.
+/// A stopped run counts with all that it may still spend when it is resumed; no other command releases noise.
 #[test]
 fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     let dir = tempdir().unwrap();
@@ -231,7 +230,7 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     budget("4 --epsilon 1", "b.h5").ok();
     budget("4 --epsilon 2 --resume", "a.h5").refused(&["earlier run(s)", "is left"]);
     assert!(left() > 0.0 && left() < first);
-    // A sweep runs only methods of one domain of trust.
+    // A sweep runs only methods of one trust domain.
     for algo in ["felb-mu", "fnmf", "syn-sd"] {
         let sweep = fednmf(0, &format!("sweep --algo {algo} -k 2 --input synthetic:planted"));
         sweep.arg("--output").arg(file("sweep")).refused(&["--algo", algo]);
@@ -264,7 +263,7 @@ fn a_budget_adds_up_what_protects_the_same() {
     run("c.json", "--algo secure-hals --budget-limit 9").ok();
     refused("c.json", "--algo fnmf", &["one column of the input", "the whole data of a party"]);
     refused("c.json", "--algo secure-hals --transpose", &["one column of the input", "one row of the input"]);
-    // A column is the same column for every owner.
+    // A column is the same privacy unit whichever party has it.
     run("c.json", "--algo secure-hals --parties 3").ok();
     let told = account("c.json");
     assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 run(s)"), "{told}");

@@ -1,4 +1,4 @@
-//! First steps of a new user: the measure of a run, its warnings, and the messages about wrong options.
+//! The experience of a new user: the leading measure, warnings, and messages about wrong options.
 
 use tempfile::tempdir;
 
@@ -35,7 +35,7 @@ fn the_tolerance_watches_what_the_method_minimises() {
 fn held_out_ratings_lead_and_warn_when_they_rise() {
     let dir = tempdir().unwrap();
     let ratings = dir.path().join("ratings.csv");
-    // No structure at all: whatever more is learnt of the observed ratings is noise.
+    // No structure at all: a closer fit of the observed ratings fits noise.
     let noise = |i: u64| {
         let x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32

@@ -1,5 +1,5 @@
-//! A gate against slowness that no clock is needed for: the counted work of fixed runs and the error that it buys. A change
-//! that moves a number by more than 2 % is either a mistake or belongs into the record:
+//! A check against slowness without a clock: the counted work of fixed runs and the error that they reach. A change that
+//! moves a number by more than 2 % is either a mistake or must be recorded:
 //!
 //! ```sh
 //! FEDNMF_RECORD_WORK=1 cargo test --test program work::
@@ -30,7 +30,7 @@ const RUNS: [&str; 10] = [
     "--algo felb-mu --parties 4 --input DIGITS --binarize 8 -k 10 --max-iters 5",
 ];
 
-/// What a run costs on all ranks together, and what it reaches.
+/// The total cost of a run on all ranks, and its error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Work {
     flops: f64,

@@ -1,8 +1,8 @@
 //! The order and scale of components in the output.
 //!
 //! U D and V D⁻¹ are the same factorisation for any positive diagonal D, and so are the components in any order: the
-//! iterations leave both to chance. What is written follows one convention, so that runs can be compared by eye.
-//! Penalties on the factors determine D, which the output then keeps. Checkpoints keep what the iterations work with.
+//! iterations determine neither. The output follows one convention, so that runs can be compared by eye. Penalties on
+//! the factors determine D, which the output then keeps. Checkpoints keep the iterates unchanged.
 
 use std::cmp::Reverse;
 
@@ -26,7 +26,7 @@ fednmf_base::words! {
 }
 
 impl FactorScale {
-    /// By what a component with columns of these norms is multiplied: in U and in V.
+    /// Multipliers of the columns of a component in U and in V, given the norms u and v of these columns.
     fn factors(self, u: f64, v: f64) -> [f64; 2] {
         if !(u > 0.0 && v > 0.0) {
             return [1.0, 1.0];
@@ -39,9 +39,9 @@ impl FactorScale {
         }
     }
 
-    /// The scale of the written components: by default sorted and with V at norm 1, but as found where a factor is private. Its
-    /// norms, which tell what the components weigh at each party, stay with the owners. Where factors have penalties, another scale
-    /// has another objective. The factors of a symmetric factorisation stay equal.
+    /// The scale of the written components, by default sorted and with columns of V of norm 1. Components with a private
+    /// factor stay as found, since norms would reveal their weight at each party. Penalised factors keep their scale, which
+    /// the objective depends on; factors of a symmetric factorisation stay equal.
     ///
     /// # Errors
     /// If the requested scale does not suit the method.
@@ -65,8 +65,8 @@ impl FactorScale {
         }
     }
 
-    /// Checks that the factors of a method without parties may be scaled so: where factors have penalties, another scale has
-    /// another objective, and the factors of a symmetric factorisation stay equal. `option` and `penalties` name them in
+    /// Checks that the factors of a method without parties may be scaled in this way: the objective of penalised factors
+    /// depends on the scale, and the factors of a symmetric factorisation stay equal. `option` and `penalties` name them in
     /// messages.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl FactorScale {
         Ok(())
     }
 
-    /// Whether components keep the scale that the iterations left them at.
+    /// Whether components keep the scale of the last iterate.
     pub fn keeps(self) -> bool {
         matches!(self, FactorScale::Sorted | FactorScale::AsFound)
     }
@@ -156,8 +156,8 @@ pub fn by_weight(weights: &[f64]) -> Vec<usize> {
     order(&logarithms, f64::EPSILON.sqrt())
 }
 
-/// The components by descending logarithm of their weight. Weights that differ by less than a part `same` count as equal and
-/// keep their order, since another number of ranks rounds them differently.
+/// The components by descending logarithm of their weight. Weights with a relative difference below `same` count as equal
+/// and keep their order, since rounding depends on the number of ranks.
 fn order(logarithms: &[f64], same: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..logarithms.len()).collect();
     // The logarithm of zero becomes the least integer.

@@ -16,7 +16,7 @@ use fednmf_privacy::{BudgetFile, BudgetScope, BudgetUnit, Charge, Covers, Divisi
 
 use super::plan::Planned;
 
-/// What the run's epsilon protects, where it has a `--budget` file; `cuts` are those of its data.
+/// The privacy units that the run's epsilon protects, if the run has a `--budget` file; `cuts` are those of its data.
 pub fn scope(planned: &Planned, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
     let (budget, unit) = budget_of(planned).zip(planned.description().protects())?;
     let transposed = planned.input.transpose;
@@ -75,7 +75,7 @@ pub fn reserve(
     })
 }
 
-/// Takes back a reservation, and a file that has no other.
+/// Withdraws a reservation, and removes a file that has no other.
 fn withdraw(path: &Path, run: &str, before: Option<Charge>, is_new: bool) -> Result<()> {
     let mut empty = false;
     change(path, &mut None, |file| {
@@ -108,8 +108,8 @@ fn budget_of(planned: &Planned) -> Option<BudgetPath<'_>> {
     planned.method.groups().dp.and_then(|dp| dp.budget_path())
 }
 
-/// The budget files that this rank keeps, each with the place of a hosted party: one for each party, or one for all, which
-/// the host of the first keeps.
+/// The budget files that this rank keeps, each with the index of its party among the hosted ones: one file for each party,
+/// or one for all, kept by the host of party 0.
 fn files(path: &Path, comm: &Communicator, parties: Parties) -> impl Iterator<Item = (usize, PathBuf)> {
     let hosted: Range<usize> = parties.hosted(comm.rank());
     let text = path.display().to_string();
@@ -123,7 +123,7 @@ fn each_has_one(path: &Path, comm: &Communicator) -> bool {
     path.display().to_string().contains(PARTY) || comm.has_owners()
 }
 
-/// Changes a budget file while no other run does.
+/// Changes a budget file under its lock.
 fn change(path: &Path, limit: &mut Option<f64>, f: impl FnOnce(&mut BudgetFile) -> Result<()>) -> Result<()> {
     let at = |e: Error| e.at(format!("--budget {}", path.display()));
     let failed =

@@ -34,7 +34,7 @@ struct Schedule {
     last: Instant,
     /// Seconds that the last checkpoint took.
     cost: f64,
-    /// Seconds that all of them took.
+    /// Seconds that all checkpoints took.
     spent: f64,
 }
 
@@ -53,7 +53,7 @@ impl Schedule {
         }
     }
 
-    /// Notes that a checkpoint was written, or attempted, in so many seconds.
+    /// Records the seconds that writing a checkpoint, or the attempt, took.
     fn took(&mut self, seconds: f64) {
         (self.cost, self.last) = (seconds, Instant::now());
         self.spent += seconds;
@@ -69,7 +69,7 @@ fn affordable(since: f64, run: f64, spent: f64, cost: f64) -> bool {
 pub struct Checkpointer<T: Real> {
     comm: Communicator,
     checkpoint: Option<Checkpoint>,
-    /// What a resumed run must have in common with this one.
+    /// The parameters that a resumed run must share with this one.
     identity: Map<String, Value>,
     schedule: Schedule,
     /// Why the last checkpoint could not be written, if so.
@@ -77,7 +77,7 @@ pub struct Checkpointer<T: Real> {
     /// Whether there is an output for the last good factors.
     remembers: bool,
     last_good: Option<LastGood<T>>,
-    /// Fingerprints of the hosted parties' data.
+    /// The hosted parties, each with the fingerprint of its data.
     fingerprints: Vec<(usize, u64)>,
 }
 
@@ -89,16 +89,16 @@ pub struct LastGood<T: Real> {
 }
 
 impl<T: Real> LastGood<T> {
-    /// As they go to the output.
+    /// The factors as written to the output.
     pub fn pieces(&self) -> Vec<Piece<'_, T>> {
         self.pieces.iter().map(OwnedPiece::view).collect()
     }
 }
 
-/// The attributes of the checkpoint that one at `path` replaces; `None` if nothing is there.
+/// The attributes of the existing checkpoint at `path`, which a new one would replace; `None` if there is no file.
 ///
 /// # Errors
-/// If what is there is no checkpoint of the run with this identity.
+/// If the file is not a checkpoint of the run with this identity.
 pub(super) fn replaced(path: &Path, identity: &Map<String, Value>) -> Result<Option<Map<String, Value>>> {
     if !checkpoint::has_content(path) {
         return Ok(None);
@@ -253,7 +253,7 @@ mod tests {
         for cost in [0.01, 1.0, 5.0, 20.0, 100.0, 1000.0] {
             let week = 7.0 * 86_400.0;
             assert!(spent(week, cost) <= MAX_FRACTION * week, "{cost}");
-            // And there are some.
+            // But checkpoints are written.
             assert!(spent(week, cost) >= cost.min(0.015 * week), "{cost}");
         }
         // Cheap ones come every five minutes.

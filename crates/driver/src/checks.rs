@@ -1,4 +1,4 @@
-//! Checks of what was requested, by itself and against the data.
+//! Checks of the request, by itself and against the data.
 
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
@@ -18,9 +18,9 @@ use super::plan::Planned;
 use super::spec::{Precision, Spec};
 use super::transcript;
 
-/// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from.
-/// Rank 0 checks, or each owner of a rank, and every rank the files of its parties, which may be on another machine; errors are
-/// a rank's own.
+/// Checks the files that the run writes, before anything is read; returns whether there is a checkpoint to resume from. Rank
+/// 0 (or each owner of a rank) checks the common files, and every rank those of its parties, which may be on another
+/// machine. Errors may differ between ranks.
 pub(super) fn before_reading(spec: &Spec, comm: &Communicator) -> Result<bool> {
     let mut resuming = false;
     let mut checked = if comm.reports() {
@@ -55,8 +55,8 @@ fn files_with_parties(spec: &Spec) -> [Option<Target<'_>>; 2] {
     ]
 }
 
-/// Refuses the name of an output of parties that was moved: it still refers to the parties' files. One that a killed
-/// run left looks the same, and `--resume` completes it.
+/// Refuses the name of an output that was moved without the files of its parties, because it still refers to them. The
+/// files of a killed run look the same; `--resume` completes them.
 fn check_moved(spec: &Spec) -> Result<()> {
     let Some(path) = spec.outputs.factors.as_deref().filter(|path| !path.exists() && !spec.resume) else {
         return Ok(());

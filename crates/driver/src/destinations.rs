@@ -1,5 +1,5 @@
 //! Outputs whose names have been taken since the run began. Hours may pass between the check of the names and the
-//! result, and neither the result nor the file that it would replace must be lost.
+//! result, and neither the result nor the file that it would replace may be lost.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::metadata;
 use super::run::RunRecord;
 use super::spec::Outputs;
 
-/// The outputs with other names for those that are taken, and what the user must know of it. Collective.
+/// The outputs, with new names in place of those that are taken, and messages about the changes. Collective.
 pub(super) fn recheck(run: &RunRecord, comm: &Communicator) -> (Outputs, Vec<String>) {
     let mut outputs = run.planned.outputs.clone();
     let mut messages = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn elsewhere(run: &RunRecord, path: &Path, comm: &Communicator) -> [P
     if comm.has_owners() { places } else { comm.broadcast_value(CONTROL, places) }
 }
 
-/// A free name and a message, if something that fednmf did not write has that of the target.
+/// A free name and a message, if the name of the target belongs to a file that fednmf did not write.
 fn taken(comm: &Communicator, target: Target<'_>) -> Option<(PathBuf, String)> {
     if !comm.reports() {
         return None;

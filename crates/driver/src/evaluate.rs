@@ -22,7 +22,7 @@ impl<T: Real> Driver<T> {
         self.evaluate()
     }
 
-    /// Evaluates the present factors. Collective.
+    /// Evaluates the current factors. Collective.
     ///
     /// # Errors
     /// If the factors are no longer finite, or the trace cannot be written.

@@ -110,11 +110,11 @@ fn exit_code(stop: Stop, has_checkpoint: bool) -> i32 {
     }
 }
 
-/// Writes the factors. Where their place fails, the result of hours goes elsewhere: `outputs` has the new place, and the
-/// message returned says so. Collective.
+/// Writes the factors. If their path fails, they are written elsewhere, so that the result of hours is not lost: `outputs`
+/// gets the new path, and the returned message reports it. Collective.
 ///
 /// # Errors
-/// On all ranks, if no place is left.
+/// On all ranks, if every path fails.
 fn write_factors<T: Real>(
     run: &RunRecord,
     at: (&Driver<T>, Stop),
@@ -144,7 +144,7 @@ fn write_factors<T: Real>(
     Err(Error::failed(failed).on_all_ranks())
 }
 
-/// Writes what `--record-view` and `--record-order` ask for. Collective.
+/// Writes the files of `--record-view` and `--record-order`. Collective.
 fn write_records<T: Real>(
     run: &RunRecord,
     (driver, stop): (&Driver<T>, Stop),
@@ -252,7 +252,7 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
     all
 }
 
-/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. Where columns are
+/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. If columns are
 /// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
 fn noise_over_signal(run: &RunRecord, privacy: &Value) -> Option<f64> {
     if run.planned.description().protects() == Some(ProtectedUnit::Column) {
@@ -340,7 +340,7 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
     format!("{table}{privacy}{losses}{ones}{scaled}{paragraph}{}\n", report.unwrap_or_default())
 }
 
-/// Writes the last good factors of a run that failed on all ranks alike; returns the error, with where they are.
+/// Writes the last good factors of a run that failed on all ranks alike; returns the error, with their path added.
 /// Collective if the error is known everywhere.
 fn write_last_good<T: Real>(error: Error, run: &RunRecord, driver: &Driver<T>, comm: &Communicator) -> Error {
     let (true, Some(path), Some(good)) =

@@ -1,4 +1,4 @@
-//! The record of a grid that the positions of the nonzeros decided.
+//! Records of a grid that was chosen by the positions of the nonzeros.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use fednmf_base::units::bytes;
 use fednmf_data::{GridTraffic, Layout};
 use fednmf_methods::shared::grid::GridChoice;
 
-/// The counts of each grid, for the trace.
+/// Largest block, bytes and exchange of each candidate grid, for the trace.
 pub fn counted(choice: &GridChoice, grids: &[GridTraffic]) -> Value {
     let of_grid = |grid: &GridTraffic| {
         let exchange = |side| json!(choice.of_side(side).map(|(how, _)| how));
@@ -30,7 +30,7 @@ pub fn note(choice: &GridChoice, grids: &[GridTraffic], taken: &Layout) -> Optio
         .then(|| format!("--grid auto: {} for the busiest rank; the grid by size, {}", shown(taken), shown(usual)))
 }
 
-/// A table of what [`counted`] recorded, for the detailed summary; empty where no grid was chosen.
+/// A table of the counts of [`counted`], for the detailed summary; empty if no grid was chosen.
 pub fn table(counted: &Value) -> String {
     let rows = counted.as_array().into_iter().flatten().map(|grid| {
         let entries = &grid["largest_block"];

@@ -37,7 +37,7 @@ pub fn of<T: Real>(planned: &Planned, loaded: &Loaded<T>) -> Map<String, Value> 
     identity
 }
 
-/// What determines, in addition to the options, which entries a run excludes.
+/// The parameters that, in addition to the options, determine which entries a run excludes.
 pub fn left_out(planned: &Planned, sparse: bool, marks: Option<u64>) -> Map<String, Value> {
     let mut all = Map::new();
     all.extend(marks.map(|marks| (missing::MARKS.to_string(), missing::checksum_text(marks).into())));

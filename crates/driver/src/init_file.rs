@@ -25,8 +25,8 @@ pub struct Initial {
 }
 
 impl Initial {
-    /// Opens the factors for an m × n matrix, read as `input` says, with k components. Where matrix and factors have
-    /// names, those of the matrix on rank 0, rows and columns are matched by these. `left_out` are the entries that do
+    /// Opens the factors for an m × n matrix, read as `input` says, with k components. If matrix and factors have names
+    /// (those of the matrix are on rank 0), rows and columns are matched by name. `left_out` are the entries that do
     /// not count, and the seed that draws those held out. Collective.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ fn has_left_out(stored: &Stored, args: &MissingParams, seed: u64, reordered: boo
     let share = parameter(stored, "holdout").and_then(Value::as_f64).unwrap_or(0.0);
     let seeded = stored.attributes().get("seed").and_then(Value::as_u64) == Some(seed);
     let same = parameter(stored, "missing").is_some_and(|was| *was == Value::from(args.missing.value()));
-    // Places follow the order of the matrix; marks have names.
+    // Held-out positions depend on the order of the matrix; marks are matched by name.
     same && (args.holdout == 0.0 || share == args.holdout && seeded && !reordered)
 }
 

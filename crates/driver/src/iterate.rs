@@ -104,7 +104,7 @@ pub struct Trajectory {
     pub iteration: usize,
     /// Wall time in the algorithm, its start included, without loading and evaluation.
     pub seconds: f64,
-    /// Those of them before a resume: a time limit is that of each process.
+    /// Seconds before a resume, since a time limit applies to each process.
     seconds_before: f64,
     /// The last evaluation.
     pub measures: Measures,
@@ -114,7 +114,7 @@ pub struct Trajectory {
     pub history: Option<Vec<Evaluation>>,
     pub(super) evaluated_at: Option<usize>,
     pub(super) first_error: Option<f64>,
-    /// The first and the least value of what `--tol` watches.
+    /// First and smallest value of the measure that `--tol` monitors.
     pub(super) first_loss: Option<f64>,
     pub(super) best_loss: Option<f64>,
     saved_at: usize,
@@ -142,7 +142,7 @@ impl LostRank {
     }
 }
 
-/// What a checkpoint keeps of a [`Trajectory`].
+/// The part of a [`Trajectory`] that a checkpoint keeps.
 #[derive(Serialize, Deserialize)]
 struct SavedTrajectory {
     iteration: usize,
@@ -194,7 +194,7 @@ impl Trajectory {
     /// Continues from what [`Trajectory::saved`] returned.
     ///
     /// # Errors
-    /// If the checkpoint lacks a part of it.
+    /// If an attribute is missing.
     pub fn resume(attributes: &Map<String, Value>) -> Result<Self> {
         let saved = serde_json::from_value(Value::Object(attributes.clone()));
         let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved.map_err(|e| {
@@ -215,7 +215,7 @@ impl Trajectory {
     }
 }
 
-/// A method and all that surrounds it while it runs.
+/// A running method with its limits, trace, progress and checkpoints.
 pub struct Driver<T: Real> {
     pub comm: Communicator,
     pub algorithm: Box<dyn Algorithm<T>>,
@@ -243,7 +243,7 @@ struct Verdict {
     block: usize,
 }
 
-/// Target interval of these agreements, in seconds: how long a signal or a time limit may wait.
+/// Target interval of these agreements, in seconds: the maximum delay of a signal or a time limit.
 const INTERVAL: f64 = 0.25;
 
 impl<T: Real> Driver<T> {
@@ -272,8 +272,8 @@ impl<T: Real> Driver<T> {
         self.iterate_observed(None)
     }
 
-    /// As [`Driver::iterate`]; the observer is called after each block of iterations, at least
-    /// about four times a second if one takes less, and may end the run. For one process.
+    /// As [`Driver::iterate`]; the observer is called after each block of iterations, about four times a second or
+    /// after each iteration that takes longer, and may end the run. For one process.
     ///
     /// # Errors
     /// As [`Driver::iterate`].
@@ -405,7 +405,7 @@ impl<T: Real> Driver<T> {
             .or(verdict.time_is_up.then_some(Stop::TimeLimit))
     }
 
-    /// What follows the last iteration: the method's own end, the last evaluation, the last checkpoint.
+    /// Completes the run after the last iteration: final step of the method, last evaluation, last checkpoint.
     fn conclude(&mut self, stop: Stop) -> Result<()> {
         let released = |a: &dyn Algorithm<T>| a.private_releases().map(Releases::done);
         let before = released(&*self.algorithm);

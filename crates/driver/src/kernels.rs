@@ -10,7 +10,7 @@ use fednmf_linalg::{ProductKernel, ProductKernels};
 pub const USED: &str = "kernels_used";
 
 /// The kernels of a run: the requested ones; when it resumes those of its checkpoint (`saved`), because others round
-/// differently; otherwise by the vendor of the processor, never by a clock.
+/// differently; otherwise by the vendor of the processor, never by timing.
 pub fn choose(requested: Option<ProductKernel>, saved: Option<ProductKernels>, vendor: Option<&str>) -> ProductKernels {
     match (requested, saved) {
         (Some(kernel), _) => kernel.into(),

@@ -1,6 +1,6 @@
 //! The driver: from a request to factors on disk.
 //!
-//! A run passes through stages, each made from the one before and consumed by it:
+//! A run passes through stages, each of which consumes the one before:
 //!
 //! | stage | made by | has |
 //! | --- | --- | --- |

@@ -60,7 +60,7 @@ impl<T: Real> Loaded<T> {
         }
     }
 
-    /// Collective.
+    /// Warns if NaN was declared as missing but there is none, and if stored zeros count as missing. Collective.
     fn warn_of_missing_entries(&mut self, comm: &Communicator) {
         // Which parties have missing entries is private.
         if self.planned.input.allow_nan

@@ -1,4 +1,4 @@
-//! What accompanies the factors of a run in its output: names of rows and columns, and the history of evaluations.
+//! Metadata of the factors in an output: names of rows and columns, and the history of evaluations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use super::report;
 use super::spec::Outputs;
 use crate::trace::Trace;
 
-/// Where factors are written, and what is known of their names.
+/// Where factors are written, and which of their names are private.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
     pub path: &'a Path,
@@ -30,8 +30,8 @@ pub struct Destination<'a> {
     pub private: Option<&'a [(usize, Range<usize>)]>,
 }
 
-/// Names and orientation for an output of the factors of an m × n matrix; the names on rank 0 only, private ones where their
-/// party is. Collective.
+/// Names and orientation for an output of the factors of an m × n matrix. Rank 0 has the names; the private names of a party
+/// are on its rank. Collective.
 ///
 /// # Errors
 /// On all ranks, if the factors are to be added to a file that has another shape or other names.
@@ -67,8 +67,8 @@ pub fn annotations(
     Ok(annotations)
 }
 
-/// The names of an input, on rank 0. Of `{party}` files each owner reads its own; names of the private dimension stay
-/// with their party. Collective.
+/// The names of an input, on rank 0. Each owner reads its own `{party}` file; names of the private dimension stay with
+/// their party. Collective.
 pub fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names {
     let Source::File { path, .. } = &input.source else { return Names::default() };
     if !input.by_party() {
@@ -97,7 +97,8 @@ pub fn names_of(input: &InputSpec, private: bool, comm: &Communicator) -> Names 
     }
 }
 
-/// The names of the rows or columns of each party of this rank, from its own file or its part of the one file. Nothing is sent.
+/// The names of the rows or columns of each party of this rank, from its own file or its part of the common file. Nothing is
+/// sent.
 fn private_names(input: &InputSpec, hosted: &[(usize, Range<usize>)]) -> BTreeMap<usize, PartyNames> {
     let Source::File { path, .. } = &input.source else { return BTreeMap::new() };
     let by_rows = input.stack == Stack::Rows;

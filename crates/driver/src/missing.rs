@@ -35,7 +35,7 @@ pub fn checksum_text(checksum: u64) -> String {
 /// The content of a file of marks.
 pub struct Marks {
     pub places: Places,
-    /// Checksum of the marks; the format of the file does not matter.
+    /// Checksum of the marks, independent of the file format.
     pub checksum: u64,
     /// Whether rows, and columns, are matched with those of the data by their position, since the file has no names of
     /// them.
@@ -58,8 +58,8 @@ impl Marks {
     }
 }
 
-/// Positions of the nonzeros of the file, a matrix of the data's shape (m × n), in this rank's rows and columns. Where both
-/// have names, those of the data on rank 0, rows and columns are matched by these. Collective.
+/// Positions of the nonzeros of the file, a matrix of the data's shape (m × n), in this rank's rows and columns. If both
+/// have names (those of the data are on rank 0), rows and columns are matched by name. Collective.
 ///
 /// # Errors
 /// The same on all ranks, if the file cannot be read, or has another shape or other names.
@@ -126,8 +126,7 @@ pub fn warning_without_nan<T: Real>(block: Option<&Block<T>>, comm: &Communicato
     (count[0] == 0).then(|| format!("--missing nan: no entry is NaN, so none is missing{zeros}"))
 }
 
-/// What a user who takes zeros as missing should know if the input stores some (`zeros` of them), as a file of ratings
-/// may.
+/// A warning if zeros count as missing but the input stores some (`zeros` of them), as a file of ratings may.
 pub fn warning_of_stored_zeros(missing: &Missing, zeros: u64) -> Option<String> {
     (*missing == Missing::ZeroUnobserved && zeros > 0).then(|| {
         format!(
@@ -137,7 +136,7 @@ pub fn warning_of_stored_zeros(missing: &Missing, zeros: u64) -> Option<String> 
     })
 }
 
-/// The rows and columns of the data that those of the file mark, where they are in another order.
+/// For each row, and column, of the file its index in the data; `None` if the order is the same.
 type Order = [Option<Vec<usize>>; 2];
 
 /// That order, and whether rows and columns are matched by position.

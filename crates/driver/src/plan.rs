@@ -51,7 +51,7 @@ pub struct Saved {
     pub kernels: Option<ProductKernels>,
 }
 
-/// What the run has at its disposal.
+/// The ranks, nodes and processor of a run.
 pub struct Machine {
     pub ranks: usize,
     /// The nodes of all ranks, with their free memory.
@@ -171,8 +171,8 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     })
 }
 
-/// The method, and why if `--algo auto` chose it: by the sizes, but where it needs its data in memory, memory lacks, and the
-/// rows can be read from the file in each pass, one that does so.
+/// The method, and the reason if `--algo auto` chose it. The sizes decide, unless that method needs its data in memory, they
+/// do not fit, and the rows can be read from the file in each pass; then a method that streams is chosen.
 fn choose_method(
     spec: &Spec,
     found: &Found,
@@ -214,8 +214,8 @@ pub fn layout(
     grid::plan(method.description().partition, shape, ranks, parties, split, given)
 }
 
-/// Where a matrix is kept. In memory its ranks need the bytes of `in_memory`; otherwise `besides_panels`, which is the reason
-/// if its rows cannot be read from the file instead.
+/// Where a matrix is kept. A rank needs `in_memory(rank)` bytes to hold it in memory, and `besides_panels` bytes in addition
+/// to panels to stream it; `Err` is the reason why it cannot be streamed.
 ///
 /// # Errors
 /// On all ranks, if memory cannot hold the matrix, and its rows cannot be read from the file.
@@ -243,7 +243,7 @@ pub fn divided(partition: Partition, (rows, cols): (usize, usize)) -> (usize, &'
     if partition == Partition::PartyRows { (rows, "rows") } else { (cols, "columns") }
 }
 
-/// How the nonzeros decide the grid, if they do.
+/// The choice of the grid by the nonzeros; `None` if `layout` is final.
 fn open_grid(
     method: &dyn ConfiguredMethod,
     (k, word): (usize, usize),
@@ -264,7 +264,7 @@ fn open_grid(
     })
 }
 
-/// What the memory of a run depends on.
+/// The quantities that determine the memory of a run.
 struct Footprint<'a> {
     spec: &'a Spec,
     method: &'a dyn ConfiguredMethod,
@@ -274,15 +274,15 @@ struct Footprint<'a> {
 }
 
 impl Footprint<'_> {
-    /// Bytes that a rank holds at least if its data are in memory.
+    /// Minimum number of bytes that a rank holds if its data are in memory.
     fn least_bytes(&self, layout: &Layout, parties: Parties, rank: usize) -> f64 {
         let data = |word| self.header.least_bytes(layout, parties.ranks, word);
         let narrow = if self.precision == Precision::Mixed { data(size_of::<f32>()) } else { 0.0 };
         data(self.precision.word()) + self.workspace_bytes(parties, rank) + narrow
     }
 
-    /// Bytes that a rank holds besides its data: the factors and what belongs to them, or what computes their start if that
-    /// is more, by the method's formula; without a formula, each factor and its update.
+    /// Bytes that a rank holds in addition to its data. By the method's formula: the factors with their workspace, or the
+    /// computation of the start if that needs more. Without a formula: each factor and its update.
     fn workspace_bytes(&self, parties: Parties, rank: usize) -> f64 {
         let Header { rows, cols, stored, sparse, .. } = *self.header;
         let (k, word) = (self.spec.k, self.precision.word());
@@ -308,7 +308,7 @@ impl Footprint<'_> {
     /// Bytes that a rank holds in addition to panels if its rows are read from the file in each pass.
     ///
     /// # Errors
-    /// Why the method needs its data in memory, with what to do.
+    /// If the method needs its data in memory: why, and what to do.
     fn besides_panels(&self, ranks: usize) -> std::result::Result<f64, String> {
         let groups = self.method.groups();
         if groups.missing.is_some_and(MissingParams::any) {
@@ -350,7 +350,7 @@ impl Planned {
         self.description().partition.is_private()
     }
 
-    /// The measure that progress, summary and `--tol` go by.
+    /// The measure that progress, summary and `--tol` use.
     pub fn measure(&self) -> Measure {
         self.method.groups().measure(self.description())
     }

@@ -1,8 +1,8 @@
 //! `--precision auto`: the precision that holds the data, as scikit-learn keeps the type of its input.
 //!
 //! Whole numbers and f32 data are factorised in f32, f64 data in f64. Sums over many terms, Gram matrices and errors
-//! are in f64 in either, so the error of the result is the same to [`SAME_ERROR`] of it. The choice depends on the
-//! header of the data and on the settings, which are the same on all ranks.
+//! are in f64 in either, so the relative difference between the errors of the results is below [`SAME_ERROR`]. The
+//! choice depends on the header of the data and on the settings, which are the same on all ranks.
 
 use serde_json::{Map, Value};
 
@@ -13,10 +13,9 @@ use fednmf_methods::mixed_precision::RESOLUTION;
 
 use super::spec::{Precision, Spec};
 
-/// How far the error of a run in f32 is from that in f64, as a share of it, if both find the same factors. Tests hold
-/// runs to it.
+/// Maximum relative difference between the errors of runs in f32 and f64 that find the same factors; checked by tests.
 pub const SAME_ERROR: f64 = 1e-4;
-/// Below this relative error the rounding of factors in f32 shows in it.
+/// Relative errors below this one are affected by the rounding of factors in f32.
 const LEAST_ERROR: f64 = 1e-4;
 
 /// A precision, and why it was chosen; `None` if the user requested it.

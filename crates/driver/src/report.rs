@@ -21,7 +21,8 @@ use super::plan::Planned;
 use super::spec::Outputs;
 use crate::trace::Trace;
 
-/// The field of the start event that has the party whose part of the matrix the input is, where it is not the whole.
+/// The field of the start event with the party whose part of the matrix is the input; null if the input is the whole
+/// matrix.
 pub const OWN_INPUT_OF: &str = "own_input_of";
 
 /// Sample lines of a run's data; `None` if the data is private to parties, or no report is requested. Collective.
@@ -59,7 +60,7 @@ pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loade
     own.sum(comm)
 }
 
-/// What a rank has of the lines of a sample; zeros elsewhere.
+/// A rank's part of the lines of a sample; zeros elsewhere.
 struct OwnLines {
     lines: Lines,
     at: Vec<usize>,
@@ -67,7 +68,7 @@ struct OwnLines {
 }
 
 impl OwnLines {
-    /// For `count` lines of a matrix.
+    /// Zeros for `count` lines of a matrix.
     fn new(lines: Lines, count: usize, shape: (usize, usize)) -> Self {
         let (number, length) = lines.shape(shape);
         let at = report::spread(count, number);
@@ -75,7 +76,7 @@ impl OwnLines {
         OwnLines { lines, at, values }
     }
 
-    /// Takes what the block of a tile has.
+    /// Copies the entries of the sampled lines from the block of a tile.
     fn take<T: Real>(&mut self, block: &Block<T>, tile: &Tile) {
         for (&line, mut out) in self.at.iter().zip(self.values.rows_mut()) {
             match self.lines {
@@ -94,7 +95,7 @@ impl OwnLines {
         }
     }
 
-    /// The sample, from what all ranks have. Collective.
+    /// The sample, summed over all ranks. Collective.
     fn sum(mut self, comm: &Communicator) -> Sample {
         comm.sum(SAMPLE, self.values.row_major_mut());
         Sample { lines: self.lines, at: self.at, values: self.values }

@@ -70,7 +70,7 @@ impl<T: Real> Run<T> {
     }
 }
 
-/// Properties of the data, recorded here because the method takes the data themselves.
+/// The properties of the data that are recorded; the method consumes the data themselves.
 struct DataRecord {
     shape: (usize, usize),
     sparse: bool,

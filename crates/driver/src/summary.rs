@@ -89,11 +89,12 @@ pub struct Profile {
     pub phases: BTreeMap<String, Phase>,
     /// MPI bytes of the algorithm including its evaluations, all ranks; without loading, output and control.
     pub bytes_sent: u64,
-    /// What all parties sent and received for it.
+    /// Bytes that all parties sent and received for it.
     pub party_bytes: u64,
     /// MPI calls behind it, all ranks.
     pub messages: u64,
-    /// What left ranks and parties, by message kind, payload and protection: MPI bytes, party bytes, messages of all ranks.
+    /// The messages that left ranks and parties, by kind, payload and protection: MPI bytes, party bytes, messages of all
+    /// ranks.
     pub by_message: BTreeMap<[String; 3], [u64; 3]>,
     /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
     /// ranks.
@@ -108,7 +109,7 @@ pub struct Profile {
     pub peak_rss_sum_bytes: u64,
 }
 
-/// The profile of the run so far, on the ranks that report; of nothing on others. Collective.
+/// The profile of the run so far, on the ranks that report; empty on others. Collective.
 pub fn profile(comm: &Communicator) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let share = Share::of(&comm.ledger(), peak_rss(&status));
@@ -168,8 +169,8 @@ impl Profile {
         profile
     }
 
-    /// Where the data were read from the file in each pass: the number of passes, and the most seconds that a rank waited
-    /// for its reader.
+    /// If the data were read from the file in each pass: the number of passes, and the longest time in seconds that a rank
+    /// waited for its reader.
     pub fn streamed(&self) -> Option<(u64, f64)> {
         let passes = self.phases.get(PASS)?.calls;
         Some((passes, self.phases.get(WAITING).map_or(0.0, |phase| phase.seconds_max)))
@@ -249,7 +250,7 @@ impl Profile {
     }
 }
 
-/// What ran, for [`paragraph`].
+/// The description of a run, for [`paragraph`].
 #[derive(Debug, Clone)]
 pub struct SummaryInfo<'a> {
     pub algo: &'a str,
@@ -259,13 +260,13 @@ pub struct SummaryInfo<'a> {
     pub ranks: usize,
     pub parties: usize,
     pub iterations: usize,
-    /// In the solver.
+    /// Seconds in the solver.
     pub seconds: f64,
     /// The measures of the last evaluation, the leading one first; empty if there was none.
     pub measures: Vec<(Measure, f64)>,
     /// As in the trace.
     pub stopped_by: &'a str,
-    /// Where the factors went.
+    /// Path of the factors.
     pub output: Option<&'a str>,
     /// What private parties sent and received, also between parties of the same rank.
     pub party_bytes: Option<u64>,

@@ -42,7 +42,7 @@ pub fn begin(spec: &Spec, comm: &Communicator) -> SharedResult<Created> {
     }
 }
 
-/// Signs and closes it.
+/// Signs and closes the transcript.
 ///
 /// # Errors
 /// On this rank, if it is incomplete.
@@ -103,7 +103,8 @@ pub fn files(spec: &Spec, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
     (0..ranks).flat_map(of_rank).collect()
 }
 
-/// Opens the transcript at `path`, signed with the key that belongs to it, and notes the new ones among the two files.
+/// Opens the transcript at `path`, signed with the key that belongs to it, and records in `created` which of the two
+/// files are new.
 fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) -> Result<Transcript> {
     let named = spec.transcript_key.as_ref().map(|key| own(key, comm));
     let of_key = named.clone().unwrap_or_else(|| path.with_extension("key"));
@@ -138,8 +139,8 @@ fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) 
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }
 
-/// The key of the file, or a new one in a new file that only its owner can read; `wrong` makes the error of what is wrong
-/// with the file.
+/// The key of the file, or a new one in a new file that only its owner can read; `wrong` makes the error from a description
+/// of the problem.
 fn signing_key(path: &Path, created: &mut Created, wrong: impl Fn(&str) -> Error) -> Result<SigningKey> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {

@@ -33,7 +33,7 @@ pub struct Viewing {
 }
 
 impl Viewing {
-    /// Records the data of the hosted parties; notes what everybody knows of the whole.
+    /// Records the data of the hosted parties, and collects the public parameters that [`Viewing::finish`] writes.
     pub fn new<T: Real>(
         file: Rc<RefCell<ViewFile>>,
         comm: &Communicator,

@@ -45,7 +45,8 @@ pub struct VerifyArgs {
 /// Rank 0 verifies, the others wait. Collective.
 ///
 /// # Errors
-/// If a transcript was changed, holds a message that the method's table does not allow, or spent what no budget knows.
+/// If a transcript was changed, holds a message that the method's table does not allow, or spent a budget that the
+/// budget file does not record.
 pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
     let text = comm.agree_on_error(if comm.is_root() { on_rank_0(args) } else { Ok(String::new()) })?;
     if comm.is_root() {

@@ -21,8 +21,8 @@ pub fn least_words(m: usize, n: usize, k: usize, ranks: usize) -> f64 {
     (touched - owned).max(0.0)
 }
 
-/// The words that a rank receives in the two products of an iteration on a grid, and the least of any algorithm; `None`
-/// where there is no grid, only one rank, or a sparse matrix, for which the bound does not hold.
+/// The words that a rank receives in the two products of an iteration on a grid, and the lower bound for any algorithm.
+/// `None` without a grid, on one rank, or for a sparse matrix, for which the bound does not hold.
 pub fn words_of_products(cost: &Cost, workload: &Workload, ranks: usize) -> Option<[f64; 2]> {
     cost.grid.filter(|_| !workload.sparse && ranks > 1)?;
     let of_products = cost.messages.iter().filter(|m| matches!(m.pattern, Pattern::AllGather | Pattern::ReduceScatter));

@@ -26,12 +26,12 @@ pub const MESSAGES: &str = "messages";
 const LATENCY: f64 = 2e-6;
 const BANDWIDTH: f64 = 5e9;
 
-/// Entries of a block at most: larger than any cache, and quick to generate.
+/// Maximum number of entries of a block, dense and sparse: larger than any cache, and quick to generate.
 const DENSE: usize = 12 << 20;
 const STORED: usize = 4 << 20;
-/// Entries of a factor at most, of which a measurement has up to four: larger ones have the same rates.
+/// Maximum number of entries of a factor, of which a measurement has up to four; larger factors have the same rates.
 const FACTOR: usize = 3 << 20;
-/// Components at most that are measured with: k × k matrices are then far larger than any cache.
+/// Maximum number of components in a measurement: k × k matrices then exceed the caches by far.
 const MOST_COMPONENTS: usize = 1 << 10;
 
 /// Seconds that a kernel is repeated for.
@@ -41,7 +41,7 @@ const LONG: f64 = 0.2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
     kernels: BTreeMap<String, f64>,
-    /// Seconds that a message of no length takes.
+    /// Latency: seconds that an empty message takes.
     pub latency: f64,
     /// Bytes a second between two ranks.
     pub bandwidth: f64,
@@ -85,7 +85,7 @@ impl Rates {
         [latency, share].map(|once| message.times as f64 * passes * once)
     }
 
-    /// Latency and bandwidth as given, where they are.
+    /// Sets latency and bandwidth, if given.
     pub fn set(&mut self, latency: Option<f64>, bandwidth: Option<f64>) {
         self.known |= latency.is_some() && bandwidth.is_some();
         self.latency = latency.unwrap_or(self.latency);
@@ -100,7 +100,7 @@ impl Rates {
         map.into()
     }
 
-    /// Reads what [`Rates::json`] gave, or a whole report with `rates` in it.
+    /// Reads the output of [`Rates::json`], or a whole report with `rates` in it.
     ///
     /// # Errors
     /// When the file cannot be read, or does not hold positive numbers.
@@ -144,11 +144,11 @@ impl Stored {
         (FACTOR / self.k.max(1)).max(1)
     }
 
-    /// Rows and columns of a block that is quick to make and to go through, with factors that are, and the entries in one
-    /// of its rows.
+    /// Rows and columns of a block that, like its factors, is quick to generate and to traverse, and the number of entries
+    /// in one of its rows.
     fn measured(&self, (rows, cols): (usize, usize)) -> (usize, usize, f64) {
         let shorter = cols.clamp(1, self.most_rows());
-        // A block with fewer columns has rows that are as full, since work comes with entries and with rows.
+        // A block with fewer columns has as many entries in a row, since work depends on both entries and rows.
         let per_row = self.density.map_or(shorter as f64, |density| (density * cols as f64).min(shorter as f64));
         let most = if self.density.is_some() { STORED } else { DENSE };
         let fewer = rows.min((most as f64 / per_row.max(1e-9)) as usize).clamp(1, self.most_rows());
@@ -165,8 +165,8 @@ impl Stored {
         Ok(block)
     }
 
-    /// A block for a measurement: the one that was given, if its factors take no more memory than itself or as much as
-    /// any may, else one like it.
+    /// A block for a measurement: the given one, if its factors have at most as many entries as itself or [`FACTOR`],
+    /// otherwise a similar one.
     fn block_of<T: Real>(&self, given: Option<Block<T>>, shape: (usize, usize)) -> Result<Block<T>> {
         let fits = |block: &Block<T>| {
             let (rows, cols) = block.shape();
@@ -189,7 +189,7 @@ fn random<T: Real>(rows: usize, k: usize, order: Order, purpose: u64) -> Array2<
     out
 }
 
-/// Entries anywhere, nearly as many in each row.
+/// Entries at random positions, nearly the same number in each row.
 fn random_sparse<T: Real>(rows: usize, cols: usize, per_row: f64) -> Block<T> {
     let mut cursor = Stream::new(2, Purpose::Probe, 0).at(0);
     let (mut starts, mut indices) = (vec![0usize], Vec::new());
@@ -234,7 +234,7 @@ fn seconds(comm: &Communicator, mut call: impl FnMut()) -> f64 {
     median[0]
 }
 
-/// Measures the kernels that `cost` needs, on blocks of its shape or on `given`, and the way between ranks. Memory is
+/// Measures the kernels in `cost`, on blocks of its shape or on `given`, and latency and bandwidth between ranks. Memory is
 /// bounded whatever the shape: large blocks, factors and numbers of components are replaced by smaller ones of about the
 /// same rates. Collective.
 ///
@@ -259,7 +259,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
     for (kernel, (rows, cols, d)) in [Kernel::SampledForU, Kernel::SampledForV].into_iter().zip(cost.shape.sampled) {
         if asks(kernel) {
             let block = stored.block_of(given.next(), (rows, cols))?;
-            // As large a share of fewer rows, where the block was cut.
+            // The same share of fewer rows, if the block was cut.
             let share = block.shape().0 as f64 / rows as f64;
             let own = (share * (rows / comm.size()) as f64) as usize;
             let (flops, seconds) = sampled(comm, &block, (share * d as f64) as usize, own, stored.k);
@@ -291,8 +291,8 @@ fn products<T: Real>(comm: &Communicator, block: &Block<T>, k: usize) -> [f64; 2
     ]
 }
 
-/// Flops and seconds of a sketched product with d rows of the block, drawing them and those of the factor (of which
-/// this rank has `own` rows) included.
+/// Flops and seconds of a sketched product with d rows of the block, including the draw of these rows and of those of
+/// the factor (of which this rank has `own` rows).
 fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize, k: usize) -> (f64, f64) {
     let ((rows, cols), order) = (block.shape(), block.order());
     let d = d.clamp(1, rows);
@@ -314,7 +314,7 @@ fn sampled<T: Real>(comm: &Communicator, block: &Block<T>, d: usize, own: usize,
     (flops, seconds(comm, call))
 }
 
-/// Seconds of a kernel that goes through the rows of a factor.
+/// Seconds of a kernel that traverses the rows of a factor.
 fn row_wise<T: Real>(comm: &Communicator, kernel: Kernel, rows: usize, k: usize, order: Order) -> f64 {
     let mut x = random::<T>(rows, k, order, 7);
     let mut g = Array2::zeros((k, k));
@@ -351,7 +351,8 @@ fn copy(comm: &Communicator) -> f64 {
     2.0 * size_of_val(from.as_slice()) as f64 / seconds(comm, || to.copy_from_slice(std::hint::black_box(&from)))
 }
 
-/// Latency and bandwidth between the first two ranks, by ping and pong, on all ranks; else what is assumed.
+/// Latency and bandwidth between the first two ranks by ping-pong, equal on all ranks, and whether they were measured;
+/// the assumed values for one rank.
 fn between(comm: &Communicator) -> (f64, f64, bool) {
     if comm.size() == 1 {
         return (LATENCY, BANDWIDTH, false);
@@ -408,10 +409,10 @@ mod tests {
                 }
             }
         }
-        // A small problem is measured as it is.
+        // Small blocks are measured at full size.
         let dense = Stored { density: None, k: 10 };
         assert_eq!(dense.measured((3000, 2000)), (3000, 2000, 2000.0));
-        // Fewer columns hold as many entries in a row.
+        // With fewer columns a row has as many entries.
         let sparse = Stored { density: Some(1e-6), k: 100 };
         let (rows, cols, per_row) = sparse.measured((100_000_000, 100_000_000));
         assert_eq!((rows, cols), (FACTOR / 100, FACTOR / 100));

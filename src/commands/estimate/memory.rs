@@ -1,5 +1,5 @@
-//! Memory in addition to the formulas of the methods: a lower bound by the layout of the data, for methods without a
-//! formula, and the need if rows are read from the file in each pass.
+//! Memory that the formulas of the methods do not cover: a lower bound from the layout of the data for methods without
+//! a formula, and the memory of runs that read rows from the file in each pass.
 
 use fednmf_files::PANELS;
 use fednmf_methods::cost::{Cost, Workload};
@@ -39,12 +39,12 @@ pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
     Cost { data, factors: workload.bytes(rows * k), ..Cost::default() }
 }
 
-/// The least bytes that a rank needs where it reads its rows from the file in each pass, one at a time: of files in which
-/// rows are unpacked together, more. `None` if the method needs its data in memory.
+/// The minimum number of bytes of a rank that reads its rows from the file in each pass, one at a time; files whose rows are
+/// unpacked together need more. `None` if the method needs its data in memory.
 pub fn streamed(method: &dyn ConfiguredMethod, workload: &Workload, ranks: usize) -> Option<f64> {
     let cost = method.streamed_cost(workload, ranks)?;
     let row = workload.block(1, workload.part(1, workload.n));
-    // Where each row begins is kept by all ranks.
+    // All ranks keep the offset of each row.
     let starts = if workload.sparse { 8.0 * (workload.m + 1) as f64 } else { 0.0 };
     Some(cost.factors.max(cost.start) + PANELS * row + starts)
 }

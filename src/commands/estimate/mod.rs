@@ -52,7 +52,7 @@ pub struct EstimateRequest {
     pub threads: usize,
     pub max_iters: usize,
     pub kernel: ProductKernel,
-    /// Seconds and bytes a second between ranks, instead of what is measured.
+    /// Latency (s) and bandwidth (B/s) between ranks, instead of measured ones.
     pub latency: Option<f64>,
     pub bandwidth: Option<f64>,
     /// Rates that were measured before.
@@ -69,7 +69,7 @@ pub enum Matrix {
     Input(InputSpec),
 }
 
-/// The problem and the method.
+/// The factorisation that is estimated: matrix and method.
 pub(crate) struct Job {
     pub method: Arc<dyn ConfiguredMethod>,
     /// Whether `--algo auto` has chosen it.
@@ -81,20 +81,20 @@ pub(crate) struct Job {
     pub formula: bool,
 }
 
-/// Counts that depend on the places of the nonzeros.
+/// Counts from the positions of the nonzeros.
 pub(crate) struct Counted {
     pub traffic: GridTraffic,
-    /// Receiver, sender, and numbers of rows of V and of U.
+    /// The number of rows of V, and of U, that a rank needs from their owner.
     pub transfers: [Vec<Transfer>; 2],
 }
 
 impl Job {
-    /// Whether the data is that of parties, whose number the ranks do not change.
+    /// Whether the data belongs to parties, whose number does not depend on the ranks.
     pub fn is_private(&self) -> bool {
         self.method.description().partition.is_private()
     }
 
-    /// What an iteration costs on `ranks` ranks; only the memory where there is no formula.
+    /// The cost of an iteration on `ranks` ranks; only memory if there is no formula.
     ///
     /// # Errors
     /// When a parameter does not fit the shape.
@@ -121,7 +121,7 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
     registry::ALL.iter().filter(formula).map(|method| method.description().name).collect()
 }
 
-/// Answers the question on stdout of rank 0. Collective: rates are measured on all ranks at once.
+/// Prints the estimate on stdout of rank 0. Collective: rates are measured on all ranks at once.
 ///
 /// # Errors
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
@@ -274,14 +274,14 @@ fn count<T: Real>(
     Some(Counted { traffic, transfers })
 }
 
-/// One number of ranks, and what an iteration then takes.
+/// A number of ranks, with cost and time of an iteration on them.
 pub(crate) struct Point {
     pub ranks: usize,
     pub cost: Cost,
     pub seconds: Option<f64>,
 }
 
-/// Most ranks that are predicted.
+/// Maximum number of ranks that is predicted.
 pub(crate) const MOST_RANKS: usize = 1 << 16;
 
 /// The costs for 1, 2, 4, … ranks, each with the grid that suits it, and for a rank for each party.

@@ -7,8 +7,8 @@ use super::{Job, Point};
 /// together.
 pub const MIN_EFFICIENCY: f64 = 0.75;
 
-/// Bytes of all ranks together up to which parties may share them however thinly: each may bring its own machine, and a
-/// simulation fits on one.
+/// Total bytes of all ranks up to which memory efficiency does not limit the ranks of parties: each may bring its own
+/// machine, and a simulation fits on one.
 const SMALL: f64 = 4.0 * (1u64 << 30) as f64;
 
 /// The basis of a recommendation.
@@ -88,7 +88,7 @@ impl Beyond {
     }
 }
 
-/// See the module.
+/// A recommended number of ranks, and why it is not larger.
 #[derive(Debug, Clone)]
 pub struct Recommendation {
     pub used: Utilization,
@@ -131,7 +131,7 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
     Recommendation { used: used(&scan[at]), basis, beyond: beyond(at), more_by_time: timed && held_back }
 }
 
-/// The shares of the time by which `point` is slower than its part of what one rank takes.
+/// The causes' shares of the time that `point` takes in excess of ideal speed-up over one rank.
 fn lost(job: &Job, one: &Point, point: &Point, rates: &Rates) -> Vec<(Limit, f64)> {
     let latency: f64 = point.cost.messages.iter().map(|m| rates.of_message(m)[0]).sum();
     let messages: f64 = point.cost.messages.iter().map(|m| rates.of_message(m)[1]).sum();

@@ -1,4 +1,4 @@
-//! The answer as JSON, as text, and as the head of a batch script.
+//! The estimate as JSON, as text, and as the head of a batch script.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -206,7 +206,7 @@ impl Report<'_> {
         }
     }
 
-    /// The message table, and where to get the rest.
+    /// Writes the message table, and how to measure the time.
     fn what_is_not_predicted(&self, out: &mut String) {
         let description = self.job.method.description();
         out.push_str("messages  as its table says:\n");
@@ -296,7 +296,7 @@ impl Report<'_> {
         }
     }
 
-    /// The head of a batch script: memory with a tenth to spare, time with as much again and ten minutes.
+    /// The head of a batch script: memory with a margin of 10 %, twice the time plus ten minutes.
     pub fn sbatch(&self) -> String {
         let threads = self.request.threads.max(1);
         let megabytes = (1.1 * self.peak() / threads as f64 / f64::from(1 << 20)).ceil().max(1.0);

@@ -1,8 +1,8 @@
 //! Time-independent traces for SimGrid: what every rank computes and sends in the predicted iterations, to be replayed by
 //! `smpirun -replay` on the model of a cluster.
 //!
-//! An amount of computing is the seconds that it takes at the measured rates, times [`SPEED`]; so the hosts of a platform
-//! compute at 1 Gf. Short all-reduces are SimGrid's own. The other collectives are written as the messages of their usual
+//! An amount of computing is its time in seconds at the measured rates, times [`SPEED`]; so the hosts of a platform compute
+//! at 1 Gf. Short all-reduces are left to SimGrid. The other collectives are written as the messages of their usual
 //! algorithms (Thakur, Rabenseifner and Gropp, 2005), since a replay has no communicators of a grid's rows and columns:
 //! recursive doubling and halving among a power of two, a ring among others, and one after the other for an all-reduce.
 
@@ -20,17 +20,17 @@ const SPEED: f64 = 1e9;
 /// Bytes below which an all-reduce sends its vector whole, as Open MPI does.
 const SHORT: u64 = 10_000;
 
-/// The file that lists those of the ranks, for `smpirun -replay`.
+/// The file that lists the traces of the ranks, for `smpirun -replay`.
 pub const LIST: &str = "ranks.txt";
 
-/// What the ranks do in an iteration.
+/// Messages and computing of the ranks in an iteration.
 pub struct Iteration<'a> {
     pub cost: &'a Cost,
     /// Rows of V, and of U, that blocks touch.
     pub transfers: &'a [Vec<Transfer>; 2],
     /// Bytes of a row.
     pub row: usize,
-    /// What a rank computes, in seconds.
+    /// Computing time of a rank in seconds.
     pub seconds: f64,
 }
 
@@ -77,7 +77,7 @@ fn actions(out: &mut impl Write, iteration: &Iteration, rank: usize, iterations:
     writeln!(out, "{rank} finalize")
 }
 
-/// What `rank` does for one message.
+/// Writes the actions of `rank` for one message.
 fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result<()> {
     let bytes = message.vector.round() as u64;
     if message.group == 1 || bytes == 0 {
@@ -124,7 +124,7 @@ fn scatter(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Res
     steps.iter().try_for_each(|step| exchange(out, rank, step))
 }
 
-/// A message to one rank at the same time as one from another.
+/// A message to one rank, and a simultaneous one from another.
 struct Exchange {
     to: usize,
     from: usize,

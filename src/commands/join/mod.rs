@@ -170,7 +170,7 @@ fn typed(name: &str) -> String {
     }
 }
 
-/// What must be the same at all sites.
+/// The settings that must be equal at all sites.
 fn compared(spec: &Spec) -> Map<String, Value> {
     let mut all = Map::new();
     all.insert("version".into(), attributes::VERSION.into());

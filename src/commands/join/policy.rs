@@ -1,4 +1,4 @@
-//! The conditions of a site: `--policy FILE`.
+//! The policy of a site: `--policy FILE`.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ enum Protected {
     Transcript,
 }
 
-/// What a site allows; fields that are not set impose no limit.
+/// The limits that a site sets to a run; fields that are not set impose none.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -91,10 +91,10 @@ impl Policy {
         Ok(())
     }
 
-    /// Checks who takes part.
+    /// Checks the sites that take part.
     ///
     /// # Errors
-    /// Description of what is not allowed.
+    /// If they are too few, or the policy does not name one of them.
     pub fn check_sites(&self, sites: &[String]) -> Result<()> {
         let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
         if let Some(least) = self.min_parties.filter(|least| sites.len() < *least) {

@@ -1,9 +1,8 @@
 //! `fednmf prepare`: a matrix for factorisation from raw data, by tf-idf weights, quantiles of the columns, or indicators of
 //! the values of a table.
 //!
-//! What it computes from the data, the rules, can be kept (`--save-rules`) and applied to other data (`--rules`). Those of
-//! several parties are never computed together: document frequencies, quantiles and lists of values tell of the rows behind
-//! them.
+//! The rules that it computes from the data can be saved (`--save-rules`) and applied to other data (`--rules`). They are
+//! never computed over several parties: document frequencies, quantiles and lists of values reveal something about the rows.
 
 mod matrix;
 mod one_hot;
@@ -108,7 +107,7 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
         spec.transpose = args.transpose;
         spec.table = args.table.0;
         spec.nan_remedy = NanRemedy::FillIn;
-        // Quantiles of negative entries are as good, and the result is 0 or 1.
+        // Negative entries have quantiles too, and the result is 0 or 1.
         spec.allow_negative = args.how == How::Quantile;
         if !spec.transpose {
             // New transactions need not have every item.

@@ -21,7 +21,7 @@ use super::matrix::Prepared;
 use super::rules::{Column, Kind, Rules};
 use super::weights::quantile_of;
 
-/// Whole numbers up to here are different floats.
+/// Whole numbers up to this one are distinct as floats.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Maximum number of distinct values of a column: a column with more contains numbers or row names.
@@ -126,7 +126,8 @@ fn no_header(first: &[u8], requested: Presence) -> Refusal {
     }
 }
 
-/// Reads a table; by `rules` the column that named the rows when they were made does so wherever it is.
+/// Reads a table; with `rules`, the row names are in the column that had them when the rules were made, whatever its
+/// position.
 fn read(file: &InputFile, tabs: bool, options: TableOptions, rules: Option<&Rules>) -> Result<Text> {
     let first = FirstLines::read(file, tabs)?;
     first.check_quotes(file)?;
@@ -261,7 +262,7 @@ fn canonical(value: &str) -> String {
     number(value.as_bytes()).map_or_else(|| value.to_string(), |x| format!("{}", x + 0.0))
 }
 
-/// What a column is divided into.
+/// The values or intervals that a column is divided into.
 fn kind(name: &str, column: &[Option<String>], bins: Option<usize>) -> Result<Kind> {
     let mut values: BTreeSet<String> = column.iter().flatten().cloned().collect();
     if values.iter().all(|value| is_plain(value)) {

@@ -14,7 +14,7 @@ use fednmf_files::names::Match;
 use super::matrix::Prepared;
 use super::write::unwritable;
 
-/// Statistics of data, applied to the same or to other data.
+/// The rules derived from data, which are applied to the same or to other data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rules {
@@ -41,7 +41,7 @@ pub struct Column {
     pub kind: Kind,
 }
 
-/// What a column is divided into.
+/// The values or intervals that a column is divided into.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -52,8 +52,10 @@ pub enum Kind {
 }
 
 impl Rules {
+    /// Reads the rules in a file.
+    ///
     /// # Errors
-    /// If the file cannot be read, or is not one of rules.
+    /// If the file cannot be read, or does not contain rules.
     pub fn read(path: &Path) -> Result<Rules> {
         let wrong = |why: String| Error::input(format!("--rules {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
@@ -61,6 +63,8 @@ impl Rules {
             .map_err(|e| wrong(format!("is not what --save-rules writes ({})", why_not_json(&e))))
     }
 
+    /// Writes the rules to a file that only its owner can read.
+    ///
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
@@ -95,10 +99,10 @@ impl Rules {
     }
 }
 
-/// The rules of each column of the matrix: by name where both have names, else by position.
+/// The value of a rule for each column of the matrix: by name if both have names, otherwise by position.
 ///
 /// # Errors
-/// If the columns are others than those of the rules.
+/// If the columns differ from those of the rules.
 pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Prepared) -> Result<Vec<T>> {
     let (rules, cols) = (values.len(), matrix.cols);
     if rules != cols {

@@ -5,8 +5,8 @@ use fednmf_base::error::Result;
 use super::matrix::Prepared;
 use super::rules::{Rules, of_columns};
 
-/// x_ij ← x_ij (ln((1 + m)/(1 + df_j)) + 1), df_j being the number of rows with column j, then every row divided by its norm, as
-/// scikit-learn's `TfidfTransformer` does.
+/// x_ij ← x_ij (ln((1 + m)/(1 + df_j)) + 1), where df_j is the number of rows with a nonzero in column j; then every row is
+/// divided by its norm, as in scikit-learn's `TfidfTransformer`.
 ///
 /// # Errors
 /// If the given rules are of another kind, or for another number of columns.
@@ -60,8 +60,8 @@ pub fn quantile(matrix: &mut Prepared, q: f64, given: Option<Rules>) -> Result<R
     Ok(rules)
 }
 
-/// The q-quantile of `count` numbers, of which at least the nonzeros are given, ascending; between two of them by linear
-/// interpolation, to the bit as NumPy does it.
+/// The q-quantile of `count` numbers, of which at least the nonzeros are given, ascending. Linear interpolation between two
+/// of them, bit for bit as in NumPy.
 pub fn quantile_of(given: &[f64], count: usize, q: f64) -> f64 {
     let (negative, zeros) = (given.partition_point(|x| *x < 0.0), count - given.len());
     let at = |i: usize| match i.checked_sub(negative) {

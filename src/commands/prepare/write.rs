@@ -42,8 +42,10 @@ fn writer(path: &Path) -> Option<Writer> {
     }
 }
 
+/// Checks that the name of the output determines its format.
+///
 /// # Errors
-/// If the name does not say a format.
+/// If the name does not determine a format.
 pub fn check_name(path: &Path) -> Result<()> {
     let wrong = || {
         let why = "a prepared matrix is written to .mtx, .npy or .csv; use one of these extensions";
@@ -52,6 +54,8 @@ pub fn check_name(path: &Path) -> Result<()> {
     writer(path).map(drop).ok_or_else(wrong)
 }
 
+/// Writes a matrix in the format of its name.
+///
 /// # Errors
 /// If the file cannot be written.
 pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {

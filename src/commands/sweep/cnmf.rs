@@ -1,5 +1,4 @@
-//! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps continue from
-//! them:
+//! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps read them:
 //! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table.
 
 use std::collections::BTreeSet;
@@ -25,7 +24,7 @@ impl CnmfDirectory {
     /// The directory OUTPUT/NAME of `cnmf prepare --output-dir OUTPUT --name NAME`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not such a directory.
     pub fn open(path: &Path) -> Result<Self> {
         let wrong = |why: &str| Error::input(format!("--cnmf {}: {why}", path.display()));
         let folder = path.join("cnmf_tmp");
@@ -37,8 +36,8 @@ impl CnmfDirectory {
         Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned() })
     }
 
-    /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep beside
-    /// them, which cNMF would combine with them.
+    /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep, which
+    /// cNMF would combine with them.
     ///
     /// # Errors
     /// Naming the first such file.

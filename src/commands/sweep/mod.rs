@@ -182,7 +182,7 @@ fn check_results(args: &SweepArgs) -> Result<()> {
     Ok(())
 }
 
-/// Settles the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
+/// Determines the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
 fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
     progress.notes(&input.header().notes);

@@ -36,7 +36,7 @@ pub struct Task {
     pub run: usize,
 }
 
-/// What all runs have in common.
+/// The settings and data that all runs share.
 pub struct Sweep<'a> {
     pub args: &'a SweepArgs,
     /// The entries that do not count.
@@ -52,7 +52,7 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Checks what was typed.
+    /// Checks the arguments.
     ///
     /// # Errors
     /// Naming the option that is wrong.
@@ -128,7 +128,7 @@ impl Sweep<'_> {
         all
     }
 
-    /// What a reader of the factors needs to prepare a matrix in the same way.
+    /// The attributes from which a reader of the factors can prepare a matrix in the same way.
     pub fn prepared(&self, loaded: &Loaded<f64>) -> Map<String, Value> {
         let mut all = self.preparation();
         all.extend(loaded.divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
@@ -242,7 +242,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The first difference of two values by name; of parameters that of a single one.
+/// The first difference of two values, by name; for a set of parameters, the first one that differs.
 fn difference(name: &str, found: &Value, value: &Value) -> Option<(String, Value, Value)> {
     if let (Some(found), Some(value)) = (found.as_object(), value.as_object()) {
         let null = Value::Null;

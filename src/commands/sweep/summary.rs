@@ -24,7 +24,7 @@ pub struct Summary<'a> {
     pub sweep: &'a Sweep<'a>,
     pub points: &'a [Point],
     pub choice: Option<Choice>,
-    /// For the runs with the chosen k.
+    /// The consensus of the runs with the chosen k.
     pub consensus: Option<Consensus>,
 }
 

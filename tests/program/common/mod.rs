@@ -1,4 +1,4 @@
-//! Runs of fednmf, as one process or under mpirun, always under a time limit: of the built binary, or in a [`session`].
+//! Runs of fednmf, with or without mpirun, always under a time limit: of the built binary, or in a [`session`].
 
 pub mod processes;
 pub mod session;
@@ -99,7 +99,7 @@ impl Run {
     }
 
     /// Makes [`Run::ok`] and [`Run::refused`] start the binary instead of using a session: for tests of memory and of
-    /// what `main` does.
+    /// `main`.
     pub fn own_process(mut self) -> Self {
         self.own_process = true;
         self
@@ -236,7 +236,7 @@ pub fn needs(method: &Description) -> String {
     format!("{parties} {binary} {plain}")
 }
 
-/// An input for a method that does not take `usual`: a symmetric one, dense or sparse as that, where it needs one.
+/// The input of a method: `usual`, or a symmetric matrix (dense or sparse like `usual`) if the method needs one.
 pub fn input_for(method: &Description, usual: &str) -> String {
     match method.partition {
         Partition::Symmetric if usual.contains("sparse") => "synthetic:graph,n=60,k=3,density=0.5,noise=0.1".into(),
@@ -256,7 +256,7 @@ pub fn lines() -> Vec<(&'static Description, String)> {
     });
     let sketched = registry::descriptions().filter(|m| m.name == "secure-hals");
     let sketched = sketched.map(|m| (m, format!("{} --sketch subsample", needs(m))));
-    // On matrices as small as those of the tests, neither is what the sizes call for.
+    // On matrices as small as those of the tests, neither would be chosen by size.
     let sampled = [("dsanls", "--sketch weighted"), ("vr-dsanls", "--epoch 3")];
     let sampled =
         sampled.map(|(name, words)| (registry::find(name).expect("a method").description(), words.to_string()));
@@ -342,8 +342,8 @@ pub fn number(summary: &Value, name: &str) -> f64 {
     summary[name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
-/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry
-/// (i, i + offset) for each offset, around the corner too. Returns the places of its entries.
+/// Writes an n × n matrix with as many entries in each row as in each column, so that it is cut evenly: entry (i, i +
+/// offset) for each offset, around the corner too. Returns the positions of its entries.
 pub fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, usize)> {
     let places: Vec<_> = (0..n).flat_map(|i| offsets.iter().map(move |offset| (i, (i + offset) % n))).collect();
     let mut text = format!("%%MatrixMarket matrix coordinate real general\n{n} {n} {}\n", places.len());

@@ -294,7 +294,7 @@ fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
 }
 
-/// Does what `main` does with a command line.
+/// Processes a command line as `main` does.
 fn command(words: &[String], comm: &Communicator) -> Result<i32, Error> {
     let run = words.first().is_none_or(|word| word.starts_with('-'));
     let quiet = if run { ["--json", "--quiet"].as_slice() } else { &[] };

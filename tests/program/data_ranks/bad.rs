@@ -84,7 +84,7 @@ pub fn bad_files(comm: &Communicator, dir: &str) {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = peak();
     cases.iter().for_each(|(name, _, names)| refused(comm, &format!("{dir}/bad/{name}"), names));
-    // No memory is reserved for what their headers promise: each file holds a few kilobytes.
+    // No memory is reserved for the sizes in their headers: each file has a few kilobytes.
     assert!(peak() < before + (32 << 10), "{} KiB more", peak() - before);
     // Files that broke a reader once (bench/safety) must not cause a panic.
     let bent = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bent");

@@ -12,7 +12,7 @@ use super::bad::refused_input;
 use super::good::{dense_matrix, gz, npy, sparse_matrix};
 use super::{check, load, plans};
 
-/// The lines of a table, with what stands before each row (its number as `{}`) and between fields.
+/// The lines of a table, with the text before each row (its number as `{}`) and between fields.
 fn rows(matrix: &Array2<f64>, before: &str, separator: &str) -> String {
     let line = |(i, row): (usize, ndarray::ArrayView1<f64>)| {
         let fields: Vec<String> = row.iter().map(f64::to_string).collect();
@@ -64,7 +64,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
         assert_eq!(told.contains("as row names"), *index, "{told}");
         assert!(told.is_empty() || told.starts_with(&format!("{dir}/{name}: ")), "{told}");
     }
-    // The options decide otherwise.
+    // Options override the detection.
     let mut spec = input("both.csv");
     spec.table.index_col = Presence::No;
     assert_eq!(shape(comm, &spec), (23, 18));
@@ -74,7 +74,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
     spec = input("plain.csv");
     (spec.table.header, spec.table.index_col) = (Presence::Yes, Presence::Yes);
     assert_eq!(shape(comm, &spec), (22, 16));
-    // What holds for all parties is printed once.
+    // Notes that hold for all parties are printed once.
     spec = input("party-{party}.csv");
     spec.parties = Some(2);
     let opened = open(&spec, comm).unwrap();

@@ -139,7 +139,7 @@ fn gram_of(v: &Array2<f64>) -> Array2<f64> {
     g
 }
 
-/// On a grid every entry counts.
+/// The fit on a grid, where every entry counts.
 fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].copy();
@@ -155,7 +155,7 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Resu
     Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count: rows as f64 * cols as f64 })
 }
 
-/// Where each rank has rows of its own, whole.
+/// The fit if each rank has whole rows of its own.
 fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].transposed();
@@ -225,7 +225,7 @@ fn quadratic(x: &ArrayView2<'_, f64>, rhs: &ArrayView2<'_, f64>, g: &ArrayView2<
     (norm2 + fitted).max(0.0)
 }
 
-/// Hands the stored entries of a row to `f`.
+/// Calls `f` with column and value of each stored entry of a row.
 fn each(block: &Block<f64>, row: usize, mut f: impl FnMut(usize, f64)) {
     match block {
         Block::Dense(x) => x.row(row).iter().enumerate().for_each(|(j, &x)| f(j, x)),

@@ -56,13 +56,13 @@ pub fn sweepable_method(name: &str) -> Result<Arc<dyn ConfiguredMethod>> {
     })
 }
 
-/// Whether entries are left out of the fit: not where a divergence is minimised, since the error on held-out entries is the
-/// squared one.
+/// Whether entries can be left out of the fit: not if a divergence is minimised, since the held-out error is the squared
+/// error.
 pub fn leaves_out(method: &dyn ConfiguredMethod) -> bool {
     method.description().measure == Measure::RelativeError
 }
 
-/// The entries that do not count, by what was typed.
+/// The missing and held-out entries of a sweep with these options.
 ///
 /// # Errors
 /// If a sweep with this method fits all entries and some are to be left out.
@@ -85,8 +85,8 @@ pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option
     Ok(MissingParams { missing, holdout: 0.0 })
 }
 
-/// The method of each k for an m × n matrix. All are of one kind, so that their errors can be compared: `auto` takes for
-/// all what it chooses for the largest.
+/// The method of each k for an m × n matrix. All are the same method, so that their errors can be compared: `auto` uses its
+/// choice for the largest k for all.
 pub fn configure(
     method: &Arc<dyn ConfiguredMethod>,
     ks: &[usize],

@@ -1,5 +1,5 @@
 //! Choosing the number of components: factorisations from several starts, with entries held out, are scored by error
-//! and stability, and a k follows. What `fednmf sweep` and the library have in common; files and arguments are theirs.
+//! and stability, which determine k. Shared by `fednmf sweep` and the library, which handle files and arguments.
 
 mod choice;
 mod consensus;

@@ -19,7 +19,7 @@ pub struct Stability {
 /// Largest number of rounds of matching.
 const ROUNDS: usize = 20;
 
-/// How often one component was found again: a cluster with one component of every run.
+/// How consistently the runs find one component: scores of its cluster, which has one component of every run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Repeated {
     /// Mean silhouette of the cluster.
@@ -30,10 +30,10 @@ pub struct Repeated {
 
 /// The components of several runs, normalised and matched one to one.
 pub struct Matched {
-    /// Those of one run after the other (n × runs·k).
+    /// The components, run after run (n × runs·k).
     components: Array2<f64>,
     cosines: Array2<f64>,
-    /// The cluster of each.
+    /// The cluster of each component.
     clusters: Vec<usize>,
     runs: usize,
     k: usize,
@@ -42,9 +42,9 @@ pub struct Matched {
 /// How similar the components of several runs are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Similarities {
-    /// The cosine between each two of them, in the order of the clusters.
+    /// The cosine between every two components, in the order of the clusters.
     pub cosines: Array2<f64>,
-    /// The cluster of each.
+    /// The cluster of each component.
     pub clusters: Vec<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Matched {
         Some(Matched { components, cosines, clusters, runs: runs.len(), k })
     }
 
-    /// Each component, by cluster; `None` for a single run.
+    /// The scores of each cluster; `None` for a single run.
     pub fn repeated(&self) -> Option<Vec<Repeated>> {
         let Matched { cosines, clusters, runs, k, .. } = self;
         if *runs < 2 {

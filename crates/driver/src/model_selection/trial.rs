@@ -21,7 +21,7 @@ use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
 /// Iterations between two evaluations.
 const EVAL_EVERY: usize = 10;
 
-/// What a factorisation is given.
+/// Method and settings of a factorisation.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
     pub method: &'a dyn ConfiguredMethod,
@@ -51,7 +51,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Those that `value` knows by their keys.
+    /// The errors that `value` returns for their keys.
     pub fn named(value: impl Fn(&str) -> Option<f64>) -> Self {
         let [rmse, heldout, divergence] = ["rmse", "heldout_rmse", "kl_divergence"].map(value);
         Errors { rmse, heldout, divergence }

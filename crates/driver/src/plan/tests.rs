@@ -48,7 +48,7 @@ fn spec(method: &str, k: usize) -> Spec {
     }
 }
 
-/// A file of a dense matrix, or of a sparse one with so many stored entries.
+/// A file of a dense matrix, or of a sparse one with `stored` entries.
 fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
     let header = Header {
         rows,
@@ -67,7 +67,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
     Found { header, split: PartySplit::Even, streaming: Ok(()), saved: None }
 }
 
-/// One node with so much free memory.
+/// One node with `free` bytes of memory.
 fn machine(ranks: usize, free: f64) -> Machine {
     Machine { ranks, nodes: vec![Node::new("node", 0..ranks, free)], vendor: None }
 }

@@ -14,7 +14,7 @@ use super::pooled_view::PooledView;
 use super::secure_hals::on_equations;
 
 const RELEASE: &str = "sketch of M";
-/// Most columns for which an attack keeps n × n numbers.
+/// Maximum number of columns n for which an attack keeps n × n numbers.
 const MOST: usize = 20_000;
 
 /// The attacks on all releases together.

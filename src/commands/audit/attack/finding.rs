@@ -8,7 +8,7 @@ pub struct Finding {
     pub attack: &'static str,
     /// The assumption of the attack.
     pub assumed: String,
-    /// What was searched for, and how many of how many were found exactly.
+    /// Kind of the unknowns, and how many of them were recovered exactly, of how many.
     pub of: &'static str,
     pub recovered: Option<(usize, usize)>,
     /// Error relative to the norm of the unknowns.

@@ -12,7 +12,7 @@ use fednmf_files::{InputSpec, Scale, TableOptions, Threshold};
 
 use super::pooled_view::PooledView;
 
-/// Most entries that are loaded.
+/// Maximum number of entries that are loaded.
 const MOST: usize = 1 << 28;
 
 /// The matrix, if it is available.

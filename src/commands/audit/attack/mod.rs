@@ -1,4 +1,4 @@
-//! `fednmf audit attack`: what the ranks whose views were recorded can compute of the other parties' data.
+//! `fednmf audit attack`: computes what ranks with recorded views can learn about the other parties' data.
 
 mod dsanls_secure;
 mod finding;

@@ -16,7 +16,7 @@ use super::finding::{Finding, distance};
 use super::inputs::AttackInputs;
 use super::pooled_view::PooledView;
 
-/// Most hidden columns that are estimated together, and one by one.
+/// Maximum numbers of hidden columns that are estimated together, and one by one.
 const MOST_TOGETHER: usize = 400;
 const MOST_ALONE: usize = 20;
 /// An entry within this share of the largest one counts as found.
@@ -41,7 +41,8 @@ impl Release {
     }
 }
 
-/// All hidden columns from all releases, and single ones where all others are known, as differential privacy assumes.
+/// Estimates all hidden columns from all releases, and single columns given all others, as differential privacy
+/// assumes.
 ///
 /// # Errors
 /// When the view cannot be read.
@@ -72,7 +73,7 @@ pub fn attacks(pooled: &PooledView, method: &SecureHals, inputs: &AttackInputs<'
     Ok(findings)
 }
 
-/// Columns as they count in a release: at norm 1, or those that are longer at that of --clip.
+/// Columns scaled as in a release: to norm 1, or with --clip to that norm if they are longer.
 fn scaled(columns: &Array2<f64>, clip: Option<f64>) -> Array2<f64> {
     let mut all = columns.clone();
     for mut column in all.columns_mut() {
@@ -153,7 +154,7 @@ fn alone(releases: &[Release], noise: f64, prior: &Prior, ground_truth: &Array2<
     let mut correlation = 0.0;
     let guess = means(prior, 1);
     for (estimate, column) in estimates.columns().into_iter().zip(columns.columns()) {
-        // For the part that the prior does not predict.
+        // Correlation of the parts that the prior does not predict.
         let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
         Zip::from(estimate).and(column).and(guess.column(0)).for_each(|a, b, g| {
             ab += (a - g) * (b - g);

@@ -142,19 +142,19 @@ impl PooledView {
         self.hidden_parties().is_empty()
     }
 
-    /// Takes an entry for a whole number between the smallest and the largest of all.
+    /// The prior of whole-number entries between the smallest and the largest entry of the matrix.
     pub fn whole_numbers(&self) -> lattice::Prior {
         let (low, high) = (self.statistic("min").min(0.0).floor(), self.statistic("max").ceil());
         let mean = self.statistic("sum") / (self.m as f64 * self.n as f64);
         lattice::Prior { low, high, mean: mean.clamp(low, high) }
     }
 
-    /// Bits of a sum that are right, relative to the sum.
+    /// Relative precision of a sum in bits.
     pub fn bits(&self) -> f64 {
         if self.is_single() { 17.0 } else { 44.0 }
     }
 
-    /// A message as the matrix that it is, rows × cols in the memory order of the run.
+    /// A message as a matrix, rows × cols in the memory order of the run.
     ///
     /// # Errors
     /// When the values cannot be read.
@@ -174,7 +174,7 @@ impl PooledView {
         if opened.is_empty() { view.of_kind(Knowledge::Received, kind).collect() } else { opened }
     }
 
-    /// A matrix that a party of these ranks knows, after so many iterations.
+    /// A matrix that a party of these ranks knows after `iteration` iterations.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -203,7 +203,8 @@ impl PooledView {
         })
     }
 
-    /// Subtracts what the own parties contributed to a sum; `term` is given a party, its data and its columns.
+    /// Subtracts the terms of the own parties from a sum; `term` computes the term of a party from its index and its
+    /// data.
     ///
     /// # Errors
     /// As [`PooledView::own_data`].

@@ -1,5 +1,5 @@
-//! `ppdnmf`: answers of neighbours, g (U_j − U_i) with unknown g; where a party has several neighbours, under masks, and their
-//! sum without.
+//! `ppdnmf`: answers of neighbours, g (U_j − U_i) with unknown g. A party with several neighbours receives them masked, and
+//! their sum without masks.
 
 use ndarray::Array2;
 
@@ -15,7 +15,8 @@ use super::finding::{Finding, distance};
 use super::inputs::AttackInputs;
 use super::pooled_view::PooledView;
 
-/// What a party got from one neighbour, or from all together (`neighbour` is then the party itself), step by step.
+/// The answers that a party received from one neighbour, or from all together (`neighbour` is then the party itself),
+/// step by step.
 #[derive(Default)]
 struct Edge {
     party: usize,
@@ -135,8 +136,8 @@ fn one_answer(
     Ok(found.note(format!("{} answers, median error; the guess is the own X", edge.copies.len())))
 }
 
-/// The neighbour's products Z Yᵀ, by least squares over the steps of each round; a neighbour with other neighbours is pulled
-/// by them as well, which this does not see.
+/// The neighbour's products Z Yᵀ, by least squares over the steps of each round; the pulls of the neighbour's other
+/// neighbours are ignored.
 fn rounds(pooled: &PooledView, method: &Ppdnmf, edge: &Edge, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
     let (Some(mu), Some(g_max)) = (method.inner.mu_penalty.given(), method.g_max.given()) else { return Ok(None) };
     // The graph is public: with two parties each has one neighbour.
@@ -160,7 +161,7 @@ fn rounds(pooled: &PooledView, method: &Ppdnmf, edge: &Edge, inputs: &AttackInpu
         let (copies, pulls) = (&edge.copies[from..from + steps], &edge.pulls[from..from + steps]);
         from += steps;
         let known = state.follow(copies, pulls, weights);
-        // Y starts at 0, so the first round is about nothing.
+        // Y starts at 0, so the first round carries no information.
         let (true, Some((r, _))) = (iteration > 0, products(copies, &known)) else { continue };
         all += 1;
         if let Some(matrix) = &inputs.ground_truth.matrix {

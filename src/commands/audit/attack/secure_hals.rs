@@ -20,10 +20,10 @@ use super::inputs::AttackInputs;
 use super::pooled_view::PooledView;
 
 const PRODUCT: &str = "sum of M_r V_r";
-/// Most hidden columns, and rounds of fitting, for the fit of the iterations.
+/// Maximum numbers of hidden columns, and of rounds of fitting, for the fit of the iterations.
 const MOST_COLUMNS: usize = 400;
 const ROUNDS: usize = 80;
-/// Most rounds of basis pursuit, and most multiplications in all of them.
+/// Maximum number of rounds of basis pursuit, and of multiplications in all of them.
 const PURSUIT_ROUNDS: usize = 2000;
 const MOST_WORK: usize = 20_000_000_000;
 
