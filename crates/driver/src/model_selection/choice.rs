@@ -9,7 +9,7 @@ pub struct Point {
     pub runs: usize,
     /// Mean over the runs of the root mean squared error on observed entries.
     pub rmse: f64,
-    /// Mean over the runs of the Kullback-Leibler divergence, if the method minimises it.
+    /// That of the Kullback-Leibler divergence, where the method is about it.
     pub divergence: Option<f64>,
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
@@ -109,7 +109,8 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
 /// A chosen point, the reasons, and a second point that the warnings refer to.
 type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
 
-/// The stable point with the least error, or one with smaller k that is as good.
+/// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a
+/// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let elbows = points.windows(3).filter_map(|of| match of {
         [before, at, after] if at.is_stable() => Some((at, elbow(before, at, after))),
@@ -229,9 +230,20 @@ mod tests {
     fn without_held_out_entries_the_error_decides_among_the_stable() {
         let with = |k, rmse, mean| Point { rmse, ..point(k, None, mean) };
         let points = [with(3, 2.0, 0.9), with(4, 1.0, 0.9), with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
-        assert_eq!(choose(&points, 9).map(|c| c.k), Some(4));
-        // The measure that the method minimises is its error.
-        let other = points.map(|p| Point { divergence: Some(p.rmse / p.k as f64), ..p });
-        assert_eq!(choose(&other, 9).map(|c| c.k), Some(5));
+        let chosen = |points: &[Point]| choose(points, 9).unwrap();
+        let found = chosen(&points);
+        assert!(found.k == 4 && found.reasons[0].contains("elbow at k = 4"), "{found:?}");
+        // The loss is that of the best run, of what the method minimises.
+        let other = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
+        assert_eq!(chosen(&other).k, 5);
+        // Without an elbow the error decides.
+        let straight = [with(3, 2.0, 0.9), with(4, 1.8, 0.9), with(5, 1.6, 0.8), with(6, 0.5, 0.4)];
+        let found = chosen(&straight);
+        assert!(found.k == 5 && found.reasons[0].contains("no elbow"), "{found:?}");
+        // One component that other starts do not find makes all of them unstable.
+        let one_lost =
+            Point { stability: Some(Stability { mean: 0.9, least: -0.1, cosine: 0.9 }), ..with(4, 1.0, 0.9) };
+        let points = [with(3, 2.0, 0.9), one_lost, with(5, 0.995, 0.8), with(6, 0.5, 0.4)];
+        assert!(chosen(&points).k != 4);
     }
 }
