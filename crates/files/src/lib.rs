@@ -25,7 +25,7 @@ mod panel_source;
 mod spec;
 mod stream;
 
-pub use formats::options::{Presence, TableFormat, TableOptions};
+pub use formats::options::{Presence, Repeated, TableFormat, TableOptions};
 pub use generate::generate;
 pub use inspect::{Summary, inspect};
 pub use open::{Input, highest_party, open};

@@ -6,7 +6,7 @@ use ndarray::Array2;
 
 use fednmf_comm::Communicator;
 use fednmf_data::Layout;
-use fednmf_files::{InputSpec, Presence, TableFormat, open};
+use fednmf_files::{InputSpec, Presence, Repeated, TableFormat, open};
 
 use super::bad::refused_input;
 use super::good::{dense_matrix, gz, npy, sparse_matrix};
@@ -178,6 +178,7 @@ pub fn triples(comm: &Communicator, dir: &str) {
         let mut spec = InputSpec::parse(&format!("{dir}/{name}")).unwrap();
         if !name.contains(".mtx") {
             spec.table.format = TableFormat::Triples;
+            spec.table.repeated = Repeated::Sum;
         }
         spec
     };
@@ -192,6 +193,9 @@ pub fn triples(comm: &Communicator, dir: &str) {
         turned.transpose = true;
         check(comm, &turned, &plan, &sparse.t().as_standard_layout().into_owned(), &mut None);
     }
+    let mut once = input("numbers.csv");
+    once.table.repeated = Repeated::Refuse;
+    refused_input(comm, &once, "1 of the triples name a user and an item that an earlier one names");
     refused_input(comm, &input("wrong.csv"), "line 2: the entry in row 0, column 1 is negative");
     refused_input(comm, &input("ragged.csv"), "line 2: has 2 fields");
 }
