@@ -92,9 +92,9 @@ pub struct RunArgs {
           value_parser = parameters::any_number)]
     pub target_error: Option<f64>,
 
-    /// Stop after S seconds of solving; a resumed run gets as many again
-    #[arg(long, allow_negative_numbers = true, value_name = "S", help_heading = "When to stop, whichever comes first",
-          value_parser = parameters::any_number)]
+    /// Stop after this time of solving: seconds, or 90s, 30m, 2h; a resumed run gets as much again
+    #[arg(long, allow_negative_numbers = true, value_name = "TIME", help_heading = "When to stop, whichever comes first",
+          value_parser = parameters::duration)]
     pub time_limit: Option<f64>,
 
     /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds)
@@ -164,9 +164,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Write the checkpoint every N iterations or N seconds (300s), and when a signal or the time limit stops the run
+    /// Write the checkpoint every N iterations, or after a time (300s, 5m, 1h), and when a signal or the time limit stops the run
     /// [default: 300s, less often if that takes more than 2 % of the time]
-    #[arg(long, value_name = "N|Ns", requires = "checkpoint", help_heading = "Output")]
+    #[arg(long, value_name = "N|TIME", requires = "checkpoint", help_heading = "Output")]
     pub checkpoint_every: Option<String>,
 
     /// Continue from the file of --checkpoint; start from the beginning if there is none
@@ -351,11 +351,11 @@ fn positive(name: &str, value: usize) -> Result<()> {
 
 /// `50` iterations or `300s`.
 fn every(text: &str) -> Result<Every> {
-    let parsed = match text.strip_suffix('s') {
-        Some(seconds) => seconds.parse().ok().filter(|s: &f64| *s > 0.0 && s.is_finite()).map(Every::Seconds),
-        None => text.parse().ok().filter(|&n| n > 0).map(Every::Iterations),
-    };
-    parsed.ok_or_else(|| {
-        Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or of seconds as in 300s"))
+    let iterations = text.parse().ok().filter(|&n| n > 0).map(Every::Iterations);
+    let is_number = text.parse::<f64>().is_ok();
+    let time =
+        || parameters::duration(text).ok().filter(|s| !is_number && *s > 0.0 && s.is_finite()).map(Every::Seconds);
+    iterations.or_else(time).ok_or_else(|| {
+        Error::input(format!("--checkpoint-every {text}: must be a number of iterations, or a time as in 300s, 5m, 1h"))
     })
 }

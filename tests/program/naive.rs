@@ -40,10 +40,12 @@ pub fn extrapolated_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f6
     };
     let (mut u_new, mut v_new) = (u.clone(), v.clone());
     let (mut beta, mut bound, mut last) = (0.4, 1.0, f64::INFINITY);
-    for _ in 0..iterations {
+    for iteration in 0..iterations {
+        // The first iterations are not extrapolated.
+        let weight = |beta: f64, plain: usize| if iteration < plain { 0.0 } else { beta };
         half(m, u, v);
         let objective = (m - &u.dot(&v.t())).mapv(|e| e * e).sum();
-        let beyond = (&*u + &((&*u - &u_new) * beta)).mapv(|x| x.max(0.0));
+        let beyond = (&*u + &((&*u - &u_new) * weight(beta, 3))).mapv(|x| x.max(0.0));
         u_new = std::mem::replace(u, beyond);
         if objective <= last {
             beta = f64::min(beta * 1.01, bound);
@@ -54,7 +56,7 @@ pub fn extrapolated_hals(m: &Array2<f64>, u: &mut Array2<f64>, v: &mut Array2<f6
         }
         last = objective;
         half(&m.t().to_owned(), v, u);
-        let beyond = (&*v + &((&*v - &v_new) * beta)).mapv(|x| x.max(0.0));
+        let beyond = (&*v + &((&*v - &v_new) * weight(beta, 2))).mapv(|x| x.max(0.0));
         v_new = std::mem::replace(v, beyond);
     }
     *v = v_new;

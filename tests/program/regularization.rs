@@ -241,7 +241,7 @@ fn the_tolerance_and_the_report_go_by_the_objective() {
     assert!(told.stdout.contains("objective ") && told.stdout.contains("stopped by tol"), "{told:?}");
     let values: Vec<f64> =
         events(&trace).iter().filter(|e| e["event"] == "iter").map(|e| number(e, "objective")).collect();
-    let falls: Vec<f64> = values.windows(2).map(|pair| (pair[0] - pair[1]) / values[0]).collect();
+    let falls: Vec<f64> = values.windows(2).map(|pair| (pair[0] - pair[1]) / pair[0]).collect();
     let (last, before) = falls.split_last().unwrap();
     assert!(*last < 1e-4 && before.iter().all(|fall| *fall >= 1e-4), "{falls:?}");
     let page = std::fs::read_to_string(&report).unwrap();

@@ -74,3 +74,15 @@ fn sixty_four_ranks_start_and_write_without_quadratic_messages() {
         }
     }
 }
+
+/// The launcher of another MPI library starts processes that do not find each other.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn processes_that_do_not_find_each_other_are_refused() {
+    let run = || {
+        let run = fednmf(0, "-k 2 --max-iters 1");
+        run.env("SLURM_STEP_ID", "0").env("SLURM_PROCID", "0").env("SLURM_STEP_NUM_TASKS", "2")
+    };
+    run().refused(&["the launcher started 2 processes", "srun --mpi=pmix", "FEDNMF_TRANSPORT=local"]);
+    run().env("FEDNMF_TRANSPORT", "local").ok();
+}

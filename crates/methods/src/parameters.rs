@@ -105,6 +105,29 @@ pub fn any_number(text: &str) -> Parsed<f64> {
     f64::parse(text)
 }
 
+/// Parser of a time in seconds: a number, or one with the unit s, m, h or d. The value is checked later.
+///
+/// # Errors
+/// If the text is neither; the message states what it must be.
+pub fn duration(text: &str) -> Parsed<f64> {
+    let unit = |suffix: char| match suffix {
+        's' => Some(1.0),
+        'm' => Some(60.0),
+        'h' => Some(3600.0),
+        'd' => Some(86_400.0),
+        _ => None,
+    };
+    let with_unit = || {
+        let suffix = text.chars().last()?;
+        let number: f64 = text[..text.len() - suffix.len_utf8()].parse().ok()?;
+        Some(number * unit(suffix)?)
+    };
+    text.parse()
+        .ok()
+        .or_else(with_unit)
+        .ok_or_else(|| "must be a number of seconds, or a time as in 90s, 30m, 2h".to_string())
+}
+
 /// Parser of a number from `least` to `most`.
 pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + Send + Sync + 'static {
     move |text| {

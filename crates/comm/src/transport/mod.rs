@@ -29,8 +29,8 @@ const OVERRIDE: &str = "FEDNMF_TRANSPORT";
 /// The environment variable `FEDNMF_TRANSPORT` (`mpi` or `local`) overrides this.
 ///
 /// # Errors
-/// Alike on all ranks: if the program is built without MPI but several processes were started, if the variable has another
-/// value, or if MPI was initialised before.
+/// Alike on all ranks: if several processes were started but the program is built without MPI, or with another library than
+/// that of the launcher; if the variable has another value, or if MPI was initialised before.
 pub fn start() -> SharedResult<Rc<dyn Transport>> {
     let wanted = std::env::var(OVERRIDE).ok();
     let wants_mpi = match (wanted.as_deref(), Launch::detect()) {
@@ -47,7 +47,16 @@ pub fn start() -> SharedResult<Rc<dyn Transport>> {
 
 #[cfg(feature = "mpi")]
 fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
-    Ok(Rc::new(Mpi::start()?))
+    let mpi = Mpi::start()?;
+    match Launch::detect().and_then(|launch| launch.size) {
+        Some(started) if started > 1 && mpi.size() == 1 => Err(Error::input(format!(
+            "the launcher started {started} processes, but MPI connects this one to no other, so each would do all the work: the \
+             launcher is of another MPI library. With Slurm use srun --mpi=pmix (srun --mpi=list shows the choices), otherwise the \
+             mpirun of the library that fednmf is built with; {OVERRIDE}=local runs every process on its own"
+        ))
+        .on_all_ranks()),
+        _ => Ok(Rc::new(mpi)),
+    }
 }
 
 #[cfg(not(feature = "mpi"))]

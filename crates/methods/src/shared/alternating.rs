@@ -284,7 +284,7 @@ pub fn build<T: Real>(
     let (mut rank_data, [mut u, mut v]) =
         init::on_grid(computed, initial, &task, step.preserves_zeros(), rank_data, rows.each_ref())?;
     let penalties = args.regularization.penalties(shape);
-    if initial.is_none() && !resuming {
+    if computed != Start::Random && initial.is_none() {
         init::balance(&comm, penalties, 0.5 * norm2, [&mut u, &mut v]);
     }
     rank_data.prepare(k)?;

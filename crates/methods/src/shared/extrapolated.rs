@@ -15,10 +15,6 @@ use super::extrapolation::{Momentum, WORDS, extrapolate, extrapolate_rows, inner
 use super::grid::Grid;
 use crate::{Algorithm, Measures};
 
-/// Iterations without extrapolation at the start. They decide which components explain what; extrapolated from the first on, some
-/// small structured matrices end in local minima that the plain method avoids.
-const PLAIN: usize = 3;
-
 /// An exact method whose factors hold the extrapolated points.
 pub struct Extrapolated<T: Real> {
     exact: Exact<T>,
@@ -73,21 +69,15 @@ impl<T: Real> Extrapolated<T> {
         }
     }
 
-    /// β of the present iteration.
-    fn beta(&self) -> f64 {
-        if self.exact.iteration < PLAIN { 0.0 } else { self.momentum.beta }
-    }
-
     fn iterate(&mut self) -> Result<()> {
-        let beta = self.beta();
+        let beta = self.momentum.beta();
         let new = &mut self.u;
         self.exact.update_u(|rows, x| extrapolate_rows(x, new.slice_mut(s![rows, ..]), beta))?;
         self.prepare_v_extrapolated()?;
         self.exact.rhs_is_current = true;
         self.exact.update_v()?;
-        let beta = self.beta();
-        let Extrapolated { exact: Exact { comm, grid, iteration, .. }, v, .. } = self;
-        comm.work("update", || extrapolate(&mut grid.v.own, v, beta));
+        let Extrapolated { exact: Exact { comm, grid, iteration, .. }, momentum, v, .. } = self;
+        comm.work("update", || extrapolate(&mut grid.v.own, v, momentum.beta()));
         *iteration += 1;
         Ok(())
     }

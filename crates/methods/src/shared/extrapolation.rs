@@ -33,11 +33,18 @@ const ANCHOR_START: f64 = 0.5;
 const ANCHOR_GROWTH: f64 = 1.05;
 const ANCHOR_BOUND_GROWTH: f64 = 1.01;
 
+/// Iterations without extrapolation at the start. They decide which components explain what; extrapolated from the first one on,
+/// some small structured matrices end in local minima that the plain method avoids.
+const PLAIN: usize = 3;
+
 /// β, its upper bound, and the last objective.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Momentum {
-    pub beta: f64,
+    beta: f64,
     bound: f64,
+    /// Iterations left without extrapolation.
+    #[serde(default)]
+    plain: usize,
     /// `None` before the first iteration.
     objective: Option<f64>,
 }
@@ -45,7 +52,12 @@ pub struct Momentum {
 impl Momentum {
     /// For few, long steps: from one anchor of VR-DSANLS to the next.
     pub fn of_anchors() -> Self {
-        Momentum { beta: ANCHOR_START, ..Momentum::default() }
+        Momentum { beta: ANCHOR_START, plain: 0, ..Momentum::default() }
+    }
+
+    /// The weight of the next extrapolation.
+    pub fn beta(&self) -> f64 {
+        if self.plain > 0 { 0.0 } else { self.beta }
     }
 
     /// [`Momentum::accept`] with the constants for anchors.
@@ -64,6 +76,7 @@ impl Momentum {
     }
 
     fn accept_growing(&mut self, objective: f64, growth: f64, bound_growth: f64) -> bool {
+        self.plain = self.plain.saturating_sub(1);
         let falls = objective <= self.objective.unwrap_or(f64::INFINITY);
         if falls {
             self.beta = (self.beta * growth).min(self.bound);
@@ -79,7 +92,7 @@ impl Momentum {
 
 impl Default for Momentum {
     fn default() -> Self {
-        Momentum { beta: START, bound: 1.0, objective: None }
+        Momentum { beta: START, bound: 1.0, plain: PLAIN, objective: None }
     }
 }
 

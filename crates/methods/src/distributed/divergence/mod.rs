@@ -224,7 +224,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         }
     }
     let penalties = regularization.penalties((m, n));
-    if initial.is_none() && !resuming {
+    if start != Start::Random && initial.is_none() && !resuming {
         init::balance(&comm, penalties, data.statistics.sum, [&mut u.factor.own, &mut v.factor.own]);
     }
     Ok(Box::new(DivergenceNmf {

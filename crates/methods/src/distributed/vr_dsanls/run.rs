@@ -214,7 +214,7 @@ impl<T: Real> VrDsanlsRun<T> {
     /// An iteration with exact products.
     fn anchor(&mut self) {
         let extrapolates = self.extrapolates && self.progress.anchors >= EXACT_FIRST;
-        let beta = self.progress.momentum.beta;
+        let beta = self.progress.momentum.beta();
         for side in [&mut self.u, &mut self.v] {
             if extrapolates {
                 self.comm.work("update", || extrapolate(&mut side.factor.own, &mut side.old, beta));

@@ -284,7 +284,7 @@ impl<T: Real> Extrapolated<T> {
         gram(&u.view(), &mut self.gram.view_mut());
         let fit = norm2 + inner(&self.gram.view(), &g.view()) - 2.0 * inner(&u.view(), &r.view());
         let objective = fit + 2.0 * penalties.u.value(&u.view()) + penalties.v.l2 * trace(g);
-        extrapolate(u, &mut self.u_new, self.momentum.beta);
+        extrapolate(u, &mut self.u_new, self.momentum.beta());
         let falls = self.momentum.accept(objective);
         if !falls {
             u.assign(&self.u_new);
@@ -468,7 +468,7 @@ impl<T: Real> SecureHalsRun<T> {
                 match (v_extrapolated, &*extrapolated) {
                     (Some(v), Some(x)) => {
                         update.apply(v, &party.rhs, g, public.penalties.v);
-                        extrapolate(v, &mut party.v, x.momentum.beta);
+                        extrapolate(v, &mut party.v, x.momentum.beta());
                     }
                     _ => update.apply(&mut party.v, &party.rhs, g, public.penalties.v),
                 }

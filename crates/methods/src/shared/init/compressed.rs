@@ -95,7 +95,7 @@ pub fn iterate<T: Real>(
             gram(&u.factor.view(), &mut of_u.gram.view_mut());
             let cross = inner(&u.factor.view(), &u.rhs.view());
             let objective = inner(&of_u.gram.view(), &of_v.gram.view()) - 2.0 * cross;
-            extrapolate(&mut u.factor, &mut u.new, momentum.beta);
+            extrapolate(&mut u.factor, &mut u.new, momentum.beta());
             objective
         });
         let objective = norm2 + of_u.sum(comm, &u, split_into_two_words(objective, norm2));
@@ -105,7 +105,7 @@ pub fn iterate<T: Real>(
             of_u.sum(comm, &u, [T::zero(); WORDS]);
         }
         update(comm, &mut v, &of_u);
-        comm.work("start: compressed", || extrapolate(&mut v.factor, &mut v.new, momentum.beta));
+        comm.work("start: compressed", || extrapolate(&mut v.factor, &mut v.new, momentum.beta()));
     }
     // The extrapolated U, and the V that was fitted to it.
     [u.factor, v.new]

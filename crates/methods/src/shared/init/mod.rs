@@ -97,7 +97,7 @@ pub const MESSAGES: [MessageSpec; 7] = [
         "twice, after a rise of the objective three times, in each of 5 to 20 iterations of a compressed start",
     ),
     MessageSpec::new(sampled::NORM, "1", "once, for a sampled start"),
-    MessageSpec::new(balance::NORMS, "4 x k", "once, with --alpha-u or --alpha-v"),
+    MessageSpec::new(balance::NORMS, "4 x k", "once, for a start that is not random, with --alpha-u or --alpha-v"),
 ];
 
 /// The value that replaces zeros which no update could change, as a fraction of the entry √(mean / k) of two constant factors

@@ -152,7 +152,7 @@ fn iterate<T: Real>(
             let u = &mut grid.u.own;
             gram(&u.view(), &mut gram_u.view_mut());
             let objective = inner(&gram_u.view(), &gram_v.view()) - 2.0 * inner(&u.view(), &grid.u.rhs.view());
-            extrapolate(u, &mut new_u, momentum.beta);
+            extrapolate(u, &mut new_u, momentum.beta());
             gram(&u.view(), &mut gram_u.view_mut());
             message[..k * k].copy_from_slice(gram_u.row_major());
             message[k * k..].copy_from_slice(&split_into_two_words(objective, norm2));
@@ -168,7 +168,7 @@ fn iterate<T: Real>(
         }
         grid.product_for_v(comm)?;
         update(&mut grid.v, &gram_u, sweeps[1]);
-        comm.work("start: update", || extrapolate(&mut grid.v.own, &mut new_v, momentum.beta));
+        comm.work("start: update", || extrapolate(&mut grid.v.own, &mut new_v, momentum.beta()));
         let fall = last - objective;
         if (0.0..STALL * objective).contains(&fall) {
             break;
