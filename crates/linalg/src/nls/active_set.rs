@@ -24,10 +24,21 @@ pub struct ActiveSet {
 }
 
 impl ActiveSet {
+    /// For up to k coordinates; nothing is allocated later.
+    pub fn new(k: usize) -> Self {
+        ActiveSet {
+            k,
+            factor: vec![0.0; k * (k + 1)],
+            members: Vec::with_capacity(k),
+            blocked: Vec::with_capacity(k),
+            solution: Vec::with_capacity(k),
+            gradient: Vec::with_capacity(k),
+        }
+    }
+
     /// x ← the minimiser, from x ≥ 0; `gram` is k × k with a positive diagonal, `target` has length k.
     pub fn solve(&mut self, gram: &[f64], target: &[f64], x: &mut [f64]) {
-        self.k = x.len();
-        self.factor.resize(self.k * (self.k + 1), 0.0);
+        assert_eq!(x.len(), self.k, "number of coordinates");
         self.members.clear();
         self.blocked.clear();
         self.blocked.resize(self.k, false);
@@ -156,11 +167,11 @@ mod tests {
     fn the_kkt_conditions_hold_from_any_start() {
         let stream = Stream::new(8, Purpose::Probe, 0);
         let mut cursor = stream.at(0);
-        let mut solver = ActiveSet::default();
         for (rank, k, noise) in [(30, 12, 0.0), (5, 12, 0.0), (6, 20, 1e-9), (40, 40, 0.0), (1, 3, 0.0)] {
             let mut b = Array2::from_shape_fn((rank, k), |_| cursor.uniform());
             b.mapv_inplace(|x| x + noise * x * x);
             let g = b.t().dot(&b);
+            let mut solver = ActiveSet::new(k);
             for start in [0.0, 1.0] {
                 let t = b.t().dot(&Array1::from_shape_fn(rank, |_| cursor.normal()));
                 let mut x = vec![start; k];

@@ -63,7 +63,7 @@ pub struct Pivoting {
 impl Pivoting {
     /// A solver for k components.
     pub fn new(k: usize) -> Self {
-        Pivoting { k, words: k.div_ceil(64), ..Pivoting::default() }
+        Pivoting { k, words: k.div_ceil(64), active_set: ActiveSet::new(k), ..Pivoting::default() }
     }
 
     /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive

@@ -28,9 +28,9 @@ pub enum Start {
 pub enum Zeros {
     /// They stay: NNDSVD.
     Kept,
-    /// The mean of the data: NNDSVDa.
+    /// The size √(mean / k) of an entry of the factors: NNDSVDa, whose authors take the mean of the data, which does not scale.
     Mean,
-    /// |x| mean / 100 with x from the standard normal distribution: NNDSVDar.
+    /// |x| √(mean / k) / 100 with x from the standard normal distribution: NNDSVDar.
     Random,
 }
 
@@ -105,7 +105,7 @@ fn sample(sizes: &Sizes) -> Sample {
 
 /// Flops of a start that takes no time: with nearly as many components as rows or columns, random starts end in local minima
 /// of small structured matrices that compressed ones avoid.
-const CHEAP_START: f64 = 1e8;
+const CHEAP_START: f64 = 1e7;
 
 impl Start {
     /// The name as in `--init`; `None` for given factors.
@@ -138,7 +138,11 @@ impl Start {
             Init::Sampled => Start::Sampled(sample(sizes)),
             Init::BySize if 2 * k > m.min(n) => {
                 let compressed = Start::Compressed { effort: BASIS, iterations: MAX_COMPRESSED };
-                if k <= m.min(n) && compressed.flops(sizes, false) <= CHEAP_START { compressed } else { Start::Random }
+                if (2..=m.min(n)).contains(&k) && compressed.flops(sizes, false) <= CHEAP_START {
+                    compressed
+                } else {
+                    Start::Random
+                }
             }
             Init::BySize => {
                 let sample = sample(sizes);
@@ -245,8 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn as_many_components_as_a_small_matrix_allows_start_at_random() {
+    fn many_components_start_at_random_unless_the_matrix_is_tiny() {
         assert_eq!(chosen((1_797, 64), None, 40), "random");
+        assert_eq!(chosen((10, 10), None, 10), "compressed");
+        assert_eq!(chosen((10, 10), None, 11), "random");
         assert_eq!(chosen((1, 50), None, 1), "random");
     }
 

@@ -36,8 +36,8 @@ fednmf_base::parameters! {
     /// The start of the factors.
     pub struct InitParams {
         /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
-        /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with the mean of the data in place
-        /// of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
+        /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with entries of the usual size in
+        /// place of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
         /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
         /// passes over the data, or random, which all other methods and runs with missing entries are
         pub init: Init = Init::Auto, "HOW";
