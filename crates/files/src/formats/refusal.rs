@@ -42,7 +42,7 @@ impl Refusal {
 /// Refuses a field as a number; `say` names the field. What makes it unreadable is added if that is known.
 pub fn not_a_number(field: &[u8], say: impl Fn(&str) -> String) -> Refusal {
     let why = why_unreadable(field).map_or_else(String::new, |why| format!("; it {why}"));
-    let comma = field.iter().filter(|&&b| b == b',').count() == 1 && !field.iter().any(|b| *b == b'.');
+    let comma = field.iter().filter(|&&b| b == b',').count() == 1 && !field.contains(&b'.');
     let decimal = std::str::from_utf8(field).is_ok_and(|text| number(text.replace(',', ".").as_bytes()).is_some());
     let comma = if comma && decimal && why.is_empty() { "; write decimal points instead of commas" } else { "" };
     let full = format!("{}, not a number{why}{comma}", say(&quote(field)));
