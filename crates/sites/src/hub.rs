@@ -576,10 +576,12 @@ fn check_admission(state: &State, rank: usize, name: &str, hello: &Hello) -> std
         return Err(Control::RetryLater("the run is ending with an error".into()));
     }
     if let Some(why) = site.lost.as_ref().filter(|_| state.begun) {
-        return Err(Control::RetryLater(format!(
+        let why = format!(
             "the run goes on without site {name}, which {why}; to bring it back, stop the other sites (SIGTERM), which \
              write a checkpoint, and start all again with --resume"
-        )));
+        );
+        // Another process of the site would wait for a run that may take days.
+        return Err(if same { Control::RetryLater(why) } else { Control::Refused(why) });
     }
     if state.begun && !same {
         return Err(Control::RetryLater(format!(
@@ -677,6 +679,9 @@ mod tests {
         assert!(check_admission(&state, 0, "a", &hello("x")).is_ok());
         let refused = check_admission(&state, 0, "a", &hello("y"));
         assert!(matches!(refused, Err(Control::RetryLater(why)) if why.contains("next run")));
+        state.sites[0].lost = Some("was lost".into());
+        let refused = check_admission(&state, 0, "a", &hello("y"));
+        assert!(matches!(refused, Err(Control::Refused(why)) if why.contains("without site a")));
         state.failed = Some(Instant::now());
         assert!(matches!(check_admission(&state, 0, "a", &hello("x")), Err(Control::RetryLater(_))));
     }

@@ -171,6 +171,9 @@ static CURRENT: OnceLock<Arc<Link>> = OnceLock::new();
 /// Set by the first thread that ends the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
+/// Time until a reason that a site waits for is reported again; it doubles each time.
+const FIRST_REPORT: Duration = Duration::from_secs(10);
+
 /// Why a connection could not be established.
 enum JoinError {
     /// Retrying is pointless.
@@ -295,7 +298,8 @@ impl Link {
         let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
         let own = SiteSecret::new()?;
         let until = Instant::now() + config.wait;
-        let mut last_reported = String::new();
+        // The reason is reported when it changes, and again at growing intervals; also with --quiet, since it needs attention.
+        let (mut last_reported, mut next_report, mut interval) = (String::new(), Instant::now(), FIRST_REPORT);
         let joined = loop {
             match join_run(&config, &identity, &own, None, until) {
                 Ok(joined) => break joined,
@@ -308,8 +312,13 @@ impl Link {
                             config.wait.as_secs()
                         )));
                     }
-                    if config.verbose && last_reported != why {
-                        say(&format!("--hub {}: {why}; trying again", config.hub));
+                    if last_reported != why {
+                        (next_report, interval) = (Instant::now(), FIRST_REPORT);
+                    }
+                    if Instant::now() >= next_report {
+                        let left = until.saturating_duration_since(Instant::now()).as_secs();
+                        say(&format!("--hub {}: {why}; trying again for {left} s", config.hub));
+                        (next_report, interval) = (Instant::now() + interval, 2 * interval);
                     }
                     last_reported = why;
                     std::thread::sleep(Duration::from_millis(300));
