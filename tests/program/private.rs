@@ -409,3 +409,16 @@ fn values_of_several_parties_are_not_counted_or_moved_without_a_word() {
     };
     assert!(warned(2) && !warned(1));
 }
+
+/// A site has the shared file and its own.
+#[test]
+fn a_party_without_the_files_of_the_others_is_pointed_to_its_own() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line = "--algo fnmf --parties 2 -k 3 --max-iters 3 --input synthetic:planted,m=40,n=20 --output";
+    fednmf(0, line).arg(file("o.h5")).ok();
+    std::fs::remove_file(file("o.party-01.h5")).unwrap();
+    let own = file("o.party-00.h5").display().to_string();
+    fednmf(0, "clusters").arg(file("o.h5")).refused(&["party 1", &format!("give {own}")]);
+    assert_eq!(fednmf(0, "clusters").arg(own).run().code, Some(0));
+}

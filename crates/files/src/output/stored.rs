@@ -299,15 +299,21 @@ impl Stored {
             return self.open_party(party, path);
         }
         let generation = self.attributes.get(GENERATION).and_then(Value::as_u64);
-        let file = |text: &str| self.path.with_file_name(party_file(text, party, width as usize));
+        let of = |text: &str, party: usize| self.path.with_file_name(party_file(text, party, width as usize));
+        let file = |text: &str| of(text, party);
         let now = pattern(&self.path, generation);
         open_either(
             [file(&now), file(text)],
             |path| self.open_party(party, path),
             |path, e| {
+                // A site has the file of its own party.
+                let count = self.attributes.get("parties").and_then(Value::as_u64).unwrap_or(0) as usize;
+                let own = (0..count).map(|other| of(&now, other)).find(|path| path.exists());
+                let own = own
+                    .map_or_else(String::new, |own| format!("give {} for the part of that party, or ", own.display()));
                 Error::input(format!(
-                    "{}: the part of party {party}, in {}, cannot be read ({e}); put the files of all parties beside it where \
-                     you may read them{}",
+                    "{}: the part of party {party}, in {}, cannot be read ({e}); {own}put the files of all parties next to it \
+                     where you may read them{}",
                     self.path.display(),
                     path.display(),
                     renamed(&shared_file(&now), &shared_file(text))
