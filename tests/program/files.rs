@@ -994,3 +994,32 @@ fn a_matrix_larger_than_the_disk_is_not_begun() {
         fednmf(0, &spec).arg(dir.path().join(name)).refused(&["1000000000 x 1000000000"]);
     }
 }
+
+/// HDF5 reads other files of the machine, and gives zeros where one is missing.
+#[test]
+fn numbers_in_other_files_are_refused() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let raw: Vec<u8> = (1..=6).flat_map(|x| f64::from(x).to_le_bytes()).collect();
+    std::fs::write(file("raw.bin"), raw).unwrap();
+    let stored = hdf5::File::create(file("external.h5")).unwrap();
+    let raw = file("raw.bin");
+    stored.new_dataset::<f64>().external(raw.to_str().unwrap(), 0, 48).shape((3, 2)).create("X").unwrap();
+    drop(stored);
+    let source = hdf5::File::create(file("source.h5")).unwrap();
+    source.new_dataset_builder().with_data(&ndarray::arr2(&[[1.0, 2.0], [3.0, 4.0]])).create("X").unwrap();
+    drop(source);
+    let stored = hdf5::File::create(file("virtual.h5")).unwrap();
+    let from = file("source.h5");
+    stored
+        .new_dataset::<f64>()
+        .virtual_map(from.to_str().unwrap(), "X", (2, 2), hdf5::Selection::All, (2, 2), hdf5::Selection::All)
+        .shape((2, 2))
+        .create("X")
+        .unwrap();
+    drop(stored);
+    for (name, other) in [("external.h5", "raw.bin"), ("virtual.h5", "source.h5")] {
+        fednmf(0, "-k 1 --max-iters 1 --input").arg(file(name)).refused(&[name, other, "another file"]);
+    }
+    fednmf(0, "-k 1 --max-iters 1 --input").arg(file("source.h5")).ok();
+}

@@ -224,9 +224,28 @@ fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
     Ok(())
 }
 
+/// Refuses numbers in other files: they would be read without having been named, and HDF5 gives zeros where one is missing.
+fn check_own(path: &str, name: &str, file: &File, data: &Dataset) -> Result<()> {
+    let created = data.create_plist().map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
+    let sources = created.virtual_map().into_iter().map(|source| source.src_filename).filter(|source| source != ".");
+    let stored = created.external().into_iter().map(|file| file.name);
+    let linked = Some(data.filename()).filter(|of_data| *of_data != file.filename());
+    match linked.into_iter().chain(stored).chain(sources).next() {
+        None => Ok(()),
+        Some(other) => Err(wrong(
+            path,
+            format!(
+                "{name} has its numbers in another file, {other}, and no file is read that was not named; copy them into one file, \
+                 or give that file"
+            ),
+        )),
+    }
+}
+
 fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     let number = number_type(path, &name, &data)?;
+    check_own(path, &name, file, &data)?;
     check_filters(path, &name, &data)?;
     check_size(path, &name, &data)?;
     let (rows, cols) = match data.shape()[..] {
@@ -292,6 +311,7 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         let data = group.dataset(array).map_err(|e| library(path, &format!("{name}/{array} cannot be opened"), &e))?;
         // The type of the values comes last, and remains.
         numbers = number_type(path, &format!("{name}/{array}"), &data)?;
+        check_own(path, &format!("{name}/{array}"), file, &data)?;
         check_filters(path, &format!("{name}/{array}"), &data)?;
         check_size(path, &format!("{name}/{array}"), &data)?;
         if data.ndim() != 1 {
