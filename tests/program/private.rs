@@ -419,6 +419,6 @@ fn a_party_without_the_files_of_the_others_is_pointed_to_its_own() {
     fednmf(0, line).arg(file("o.h5")).ok();
     std::fs::remove_file(file("o.party-01.h5")).unwrap();
     let own = file("o.party-00.h5").display().to_string();
-    fednmf(0, "clusters").arg(file("o.h5")).refused(&["party 1", &format!("give {own}")]);
+    fednmf(0, "clusters").own_process().arg(file("o.h5")).refused(&["party 1", &format!("give {own}")]);
     assert_eq!(fednmf(0, "clusters").arg(own).run().code, Some(0));
 }
