@@ -375,8 +375,8 @@ mod tests {
         let spec =
             check("fednmf --algo dsanls -k 3 --sketch-size 10%,20 --checkpoint c.h5 --checkpoint-every 20s").unwrap();
         assert_eq!((spec.k, spec.checkpoint_every), (3, Every::Seconds(20.0)));
-        let spec = check("fednmf --time-limit 1.5h --checkpoint c.h5 --checkpoint-every 5m").unwrap();
-        assert_eq!((spec.time_limit, spec.checkpoint_every), (Some(5400.0), Every::Seconds(300.0)));
+        let timed = check("fednmf --time-limit 1.5h --checkpoint c.h5 --checkpoint-every 5m").unwrap();
+        assert_eq!((timed.time_limit, timed.checkpoint_every), (Some(5400.0), Every::Seconds(300.0)));
         assert_eq!(fednmf_base::parameters::to_json(spec.method.assumed())["sketch_size"], "10%,20");
     }
 
