@@ -142,7 +142,8 @@ def choose_k(
         Share of the entries that a run does not see; None: 0.05, or 0 for "kl-mu" and "kl-cd". With 0
         each run is faster, and stability and error decide.
     max_iter, tol
-        A run ends after `max_iter` iterations, or when in ten its error falls by less than `tol` times the first one.
+        A run ends after `max_iter` iterations, or when in ten its error falls by less than `tol` times the first one, a
+        divergence by less than `tol` times the last one.
     random_state : int, RandomState or None
         A whole number is the seed of the first run, and the next ones count on.
     callback : callable or None

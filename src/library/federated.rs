@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, Result};
 use fednmf_driver::{Evaluation, Stop};
 use fednmf_methods::shared::dp::DpParams;
 use fednmf_methods::shared::secure_sum::SecureSumParams;
@@ -13,7 +13,7 @@ use super::run::run;
 use super::{MatrixView, Real};
 
 /// A method of parties, simulated in one process: each party has a block of the matrix, and the ledger records what
-/// leaves it.
+/// leaves it. The settings of the method are those of the estimator inside; this adds how its messages are protected.
 ///
 /// ```
 /// use fednmf::prelude::*;
@@ -162,11 +162,14 @@ impl<T: Real> FederatedFit<T> {
         self.fit.decisions()
     }
 
-    /// The U (rows × k) of new rows for the shared V; see [`Fit::project`]. `None` if V is private.
+    /// The U (rows × k) of new rows for the shared V; see [`Fit::project`].
     ///
     /// # Errors
-    /// As [`Fit::project`].
-    pub fn project<'a>(&self, rows: impl Into<MatrixView<'a, T>>) -> Option<Result<Array2<T>>> {
-        self.v().is_some().then(|| self.fit.project(rows))
+    /// As [`Fit::project`], and if V is private.
+    pub fn project<'a>(&self, rows: impl Into<MatrixView<'a, T>>) -> Result<Array2<T>> {
+        match self.v() {
+            Some(_) => self.fit.project(rows),
+            None => Err(Error::input("V is private to the parties, so new rows cannot be projected")),
+        }
     }
 }

@@ -25,8 +25,8 @@ pub struct Options {
     pub seed: u64,
     /// Largest number of iterations.
     pub max_iters: usize,
-    /// Stop when the method's measure falls by less than this share of its first value, a divergence or an objective of its
-    /// last value, between two evaluations.
+    /// Stop when the method's measure (with penalties the objective) falls between two evaluations by less than this share: of
+    /// its first value, or of the last value of a divergence or an objective.
     pub tol: Option<f64>,
     /// Stop at this relative error.
     pub target_error: Option<f64>,

@@ -58,7 +58,12 @@ fn run_on_threads<T: Real>(
     check(&*method, parts.len(), options, start.is_some())?;
     let scale = match description.partition.is_private() {
         // The weights of the components are private to the parties.
-        true => FactorScale::AsFound,
+        true => match options.scale {
+            None | Some(FactorScale::AsFound) => FactorScale::AsFound,
+            Some(_) => {
+                return Err(Error::input("scale: the weights of components stay with the parties; leave it out"));
+            }
+        },
         false => {
             if let Some(scale) = options.scale {
                 scale.check(&*method, "scale", "")?;

@@ -94,7 +94,7 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
     }
     fs::remove_file(dir.path().join("a.party-01.h5")).unwrap();
     let evaluated = fednmf(0, "evaluate").arg(dir.path().join("a.h5")).arg("--input").arg(&digits);
-    evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "beside it"]);
+    evaluated.refused(&["a.h5", "party 1", "a.party-01.h5", "next to it"]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn the_file_of_a_party_that_is_named_is_the_one_that_is_read() {
     evaluate("kept.party-01.h5", &own).refused(&["kept.party-01.h5", "does not belong to", "a.h5"]);
     fs::rename(at("a.party-01.h5"), at("mine.h5")).unwrap();
     assert_eq!(k_of("mine.h5", &own), Some(5), "any name, beside the shared file under its own");
-    evaluate("a.h5", &at("p{party}.npy")).refused(&["party 1", "a.party-01.h5", "beside it"]);
+    evaluate("a.h5", &at("p{party}.npy")).refused(&["party 1", "a.party-01.h5", "next to it"]);
     fs::rename(at("b.party-01.h5"), at("c.party-01.h5")).unwrap();
     evaluate("b.h5", &at("p{party}.npy")).refused(&["party 1", "b.party-01.h5", "written as a.h5"]);
 }

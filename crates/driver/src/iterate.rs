@@ -58,7 +58,8 @@ impl Stop {
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub max_iters: usize,
-    /// Stop once the relative error falls by less than this fraction of the first one between two evaluations.
+    /// Stop once the loss of the leading measure falls between two evaluations by less than this fraction of
+    /// [`Measure::size_of_decrease`].
     pub tol: Option<f64>,
     /// Stop at this relative error.
     pub target_error: Option<f64>,

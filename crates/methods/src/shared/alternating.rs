@@ -42,8 +42,8 @@ pub enum Factor {
 
 /// A method's update of the rows of one factor.
 pub trait FactorUpdate<T: Real> {
-    /// Updates x (rows × k), which has this penalty, for the right-hand side r (rows × k) and the Gram matrix g (k × k) of
-    /// the fixed factor. Rows are independent of each other: x may be all own rows of a factor, or some of them.
+    /// Lowers ½ x g xᵀ − r xᵀ + λ₁ Σ x + ½ λ₂ ‖x‖² for each row of x ≥ 0 (rows × k), with the right-hand side r (rows × k), the Gram
+    /// matrix g (k × k) of the fixed factor, without λ₂, and the penalty (λ₁, λ₂) on x. Rows are independent of each other: x may be all own rows of a factor, or some of them.
     ///
     /// # Errors
     /// If the iterate contains non-finite values.
