@@ -13,7 +13,8 @@ use super::run::run;
 use super::{MatrixView, Real};
 
 /// A method of parties, simulated in one process: each party has a block of the matrix, and the ledger records what
-/// leaves it. The settings of the method are those of the estimator inside; this adds how its messages are protected.
+/// leaves it. The settings of the method are those of the estimator inside; this adds how its messages are protected. Since
+/// all parties are in this process, none is protected from another, and no run is refused for what it would tell them.
 ///
 /// ```
 /// use fednmf::prelude::*;

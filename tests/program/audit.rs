@@ -40,7 +40,9 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
     let input = bytes(&dir.path().join("m.npy"), 40, 54, coin);
     let told = |start: &str| {
         let view = dir.path().join(format!("{start}.npz"));
-        let line = format!("--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --start {start} --input");
+        let line = format!(
+            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership --start {start} --input"
+        );
         fednmf(3, &line).arg(&input).arg("--record-view").arg(&view).ok();
         attack(&dir.path().join(format!("{start}.rank-01.npz")), &[])
     };
@@ -65,7 +67,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
 fn as_many_sums_as_columns_are_linear_equations() {
     let dir = tempdir().unwrap();
     // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, for any data.
-    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --start public --input \
+    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership --start public --input \
                 synthetic:planted,m=30,n=12,k=3 --record-view";
     fednmf(2, line).arg(dir.path().join("v.npz")).ok();
     let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
@@ -205,7 +207,9 @@ fn colluding_parties_find_members_better_than_one() {
     let (few, others) = (npy(dir.path(), "few.npy", 0..36), npy(dir.path(), "others.npy", 200..600));
     let others = others.display().to_string();
     for (algo, more) in [("fedavg", ""), ("felb", "--binarize 0.5")] {
-        let line = format!("--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --input");
+        let line = format!(
+            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership --input"
+        );
         let view = |rank: usize| dir.path().join(format!("{algo}.rank-0{rank}.npz"));
         fednmf(3, &line).arg(&few).arg("--record-view").arg(dir.path().join(format!("{algo}.npz"))).ok();
         let auc = |told: &Value, name: &str| finding(told, name)["auc"].as_f64().unwrap();
@@ -221,7 +225,7 @@ fn colluding_parties_find_members_better_than_one() {
 #[test]
 fn no_sum_is_repeated_without_a_lost_party() {
     let dir = tempdir().unwrap();
-    let line = "--algo secure-hals --parties 4 --secure-sum --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
+    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
                 synthetic:planted,m=40,n=24,k=3 --record-view";
     for stage in 1..=4 {
         let view = dir.path().join(format!("{stage}.npz"));

@@ -226,7 +226,7 @@ fn data_of_the_readme(work: &Path) {
         std::fs::write(work.join(name), &packed).unwrap();
     }
     for party in 0..10 {
-        generate(&format!("planted,m=60,n=12,seed={party}"), &format!("columns-{party}.npy"));
+        generate(&format!("planted,m=40,n=100,seed={party}"), &format!("columns-{party}.npy"));
     }
     let baskets = (0..400).map(|i| format!("{} {} {}\n", i % 7, 7 + i % 5, 12 + i % 3));
     std::fs::write(work.join("patients.dat"), baskets.collect::<String>()).unwrap();

@@ -758,7 +758,7 @@ fn parties_with_columns_recover_what_they_miss_alike_on_any_number_of_ranks() {
     save_npy(&file, &m);
     for line in [
         "syn-sd --max-iters 60",
-        "syn-sd --secure-sum --max-iters 60",
+        "syn-sd --secure-sum --accept-risk few-rows,membership --max-iters 60",
         "syn-ssd-u --sketch-size 50% --max-iters 60",
         "syn-ssd-v --sketch-size 50% --max-iters 60",
         "syn-ssd-uv --sketch-size 50% --max-iters 60",
@@ -797,7 +797,13 @@ fn error_of(fit: &Array2<f64>, truth: &Array2<f64>, asked: impl Fn((usize, usize
 fn what_parties_send_does_not_depend_on_what_they_miss() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("m.npy");
-    for algo in ["syn-sd", "syn-sd --secure-sum", "syn-ssd-uv --secure-sum", "asyn-sd", "fnmf"] {
+    for algo in [
+        "syn-sd",
+        "syn-sd --secure-sum --accept-risk few-rows,membership",
+        "syn-ssd-uv --secure-sum --accept-risk few-rows,membership",
+        "asyn-sd",
+        "fnmf",
+    ] {
         let mut sent = Vec::new();
         for share in [0.0, 0.3] {
             save_npy(&file, &data(40, 36, share));

@@ -9,7 +9,7 @@ use tempfile::tempdir;
 
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix, session};
+use crate::common::{data, distance, events, factor, fednmf, matrix, npy, session};
 
 /// A line for each way in which parties release data under noise.
 const NOISED: [&str; 12] = [
@@ -27,12 +27,12 @@ const NOISED: [&str; 12] = [
     "--algo secure-hals --dp gaussian --dp-noise 10 --clip 40 --update hals --local-iters 3",
 ];
 const MASKED: [&str; 6] = [
-    "--algo felb --binarize 0.5 --secure-sum",
+    "--algo felb --binarize 0.5 --secure-sum --accept-risk few-rows,membership",
     "--algo felb-mu --binarize 0.5 --secure-sum --dp gaussian --dp-noise 0.1",
-    "--algo fnmf --start shared --barycenter mean --secure-sum",
-    "--algo fedavg --secure-sum --participation 0.6",
-    "--algo mur --secure-sum",
-    "--algo grecond --binarize 0.5 --secure-sum",
+    "--algo fnmf --start shared --barycenter mean --secure-sum --accept-risk few-rows,membership",
+    "--algo fedavg --secure-sum --accept-risk few-rows,membership --participation 0.6",
+    "--algo mur --secure-sum --accept-risk few-rows,membership",
+    "--algo grecond --binarize 0.5 --secure-sum --accept-risk few-rows,membership",
 ];
 
 fn number(value: &Value, name: &str) -> f64 {
@@ -183,8 +183,8 @@ fn contradictory_options_are_refused_with_a_reason() {
         ("--algo fnmf --dp gaussian --epsilon 1 --delta 0", &["--delta"]),
         ("--algo fnmf --dp xor --epsilon 1", &["--dp xor", "numbers"]),
         ("--algo fnmf --dp gaussian --epsilon 1 --align lap-rho --personalize", &["--personalize"]),
-        ("--algo fnmf --secure-sum --barycenter tree", &["--secure-sum", "--barycenter mean"]),
-        ("--algo fnmf --secure-sum --start independent", &["--start shared"]),
+        ("--algo fnmf --secure-sum --accept-risk membership --barycenter tree", &["--secure-sum", "--barycenter mean"]),
+        ("--algo fnmf --secure-sum --accept-risk membership --start independent", &["--start shared"]),
         ("--algo fedavg --dp gaussian --epsilon 1", &["--clip"]),
         ("--algo fedavg --dp laplace --epsilon 1 --clip 1 --secure-sum", &["--dp laplace", "gaussian"]),
         ("--algo fedavg --dp gaussian --epsilon 300 --dp-calibration classic --clip 1", &["classic", "below 1"]),

@@ -28,9 +28,11 @@ fn runs(method: &Description) -> Vec<String> {
     let mut all = vec![String::new()];
     if has("secure-sum") {
         let shared = if method.name == "fnmf" { "--start shared --barycenter mean" } else { "" };
-        all.push(format!("{shared} --secure-sum"));
+        all.push(format!("{shared} --secure-sum --accept-risk few-rows,membership"));
         if has("secure-threshold") {
-            all.push(format!("{shared} --secure-sum --secure-threshold 3 --scale max"));
+            all.push(format!(
+                "{shared} --secure-sum --accept-risk few-rows,membership --secure-threshold 3 --scale max"
+            ));
         }
     }
     if has("dp") {

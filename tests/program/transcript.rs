@@ -44,7 +44,7 @@ fn verified(transcript: &Path, more: &[&Path]) -> Vec<Value> {
 fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    let line = "--algo felb --binarize 0.5 --secure-sum --parties 4 -k 3 --max-iters 3 --input";
+    let line = "--algo felb --binarize 0.5 --secure-sum --accept-risk few-rows,membership --parties 4 -k 3 --max-iters 3 --input";
     let run = || fednmf(2, line).arg(data("digits.npy")).arg("--transcript").arg(file("t.jsonl"));
     let summary = run().ok();
     run().refused(&["t.rank-00.jsonl", "exists already"]);

@@ -20,6 +20,7 @@ mod budget;
 mod checkpoint;
 mod checks;
 mod destinations;
+mod disclosure;
 mod evaluate;
 mod finish;
 mod grid;

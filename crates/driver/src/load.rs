@@ -133,6 +133,12 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
              --input each party's file is read by its own rank alone",
         );
     }
+    // Without masks and owners the ranks are one domain of trust: only files of parties say that there are others.
+    if input.by_party()
+        && let Some(disclosure) = &planned.disclosure
+    {
+        progress.warn(&disclosure.reason);
+    }
     if input.by_party() && !planned.is_private() {
         progress.warn(&notes::without_parties(planned));
     }

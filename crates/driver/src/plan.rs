@@ -19,6 +19,7 @@ use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::registry;
+use fednmf_methods::shared::disclosure::{Disclosure, Duration};
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::GridChoice;
 use fednmf_methods::shared::missing::MissingParams;
@@ -27,7 +28,7 @@ use fednmf_report::Lines;
 
 use super::checks::{check_quantile, check_shape, split_name};
 use super::spec::{Outputs, Precision, Spec};
-use super::{kernels, precision};
+use super::{disclosure, kernels, precision};
 use crate::precision::Chosen;
 
 /// The share of a rank's memory that the gathered rows of factors may occupy: the data need the rest.
@@ -54,6 +55,8 @@ pub struct Saved {
 /// The ranks, nodes and processor of a run.
 pub struct Machine {
     pub ranks: usize,
+    /// Whether the ranks belong to different owners.
+    pub owners: bool,
     /// The nodes of all ranks, with their free memory.
     pub nodes: Vec<Node>,
     /// The vendor of rank 0's processor; `None` if unknown or of no interest.
@@ -65,7 +68,7 @@ impl Machine {
     pub fn observe(spec: &Spec, comm: &Communicator) -> Self {
         let nodes = memory::nodes(0.0, spec.input.memory, comm);
         let vendor = spec.kernel.is_none().then(|| kernels::vendor(comm)).flatten();
-        Machine { ranks: comm.size(), nodes, vendor }
+        Machine { ranks: comm.size(), owners: comm.has_owners(), nodes, vendor }
     }
 }
 
@@ -99,6 +102,9 @@ pub struct Planned {
     pub parties_follow_ranks: bool,
     pub split: PartySplit,
     pub layout: Layout,
+    /// What others would learn of the parties' data beyond the limits. A run whose sums are masked, or whose ranks belong to
+    /// different owners, is refused instead.
+    pub disclosure: Option<Disclosure>,
     /// How the positions of the nonzeros decide the grid, once they are known; `None` if `layout` is final.
     pub grid: Option<GridChoice>,
     pub storage: Storage,
@@ -143,6 +149,13 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     let (items, what) = divided(partition, (rows, cols));
     split.check(items, count, what).map_err(|e| e.at(split_name(spec)))?;
     let layout = layout(&*method, (rows, cols), machine.ranks, parties, split.clone());
+    let run = Duration { iterations: spec.max_iters, eval_every: spec.eval_every };
+    let disclosure = disclosure::found(&*method, &layout, (rows, cols), spec.k, run);
+    if let Some(Disclosure { reason, .. }) = &disclosure
+        && (method.masks_sums() || machine.owners)
+    {
+        return Err(Error::input(reason.clone()));
+    }
     let footprint = Footprint { spec, method: &*method, header, precision, resuming };
     let besides_panels =
         footprint.besides_panels(machine.ranks).and_then(|besides| streaming.clone().map(|()| besides));
@@ -162,6 +175,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         parties_follow_ranks: given.is_none(),
         split: split.clone(),
         layout,
+        disclosure,
         grid,
         storage,
         shape: (rows, cols),

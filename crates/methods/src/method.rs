@@ -13,6 +13,7 @@ use super::description::Description;
 use super::federated::columns::asyn::ClockParams;
 use super::parameters;
 use super::parameters::{Auto, Missing, Parameter, Parameters, Parsed, Size, Sizes, group};
+use super::shared::disclosure::{DisclosureParams, OpenedSums};
 use super::shared::dp::DpParams;
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
@@ -33,6 +34,7 @@ pub struct Groups<'a> {
     pub party_missing: Option<&'a PartyMissingParams>,
     pub regularization: Option<&'a RegularizationParams>,
     pub secure_sum: Option<&'a SecureSumParams>,
+    pub disclosure: Option<&'a DisclosureParams>,
     pub threshold: Option<&'a ThresholdParams>,
     pub dp: Option<&'a DpParams>,
     pub step: Option<&'a StepParams>,
@@ -50,6 +52,7 @@ impl<'a> Groups<'a> {
             party_missing: group(parameters),
             regularization: group(parameters),
             secure_sum: group(parameters),
+            disclosure: group(parameters),
             threshold: group(parameters),
             dp: group(parameters),
             step: group(parameters),
@@ -131,6 +134,11 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
     /// Whether sums over parties are masked.
     fn masks_sums(&self) -> bool {
         group(self).is_some_and(|sum: &SecureSumParams| sum.secure_sum)
+    }
+
+    /// The sums over parties that tell about their rows or columns; `None` if the rules for them do not apply.
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        None
     }
 
     /// These parameters with the settings of a sweep over k; `None` if `sweep` does not support the method. A start from
@@ -233,6 +241,9 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::masks_sums`].
     fn masks_sums(&self) -> bool;
 
+    /// See [`Method::opened_sums`].
+    fn opened_sums(&self) -> Option<OpenedSums>;
+
     /// See [`Method::choose`].
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
 
@@ -321,6 +332,10 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn masks_sums(&self) -> bool {
         Method::masks_sums(self)
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Method::opened_sums(self)
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {

@@ -69,7 +69,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
 
 /// One node with `free` bytes of memory.
 fn machine(ranks: usize, free: f64) -> Machine {
-    Machine { ranks, nodes: vec![Node::new("node", 0..ranks, free)], vendor: None }
+    Machine { ranks, owners: false, nodes: vec![Node::new("node", 0..ranks, free)], vendor: None }
 }
 
 fn planned(spec: &Spec, found: &Found) -> Planned {
@@ -213,6 +213,36 @@ fn what_does_not_fit_the_matrix_is_refused() {
     quantile.input.binarize = Some(Threshold::Quantile(0.9));
     assert!(refusal(&quantile, &found(12, 8, None), &machine(2, GIB)).contains("--binarize: a quantile"));
     assert!(plan(&quantile, &found(12, 8, None), &one).is_ok());
+}
+
+#[test]
+fn a_run_that_tells_too_much_is_refused_if_its_parties_hide_from_each_other() {
+    let masked = |name: &str, given: &[(&str, &str)]| {
+        let given: Vec<_> = given.iter().copied().chain([("secure_sum", "true")]).collect();
+        let method = registry::find(name).unwrap().configure(&given).unwrap();
+        Spec { method: Requested::new(method), parties: Some(3), ..spec(name, 5) }
+    };
+    // 300 private rows of 2000 entries, and 6000 of 60; the same as private columns.
+    let (wide, long) = (found(300, 2000, None), found(6000, 60, None));
+    let (tall, flat) = (found(2000, 300, None), found(60, 6000, None));
+    let one = machine(1, GIB);
+    for (name, found, other) in [("fnmf", &wide, &long), ("inmf", &wide, &long), ("syn-sd", &tall, &flat)] {
+        let reason = refusal(&masked(name, &[]), found, &one);
+        assert!(reason.contains("--max-iters") && reason.contains("--accept-risk membership"), "{name}: {reason}");
+        let few = Spec { max_iters: 4, eval_every: 0, ..masked(name, &[]) };
+        assert!(plan(&few, found, &one).is_ok(), "{name}");
+        assert!(plan(&masked(name, &[]), other, &one).is_ok(), "{name}");
+        let accepted = masked(name, &[("accept_risk", "membership,few-rows")]);
+        assert_eq!(planned(&accepted, found).disclosure, None);
+    }
+    let noised = [("dp", "gaussian"), ("epsilon", "1"), ("clip", "1")];
+    assert_eq!(planned(&masked("fedavg", &noised), &wide).disclosure, None);
+
+    // In the clear it is said, unless the ranks have owners, which hide from each other too.
+    let open = Spec { parties: Some(3), ..spec("fnmf", 5) };
+    assert!(planned(&open, &wide).disclosure.is_some());
+    assert!(refusal(&open, &wide, &Machine { owners: true, ..machine(3, GIB) }).contains("what a party sends"));
+    assert_eq!(planned(&spec("hals", 5), &wide).disclosure, None);
 }
 
 #[test]

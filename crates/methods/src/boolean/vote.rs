@@ -19,6 +19,7 @@ use crate::boolean::result::Refit;
 use crate::description::{Description, MessageSpec, Unit};
 use crate::method::Method;
 use crate::parameters::Parameters;
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::secure_sum;
@@ -103,6 +104,10 @@ impl<L: LocalMethod> Method for Voted<L> {
 
     fn check(&self) -> Result<()> {
         self.vote.check()
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::AtEvaluations)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

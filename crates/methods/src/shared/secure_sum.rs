@@ -8,6 +8,7 @@ use fednmf_privacy::dropout;
 use crate::cost::{Cost, Message};
 use crate::description::MessageSpec;
 use crate::parameters::{OrNone, count, or_none};
+use crate::shared::disclosure::DisclosureParams;
 
 fednmf_base::parameters! {
     /// Whether sums over parties are masked.
@@ -19,6 +20,7 @@ fednmf_base::parameters! {
         /// each further bit costs one bit of precision
         #[needs(secure_sum: "is the room of masked sums; add --secure-sum")]
         pub headroom: usize = 16, "BITS", count(1);
+        group disclosure: DisclosureParams;
     }
 }
 

@@ -33,6 +33,7 @@ use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Unit};
 use crate::method::Method;
 use crate::parameters::{Auto, auto, count, number};
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages, Noise};
 use crate::shared::init;
@@ -115,6 +116,10 @@ impl Method for Felb {
         Ok(Some(cost))
     }
 
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::EachIteration(1))
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         build(self, problem, ProximalRule::Lipschitz)
     }
@@ -130,6 +135,10 @@ impl Method for FelbMu {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         Method::cost(&self.felb, workload, ranks)
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::EachIteration(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

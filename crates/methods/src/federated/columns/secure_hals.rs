@@ -37,6 +37,7 @@ use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, SecretSource, Sizes, count};
 use crate::shared::alternating::Factor;
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
 use crate::shared::dp::DpParams;
 use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
@@ -196,6 +197,10 @@ impl Method for SecureHals {
         cost.shape = Shape { block: (m, cols / hosted), updated: m, gram: m, ..Shape::default() };
         cost.factors = workload.bytes((2 * cols + (2 + hosted) * m) * k) + (16 * m * k) as f64;
         Ok(Some(cost))
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::EachIteration(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -42,6 +42,7 @@ use crate::federated::columns::local::{
 use crate::method::Method;
 use crate::metrics;
 use crate::shared::alternating::Factor;
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
 use crate::shared::dp::{DpParams, Messages};
 use crate::shared::init::start_entry;
@@ -223,6 +224,11 @@ impl<V: Variant> Method for SynVariant<V> {
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         self.syn.cost(self.sketches(), workload, ranks).map(Some)
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        // An average of U in a round, and one of a sketch of it in each local step.
+        Some(OpenedSums::EachIteration(1 + if V::AVERAGES_SKETCHES { self.syn.local.local_iters } else { 0 }))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -38,6 +38,7 @@ use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{count, number};
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::extrapolation::inner;
 use crate::shared::init;
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
@@ -123,6 +124,10 @@ impl Method for Inmf {
         cost.shape = Shape { block: (own, n), updated: own.max(n), gram: own.max(n), ..Shape::default() };
         cost.factors = workload.bytes((2 * rows + (2 * hosted + 4) * n) * k) + (16 * n * k) as f64;
         Ok(Some(cost))
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::EachIteration(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

@@ -17,6 +17,7 @@ use crate::federated::rows::fnmf::client::{LocalRule, LocalSteps};
 use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Parameters, count, number};
+use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
 use crate::shared::dp::DpParams;
 use crate::shared::missing::{PartyMissing, PartyMissingParams};
@@ -166,6 +167,13 @@ where
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         Published::cost(self, workload, ranks)
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(match L::SCHEDULE {
+            Schedule::Rounds => OpenedSums::EachIteration(1),
+            Schedule::Once => OpenedSums::AtEvaluations,
+        })
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
