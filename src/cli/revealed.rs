@@ -1,4 +1,4 @@
-//! What each method reveals, as a table made of the message tables: for the reference and SECURITY.md.
+//! What each method reveals, as a table made of the message tables: for the reference and docs/privacy.
 
 use std::fmt::Write as _;
 

@@ -20,5 +20,5 @@ fn the_readme_lists_the_algorithms() {
 
 #[test]
 fn what_methods_reveal_is_up_to_date() {
-    assert!(file("SECURITY.md").contains(&fednmf::cli::revealed()), "run: make docs");
+    assert!(file("docs/privacy/what-leaves.md").contains(&fednmf::cli::revealed()), "run: make docs");
 }
