@@ -20,7 +20,7 @@ seed=0
 for site in north south west; do
     seed=$((seed + 1))
     mkdir "$site"
-    fednmf generate planted,m=40,n=30,seed=$seed --output "$site/rows.npy" 2>/dev/null
+    fednmf generate planted,m=400,n=30,seed=$seed --output "$site/rows.npy" 2>/dev/null
     # What the site agrees to run; nobody else writes this file.
     cat >"$site/join.sh" <<END
 exec fednmf join --hub localhost:7443 --cert ../keys/$site.pem --key ../keys/$site.key --ca ../keys/ca.pem \\
