@@ -25,6 +25,9 @@ pub fn found(
         Layout::Grid { .. } | Layout::RowsAndColumns { .. } => return None,
     };
     let counts: Vec<usize> = parts.iter().map(std::ops::Range::len).collect();
-    let part = PrivatePart { counts: &counts, length, k, masked: method.masks_sums(), what };
+    let threshold = groups.threshold.and_then(|group| group.secure_threshold.as_ref());
+    // As many parties as can go on can also unmask any other.
+    let unmasked = threshold.is_some_and(|&threshold| params.colluding >= threshold);
+    let part = PrivatePart { counts: &counts, length, k, masked: method.masks_sums() && !unmasked, what };
     params.check(&part, method.opened_sums(), run)
 }
