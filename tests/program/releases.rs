@@ -127,7 +127,7 @@ fn what_leaves_a_party_is_the_message_table() {
                     let bare = protection == "declared" && payload != "Control";
                     let own = method.messages.iter().any(|w| same(w, kind, payload));
                     let masked = line.contains("--secure-sum") || line.contains("--key-bits");
-                    let shown = method.messages.iter().any(|w| same(w, kind, payload) && w.is_always_shown())
+                    let shown = method.messages.iter().any(|w| same(w, kind, payload) && w.always_shown)
                         // Between the ranks of the server, which received it from the parties.
                         || kind == "inside the server"
                         // Its first exchange is of the starts, which are public.

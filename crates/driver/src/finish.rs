@@ -69,7 +69,7 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
     problems.extend(write_factors(&run, (&driver, stop), &mut outputs, &comm, &factors, privacy.as_ref())?);
     write_records(&run, (&driver, stop), &comm, privacy.as_ref())?;
-    let profile = summary::profile(&comm);
+    let profile = summary::profile(&comm, run.planned.is_private());
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
     end.extend(record::of_decisions(&driver.algorithm.outcome()));
     let end = Value::from(end);
@@ -187,9 +187,10 @@ fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -
     let leaves = |spec: &&MessageSpec| {
         let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
         let plain = |tag: &MessageTag| matches!(tag.protection(), Protection::Declared | Protection::Masked);
-        spec.payload != Payload::Control && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
+        // Neighbouring data agree in shapes and names.
+        spec.payload != Payload::Metadata && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
     };
-    let words = |spec: &MessageSpec| match spec.kind.starts_with("evaluation") {
+    let words = |spec: &MessageSpec| match spec.evaluation {
         true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
         false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
     };

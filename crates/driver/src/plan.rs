@@ -12,7 +12,7 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::memory::Node;
 use fednmf_data::{Header, Layout, PartySplit, memory};
-use fednmf_files::InputSpec;
+use fednmf_files::{Input, InputSpec};
 use fednmf_linalg::ProductKernels;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::description::{Description, Partition};
@@ -61,9 +61,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that this job runs on. Collective.
+    /// The machine that this job runs on; without its memory if the ranks have data of parties, whose size would follow
+    /// from what they need: [`check_own_memory`] takes its place. Collective.
     pub fn observe(spec: &Spec, comm: &Communicator) -> Self {
-        let nodes = memory::nodes(0.0, spec.input.memory, comm);
+        let private = spec.description().partition.is_private();
+        let nodes = if private { Vec::new() } else { memory::nodes(0.0, spec.input.memory, comm) };
         let vendor = spec.kernel.is_none().then(|| kernels::vendor(comm)).flatten();
         Machine { ranks: comm.size(), nodes, vendor }
     }
@@ -169,6 +171,19 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         lines,
         resuming,
     })
+}
+
+/// Checks that this rank's memory can hold its data of parties and its work with them. The other ranks learn only whether it
+/// can. Collective.
+///
+/// # Errors
+/// On all ranks, if the memory of any rank cannot.
+pub fn check_own_memory(planned: &Planned, input: &Input, comm: &Communicator) -> SharedResult<()> {
+    let Planned { spec, precision, resuming, parties, layout, .. } = planned;
+    let footprint =
+        Footprint { spec, method: &*planned.method, header: input.header(), precision: *precision, resuming: *resuming };
+    let work = footprint.workspace_bytes(*parties, comm.rank());
+    memory::check_own(work + input.least_bytes(layout, comm, precision.word()), spec.input.memory, comm)
 }
 
 /// The method, and the reason if `--algo auto` chose it. The sizes decide, unless that method needs its data in memory, they

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Result, SharedResult};
@@ -18,6 +19,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::decision::Decision;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::{Algorithm, Problem};
+use fednmf_privacy::Public;
 use fednmf_report::Sample;
 
 use super::init_file::Initial;
@@ -195,7 +197,15 @@ fn annotate(
 /// Whether a factor stays with the parties. Collective.
 fn has_private_factor<T: Real>(algorithm: &dyn Algorithm<T>, comm: &Communicator) -> bool {
     let own = algorithm.factors().iter().any(|piece| piece.owner != Owner::Shared);
-    comm.all_gather_value(CONTROL, &own).into_iter().any(|any| any)
+    comm.all_gather_public(CONTROL, &HasPrivateFactor(own)).into_iter().any(|HasPrivateFactor(any)| any)
+}
+
+/// Whether a rank has a factor that stays with the parties.
+#[derive(Serialize, Deserialize)]
+struct HasPrivateFactor(bool);
+
+impl Public for HasPrivateFactor {
+    const WHY: &'static str = "the method decides it";
 }
 
 /// Prints how long the run may take, and what it releases unprotected. Collective.

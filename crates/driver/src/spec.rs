@@ -194,6 +194,7 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     input.nan_remedy = registry::nan_remedy(method);
     input.masked = method.masks_sums();
     input.private |= description.partition.is_private();
+    input.kept = description.partition.is_private();
     input.stack = description.partition.stack();
 }
 

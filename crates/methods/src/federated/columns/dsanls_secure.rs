@@ -22,7 +22,7 @@ use ndarray::{Array2, s};
 use fednmf_audit::pursuit;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum};
-use fednmf_comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
+use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
@@ -82,17 +82,18 @@ impl Method for DsanlsSecure {
             "Whole numbers and rows with many zeros allow few or none. Fewer leave the data undetermined, which is not secret.",
         ]),
         messages: &[
+            MessageSpec::new(LIMITS, "2", "once, before the first release"),
             RELEASES[0],
             RELEASES[1],
             SKETCHES_V[0],
             SKETCHES_V[1],
             SKETCHES_U[0],
             SKETCHES_U[1],
-            MessageSpec::new(GATHER_U, "m x k", "each evaluation"),
+            MessageSpec::new(GATHER_U, "m x k", "each evaluation").always_shown(),
             RESIDUALS[0],
             RESIDUALS[1],
             LARGEST_TERM,
-            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
         ],
         ..Description::USUAL
     };
@@ -127,7 +128,8 @@ impl Method for DsanlsSecure {
 const RELEASE: MessageTag = MessageTag::new("sketch of M", Payload::Sketch);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
-const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
+const LIMITS: MessageTag = MessageTag::new("limits of releases", Payload::Metadata);
+const GATHER_U: MessageTag = MessageTag::of_evaluation("evaluation: gather U", Payload::SharedFactor);
 
 const RELEASES: [MessageSpec; 2] = summed(RELEASE, "m x d_U", "each of the first --max-releases iterations");
 const SKETCHES_V: [MessageSpec; 2] = summed(SKETCHED_V, "d_U x k", "each iteration");
@@ -259,7 +261,7 @@ impl SafeReleases {
         let smallest = [data.blocks.iter().filter_map(for_grid).min(), data.blocks.iter().map(for_zeros).min()];
         // Two numbers for all: the smallest limits.
         let mut smallest = smallest.map(|limit| limit.map_or(0, |limit| u32::MAX - limit));
-        comm.max(CONTROL, DeclaredMut(&mut smallest));
+        comm.max(LIMITS, DeclaredMut(&mut smallest));
         let [for_grids, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
         SafeReleases { for_grids, for_zeros: for_zeros.unwrap_or(usize::MAX) }
     }
