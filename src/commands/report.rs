@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
+use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Layout;
 use fednmf_driver::missing::checksum_text;
@@ -155,7 +156,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
         }
     }
     progress.finish();
-    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs) } else { Ok(()) })?;
+    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs, Access::Default) } else { Ok(()) })?;
     if comm.is_root() {
         print_line(&format!("The report is {}.", args.output.display()))?;
     }

@@ -68,7 +68,7 @@ fn compare(algo: &str, options: &str, sparse: bool, ranks: usize, flops: bool) {
     }
     for row in run["wire"].as_array().unwrap() {
         let (purpose, payload) = (row["purpose"].as_str().unwrap(), &row["payload"]);
-        let common = payload == "Control" || payload == "Data";
+        let common = ["Control", "Metadata", "Data"].iter().any(|common| payload == common);
         let common = common || ["statistics of the matrix", "test of symmetry"].contains(&purpose);
         let silent = row["mpi_bytes"] == 0;
         assert!(common || silent || purposes.contains_key(purpose), "{what}: {purpose} was not predicted");

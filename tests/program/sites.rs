@@ -356,7 +356,11 @@ fn a_policy_is_asked_before_anything_leaves() {
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
         (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
-        (r#"{"in_the_clear": []}"#, "does not allow 'statistics of the matrix' to leave in the clear"),
+        (r#"{"in_the_clear": []}"#, "does not allow 'agreement' to leave in the clear"),
+        (
+            r#"{"in_the_clear": ["agreement", "load headers"]}"#,
+            "does not allow 'statistics of the matrix' to leave in the clear",
+        ),
     ] {
         std::fs::write(stage.at("p.json"), policy).unwrap();
         let told: Vec<usize> = NAMES.iter().map(|site| stage.says(site).len()).collect();
@@ -375,7 +379,7 @@ fn a_policy_is_asked_before_anything_leaves() {
     }
     // And one that agrees.
     let policy = r#"{"methods": ["felb-mu"], "require": ["secure-sum"], "min_parties": 3, "sites": ["a", "b", "c", "d"],
-                     "in_the_clear": ["statistics of the matrix"]}"#;
+                     "in_the_clear": ["agreement", "load headers", "factors that are not finite", "summary"]}"#;
     std::fs::write(stage.at("p.json"), policy).unwrap();
     stage.start_sites(&format!("{run} --secure-sum --eval-every 0 --policy {}", stage.at("p.json").display()));
     let ends = stage.finish_sites();

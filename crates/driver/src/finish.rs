@@ -152,7 +152,10 @@ fn write_records<T: Real>(
     privacy: Option<&Value>,
 ) -> SharedResult<()> {
     if let Some(view) = &driver.view {
-        comm.agree_on_error(view.finish(about(run, (driver, stop), comm, privacy)))?;
+        let mut about = about(run, (driver, stop), comm, privacy);
+        // A view is as confidential as the data, which an audit may look for.
+        about.insert("input".into(), run.planned.spec.input_text.clone().into());
+        comm.agree_on_error(view.finish(about))?;
     }
     if let (Some(path), Some(method)) =
         (run.planned.method.groups().clock.and_then(ClockParams::order_file), driver.algorithm.asynchronous())
@@ -369,7 +372,7 @@ fn provenance(run: &RunRecord, comm: &Communicator, trajectory: &Trajectory, sto
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), run.start[key].clone());
     }
-    all.insert("input".into(), run.planned.spec.input_text.clone().into());
+    all.insert("input".into(), run.planned.spec.shown_input().into());
     all.insert("ranks".into(), comm.size().into());
     all.insert("iterations".into(), trajectory.iteration.into());
     all.insert("seconds".into(), trajectory.seconds.into());

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::memory::Node;
 use fednmf_data::{Header, Layout, PartySplit, memory};
@@ -363,6 +364,13 @@ impl Planned {
     /// Whether rows or columns, and a factor of them, belong to parties.
     pub fn is_private(&self) -> bool {
         self.description().partition.is_private()
+    }
+
+    /// Who may read trace, output and report. They have exact errors and statistics, which masks and noise are to keep from
+    /// others.
+    pub fn results_access(&self) -> Access {
+        let noised = self.method.groups().dp.is_some_and(|dp| dp.is_on());
+        if self.is_private() && (self.input.masked || noised) { Access::OwnerOnly } else { Access::Default }
     }
 
     /// The measure that progress, summary and `--tol` use.

@@ -164,7 +164,7 @@ pub fn of_run<T: Real>(
             notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
         }
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
-        report::write(path, vec![Run { history, factors, sample, display, notes }])
+        report::write(path, vec![Run { history, factors, sample, display, notes }], planned.results_access())
     };
     let written = if comm.reports() { write() } else { Ok(()) };
     if output.is_none() && comm.reports() {

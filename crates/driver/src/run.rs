@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
 use fednmf_data::state::{Owner, ReadRows};
 use fednmf_files::names::Names;
@@ -191,7 +192,8 @@ fn annotate(
 ) -> SharedResult<Annotations> {
     let add = planned.outputs.add;
     let to = planned.outputs.factors.as_deref().map(|path| metadata::Destination { path, add, private: hosted });
-    metadata::annotations(to, &planned.input, shape, comm)
+    let annotations = metadata::annotations(to, &planned.input, shape, comm)?;
+    Ok(Annotations { owner_only: planned.results_access() == Access::OwnerOnly, ..annotations })
 }
 
 /// Whether a factor stays with the parties. Collective.
@@ -284,7 +286,7 @@ fn start_event(
     let (m, n) = data.shape;
     json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::revision(),
-        "algo": planned.description().name, "args": spec.words, "ranks": comm.size(), "parties": planned.parties.count,
+        "algo": planned.description().name, "args": spec.shown_words(), "ranks": comm.size(), "parties": planned.parties.count,
         "m": m, "n": n, "nnz": data.nonzeros, "k": spec.k, "seed": spec.seed, "precision": planned.precision.name(),
         "host": attributes::hostname(), "time": attributes::now(), "params": parameters, "format": data.format,
         "image": data.image, kernels::USED: kernels::names(planned.kernels), "checksum": data.checksum,
@@ -301,6 +303,10 @@ fn parameters(planned: &Planned, decisions: &[Decision], data: &DataRecord) -> M
     all.extend(data.threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
     all.extend(data.divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
     all.extend(record::of_decisions(decisions));
+    if planned.is_private() {
+        all.insert("input".into(), planned.spec.shown_input().into());
+        all.values_mut().for_each(spec::hide_files);
+    }
     all
 }
 
@@ -308,7 +314,7 @@ fn parameters(planned: &Planned, decisions: &[Decision], data: &DataRecord) -> M
 fn open_trace(planned: &Planned, comm: &Communicator, iteration: usize, start: &Value) -> SharedResult<Trace> {
     watchdog::enter("opening the trace");
     let path = planned.spec.trace.as_deref().filter(|_| comm.reports());
-    let trace = Trace::open(path, planned.resuming.then_some(iteration));
+    let trace = Trace::open(path, planned.resuming.then_some(iteration), planned.results_access());
     let mut trace = comm.agree_on_error(trace)?;
     if metadata::needs_history(&planned.outputs) {
         trace = trace.in_memory();

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn hctl_ranks_with_private_data_share_their_messages_only() {
+    fn ranks_with_private_data_share_their_messages_only() {
         let of = |flops: u64| {
             let mut ledger = Ledger::default();
             ledger.record_work("product", [flops as f64 * 1e-9, 0.5], flops);

@@ -143,7 +143,7 @@ impl Method for Ppdnmf {
             ),
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
-            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
+            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol").always_shown(),
             MessageSpec::control(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
             MessageSpec::new(
                 masked(measure::SUM_X),
