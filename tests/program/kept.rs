@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -40,8 +41,12 @@ fn files(dir: &Path, dropped: usize, zeros: usize) {
 /// What a rank received, in order: kind, payload, and values.
 type Received = Vec<(String, String, Vec<f64>)>;
 
-/// Runs `line` on three ranks, with secrets that are the same each time. Returns what each rank received, and the ledger.
-fn run(dir: &Path, line: &str) -> (Vec<Received>, BTreeMap<String, Value>) {
+/// Runs `line` on three ranks with [`files`], with secrets that are the same each time. Returns what each rank received, and
+/// the ledger.
+fn run(line: &str, [dropped, zeros]: [usize; 2]) -> (Vec<Received>, BTreeMap<String, Value>) {
+    let dir = tempdir().unwrap();
+    let dir = dir.path();
+    files(dir, dropped, zeros);
     let line = format!("{line} --parties 3 -k 2 --max-iters 3 --seed 5 --secret-seed 7 --kernel native --input");
     let run = fednmf(3, &line).arg(dir.join("part-{party}.mtx")).arg("--trace").arg(dir.join("t.jsonl"));
     let summary = run.arg("--output").arg(dir.join("o.h5")).arg("--record-view").arg(dir.join("v.npz")).ok();
@@ -61,7 +66,6 @@ fn run(dir: &Path, line: &str) -> (Vec<Received>, BTreeMap<String, Value>) {
     for (name, phase) in end["phases"].as_object().unwrap() {
         assert_eq!(phase["seconds_by_rank"].as_array().unwrap().len(), 1, "{name}: {phase}");
     }
-    std::fs::remove_file(dir.join("o.h5")).unwrap();
     (views.collect(), ledger)
 }
 
@@ -82,18 +86,13 @@ const LINES: [&str; 7] = [
 
 #[test]
 fn no_message_depends_on_the_number_of_stored_entries() {
-    let dir = tempdir().unwrap();
     for line in LINES {
         // The same matrix, of which one party stores some zeros.
-        let [(few, few_ledger), (many, many_ledger)] = [0, 23].map(|zeros| {
-            files(dir.path(), 0, zeros);
-            run(dir.path(), line)
-        });
+        let [(few, few_ledger), (many, many_ledger)] = [0, 23].map(|zeros| run(line, [0, zeros]));
         assert_eq!(few_ledger, many_ledger, "{line}");
         for rank in [0, 2] {
-            let [few, many] = [&few[rank], &many[rank]].map(|all| {
-                all.iter().filter(|(kind, payload, _)| !varies(kind, payload)).collect::<Vec<_>>()
-            });
+            let [few, many] = [&few[rank], &many[rank]]
+                .map(|all| all.iter().filter(|(kind, payload, _)| !varies(kind, payload)).collect::<Vec<_>>());
             assert_eq!(few.len(), many.len(), "{line}");
             for (few, many) in few.iter().zip(&many) {
                 assert_eq!(few, many, "{line}: rank {rank}");
@@ -104,12 +103,8 @@ fn no_message_depends_on_the_number_of_stored_entries() {
 
 #[test]
 fn control_and_metadata_do_not_depend_on_the_entries() {
-    let dir = tempdir().unwrap();
     for line in LINES {
-        let [(few, few_ledger), (many, many_ledger)] = [29, 0].map(|dropped| {
-            files(dir.path(), dropped, 0);
-            run(dir.path(), line)
-        });
+        let [(few, few_ledger), (many, many_ledger)] = [29, 0].map(|dropped| run(line, [dropped, 0]));
         assert_eq!(few_ledger, many_ledger, "{line}");
         for rank in [0, 2] {
             let [few, many] = [&few[rank], &many[rank]].map(|all| {
@@ -119,6 +114,26 @@ fn control_and_metadata_do_not_depend_on_the_entries() {
             });
             assert_eq!(few, many, "{line}: rank {rank}");
             assert!(few.iter().any(|(kind, ..)| kind == "load headers"), "{line}");
+        }
+    }
+}
+
+/// Files and hosts are not named in what others may see, which is for the owner alone under masks.
+#[test]
+fn what_a_run_of_parties_writes_names_no_file() {
+    for (line, mode) in [("--algo fnmf", None), ("--algo fnmf --secure-sum --start shared", Some(0o600))] {
+        let dir = tempdir().unwrap();
+        files(dir.path(), 0, 0);
+        let at = |name: &str| dir.path().join(name);
+        let run = fednmf(2, &format!("{line} --parties 3 -k 2 --max-iters 2 --input")).arg(at("part-{party}.mtx"));
+        let run = run.arg("--trace").arg(at("t.jsonl")).arg("--report").arg(at("r.html"));
+        run.arg("--output").arg(at("o.npz")).arg("--transcript").arg(at("w.jsonl")).ok();
+        for name in ["t.jsonl", "r.html", "o.npz", "w.rank-00.jsonl", "w.rank-01.jsonl"] {
+            let bytes = std::fs::read(at(name)).unwrap();
+            let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            assert!(!has("part-") && !has(".mtx"), "{line}: {name}");
+            let found = std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+            assert!(name.starts_with('w') || mode.is_none_or(|mode| found == mode), "{line}: {name} {found:o}");
         }
     }
 }

@@ -181,8 +181,13 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
 /// On all ranks, if the memory of any rank cannot.
 pub fn check_own_memory(planned: &Planned, input: &Input, comm: &Communicator) -> SharedResult<()> {
     let Planned { spec, precision, resuming, parties, layout, .. } = planned;
-    let footprint =
-        Footprint { spec, method: &*planned.method, header: input.header(), precision: *precision, resuming: *resuming };
+    let footprint = Footprint {
+        spec,
+        method: &*planned.method,
+        header: input.header(),
+        precision: *precision,
+        resuming: *resuming,
+    };
     let work = footprint.workspace_bytes(*parties, comm.rank());
     memory::check_own(work + input.least_bytes(layout, comm, precision.word()), spec.input.memory, comm)
 }

@@ -98,7 +98,8 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
     let Found { files, joint, warning } = if spec.by_party() {
         party_files(spec, path, dataset, comm)?
     } else {
-        let mut file = vec![FileFacts { owner: None, ..FileFacts::of(single_file(spec, path, dataset, comm)?, None, 0) }];
+        let mut file =
+            vec![FileFacts { owner: None, ..FileFacts::of(single_file(spec, path, dataset, comm)?, None, 0) }];
         let joint = JointFacts::of(&file, spec);
         joint.widen(&mut file);
         Found { files: file, joint, warning: None }
@@ -209,12 +210,7 @@ impl FileFacts {
 }
 
 /// The files of all parties, each opened only by its owner, and a warning if only some of them have names.
-fn party_files(
-    spec: &InputSpec,
-    pattern: &str,
-    dataset: Option<&str>,
-    comm: &Communicator,
-) -> SharedResult<Found> {
+fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<Found> {
     let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
@@ -433,11 +429,7 @@ fn notes(spec: &InputSpec, files: &[&MatrixFile]) -> Vec<String> {
         (Source::File { path, .. }, Some(Some(note))) if all.iter().all(|other| *other == Some(*note)) => {
             vec![format!("{path}: {note}")]
         }
-        _ => files
-            .iter()
-            .zip(all)
-            .filter_map(|(file, note)| Some(format!("{}: {}", file.path(), note?)))
-            .collect(),
+        _ => files.iter().zip(all).filter_map(|(file, note)| Some(format!("{}: {}", file.path(), note?))).collect(),
     }
 }
 

@@ -143,7 +143,8 @@ impl Method for Ppdnmf {
             ),
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
-            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol").always_shown(),
+            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol")
+                .always_shown(),
             MessageSpec::control(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
             MessageSpec::new(
                 masked(measure::SUM_X),
@@ -248,13 +249,11 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
 /// The graph of a topology; only rank 0 reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
-        Topology::File(path) => {
-            comm.broadcast_settings(LISTING, path.as_ref()).map_err(|e| {
-                Error::input(format!(
-                    "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
-                ))
-            })?
-        }
+        Topology::File(path) => comm.broadcast_settings(LISTING, path.as_ref()).map_err(|e| {
+            Error::input(format!(
+                "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
+            ))
+        })?,
         _ => String::new(),
     };
     topology.build(parties.count, seed, &listing)
