@@ -84,7 +84,9 @@ fn releases_of_whole_numbers_are_limited_by_their_bits() {
     run("--scale max").refused(&["few values"]);
     run("--max-releases 1").refused(&["--max-releases 1", "1 sketch(es)", "0 are allowed"]);
     // 5 columns are 260 bits; a party does not know 200 of the 300 numbers from 1 to 16 in a row, or 817 bits.
-    let numbers = bytes(&dir.path().join("m.npy"), 20, 300, |i, j| 1 + (i * 31 + j * j * 7 + i * j) as u8 % 16);
+    let numbers = bytes(&dir.path().join("m.npy"), 20, 300, |i, j| {
+        1 + (0..4).map(|bit| coin(i + 50 * bit, j) << bit).sum::<u8>()
+    });
     let few = fednmf(1, "--algo dsanls-secure --parties 3 -k 5 --sketch-size 5,10 --max-iters 12 --input").arg(numbers);
     let few = few.arg("--record-view").arg(dir.path().join("few.npz")).ok();
     assert_eq!(few["params"]["releases"], 3);

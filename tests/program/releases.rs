@@ -144,7 +144,9 @@ fn what_leaves_a_party_is_the_message_table() {
                 seen.extend(now);
             }
         }
-        for w in method.messages.iter().filter(|w| !w.after_loss) {
+        // These data allow no release, so that there is no limit without --i-know-this-leaks.
+        let limits = |w: &&MessageSpec| w.kind == "limits of releases";
+        for w in method.messages.iter().filter(|w| !w.after_loss && !limits(w)) {
             let sent = seen.iter().any(|(kind, payload, _)| same(w, kind, payload));
             assert!(sent, "{}: no run sends '{}' ({:?})", method.name, w.kind, w.payload);
         }
