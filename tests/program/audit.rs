@@ -107,12 +107,13 @@ fn releases_of_whole_numbers_are_limited_by_their_bits() {
 fn releases_of_transformed_counts_are_limited_as_those_of_counts() {
     let dir = tempdir().unwrap();
     let counts = |i: usize, j: usize| 1.0 + f64::from(coin(i, j) + 2 * coin(i + 100, j) + 4 * coin(i, j + 400));
-    let forms: [(&str, &dyn Fn(usize, f64) -> f64); 5] = [
-        ("counts", &|_, x| x),
-        ("sevenths", &|_, x| x / 7.0),
-        ("pi", &|_, x| x * std::f64::consts::PI),
-        ("log1p", &|_, x| x.ln_1p()),
-        ("per million", &|cell, x| x * 1e6 / (700.0 + 13.7 * cell as f64)),
+    type Form = fn(usize, f64) -> f64;
+    let forms: [(&str, Form); 5] = [
+        ("counts", |_, x| x),
+        ("sevenths", |_, x| x / 7.0),
+        ("pi", |_, x| x * std::f64::consts::PI),
+        ("log1p", |_, x| x.ln_1p()),
+        ("per million", |cell, x| x * 1e6 / (700.0 + 13.7 * cell as f64)),
     ];
     let allowed = forms.map(|(name, form)| {
         let path = dir.path().join(format!("{name}.npy"));

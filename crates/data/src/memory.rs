@@ -96,7 +96,7 @@ pub fn check_own(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedRe
     let name = host::name().unwrap_or_else(|| "this machine".into());
     let free = limit.map_or_else(free, |limit| limit as f64);
     let rank = comm.rank();
-    let node = Node { name, ranks: vec![rank..rank + 1], need, free, limited: limit.is_some() };
+    let node = Node { need, limited: limit.is_some(), ..Node::new(&name, rank..rank + 1, free) };
     if comm.size() == 1 && node.lacks() {
         return Err(node.refusal());
     }

@@ -103,7 +103,7 @@ pub struct Profile {
     /// ranks.
     pub by_message: BTreeMap<[String; 3], [u64; 3]>,
     /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
-    /// ranks.
+    /// ranks; 0 if neither shares its times.
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
     /// Largest compute time of a rank over the mean; 1 is perfect balance. `None` if the ranks do not share their times.
     pub imbalance: Option<f64>,
@@ -224,6 +224,7 @@ impl Profile {
         map.insert("phases".into(), Value::Object(phases));
         if !self.edges.is_empty() {
             let edges = self.edges.iter().map(|((from, to), (messages, bytes, seconds))| {
+                let seconds = (*seconds > 0.0).then_some(*seconds);
                 json!({"from": from, "to": to, "messages": messages, "bytes": bytes, "seconds": seconds})
             });
             map.insert("edges".into(), edges.collect::<Vec<Value>>().into());

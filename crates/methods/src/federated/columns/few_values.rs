@@ -20,8 +20,7 @@ const HALF: f64 = 0.5;
 pub fn bits<T: Real>(block: &Block<T>) -> Option<f64> {
     let entries = nonzeros(block);
     let (rows, cols) = block.shape();
-    let all: fn(&Entry) -> usize = |_| 0;
-    let views: [(usize, fn(&Entry) -> usize); 3] = [(1, all), (cols, |&(_, j, _)| j), (rows, |&(i, ..)| i)];
+    let views: [(usize, LineOf); 3] = [(1, |_| 0), (cols, |&(_, j, _)| j), (rows, |&(i, ..)| i)];
     let bits = views.into_iter().flat_map(|(lines, line)| {
         let mut groups = vec![Vec::new(); lines];
         entries.iter().for_each(|entry| groups[line(entry)].push(entry.2));
@@ -34,6 +33,9 @@ pub fn bits<T: Real>(block: &Block<T>) -> Option<f64> {
 
 /// Row, column and value.
 type Entry = (usize, usize, f64);
+
+/// The line that an entry is in.
+type LineOf = fn(&Entry) -> usize;
 
 fn nonzeros<T: Real>(block: &Block<T>) -> Vec<Entry> {
     let all: Vec<Entry> = match block {
@@ -114,18 +116,21 @@ mod tests {
         Block::Dense(Array2::from_shape_fn((30, 12), |(i, j)| entry(i, j)).into())
     }
 
+    /// A transformation of numbers.
+    type Form = fn(f64) -> f64;
+
     /// Counts without a pattern, two thirds of them zeros.
     fn count(i: usize, j: usize) -> f64 {
         let mixed = ((i * 12 + j) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
-        if mixed % 3 == 0 { (mixed / 3 % 9) as f64 } else { 0.0 }
+        if mixed.is_multiple_of(3) { (mixed / 3 % 9) as f64 } else { 0.0 }
     }
 
     #[test]
     fn transformed_counts_have_the_bits_of_counts() {
         let whole = bits(&block(count)).unwrap();
         assert!(whole <= 9f64.log2(), "{whole}");
-        let forms: [(&str, fn(f64) -> f64); 5] = [
+        let forms: [(&str, Form); 5] = [
             ("sevenths", |x| x / 7.0),
             ("times pi", |x| x * std::f64::consts::PI),
             ("tiny", |x| x * 1.37e-9),
