@@ -71,3 +71,37 @@ fn methods_of_parties_do_not_name_a_raw_communicator() {
         assert!(!words.any(|word| forbidden.contains(&word)), "{}: sends raw messages", path.display());
     }
 }
+
+/// The values of these types pass in the clear without a declaration. A type that is added here must not be computed from
+/// data.
+#[test]
+fn types_that_are_public_are_known() {
+    let folders = ["crates", "src"].map(|folder| root().join(folder));
+    let mut found: Vec<String> = Vec::new();
+    for path in folders.iter().flat_map(|folder| sources(folder)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let named = text.lines().filter_map(|line| line.trim().strip_prefix("impl Public for "));
+        found.extend(named.map(|name| name.trim_end_matches(" {").to_string()));
+    }
+    found.sort_unstable();
+    let known = [
+        "Agreed",
+        "Choices",
+        "Compared",
+        "Conflict",
+        "Encryption",
+        "Generation",
+        "HasPrivateFactor",
+        "Mark",
+        "Missing",
+        "Moments",
+        "Notice",
+        "Notice",
+        "Places",
+        "Raised",
+        "Resuming",
+        "Settings",
+        "Vendor",
+    ];
+    assert_eq!(found, known);
+}

@@ -50,7 +50,7 @@ fn cells(method: &Description) -> Cells {
     // A method without masked messages does not mask those of loading either.
     let own = method.messages.iter().any(|w| w.payload == Payload::Masked);
     let masks: Vec<&MessageSpec> = all().filter(is(Payload::Masked)).filter(|_| own).collect();
-    let masked = |w: &&MessageSpec| !masks.is_empty() && !w.is_always_shown();
+    let masked = |w: &&MessageSpec| !masks.is_empty() && !w.always_shown;
     let optional = registry::find(method.name).is_some_and(|entry| entry.takes("secure-sum"));
     if !optional && !masks.is_empty() {
         // Protected unless that is turned off.
@@ -68,7 +68,7 @@ fn cells(method: &Description) -> Cells {
         ("in the clear: ", list(all().filter(clear).filter(|w| !masked(w)))),
     ];
     let noised = |w: &&MessageSpec| method.adds_noise_to(w);
-    let noise = list(method.messages.iter().filter(noised).filter(|w| !w.is_evaluation()));
+    let noise = list(method.messages.iter().filter(noised).filter(|w| !w.evaluation));
     [
         list(all().filter(clear)),
         if masks.is_empty() { none() } else { sentence(&sums) },

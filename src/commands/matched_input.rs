@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
-use fednmf_comm::{CONTROL, Communicator};
-use fednmf_data::{Header, Layout, Panels, memory};
+use fednmf_comm::Communicator;
+use fednmf_data::{Header, Layout, NAMES, Panels, memory};
 use fednmf_driver::missing::Marks;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::{metadata, missing, plan, streaming};
@@ -153,7 +153,7 @@ impl<'a> OpenedInput<'a> {
             Ok((rows, columns, run.reordered(&known, &self.names, shape)))
         };
         let matched = if comm.is_root() { matched() } else { Ok((Order::Same, Order::Same, [false; 2])) };
-        let (rows, columns, reordered) = comm.broadcast_value(CONTROL, comm.agree_on_error(matched)?);
+        let (rows, columns, reordered) = comm.broadcast_value(NAMES, comm.agree_on_error(matched)?);
         run.check_places(path, reordered).map_err(Error::on_all_ranks)?;
         let orders = Orders {
             differ_from_run: [rows.differs() || reordered[0], columns.differs() || reordered[1]],
@@ -170,7 +170,7 @@ impl<'a> OpenedInput<'a> {
     pub fn match_columns(self, v: &Factor<'_>, comm: &Communicator) -> Result<MatchedInput<'a>> {
         let (v_rows, k) = v.shape();
         let columns = if comm.is_root() { self.order_of_columns(v_rows) } else { Ok(Order::Same) };
-        let columns = comm.broadcast_value(CONTROL, comm.agree_on_error(columns)?);
+        let columns = comm.broadcast_value(NAMES, comm.agree_on_error(columns)?);
         let StoredFactors { path, run, .. } = self.factors;
         comm.agree_on_error(run.check_orientation(path, self.shape(), self.spec.transpose))?;
         let orders = Orders { differ_from_run: [true, columns.differs()], rows: Order::Same, columns };
@@ -326,7 +326,7 @@ impl MatchedInput<'_> {
         let Header { rows: m, cols: n, sparse, .. } = *input.header();
         let layout = Layout::Grid { pr: comm.size(), pc: 1 };
         let beside_panels = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
-        let need = beside_panels + input.least_bytes::<f64>(&layout, comm.size());
+        let need = beside_panels + input.least_bytes(&layout, comm, size_of::<f64>());
         let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside_panels);
         let nodes = memory::nodes(0.0, input.spec().memory, comm);
         let storage = plan::storage(&nodes, |_| need, streaming)?;

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
-use fednmf_comm::{CONTROL, Communicator};
+use fednmf_base::unfinished::Access;
+use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Layout;
 use fednmf_driver::missing::checksum_text;
 use fednmf_driver::progress::Progress;
@@ -24,6 +25,9 @@ use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample, image_size};
 
 use super::provenance::Provenance;
+
+/// The runs that a report shows.
+const TASKS: MessageTag = MessageTag::new("runs of the report", Payload::Metadata);
 
 /// Options for what a report shows.
 #[derive(Debug, Args)]
@@ -132,7 +136,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     };
     let mut runs = comm.agree_on_error(if comm.is_root() { read() } else { Ok(Vec::new()) })?;
     let tasks = runs.iter().map(|run| task(run, args)).collect::<Result<Vec<_>>>();
-    let tasks: Vec<Task> = comm.broadcast_value(CONTROL, comm.agree_on_error(tasks)?);
+    let tasks: Vec<Task> = comm.broadcast_value(TASKS, comm.agree_on_error(tasks)?);
     let mut progress = Progress::new(comm.is_root(), None);
     runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
@@ -152,7 +156,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
         }
     }
     progress.finish();
-    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs) } else { Ok(()) })?;
+    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs, Access::Default) } else { Ok(()) })?;
     if comm.is_root() {
         print_line(&format!("The report is {}.", args.output.display()))?;
     }

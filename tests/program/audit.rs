@@ -82,11 +82,13 @@ fn releases_of_whole_numbers_are_limited_by_their_bits() {
         let line = format!("--algo dsanls-secure --parties 3 -k 5 --max-iters 12 --eval-every 0 {more} --input");
         fednmf(1, &line).arg(data("digits.npy")).arg("--transpose")
     };
-    run("").refused(&["whole numbers", "lattice", "--i-know-this-leaks"]);
-    run("--scale max").refused(&["multiples of a unit"]);
+    run("").refused(&["few values", "lattice", "--i-know-this-leaks"]);
+    run("--scale max").refused(&["few values"]);
     run("--max-releases 1").refused(&["--max-releases 1", "1 sketch(es)", "0 are allowed"]);
     // 5 columns are 260 bits; a party does not know 200 of the 300 numbers from 1 to 16 in a row, or 817 bits.
-    let numbers = bytes(&dir.path().join("m.npy"), 20, 300, |i, j| 1 + (i * 31 + j * j * 7 + i * j) as u8 % 16);
+    let numbers = bytes(&dir.path().join("m.npy"), 20, 300, |i, j| {
+        1 + (0..4).map(|bit| coin(i + 50 * bit, j) << bit).sum::<u8>()
+    });
     let few = fednmf(1, "--algo dsanls-secure --parties 3 -k 5 --sketch-size 5,10 --max-iters 12 --input").arg(numbers);
     let few = few.arg("--record-view").arg(dir.path().join("few.npz")).ok();
     assert_eq!(few["params"]["releases"], 3);
@@ -101,6 +103,32 @@ fn releases_of_whole_numbers_are_limited_by_their_bits() {
     assert_eq!(finding(&told, "linear")["recovered"], 3, "{told}");
     let lattice = finding(&told, "lattice");
     assert_eq!((&lattice["recovered"], &lattice["total"]), (&64.into(), &64.into()), "{told}");
+}
+
+#[test]
+fn releases_of_transformed_counts_are_limited_as_those_of_counts() {
+    let dir = tempdir().unwrap();
+    let counts = |i: usize, j: usize| 1.0 + f64::from(coin(i, j) + 2 * coin(i + 100, j) + 4 * coin(i, j + 400));
+    type Form = fn(usize, f64) -> f64;
+    let forms: [(&str, Form); 5] = [
+        ("counts", |_, x| x),
+        ("sevenths", |_, x| x / 7.0),
+        ("pi", |_, x| x * std::f64::consts::PI),
+        ("log1p", |_, x| x.ln_1p()),
+        ("per million", |cell, x| x * 1e6 / (700.0 + 13.7 * cell as f64)),
+    ];
+    let allowed = forms.map(|(name, form)| {
+        let path = dir.path().join(format!("{name}.npy"));
+        let entries = (0..30).flat_map(|i| (0..300).map(move |j| (i, j)));
+        let entries: Vec<u8> = entries.flat_map(|(i, j)| form(j, counts(i, j)).to_le_bytes()).collect();
+        write_npy(&path, "<f8", (30, 300), &entries);
+        let line = "--algo dsanls-secure --parties 3 -k 5 --sketch-size 5,10 --max-iters 2 --eval-every 0 --input";
+        let none = fednmf(1, &line.replace("5,10", "20,10")).arg(&path);
+        none.refused(&["few values", "lattice", "0 are allowed"]);
+        fednmf(1, line).arg(&path).ok()["params"]["releases"].as_u64().unwrap()
+    });
+    // log₂ 9 bits for each of 200 unknown numbers in a row, 260 for each release.
+    assert_eq!(allowed, [2; 5], "{forms:?}", forms = forms.map(|(name, _)| name));
 }
 
 #[test]

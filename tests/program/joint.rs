@@ -218,7 +218,7 @@ fn masked_sums_give_the_factors_of_plain_ones_on_any_number_of_ranks() {
             .ok();
     for row in wire["wire"].as_array().unwrap() {
         let payload = row["payload"].as_str().unwrap();
-        assert!(["Masked", "Control", "Data"].contains(&payload) || row["bytes"] == 0, "{row}");
+        assert!(["Masked", "Control", "Metadata", "Data"].contains(&payload) || row["bytes"] == 0, "{row}");
     }
 }
 

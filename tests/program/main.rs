@@ -51,6 +51,8 @@ mod interrupted;
 #[cfg(feature = "mpi")]
 mod joint;
 #[cfg(feature = "mpi")]
+mod kept;
+#[cfg(feature = "mpi")]
 mod losses;
 #[cfg(feature = "mpi")]
 mod missing;

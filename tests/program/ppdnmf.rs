@@ -158,8 +158,11 @@ fn only_neighbours_exchange_and_answers_are_packed() {
             assert!((from + 1) % 5 == to || (to + 1) % 5 == from, "{from} and {to} are not neighbours on the ring");
             let flags = messages - 2 * 2 * 3;
             assert_eq!(bytes, 2 * 3 * 512 * (24 + 24u64.div_ceil(slots)) + 8 * flags);
-            assert!(edge["seconds"].as_f64().unwrap() > 0.0);
         }
+        // The times of other ranks are not shared.
+        let timed = edges.iter().filter_map(|edge| edge["seconds"].as_f64());
+        assert!(timed.clone().all(|seconds| seconds > 0.0), "{edges:?}");
+        assert!(if ranks == 1 { timed.count() == 10 } else { (1..10).contains(&timed.count()) }, "{edges:?}");
     }
 }
 

@@ -254,7 +254,7 @@ fn all_traffic_is_in_the_message_table() {
                     .chain(method.messages)
                     .any(|w| w.kind == row["purpose"] && w.payload.name() == payload);
                 // the exceptions: loading (these ranks are one trust domain) and the driver's flags
-                assert!(known || payload == "Control" || payload == "Data", "{}: {row}", method.name);
+                assert!(known || payload == "Metadata" || payload == "Data", "{}: {row}", method.name);
             }
         }
     }

@@ -190,6 +190,21 @@ fn what_does_not_fit_is_refused_at_both_ends() {
     stage.wait_for(|stage| stage.hub_says().contains("site c has ended with exit code 2"));
 }
 
+/// The others learn that a site has an error in its data, and neither the file nor what is in it.
+#[test]
+fn an_error_in_a_sites_file_is_told_at_the_site_alone() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    std::fs::write(stage.at("b").join("rows.npy"), "no matrix").unwrap();
+    stage.start_sites("--algo fnmf -k 2 --max-iters 2");
+    assert!(stage.finish_sites().iter().all(|(code, _)| *code == Some(2)));
+    for site in NAMES {
+        let says = stage.says(site);
+        assert!(says.contains("site b: its own data cannot be used"), "{site}: {says}");
+        assert_eq!(says.contains("rows.npy: "), site == "b", "{site}: {says}");
+    }
+}
+
 /// Long enough to be killed in.
 #[cfg(feature = "mpi")]
 const LONG: &str = "--algo fnmf --secure-sum -k 4 --max-iters 1500 --eval-every 100";
@@ -356,7 +371,11 @@ fn a_policy_is_asked_before_anything_leaves() {
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
         (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
-        (r#"{"in_the_clear": []}"#, "does not allow 'statistics of the matrix' to leave in the clear"),
+        (r#"{"in_the_clear": []}"#, "does not allow 'agreement' to leave in the clear"),
+        (
+            r#"{"in_the_clear": ["agreement", "load headers"]}"#,
+            "does not allow 'statistics of the matrix' to leave in the clear",
+        ),
     ] {
         std::fs::write(stage.at("p.json"), policy).unwrap();
         let told: Vec<usize> = NAMES.iter().map(|site| stage.says(site).len()).collect();
@@ -375,7 +394,7 @@ fn a_policy_is_asked_before_anything_leaves() {
     }
     // And one that agrees.
     let policy = r#"{"methods": ["felb-mu"], "require": ["secure-sum"], "min_parties": 3, "sites": ["a", "b", "c", "d"],
-                     "in_the_clear": ["statistics of the matrix"]}"#;
+                     "in_the_clear": ["agreement", "load headers", "factors that are not finite", "summary"]}"#;
     std::fs::write(stage.at("p.json"), policy).unwrap();
     stage.start_sites(&format!("{run} --secure-sum --eval-every 0 --policy {}", stage.at("p.json").display()));
     let ends = stage.finish_sites();

@@ -18,7 +18,7 @@ const FOR_EACH_RANK: f64 = 400.0;
 fn wire(run: &Value) -> BTreeMap<String, (f64, f64, bool)> {
     let rows = run["wire"].as_array().unwrap().iter();
     let kind = |row: &Value| {
-        let common = ["Control", "Data"].contains(&row["payload"].as_str().unwrap());
+        let common = ["Control", "Metadata", "Data"].contains(&row["payload"].as_str().unwrap());
         let [bytes, messages] = ["mpi_bytes", "messages"].map(|column| row[column].as_f64().unwrap());
         (
             format!("{} ({})", row["purpose"].as_str().unwrap(), row["payload"].as_str().unwrap()),

@@ -22,6 +22,7 @@ fn payloads_have_the_names_of_old_transcripts() {
         (Payload::Scalar, "Scalar"),
         (Payload::Ciphertext, "Ciphertext"),
         (Payload::Masked, "Masked"),
+        (Payload::Metadata, "Metadata"),
         (Payload::Control, "Control"),
     ];
     for (payload, name) in names {
@@ -56,7 +57,11 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
         for row in summary["wire"].as_array().unwrap().iter().filter(|row| row["party_bytes"] != 0) {
             let same = |other: &&Value| ["purpose", "payload", "protection"].iter().all(|key| row[*key] == other[*key]);
             // Only rank 0 sends what only it reads or decides.
-            assert!(sent.iter().any(|other| same(&other)) || row["payload"] == "Control", "{row} in {sent:?}");
+            assert!(
+                sent.iter().any(|other| same(&other))
+                    || ["Control", "Metadata"].contains(&row["payload"].as_str().unwrap()),
+                "{row} in {sent:?}"
+            );
         }
         let masked = sent.iter().find(|row| row["purpose"] == "sum V_i").unwrap();
         assert_eq!((&masked["protection"], &masked["messages"]), (&"masked".into(), &3.into()));

@@ -2,15 +2,17 @@
 //! of more than 2³⁰ elements are sent in pieces.
 
 use std::ops::Range;
+use std::path::Path;
 use std::time::Instant;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use fednmf_linalg::Element;
+use fednmf_privacy::Public;
 
 use super::transport::{Buffer, BufferMut, Op};
-use super::{Communicator, MessageTag, Volume, watchdog};
+use super::{Communicator, ControlTag, MessageTag, Volume, watchdog};
 
 /// Where each rank's part lies in a concatenation by rank, in the form that MPI expects; created once and used repeatedly.
 #[derive(Debug, Clone)]
@@ -35,6 +37,14 @@ impl Parts {
     pub fn range(&self, r: usize) -> Range<usize> {
         self.ranges[r].clone()
     }
+}
+
+/// The text of a file of settings, or why it cannot be read.
+#[derive(Serialize, Deserialize)]
+struct Settings(Result<String, String>);
+
+impl Public for Settings {
+    const WHY: &'static str = "a file of settings, which the user names";
 }
 
 impl Communicator {
@@ -220,6 +230,42 @@ impl Communicator {
         for piece in buffer.chunks_mut(self.inner.chunk) {
             self.transport().broadcast(root, BufferMut::new(piece));
         }
+    }
+
+    /// The words become their maxima over the ranks.
+    pub fn max_public<T: Element, W: Public + AsMut<[T]>>(&self, tag: ControlTag, words: &mut W) {
+        self.max(tag.recorded(), words.as_mut());
+    }
+
+    /// As [`Communicator::broadcast_value`], for public values.
+    pub fn broadcast_public<V: Public + Serialize + DeserializeOwned>(&self, tag: ControlTag, value: V) -> V {
+        self.broadcast_value(tag.recorded(), value)
+    }
+
+    /// As [`Communicator::all_gather_value`], for public values.
+    ///
+    /// # Panics
+    /// As [`Communicator::all_gather_value`].
+    pub fn all_gather_public<V: Public + Serialize + DeserializeOwned>(&self, tag: ControlTag, value: &V) -> Vec<V> {
+        self.all_gather_value(tag.recorded(), value)
+    }
+
+    /// As [`Communicator::gather_present`], for public values.
+    pub fn gather_public_present<V: Public + Serialize + DeserializeOwned>(
+        &self,
+        tag: ControlTag,
+        value: &V,
+    ) -> Vec<Option<V>> {
+        self.gather_present(tag.recorded(), value)
+    }
+
+    /// The text of a file of settings, which rank 0 reads.
+    ///
+    /// # Errors
+    /// On all ranks: why it cannot be read.
+    pub fn broadcast_settings(&self, tag: ControlTag, path: &Path) -> Result<String, String> {
+        let text = if self.is_root() { std::fs::read_to_string(path) } else { Ok(String::new()) };
+        self.broadcast_public(tag, Settings(text.map_err(|e| e.to_string()))).0
     }
 
     /// Broadcasts rank 0's value and returns it on every rank. Not recorded if there is only one rank.

@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use fednmf_base::error::{EXIT_FAILED, Error, Result};
 use fednmf_base::warning::say;
+use fednmf_privacy::Public;
 
 use super::{CONTROL, Communicator, transport, watchdog};
 
@@ -153,8 +154,21 @@ impl Interrupt {
 
     /// Whether it is raised on any rank. Collective.
     pub fn is_raised_anywhere(&self, comm: &Communicator) -> bool {
-        let mut raised = [u32::from(self.is_raised())];
-        comm.max(CONTROL, &mut raised);
-        raised[0] > 0
+        let mut raised = Raised([u32::from(self.is_raised())]);
+        comm.max_public(CONTROL, &mut raised);
+        raised.0[0] > 0
+    }
+}
+
+/// Whether an [`Interrupt`] is raised.
+struct Raised([u32; 1]);
+
+impl Public for Raised {
+    const WHY: &'static str = "the user's signals and time limit raise it";
+}
+
+impl AsMut<[u32]> for Raised {
+    fn as_mut(&mut self) -> &mut [u32] {
+        &mut self.0
     }
 }

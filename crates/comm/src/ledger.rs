@@ -8,7 +8,7 @@ use fednmf_privacy::transcript::Transcript;
 /// What a message carries. Every method's message table assigns one to each message kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
-    /// Entries of the data matrix itself (loading in distributed methods, whose ranks may see all data).
+    /// Entries of the data matrix itself, and counts of them (loading in distributed methods, whose ranks may see all data).
     Data,
     /// A sketch of the data.
     Sketch,
@@ -26,7 +26,9 @@ pub enum Payload {
     Ciphertext,
     /// Numbers under masks that cancel in the sum over parties.
     Masked,
-    /// Flags, seeds and shapes; nothing that depends on entries of the data.
+    /// What the data determine beside their entries: shapes, names, whether a step failed.
+    Metadata,
+    /// Values of types that are [`Public`](fednmf_privacy::Public), and keys; see [`ControlTag`].
     Control,
 }
 
@@ -43,8 +45,14 @@ impl Payload {
             Payload::Scalar => "Scalar",
             Payload::Ciphertext => "Ciphertext",
             Payload::Masked => "Masked",
+            Payload::Metadata => "Metadata",
             Payload::Control => "Control",
         }
+    }
+
+    /// Whether it is part of the computation of a method, and not of loading and control.
+    pub const fn is_of_method(self) -> bool {
+        !matches!(self, Payload::Data | Payload::Metadata | Payload::Control)
     }
 }
 
@@ -59,13 +67,56 @@ impl std::fmt::Display for Payload {
 pub struct MessageTag {
     pub kind: &'static str,
     pub payload: Payload,
+    /// Whether it is part of evaluations, which `--eval-every 0` disables.
+    pub evaluation: bool,
     protection: Protection,
+}
+
+/// The kind of a control message. Only values of types that are [`Public`](fednmf_privacy::Public), and keys, can be sent
+/// under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControlTag {
+    pub kind: &'static str,
+}
+
+impl ControlTag {
+    pub const fn new(kind: &'static str) -> Self {
+        ControlTag { kind }
+    }
+
+    /// As the ledger records it.
+    pub(super) const fn recorded(self) -> MessageTag {
+        MessageTag { kind: self.kind, payload: Payload::Control, evaluation: false, protection: Protection::Public }
+    }
 }
 
 impl MessageTag {
     /// The tag of a message in the clear, unless the type of the sent values implies a protection.
+    ///
+    /// ```compile_fail,E0080
+    /// # use fednmf_comm::{MessageTag, Payload};
+    /// // Numbers that pretend to be control.
+    /// const NONZEROS: MessageTag = MessageTag::new("nonzeros", Payload::Control);
+    /// ```
+    ///
+    /// # Panics
+    /// If the payload is control, which needs a [`ControlTag`].
     pub const fn new(kind: &'static str, payload: Payload) -> Self {
-        MessageTag { kind, payload, protection: Protection::Declared }
+        assert!(!matches!(payload, Payload::Control), "control messages have a ControlTag");
+        MessageTag { kind, payload, evaluation: false, protection: Protection::Declared }
+    }
+
+    /// As [`MessageTag::new`], for a message of evaluations.
+    ///
+    /// # Panics
+    /// As [`MessageTag::new`].
+    pub const fn of_evaluation(kind: &'static str, payload: Payload) -> Self {
+        MessageTag { evaluation: true, ..MessageTag::new(kind, payload) }
+    }
+
+    /// The tag of the same values under masks.
+    pub const fn masked(self) -> Self {
+        MessageTag { payload: Payload::Masked, ..self }
     }
 
     /// How the message is protected.
@@ -186,7 +237,7 @@ impl Ledger {
     pub fn algorithm_total(&self) -> Entry {
         let mut total = Entry::default();
         for (tag, entry) in &self.messages {
-            if !matches!(tag.payload, Payload::Data | Payload::Control) {
+            if tag.payload.is_of_method() {
                 total.add(entry);
             }
         }

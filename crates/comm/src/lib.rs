@@ -40,7 +40,7 @@ use self::transport::{Local, Transport};
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use fednmf_linalg::even_part;
-pub use ledger::{Entry, Ledger, MessageTag, Payload, SendFilter};
+pub use ledger::{ControlTag, Entry, Ledger, MessageTag, Payload, SendFilter};
 pub use neighbours::Route;
 pub use parties::Parties;
 pub use party_communicator::{PartyCommunicator, ServerCommunicator};
@@ -49,10 +49,10 @@ pub use point_to_point::Backoff;
 use view::SharedRecorder;
 pub use view::{Knowledge, Recorder, ViewRecord};
 
-/// Seeds, decisions and the like, from rank 0 to all.
-pub const CONTROL: MessageTag = MessageTag::new("control", Payload::Control);
+/// Settings and decisions, mostly of rank 0.
+pub const CONTROL: ControlTag = ControlTag::new("control");
 /// Whether any rank has an error, and its text.
-pub const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Control);
+pub const AGREEMENT: MessageTag = MessageTag::new("agreement", Payload::Metadata);
 
 /// The processor time of this process, all threads together.
 fn cpu_seconds() -> f64 {

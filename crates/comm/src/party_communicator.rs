@@ -1,14 +1,16 @@
 //! The communicator of the methods whose blocks belong to parties. It sends no raw numbers: whatever leaves a party is a
 //! release ([`fednmf_privacy::released`]), and the ledger records it with the protection that created it.
 
+use std::path::Path;
+
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::{Element, Real};
 use fednmf_privacy::{
-    Declared, DeclaredMut, MaskedWords, Protection, PublicKeys, Release, SealedShares, Transfer, UnmaskShares,
+    Declared, DeclaredMut, MaskedWords, Protection, Public, PublicKeys, Release, SealedShares, Transfer, UnmaskShares,
     WireAccess,
 };
 
-use super::{Communicator, Interrupt, MessageTag, Parts};
+use super::{Communicator, ControlTag, Interrupt, MessageTag, Parts};
 
 const WIRE: WireAccess = WireAccess::of_communicator();
 
@@ -193,13 +195,13 @@ impl PartyCommunicator {
     }
 
     /// Gathers the public keys of all parties.
-    pub fn gather_keys(&self, tag: MessageTag, own: &PublicKeys<u8>, parts: &Parts, all: &mut [u8]) {
-        self.ranks.all_gather(tag.under(Protection::Public), own.as_slice(), parts, all);
+    pub fn gather_keys(&self, tag: ControlTag, own: &PublicKeys<u8>, parts: &Parts, all: &mut [u8]) {
+        self.ranks.all_gather(tag.recorded(), own.as_slice(), parts, all);
     }
 
     /// Gathers the shares that unmask a sum.
-    pub fn gather_unmasking(&self, tag: MessageTag, own: &UnmaskShares, parts: &Parts, all: &mut [u64]) {
-        self.ranks.all_gather(tag.under(Protection::Public), own.words(), parts, all);
+    pub fn gather_unmasking(&self, tag: ControlTag, own: &UnmaskShares, parts: &Parts, all: &mut [u64]) {
+        self.ranks.all_gather(tag.recorded(), own.words(), parts, all);
     }
 
     /// Sends the encrypted shares of secrets to the ranks of their receivers; `receive[r]` bytes come from rank r. The
@@ -229,13 +231,22 @@ impl PartyCommunicator {
         self.ranks.sum(tag, values.0);
     }
 
-    /// Broadcasts the text of a settings file that rank 0 reads.
-    pub fn broadcast_settings(
-        &self,
-        tag: MessageTag,
-        text: std::result::Result<String, String>,
-    ) -> std::result::Result<String, String> {
-        self.ranks.broadcast_value(tag.under(Protection::Public), text)
+    /// As [`Communicator::broadcast_settings`].
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    pub fn broadcast_settings(&self, tag: ControlTag, path: &Path) -> std::result::Result<String, String> {
+        self.ranks.broadcast_settings(tag, path)
+    }
+
+    /// As [`Communicator::max_public`].
+    pub fn max_public<T: Element, W: Public + AsMut<[T]>>(&self, tag: ControlTag, words: &mut W) {
+        self.ranks.max_public(tag, words);
+    }
+
+    /// As [`Communicator::transfer`], for a public key.
+    pub fn transfer_key<T: Element>(&self, tag: ControlTag, from: usize, to: usize, key: &mut PublicKeys<T>) {
+        self.ranks.transfer(tag.recorded(), from, to, key.elements(WIRE));
     }
 
     /// As [`Communicator::transfer`].
@@ -294,12 +305,12 @@ impl PartyCommunicator {
     }
 
     /// As [`Communicator::send_control`]: a kind of message and the number of a party or rank.
-    pub fn send_control(&self, tag: MessageTag, rank: usize, message: [u64; 2]) {
-        self.ranks.send_control(tag.under(Protection::Public), rank, message);
+    pub fn send_control(&self, tag: ControlTag, rank: usize, message: impl Public + Into<[u64; 2]>) {
+        self.ranks.send_control(tag, rank, message);
     }
 
     /// As [`Communicator::try_recv_control`].
-    pub fn try_recv_control(&self, tag: MessageTag, rank: Option<usize>) -> Option<(usize, [u64; 2])> {
-        self.ranks.try_recv_control(tag.under(Protection::Public), rank)
+    pub fn try_recv_control(&self, tag: ControlTag, rank: Option<usize>) -> Option<(usize, [u64; 2])> {
+        self.ranks.try_recv_control(tag, rank)
     }
 }

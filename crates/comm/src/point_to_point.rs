@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use fednmf_linalg::Element;
+use fednmf_privacy::Public;
 
 use super::transport::{Buffer, BufferMut, ControlMessage};
-use super::{Communicator, Entry, MessageTag, Volume, watchdog};
+use super::{Communicator, ControlTag, Entry, MessageTag, Volume, watchdog};
 
 /// Waits between two polls: yields the core at first, and sleeps when nothing has happened for a while.
 #[derive(Debug, Default)]
@@ -83,14 +84,15 @@ impl Communicator {
     }
 
     /// Sends a control message to another rank without waiting for it.
-    pub fn send_control(&self, tag: MessageTag, rank: usize, message: ControlMessage) {
+    pub fn send_control(&self, tag: ControlTag, rank: usize, message: impl Public + Into<ControlMessage>) {
+        let (tag, message) = (tag.recorded(), message.into());
         self.sends(tag, &message);
         self.timed(tag, self.volume::<u64>(message.len(), 1), || self.transport().send_control(rank, message));
     }
 
     /// Returns the sender and the next control message, from `rank` or from any rank, or `None` if nothing has arrived.
-    pub fn try_recv_control(&self, tag: MessageTag, rank: Option<usize>) -> Option<(usize, ControlMessage)> {
-        let start = Instant::now();
+    pub fn try_recv_control(&self, tag: ControlTag, rank: Option<usize>) -> Option<(usize, ControlMessage)> {
+        let (tag, start) = (tag.recorded(), Instant::now());
         let (from, message) = self.transport().try_receive_control(rank)?;
         watchdog::step();
         self.record(tag, self.volume::<u64>(message.len(), 1), start.elapsed().as_secs_f64());

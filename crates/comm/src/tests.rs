@@ -32,7 +32,7 @@ fn collectives_of_one_rank_are_the_identity() {
     assert_eq!(comm.between_parties(TEST, 2, &[vec![3u64, 4]], &[2]), [3, 4]);
     assert_eq!(comm.broadcast_value(TEST, "x".to_string()), "x");
     assert_eq!(comm.all_gather_value(TEST, &5), [5]);
-    assert_eq!(comm.try_recv_control(TEST, None), None);
+    assert_eq!(comm.try_recv_control(CONTROL, None), None);
     assert_eq!((comm.split(3).size(), comm.subgroup(&[0]).size()), (1, 1));
     comm.barrier();
 }

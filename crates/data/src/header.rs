@@ -53,10 +53,16 @@ impl Header {
     /// Lower bound of the bytes of a rank's blocks, if all ranks have equal shares; `word` is the size of an entry in bytes.
     pub fn least_bytes(&self, layout: &Layout, ranks: usize, word: usize) -> f64 {
         let Header { rows, cols, sparse, stored, .. } = *self;
-        let entries = if sparse { stored.map_or(0.0, |stored| stored as f64) } else { rows as f64 * cols as f64 };
-        let entry = if sparse { word + size_of::<i32>() } else { word };
         let copies = if matches!(layout, Layout::RowsAndColumns { .. }) { 2.0 } else { 1.0 };
-        copies * entries * entry as f64 / ranks as f64
+        copies * least_bytes((rows, cols), sparse, stored, word) / ranks as f64
+    }
+}
+
+/// Lower bound of the bytes of a matrix with entries of `word` bytes.
+pub fn least_bytes((rows, cols): (usize, usize), sparse: bool, stored: Option<u64>, word: usize) -> f64 {
+    match sparse {
+        true => stored.map_or(0.0, |stored| stored as f64) * (word + size_of::<i32>()) as f64,
+        false => rows as f64 * cols as f64 * word as f64,
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use fednmf_base::error::{Error, SharedError, SharedResult};
 use fednmf_base::host;
 use fednmf_base::units::bytes;
+use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 
 use crate::messages::MEMORY;
@@ -84,6 +85,30 @@ pub fn check(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedResult
         None => Ok(()),
         Some(node) => Err(node.refusal()),
     }
+}
+
+/// As [`check`], for a rank with data of parties, whose size the needed memory reveals: the others learn only that there is
+/// too little. Collective.
+///
+/// # Errors
+/// On all ranks, naming the rank.
+pub fn check_own(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedResult<()> {
+    let name = host::name().unwrap_or_else(|| "this machine".into());
+    let free = limit.map_or_else(free, |limit| limit as f64);
+    let rank = comm.rank();
+    let node = Node { need, limited: limit.is_some(), ..Node::new(&name, rank..rank + 1, free) };
+    if comm.size() == 1 && node.lacks() {
+        return Err(node.refusal());
+    }
+    let enough = if node.lacks() {
+        warn(&node.lack());
+        Err(Error::input(format!(
+            "rank {rank} lacks memory for its data, and says there how much; use a smaller part of the matrix or              --precision f32, or set --memory if more can be used"
+        )))
+    } else {
+        Ok(())
+    };
+    comm.agree_on_error(enough)
 }
 
 /// The bytes that each rank can use on the node with the least memory per rank.

@@ -1,7 +1,10 @@
 //! Checks of the request, by itself and against the data.
 
+use serde::{Deserialize, Serialize};
+
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
+use fednmf_data::messages::DIVERGED;
 use fednmf_data::{Header, PartySplit, Statistics};
 use fednmf_files::output::party_files;
 use fednmf_files::output::targets;
@@ -13,6 +16,7 @@ use fednmf_methods::Algorithm;
 use fednmf_methods::description::{Description, Form, Partition};
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::parameters::GridShape;
+use fednmf_privacy::Public;
 
 use super::plan::Planned;
 use super::spec::{Precision, Spec};
@@ -31,7 +35,7 @@ pub(super) fn before_reading(spec: &Spec, comm: &Communicator) -> Result<bool> {
     };
     checked = checked.and_then(|()| check_moved(spec));
     let mine = resuming;
-    let resuming = comm.broadcast_value(CONTROL, resuming);
+    let Resuming(resuming) = comm.broadcast_public(CONTROL, Resuming(resuming));
     if comm.has_owners() && mine != resuming && checked.is_ok() {
         checked = Err(Error::input(format!(
             "--resume: there is {} checkpoint here, but {} at {}; all sites need one, or none",
@@ -41,6 +45,14 @@ pub(super) fn before_reading(spec: &Spec, comm: &Communicator) -> Result<bool> {
         )));
     }
     checked.map(|()| resuming)
+}
+
+/// Whether there is a checkpoint to resume from.
+#[derive(Serialize, Deserialize)]
+struct Resuming(bool);
+
+impl Public for Resuming {
+    const WHY: &'static str = "an option, and whether a file exists";
 }
 
 /// The outputs that parties complement with files of their own.
@@ -126,8 +138,8 @@ pub(super) fn share(spec: &Spec, comm: &Communicator) -> Result<PartySplit> {
     let Some(path) = &spec.split else {
         return Ok(spec.skew.map_or(PartySplit::Even, PartySplit::First));
     };
-    let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
-    let text = comm.broadcast_value(CONTROL, comm.is_root().then(read).unwrap_or(Ok(String::new())));
+    let text = comm.broadcast_settings(CONTROL, path);
+    let text = text.map_err(|e| format!("cannot be read ({e}); check the name"));
     text.map_err(Error::input).and_then(|text| PartySplit::parse(&text)).map_err(|e| e.at(split_name(spec)))
 }
 
@@ -220,7 +232,7 @@ const SQUARES_IN_F32: std::ops::RangeInclusive<f64> = 1e-34..=1e34;
 pub(super) fn all_finite<T: Real>(comm: &Communicator, algorithm: &dyn Algorithm<T>) -> SharedResult<()> {
     let finite = algorithm.factors().iter().all(|piece| piece.values.iter().all(|x| x.is_finite()));
     let mut wrong = [u32::from(!finite)];
-    comm.max(CONTROL, &mut wrong);
+    comm.max(DIVERGED, &mut wrong);
     if wrong[0] == 0 { Ok(()) } else { Err(diverged(algorithm.iteration(), "")) }
 }
 

@@ -3,11 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use fednmf_base::error::Error;
 use fednmf_base::unfinished::directory;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
+use fednmf_privacy::Public;
 
 use super::metadata;
 use super::run::RunRecord;
@@ -49,7 +52,7 @@ pub(super) fn elsewhere(run: &RunRecord, path: &Path, comm: &Communicator) -> [P
         let path = place.join(&name);
         if path.exists() { targets::next_free_path(&path) } else { path }
     });
-    if comm.has_owners() { places } else { comm.broadcast_value(CONTROL, places) }
+    if comm.has_owners() { places } else { comm.broadcast_public(CONTROL, Places(places)).0 }
 }
 
 /// A free name and a message, if the name of the target belongs to a file that fednmf did not write.
@@ -80,5 +83,21 @@ fn instead(path: &Path, why: &Error) -> (PathBuf, String) {
 
 /// The conflict found by rank 0 or, if each rank has an owner, by this rank. Collective.
 fn agree(comm: &Communicator, found: Option<(PathBuf, String)>) -> Option<(PathBuf, String)> {
-    if comm.has_owners() { found } else { comm.broadcast_value(CONTROL, found) }
+    if comm.has_owners() { found } else { comm.broadcast_public(CONTROL, Conflict(found)).0 }
+}
+
+/// Where factors may be written.
+#[derive(Serialize, Deserialize)]
+struct Places([PathBuf; 3]);
+
+impl Public for Places {
+    const WHY: &'static str = "paths of outputs, which all ranks write together";
+}
+
+/// A free name for an output, and why.
+#[derive(Serialize, Deserialize)]
+struct Conflict(Option<(PathBuf, String)>);
+
+impl Public for Conflict {
+    const WHY: &'static str = "the path of an output, which all ranks write together";
 }

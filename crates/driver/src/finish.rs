@@ -69,7 +69,7 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
     problems.extend(write_factors(&run, (&driver, stop), &mut outputs, &comm, &factors, privacy.as_ref())?);
     write_records(&run, (&driver, stop), &comm, privacy.as_ref())?;
-    let profile = summary::profile(&comm);
+    let profile = summary::profile(&comm, run.planned.is_private());
     let mut end = end_event(&driver.trajectory, stop, &profile, privacy);
     end.extend(record::of_decisions(&driver.algorithm.outcome()));
     let end = Value::from(end);
@@ -152,7 +152,10 @@ fn write_records<T: Real>(
     privacy: Option<&Value>,
 ) -> SharedResult<()> {
     if let Some(view) = &driver.view {
-        comm.agree_on_error(view.finish(about(run, (driver, stop), comm, privacy)))?;
+        let mut about = about(run, (driver, stop), comm, privacy);
+        // A view is as confidential as the data, which an audit may look for.
+        about.insert("input".into(), run.planned.spec.input_text.clone().into());
+        comm.agree_on_error(view.finish(about))?;
     }
     if let (Some(path), Some(method)) =
         (run.planned.method.groups().clock.and_then(ClockParams::order_file), driver.algorithm.asynchronous())
@@ -187,9 +190,10 @@ fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -
     let leaves = |spec: &&MessageSpec| {
         let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
         let plain = |tag: &MessageTag| matches!(tag.protection(), Protection::Declared | Protection::Masked);
-        spec.payload != Payload::Control && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
+        // Neighbouring data agree in shapes and names.
+        spec.payload != Payload::Metadata && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
     };
-    let words = |spec: &MessageSpec| match spec.kind.starts_with("evaluation") {
+    let words = |spec: &MessageSpec| match spec.evaluation {
         true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
         false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
     };
@@ -368,7 +372,7 @@ fn provenance(run: &RunRecord, comm: &Communicator, trajectory: &Trajectory, sto
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), run.start[key].clone());
     }
-    all.insert("input".into(), run.planned.spec.input_text.clone().into());
+    all.insert("input".into(), run.planned.spec.shown_input().into());
     all.insert("ranks".into(), comm.size().into());
     all.insert("iterations".into(), trajectory.iteration.into());
     all.insert("seconds".into(), trajectory.seconds.into());

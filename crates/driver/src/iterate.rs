@@ -12,7 +12,7 @@ use fednmf_files::output::checkpoint::LOST;
 use fednmf_linalg::Real;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::{Algorithm, Asynchronous, Measures};
-use fednmf_privacy::Releases;
+use fednmf_privacy::{Public, Releases};
 
 use crate::checkpoint::Checkpointer;
 use crate::progress::Progress;
@@ -244,6 +244,19 @@ struct Verdict {
     block: usize,
 }
 
+/// The words of a [`Verdict`] on their way: signal, whether time is up, whether to save, iterations until the next.
+struct Agreed([f64; 4]);
+
+impl Public for Agreed {
+    const WHY: &'static str = "signals, losses of ranks, and what rank 0's clock decides";
+}
+
+impl AsMut<[f64]> for Agreed {
+    fn as_mut(&mut self) -> &mut [f64] {
+        &mut self.0
+    }
+}
+
 /// Target interval of these agreements, in seconds: the maximum delay of a signal or a time limit.
 const INTERVAL: f64 = 0.25;
 
@@ -366,8 +379,9 @@ impl<T: Real> Driver<T> {
             words[2] = words[2].max(f64::from(u8::from(self.checkpointer.is_due(iteration))));
             words[3] = (INTERVAL / seconds_per_iteration.max(1e-9)).clamp(1.0, 1e6).floor();
         }
-        comm.max(CONTROL, &mut words);
-        let [signal, time_is_up, save, block] = words;
+        let mut words = Agreed(words);
+        comm.max_public(CONTROL, &mut words);
+        let [signal, time_is_up, save, block] = words.0;
         // If rank 0 has just been lost, there is no block size.
         let block = (block as usize).max(1);
         Verdict { signal: signal as usize, time_is_up: time_is_up > 0.0, save: save > 0.0, block }

@@ -1,10 +1,12 @@
 //! `--kernel auto`: the kernels for products with the data that suit the processor, the same on all ranks.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::host;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_linalg::{ProductKernel, ProductKernels};
+use fednmf_privacy::Public;
 
 /// The key of the chosen kernels in trace and checkpoint.
 pub const USED: &str = "kernels_used";
@@ -21,7 +23,15 @@ pub fn choose(requested: Option<ProductKernel>, saved: Option<ProductKernels>, v
 
 /// The vendor of rank 0's processor. Collective.
 pub fn vendor(comm: &Communicator) -> Option<String> {
-    comm.broadcast_value(CONTROL, if comm.is_root() { host::processor_vendor() } else { None })
+    comm.broadcast_public(CONTROL, Vendor(if comm.is_root() { host::processor_vendor() } else { None })).0
+}
+
+/// The vendor of a processor.
+#[derive(Serialize, Deserialize)]
+struct Vendor(Option<String>);
+
+impl Public for Vendor {
+    const WHY: &'static str = "a property of the processor";
 }
 
 /// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere. On AMD, native kernels were

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::warn;
-use fednmf_comm::{CONTROL, Communicator, Parties};
+use fednmf_comm::{Communicator, Parties};
 use fednmf_data::{NAMES, Stack};
 use fednmf_files::names::{Match, Names};
 use fednmf_files::output::matrices;
@@ -62,7 +62,7 @@ pub fn annotations(
         } else {
             Ok(transposed)
         };
-        annotations.transposed = comm.broadcast_value(CONTROL, comm.agree_on_error(checked)?);
+        annotations.transposed = comm.broadcast_value(NAMES, comm.agree_on_error(checked)?);
     }
     Ok(annotations)
 }

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use serde_json::Map;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
@@ -13,9 +14,10 @@ use fednmf_files::Input;
 use fednmf_files::output::checkpoint;
 use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_files::output::view::ViewFile;
+use fednmf_privacy::Public;
 
 use super::checks::{check_grid, share};
-use super::plan::{Found, Machine, Planned, Saved, plan};
+use super::plan::{Found, Machine, Planned, Saved, check_own_memory, plan};
 use super::spec::Spec;
 use super::{kernels, precision};
 
@@ -40,7 +42,11 @@ impl Opened {
     /// # Errors
     /// As [`plan`].
     pub fn plan(self, spec: &Spec, comm: &Communicator) -> SharedResult<(Planned, OpenFiles)> {
-        Ok((plan(spec, &self.found, &Machine::observe(spec, comm))?, self.files))
+        let planned = plan(spec, &self.found, &Machine::observe(spec, comm))?;
+        if planned.is_private() {
+            check_own_memory(&planned, &self.files.input, comm)?;
+        }
+        Ok((planned, self.files))
     }
 }
 
@@ -78,6 +84,14 @@ fn saved(spec: &Spec, comm: &Communicator) -> Saved {
     // The resume itself reports a checkpoint that cannot be read.
     let mut attributes = path.and_then(|path| Checkpoint::open(path).ok()).map_or_else(Map::new, |(_, all)| all);
     attributes.retain(|name, _| name == precision::SAVED || name == kernels::USED);
-    let attributes = comm.broadcast_value(CONTROL, attributes);
+    let Choices(attributes) = comm.broadcast_public(CONTROL, Choices(attributes));
     Saved { precision: precision::saved(&attributes), kernels: kernels::saved(&attributes) }
+}
+
+/// The precision and the kernels of a run that is resumed.
+#[derive(Serialize, Deserialize)]
+struct Choices(Map<String, Value>);
+
+impl Public for Choices {
+    const WHY: &'static str = "precision and kernels, which settings and the processor decide";
 }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::memory::Node;
 use fednmf_data::{Header, Layout, PartySplit, memory};
-use fednmf_files::InputSpec;
+use fednmf_files::{Input, InputSpec};
 use fednmf_linalg::ProductKernels;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::description::{Description, Partition};
@@ -64,9 +65,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that this job runs on. Collective.
+    /// The machine that this job runs on; without its memory if the ranks have data of parties, whose size would follow
+    /// from what they need: [`check_own_memory`] takes its place. Collective.
     pub fn observe(spec: &Spec, comm: &Communicator) -> Self {
-        let nodes = memory::nodes(0.0, spec.input.memory, comm);
+        let private = spec.description().partition.is_private();
+        let nodes = if private { Vec::new() } else { memory::nodes(0.0, spec.input.memory, comm) };
         let vendor = spec.kernel.is_none().then(|| kernels::vendor(comm)).flatten();
         Machine { ranks: comm.size(), owners: comm.has_owners(), nodes, vendor }
     }
@@ -183,6 +186,24 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         lines,
         resuming,
     })
+}
+
+/// Checks that this rank's memory can hold its data of parties and its work with them. The other ranks learn only whether it
+/// can. Collective.
+///
+/// # Errors
+/// On all ranks, if the memory of any rank cannot.
+pub fn check_own_memory(planned: &Planned, input: &Input, comm: &Communicator) -> SharedResult<()> {
+    let Planned { spec, precision, resuming, parties, layout, .. } = planned;
+    let footprint = Footprint {
+        spec,
+        method: &*planned.method,
+        header: input.header(),
+        precision: *precision,
+        resuming: *resuming,
+    };
+    let work = footprint.workspace_bytes(*parties, comm.rank());
+    memory::check_own(work + input.least_bytes(layout, comm, precision.word()), spec.input.memory, comm)
 }
 
 /// The method, and the reason if `--algo auto` chose it. The sizes decide, unless that method needs its data in memory, they
@@ -362,6 +383,13 @@ impl Planned {
     /// Whether rows or columns, and a factor of them, belong to parties.
     pub fn is_private(&self) -> bool {
         self.description().partition.is_private()
+    }
+
+    /// Who may read trace, output and report. They have exact errors and statistics, which masks and noise are to keep from
+    /// others.
+    pub fn results_access(&self) -> Access {
+        let noised = self.method.groups().dp.is_some_and(|dp| dp.is_on());
+        if self.is_private() && (self.input.masked || noised) { Access::OwnerOnly } else { Access::Default }
     }
 
     /// The measure that progress, summary and `--tol` use.

@@ -14,6 +14,7 @@ use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
 use fednmf_linalg::{Block, ContiguousMut, Real};
+use fednmf_privacy::Public;
 use fednmf_report as report;
 use fednmf_report::{Display, History, Lines, Run, Sample};
 
@@ -114,6 +115,19 @@ pub fn history(planned: &Planned, trace: &Trace) -> Result<History> {
     }
 }
 
+/// Whether a file of factors is missing.
+struct Missing([u32; 1]);
+
+impl Public for Missing {
+    const WHY: &'static str = "an option, and whether a file can be read";
+}
+
+impl AsMut<[u32]> for Missing {
+    fn as_mut(&mut self) -> &mut [u32] {
+        &mut self.0
+    }
+}
+
 /// Writes the report of a run if one is requested. Collective.
 ///
 /// # Errors
@@ -128,9 +142,10 @@ pub fn of_run<T: Real>(
 ) -> SharedResult<()> {
     let Some((path, display)) = &outputs.report else { return Ok(()) };
     // The plots read a file of factors, so that no rank needs to hold all of them.
-    let mut missing = [u32::from(comm.reports() && outputs.factors.as_ref().is_none_or(|p| Stored::open(p).is_err()))];
-    comm.max(CONTROL, &mut missing);
-    let output = outputs.factors.clone().filter(|_| missing[0] == 0);
+    let lacks = comm.reports() && outputs.factors.as_ref().is_none_or(|p| Stored::open(p).is_err());
+    let mut missing = Missing([u32::from(lacks)]);
+    comm.max_public(CONTROL, &mut missing);
+    let output = outputs.factors.clone().filter(|_| missing.0[0] == 0);
     let file = output.clone().unwrap_or_else(|| temporary(path));
     if output.is_none() {
         let shared = |p: &&Piece<'_, T>| p.owner == Owner::Shared;
@@ -149,7 +164,7 @@ pub fn of_run<T: Real>(
             notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
         }
         let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
-        report::write(path, vec![Run { history, factors, sample, display, notes }])
+        report::write(path, vec![Run { history, factors, sample, display, notes }], planned.results_access())
     };
     let written = if comm.reports() { write() } else { Ok(()) };
     if output.is_none() && comm.reports() {

@@ -4,9 +4,11 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
 use fednmf_data::state::{Owner, ReadRows};
 use fednmf_files::names::Names;
@@ -18,6 +20,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::decision::Decision;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::{Algorithm, Problem};
+use fednmf_privacy::Public;
 use fednmf_report::Sample;
 
 use super::init_file::Initial;
@@ -189,13 +192,22 @@ fn annotate(
 ) -> SharedResult<Annotations> {
     let add = planned.outputs.add;
     let to = planned.outputs.factors.as_deref().map(|path| metadata::Destination { path, add, private: hosted });
-    metadata::annotations(to, &planned.input, shape, comm)
+    let annotations = metadata::annotations(to, &planned.input, shape, comm)?;
+    Ok(Annotations { owner_only: planned.results_access() == Access::OwnerOnly, ..annotations })
 }
 
 /// Whether a factor stays with the parties. Collective.
 fn has_private_factor<T: Real>(algorithm: &dyn Algorithm<T>, comm: &Communicator) -> bool {
     let own = algorithm.factors().iter().any(|piece| piece.owner != Owner::Shared);
-    comm.all_gather_value(CONTROL, &own).into_iter().any(|any| any)
+    comm.all_gather_public(CONTROL, &HasPrivateFactor(own)).into_iter().any(|HasPrivateFactor(any)| any)
+}
+
+/// Whether a rank has a factor that stays with the parties.
+#[derive(Serialize, Deserialize)]
+struct HasPrivateFactor(bool);
+
+impl Public for HasPrivateFactor {
+    const WHY: &'static str = "the method decides it";
 }
 
 /// Prints how long the run may take, and what it releases unprotected. Collective.
@@ -274,7 +286,7 @@ fn start_event(
     let (m, n) = data.shape;
     json!({
         "event": "start", "version": attributes::VERSION, "git": attributes::revision(),
-        "algo": planned.description().name, "args": spec.words, "ranks": comm.size(), "parties": planned.parties.count,
+        "algo": planned.description().name, "args": spec.shown_words(), "ranks": comm.size(), "parties": planned.parties.count,
         "m": m, "n": n, "nnz": data.nonzeros, "k": spec.k, "seed": spec.seed, "precision": planned.precision.name(),
         "host": attributes::hostname(), "time": attributes::now(), "params": parameters, "format": data.format,
         "image": data.image, kernels::USED: kernels::names(planned.kernels), "checksum": data.checksum,
@@ -291,6 +303,10 @@ fn parameters(planned: &Planned, decisions: &[Decision], data: &DataRecord) -> M
     all.extend(data.threshold.map(|t| ("binarize_threshold".to_string(), json!(t))));
     all.extend(data.divisor.map(|d| ("scale_divisor".to_string(), json!(d))));
     all.extend(record::of_decisions(decisions));
+    if planned.is_private() {
+        all.insert("input".into(), planned.spec.shown_input().into());
+        all.values_mut().for_each(spec::hide_files);
+    }
     all
 }
 
@@ -298,7 +314,7 @@ fn parameters(planned: &Planned, decisions: &[Decision], data: &DataRecord) -> M
 fn open_trace(planned: &Planned, comm: &Communicator, iteration: usize, start: &Value) -> SharedResult<Trace> {
     watchdog::enter("opening the trace");
     let path = planned.spec.trace.as_deref().filter(|_| comm.reports());
-    let trace = Trace::open(path, planned.resuming.then_some(iteration));
+    let trace = Trace::open(path, planned.resuming.then_some(iteration), planned.results_access());
     let mut trace = comm.agree_on_error(trace)?;
     if metadata::needs_history(&planned.outputs) {
         trace = trace.in_memory();

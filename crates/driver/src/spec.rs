@@ -1,6 +1,6 @@
 //! What was requested of a run ([`Spec`]): checked as far as possible without the data, and never changed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,13 +194,61 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     input.nan_remedy = registry::nan_remedy(method);
     input.masked = method.masks_sums();
     input.private |= description.partition.is_private();
+    input.kept = description.partition.is_private();
     input.stack = description.partition.stack();
+}
+
+/// Stands for the name of a file or a host.
+const NOT_SHOWN: &str = "(not shown)";
+
+/// A word of a command line, without the name of a file or a host in it: a number or a single word stays.
+fn without_file(word: &str) -> String {
+    let (option, value) = match word.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => (Some(option), value),
+        _ => (None, word),
+    };
+    let letters = |at: usize| value.as_bytes().get(at).is_some_and(u8::is_ascii_alphabetic);
+    let dot = |(at, _): (usize, &str)| letters(at + 1) || at > 0 && letters(at - 1);
+    let is_generated = value.starts_with("synthetic");
+    let hidden = !is_generated
+        && !value.starts_with("--")
+        && (value.contains(['/', '\\', '{']) || value.match_indices('.').any(dot) || Path::new(value).exists());
+    let value = if hidden { NOT_SHOWN } else { value };
+    option.map_or_else(|| value.to_string(), |option| format!("{option}={value}"))
+}
+
+/// Hides the name of a file in a parameter.
+pub fn hide_files(value: &mut Value) {
+    if let Value::String(text) = value {
+        *text = without_file(text);
+    }
 }
 
 impl Spec {
     /// The method that is assumed before the data are known, see [`Requested::assumed`].
     pub fn description(&self) -> &'static Description {
         self.method.assumed().description()
+    }
+
+    /// The parameters that decide the result, for those who see neither files nor command line of a party.
+    pub fn shown_settings(&self) -> Map<String, Value> {
+        let mut all = self.result_parameters(self.method.assumed(), self.precision);
+        all.values_mut().for_each(hide_files);
+        all
+    }
+
+    /// The command line for trace, output and report; of a method of parties without names of files and hosts.
+    pub fn shown_words(&self) -> Vec<String> {
+        if !self.description().partition.is_private() {
+            return self.words.clone();
+        }
+        let options = self.words.iter().skip(1).map(|word| without_file(word));
+        std::iter::once("fednmf".to_string()).chain(options).collect()
+    }
+
+    /// The input as typed; of a method of parties without the name of a file.
+    pub fn shown_input(&self) -> String {
+        if self.description().partition.is_private() { without_file(&self.input_text) } else { self.input_text.clone() }
     }
 
     /// All parameters that affect the result of a run with this method and precision, by name; a resumed run must have the same.
@@ -251,5 +299,21 @@ impl Spec {
         // The former name of this parameter.
         all.insert("sparse_kernel".into(), kernel.into());
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_hosts_are_not_shown() {
+        for hidden in ["/home/a/patients.mtx", "patients.mtx", "part-{party}", "./x", "hub.example.org:4433", "src"] {
+            assert_eq!(without_file(hidden), NOT_SHOWN, "{hidden}");
+        }
+        for shown in ["--secure-sum", "-k", "0.5", "1e-9", "gaussian", "synthetic:planted,noise=0.1", "5,10", "10%"] {
+            assert_eq!(without_file(shown), shown);
+        }
+        assert_eq!(without_file("--input=patients.mtx"), format!("--input={NOT_SHOWN}"));
     }
 }

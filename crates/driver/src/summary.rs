@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::units::bytes;
-use fednmf_comm::{Communicator, Entry, Ledger, Payload};
+use fednmf_comm::{Communicator, Entry, Ledger};
 use fednmf_data::messages::{CHECKPOINT, OUTPUT, SUMMARY};
 use fednmf_data::{PASS, WAITING};
 use fednmf_methods::metrics::Measure;
@@ -47,14 +47,20 @@ impl Share {
             let key = [tag.kind.into(), tag.payload.name().into(), tag.protection().name().into()];
             share.messages.push((key, row));
             share.add(tag.kind, entry);
-            let own = matches!(tag.payload, Payload::Data | Payload::Control);
-            if !own && ![OUTPUT, CHECKPOINT].contains(tag) {
+            if tag.payload.is_of_method() && ![OUTPUT, CHECKPOINT].contains(tag) {
                 for (sum, x) in share.sent.iter_mut().zip([entry.mpi_bytes, entry.party_bytes, entry.messages]) {
                     *sum += x;
                 }
             }
         }
         share
+    }
+
+    /// The part that may leave a rank with data of parties: what it sent, which the receivers know. Times, operations and
+    /// memory are functions of the data.
+    fn of_messages(&self) -> Share {
+        let edges = self.edges.iter().map(|&(from, to, messages, bytes, _)| (from, to, messages, bytes, 0.0));
+        Share { sent: self.sent, messages: self.messages.clone(), edges: edges.collect(), ..Share::default() }
     }
 
     fn add(&mut self, name: &str, entry: &Entry) {
@@ -97,10 +103,10 @@ pub struct Profile {
     /// ranks.
     pub by_message: BTreeMap<[String; 3], [u64; 3]>,
     /// Between neighbours, by sending and receiving party: messages, bytes, and the seconds of the slower of the two
-    /// ranks.
+    /// ranks; 0 if neither shares its times.
     pub edges: BTreeMap<(usize, usize), (u64, u64, f64)>,
-    /// Largest compute time of a rank over the mean; 1 is perfect balance.
-    pub imbalance: f64,
+    /// Largest compute time of a rank over the mean; 1 is perfect balance. `None` if the ranks do not share their times.
+    pub imbalance: Option<f64>,
     /// Largest processor time of a rank's computing, in seconds.
     pub cpu_seconds_max: f64,
     /// Largest peak resident memory of a rank.
@@ -109,16 +115,19 @@ pub struct Profile {
     pub peak_rss_sum_bytes: u64,
 }
 
-/// The profile of the run so far, on the ranks that report; empty on others. Collective.
-pub fn profile(comm: &Communicator) -> Profile {
+/// The profile of the run so far, on the ranks that report; empty on others. If the ranks have data of parties (`private`),
+/// each shares its messages only: times, operations and memory are those of the reporting rank. Collective.
+pub fn profile(comm: &Communicator, private: bool) -> Profile {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let share = Share::of(&comm.ledger(), peak_rss(&status));
+    let own = Share::of(&comm.ledger(), peak_rss(&status));
+    let shown = if private { own.of_messages() } else { own.clone() };
     // The messages of lost ranks are unknown.
     let shares: Vec<Share> = match comm.has_owners() {
-        true => comm.gather_present(SUMMARY, &share).into_iter().flatten().collect(),
-        false => comm.gather_value(SUMMARY, &share),
+        true => comm.gather_present(SUMMARY, &shown).into_iter().flatten().collect(),
+        false => comm.gather_value(SUMMARY, &shown),
     };
-    Profile::of(&shares)
+    let profile = Profile::of(&shares);
+    if private && comm.reports() { profile.with_work_of(&own) } else { profile }
 }
 
 /// `VmHWM` of a `/proc/…/status` in bytes; 0 if absent.
@@ -130,7 +139,7 @@ fn peak_rss(status: &str) -> u64 {
 
 impl Profile {
     fn of(shares: &[Share]) -> Profile {
-        let mut profile = Profile { imbalance: 1.0, ..Profile::default() };
+        let mut profile = Profile { imbalance: Some(1.0), ..Profile::default() };
         let ranks = shares.len().max(1) as f64;
         let (mut slowest, mut total) = (0f64, 0f64);
         for (rank, share) in shares.iter().enumerate() {
@@ -164,9 +173,19 @@ impl Profile {
             total += share.compute_seconds;
         }
         if total > 0.0 {
-            profile.imbalance = slowest / (total / ranks);
+            profile.imbalance = Some(slowest / (total / ranks));
         }
         profile
+    }
+
+    /// The messages of all ranks, and the work of one.
+    fn with_work_of(self, own: &Share) -> Profile {
+        let Profile { bytes_sent, party_bytes, messages, by_message, mut edges, .. } = self;
+        for &(from, to, .., seconds) in &own.edges {
+            edges.entry((from, to)).or_default().2 = seconds;
+        }
+        let own = Profile::of(std::slice::from_ref(own));
+        Profile { bytes_sent, party_bytes, messages, by_message, edges, imbalance: None, ..own }
     }
 
     /// If the data were read from the file in each pass: the number of passes, and the longest time in seconds that a rank
@@ -205,6 +224,7 @@ impl Profile {
         map.insert("phases".into(), Value::Object(phases));
         if !self.edges.is_empty() {
             let edges = self.edges.iter().map(|((from, to), (messages, bytes, seconds))| {
+                let seconds = (*seconds > 0.0).then_some(*seconds);
                 json!({"from": from, "to": to, "messages": messages, "bytes": bytes, "seconds": seconds})
             });
             map.insert("edges".into(), edges.collect::<Vec<Value>>().into());
@@ -215,7 +235,7 @@ impl Profile {
         map.insert("bytes_sent".into(), self.bytes_sent.into());
         map.insert("party_bytes".into(), self.party_bytes.into());
         map.insert("messages".into(), self.messages.into());
-        map.insert("imbalance".into(), self.imbalance.into());
+        map.extend(self.imbalance.map(|imbalance| ("imbalance".to_string(), imbalance.into())));
         map.insert("cpu_seconds_max".into(), self.cpu_seconds_max.into());
         map.insert("peak_rss_bytes".into(), self.peak_rss_bytes.into());
         map.insert("peak_rss_sum_bytes".into(), self.peak_rss_sum_bytes.into());
@@ -312,19 +332,18 @@ pub fn paragraph(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
             "The rows were read from the file {passes} times; {seconds:.3} s were lost waiting for them. "
         );
     }
-    let _ = write!(
-        text,
-        "{} sent between ranks, load imbalance {:.2} (slowest rank over mean), peak memory {} on a rank.",
-        bytes(profile.bytes_sent),
-        profile.imbalance,
-        bytes(profile.peak_rss_bytes)
-    );
+    let _ = write!(text, "{} sent between ranks, ", bytes(profile.bytes_sent));
+    if let Some(imbalance) = profile.imbalance {
+        let _ = write!(text, "load imbalance {imbalance:.2} (slowest rank over mean), ");
+    }
+    let which = if profile.imbalance.is_some() { "a" } else { "this" };
+    let _ = write!(text, "peak memory {} on {which} rank.", bytes(profile.peak_rss_bytes));
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use fednmf_comm::MessageTag;
+    use fednmf_comm::{MessageTag, Payload};
 
     use super::*;
 
@@ -339,7 +358,7 @@ mod tests {
                 ledger.sent(MessageTag::new("Gram", Payload::Gram), &entry);
                 ledger.sent(MessageTag::new("load", Payload::Data), &entry);
                 ledger.sent(OUTPUT, &entry);
-                ledger.sent(MessageTag::new("output", Payload::Control), &entry);
+                ledger.sent(MessageTag::new("output", Payload::Metadata), &entry);
                 Share::of(&ledger, (seconds * 1000.0) as u64)
             })
             .collect();
@@ -357,11 +376,29 @@ mod tests {
         assert_eq!(profile.phases["output"], output);
         // Only the Gram matrix belongs to the algorithm.
         assert_eq!((profile.bytes_sent, profile.party_bytes, profile.messages), (80, 140, 6));
-        assert_eq!((profile.imbalance, profile.peak_rss_bytes, profile.peak_rss_sum_bytes), (1.5, 3000, 4000));
-        assert_eq!(Profile::of(&[Share::default()]).imbalance, 1.0);
+        assert_eq!((profile.imbalance, profile.peak_rss_bytes, profile.peak_rss_sum_bytes), (Some(1.5), 3000, 4000));
+        assert_eq!(Profile::of(&[Share::default()]).imbalance, Some(1.0));
         let json = profile.json();
         assert_eq!(json["phases"]["sweep"]["seconds_max"], 6.0);
         assert_eq!((&json["bytes_sent"], &json["cpu_seconds_max"]), (&80.into(), &3.0.into()));
+    }
+
+    #[test]
+    fn ranks_with_private_data_share_their_messages_only() {
+        let of = |flops: u64| {
+            let mut ledger = Ledger::default();
+            ledger.record_work("product", [flops as f64 * 1e-9, 0.5], flops);
+            ledger.record_edge((0, 1), &Entry { calls: 1, seconds: flops as f64, party_bytes: 8, ..Entry::default() });
+            ledger.sent(MessageTag::new("Gram", Payload::Gram), &Entry { calls: 2, seconds: 0.5, ..Entry::default() });
+            Share::of(&ledger, flops)
+        };
+        let sent = |share: &Share| serde_json::to_string(&share.of_messages()).unwrap();
+        let (few, many) = (of(16_000), of(32_000));
+        assert_eq!(sent(&few), sent(&many));
+        assert!(sent(&few).contains("Gram"));
+        let profile = Profile::of(&[few.of_messages(), many.of_messages()]).with_work_of(&many);
+        assert_eq!((profile.phases["product"].flops, profile.imbalance), (32_000, None));
+        assert_eq!((profile.edges[&(0, 1)].1, profile.edges[&(0, 1)].2), (16, 32_000.0));
     }
 
     #[test]

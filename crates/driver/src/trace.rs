@@ -1,12 +1,14 @@
 //! The trace: one JSON object per line, each on disk as soon as it is written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
 
 /// A trace file, or none. For rank 0.
@@ -24,11 +26,20 @@ impl Trace {
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(path: Option<&Path>, resumed_from: Option<usize>) -> Result<Self> {
+    pub fn open(path: Option<&Path>, resumed_from: Option<usize>, access: Access) -> Result<Self> {
         let Some(path) = path else { return Ok(Trace::default()) };
         let append = resumed_from.is_some();
         let open = || -> std::io::Result<(File, Option<u64>)> {
-            let mut file = OpenOptions::new().read(append).write(true).create(true).truncate(!append).open(path)?;
+            let mut options = OpenOptions::new();
+            options.read(append).write(true).create(true).truncate(!append);
+            let mut file = match access {
+                Access::Default => options.open(path)?,
+                Access::OwnerOnly => options.mode(0o600).open(path)?,
+            };
+            // It may have been there.
+            if access == Access::OwnerOnly && file.metadata()?.is_file() {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+            }
             let evaluated_at = match resumed_from {
                 // Pipes and devices cannot be truncated.
                 Some(iteration) if file.metadata()?.is_file() => remove_later(&mut file, iteration as u64)?,
@@ -108,7 +119,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
         std::fs::write(&path, before).unwrap();
-        let mut trace = Trace::open(Some(&path), resumed_from).unwrap();
+        let mut trace = Trace::open(Some(&path), resumed_from, Access::Default).unwrap();
         trace.write(&json!({"event": "iter", "iter": 3}));
         (std::fs::read_to_string(&path).unwrap(), trace.evaluated_at())
     }
@@ -145,10 +156,10 @@ mod tests {
 
     #[test]
     fn no_path_no_trace_and_a_wrong_path_is_reported() {
-        Trace::open(None, None).unwrap().write(&json!({}));
-        let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None).unwrap_err();
+        Trace::open(None, None, Access::Default).unwrap().write(&json!({}));
+        let error = Trace::open(Some(Path::new("/no/such/t.jsonl")), None, Access::Default).unwrap_err();
         assert_eq!(error.exit_code(), 2);
-        let mut full = Trace::open(Some(Path::new("/dev/full")), Some(0)).unwrap();
+        let mut full = Trace::open(Some(Path::new("/dev/full")), Some(0), Access::Default).unwrap();
         full.write(&json!({}));
         assert!(full.to.is_none(), "given up");
     }

@@ -131,7 +131,8 @@ fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) 
     let heading = Heading {
         fednmf_transcript: VERSION,
         method: spec.description().name.into(),
-        command: spec.words.clone(),
+        settings: spec.shown_settings(),
+        nonce: hex(&secret_rng(None, 0)?.next_u64().to_le_bytes()),
         rank: comm.rank(),
         ranks: comm.size(),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,

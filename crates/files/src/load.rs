@@ -72,14 +72,19 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        memory::check(self.least_bytes::<T>(layout, comm.size()), self.spec.memory, comm)?;
+        let need = self.least_bytes(layout, comm, size_of::<T>());
+        match self.spec.kept {
+            // The need follows from the number of entries, which stays with the party.
+            true => memory::check_own(need, self.spec.memory, comm)?,
+            false => memory::check(need, self.spec.memory, comm)?,
+        }
         let policy = self.spec.entry_policy();
         let combine = if self.spec.table.repeated == Repeated::Mean { Combine::Mean } else { Combine::Sum };
         let request =
             Request { comm, header: &self.header, layout, choose, transpose: self.spec.transpose, policy, combine };
         let local = match &self.origin {
             Origin::Synthetic(spec) => synthesize(spec, &request, progress),
-            Origin::Files(files) => files::read(files, &request, progress),
+            Origin::Files { files, by_position } => files::read((files, *by_position), &request, progress),
         };
         let LocalBlocks { layout, grids, cuts, mut blocks, mut tallies, duplicates, stored_zeros } = local?;
         self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
@@ -135,9 +140,14 @@ impl Input {
         )))
     }
 
-    /// Bytes that the blocks of a rank take at least, if they are alike.
-    pub fn least_bytes<T: Real>(&self, layout: &Layout, ranks: usize) -> f64 {
-        self.header.least_bytes(layout, ranks, size_of::<T>())
+    /// Bytes that this rank's blocks take at least, with entries of `word` bytes: those of its own files if these stay here,
+    /// otherwise those of equal shares.
+    pub fn least_bytes(&self, layout: &Layout, comm: &Communicator, word: usize) -> f64 {
+        if !(self.spec.kept && self.spec.by_party()) {
+            return self.header.least_bytes(layout, comm.size(), word);
+        }
+        let own = self.origin.files().iter().filter(|file| file.owner == Some(comm.rank()));
+        own.filter_map(|file| file.content.as_ref()).map(|file| file.least_bytes(word)).sum()
     }
 
     /// The tiles behind synthetic data, transposed as the matrix is.

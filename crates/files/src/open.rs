@@ -3,7 +3,10 @@
 use std::ops::Range;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::warning::say;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Stack;
 use fednmf_data::header::{Header, check_dimensions};
@@ -27,7 +30,18 @@ pub struct Input {
 
 pub(super) enum Origin {
     Synthetic(Synthetic),
-    Files(Vec<PlacedFile>),
+    Files {
+        files: Vec<PlacedFile>,
+        /// Whether the entries of some file have positions.
+        by_position: bool,
+    },
+}
+
+impl Origin {
+    /// The files; none of a generated matrix.
+    pub fn files(&self) -> &[PlacedFile] {
+        if let Origin::Files { files, .. } = self { files } else { &[] }
+    }
 }
 
 impl Input {
@@ -38,13 +52,9 @@ impl Input {
 
     /// The rows of each `{party}` file, or its columns if the files are stacked by columns; empty without such files.
     pub fn parts(&self) -> Vec<Range<usize>> {
-        match &self.origin {
-            Origin::Files(files) if self.spec.by_party() => {
-                let by_rows = self.spec.stack == Stack::Rows;
-                files.iter().map(|file| if by_rows { file.rows.clone() } else { file.cols.clone() }).collect()
-            }
-            _ => Vec::new(),
-        }
+        let files = if self.spec.by_party() { self.origin.files() } else { &[] };
+        let by_rows = self.spec.stack == Stack::Rows;
+        files.iter().map(|file| if by_rows { file.rows.clone() } else { file.cols.clone() }).collect()
     }
 
     /// The specification from which it was opened.
@@ -85,14 +95,19 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
         }
         Source::File { path, dataset } => (path, dataset.as_deref()),
     };
-    let (files, warning) = if spec.by_party() {
+    let Found { files, joint, warning } = if spec.by_party() {
         party_files(spec, path, dataset, comm)?
     } else {
-        (vec![(single_file(spec, path, dataset, comm)?, None)], None)
+        let mut file =
+            vec![FileFacts { owner: None, ..FileFacts::of(single_file(spec, path, dataset, comm)?, None, 0) }];
+        let joint = JointFacts::of(&file, spec);
+        joint.widen(&mut file);
+        Found { files: file, joint, warning: None }
     };
-    let (placed, mut header) = stack(spec, files).map_err(Error::on_all_ranks)?;
+    let (files, mut header) = stack(spec, files, joint.items).map_err(Error::on_all_ranks)?;
     header.warnings.extend(warning);
-    Ok(Input { spec: spec.clone(), header, origin: Origin::Files(placed) })
+    let origin = Origin::Files { files, by_position: joint.by_position };
+    Ok(Input { spec: spec.clone(), header, origin })
 }
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
@@ -115,16 +130,87 @@ fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Commu
     Ok(file)
 }
 
-/// A file, and the only rank that may read it.
-type OwnedFile = (MatrixFile, Option<usize>);
+/// What this rank knows of a file.
+struct FileFacts {
+    shown: Shown,
+    /// For messages: its path, or of which party it is.
+    name: String,
+    /// The only rank that may read it; `None` if all may.
+    owner: Option<usize>,
+    /// `None` if only its owner knows more.
+    content: Option<MatrixFile>,
+}
+
+/// What the other ranks learn of a file that stays with its rank: what they must know to place it, and what must be equal
+/// for all files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Shown {
+    rows: usize,
+    cols: usize,
+    sparse: bool,
+    image: Option<(usize, usize)>,
+    /// A digest of the names that all files have in common.
+    names: Option<String>,
+}
+
+/// What several files have together.
+#[derive(Debug, Clone, Copy)]
+struct JointFacts {
+    /// Whether the entries of any of them have positions.
+    by_position: bool,
+    /// The range of the items of transactions, which have the same numbers in all files, although a file may contain only
+    /// some of them.
+    items: Option<Items>,
+}
+
+/// The files of an input.
+struct Found {
+    files: Vec<FileFacts>,
+    joint: JointFacts,
+    warning: Option<String>,
+}
+
+impl JointFacts {
+    fn of(files: &[FileFacts], spec: &InputSpec) -> Self {
+        let known = || files.iter().filter_map(|file| file.content.as_ref());
+        let items = known().filter_map(MatrixFile::items).reduce(Items::merge);
+        let given = spec.items.as_ref().and_then(Items::new);
+        let items = items.map(|items| given.map_or(items, |given| items.merge(given)));
+        JointFacts { by_position: known().any(MatrixFile::has_positions), items }
+    }
+
+    /// Those of all ranks' files. Nobody learns which file has which. Collective.
+    fn joined(self, comm: &Communicator) -> Self {
+        let columns = self.items.map_or(0..0, Items::columns);
+        let from_zero = self.items.is_some() && columns.start == 0;
+        let mut words = [u64::from(self.by_position), columns.end, u64::from(from_zero)];
+        comm.max(HEADERS, &mut words);
+        let [by_position, end, from_zero] = words;
+        JointFacts { by_position: by_position > 0, items: Items::new(&(1 - from_zero..end)) }
+    }
+
+    /// Extends transactions to the items of all.
+    fn widen(self, files: &mut [FileFacts]) {
+        let Some(items) = self.items else { return };
+        for file in files {
+            if let Some(content) = &mut file.content {
+                content.widen(items);
+                file.shown.cols = content.cols;
+            }
+        }
+    }
+}
+
+impl FileFacts {
+    fn of(content: MatrixFile, names: Option<String>, owner: usize) -> Self {
+        let MatrixFile { rows, cols, image, .. } = content;
+        let shown = Shown { rows, cols, sparse: content.sparse(), image, names };
+        FileFacts { shown, name: content.path().to_string(), owner: Some(owner), content: Some(content) }
+    }
+}
 
 /// The files of all parties, each opened only by its owner, and a warning if only some of them have names.
-fn party_files(
-    spec: &InputSpec,
-    pattern: &str,
-    dataset: Option<&str>,
-    comm: &Communicator,
-) -> SharedResult<(Vec<OwnedFile>, Option<String>)> {
+fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<Found> {
     let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
     let read_own = || {
         let mut files = Vec::new();
@@ -155,7 +241,7 @@ fn party_files(
             }
             names::check(&path, dataset, file.rows, file.cols)?;
             let names = shared_names(spec, &path);
-            files.push((file, names.as_deref().map(names::digest)));
+            files.push(FileFacts::of(file, names.as_deref().map(names::digest), comm.rank()));
         }
         let numbered = pattern.contains(PARTY) && !spec.own_disk;
         if numbered && parties.hosted(comm.rank()).end == parties.count && party_path(pattern, parties.count).is_some()
@@ -168,48 +254,64 @@ fn party_files(
         }
         Ok(files)
     };
-    let own = comm.agree_on_error(read_own())?;
-    let mut all = comm.all_gather_value(HEADERS, &shown(&own, comm));
-    all[comm.rank()] = own;
-    let mut files = Vec::with_capacity(parties.count);
+    let own = comm.agree_on_error(keep_at_site(read_own(), comm))?;
+    let (files, joint) = if spec.kept { kept(own, spec, comm) } else { shared(own, spec, comm) };
     let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
-    let mut nameless: Option<String> = None;
-    let mut named: Option<(String, String)> = None;
-    for (rank, (file, digest)) in
-        all.into_iter().enumerate().flat_map(|(r, files)| files.into_iter().map(move |f| (r, f)))
-    {
-        if digest.is_none() {
-            nameless.get_or_insert_with(|| file.path().to_string());
-        }
-        if let Some(digest) = digest {
-            let (first, known) = named.get_or_insert_with(|| (file.path().to_string(), digest.clone()));
-            if *known != digest {
-                return Err(Error::input(format!(
-                    "{first} and {}: their {what} have different names, or another order; every party's file must have the \
-                     same {what}",
-                    file.path()
-                ))
-                .on_all_ranks());
-            }
-        }
-        files.push((file, Some(rank)));
+    let named = files.iter().find_map(|file| Some((&file.name, file.shown.names.as_ref()?)));
+    let other = |(_, known): &(&String, &String)| {
+        files.iter().find(|file| file.shown.names.as_ref().is_some_and(|digest| digest != *known))
+    };
+    if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
+        return Err(Error::input(format!(
+            "{first} and {}: their {what} have different names, or another order; every party's file must have the same {what}",
+            other.name
+        ))
+        .on_all_ranks());
     }
-    let warning = named.zip(nameless).map(|((with, _), without)| {
+    let nameless = files.iter().find(|file| file.shown.names.is_none());
+    let warning = named.zip(nameless).map(|((with, _), FileFacts { name: without, .. })| {
         format!("{with} has names of {what}, and {without} has none: the {what} of the parties are matched by position")
     });
-    Ok((files, warning))
+    Ok(Found { files, joint, warning })
 }
 
-/// The hosted parties' files as the other ranks see them: other owners see only the last part of the path.
-fn shown(own: &[(MatrixFile, Option<String>)], comm: &Communicator) -> Vec<(MatrixFile, Option<String>)> {
-    let mut shown = own.to_vec();
-    if comm.has_owners() {
-        for (file, _) in &mut shown {
-            let name = Path::new(file.path()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-            file.rename(&format!("{name} of {}", comm.name_of(comm.rank())));
+/// An error in this site's own file, said here and not to the other owners.
+fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
+    own.map_err(|e| {
+        if !comm.has_owners() {
+            return e;
         }
-    }
-    shown
+        say(&format!("fednmf: {e}"));
+        Error::input("its own data cannot be used; it says there why")
+    })
+}
+
+/// The files of all parties, of which each rank knows its own.
+fn kept(mut own: Vec<FileFacts>, spec: &InputSpec, comm: &Communicator) -> (Vec<FileFacts>, JointFacts) {
+    let joint = JointFacts::of(&own, spec).joined(comm);
+    joint.widen(&mut own);
+    let shown: Vec<Shown> = own.iter().map(|file| file.shown.clone()).collect();
+    let mut own = own.into_iter();
+    let all = comm.all_gather_value(HEADERS, &shown);
+    let all = all.into_iter().enumerate().flat_map(|(rank, files)| files.into_iter().map(move |shown| (rank, shown)));
+    let facts = all.enumerate().map(|(party, (rank, shown))| {
+        let content = if rank == comm.rank() { own.next().and_then(|file| file.content) } else { None };
+        FileFacts { shown, name: format!("the file of party {party}"), owner: Some(rank), content }
+    });
+    (facts.collect(), joint)
+}
+
+/// The files of all parties, of which each rank knows everything: their entries do not stay where they are read.
+fn shared(own: Vec<FileFacts>, spec: &InputSpec, comm: &Communicator) -> (Vec<FileFacts>, JointFacts) {
+    let own: Vec<_> = own.into_iter().filter_map(|file| Some((file.content?, file.shown.names))).collect();
+    let all = comm.all_gather_value(HEADERS, &own).into_iter().enumerate();
+    let of_rank = |(rank, files): (usize, Vec<(MatrixFile, Option<String>)>)| {
+        files.into_iter().map(move |(file, names)| FileFacts::of(file, names, rank))
+    };
+    let mut files: Vec<FileFacts> = all.flat_map(of_rank).collect();
+    let joint = JointFacts::of(&files, spec);
+    joint.widen(&mut files);
+    (files, joint)
 }
 
 /// The number of `{party}` files: the given number, or the number of files that rank 0 finds, but at least one per rank.
@@ -252,86 +354,82 @@ fn shared_names(spec: &InputSpec, path: &str) -> Option<Vec<String>> {
     if spec.stack == Stack::Rows { names.columns } else { names.rows }
 }
 
-/// Places the files in the matrix, and determines its header.
-fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Result<(Vec<PlacedFile>, Header)> {
-    // The items of transactions have the same numbers in all files, although a file may contain only some of them.
-    let items = files.iter().filter_map(|(file, _)| file.items()).reduce(Items::merge);
-    let given = spec.items.as_ref().and_then(Items::new);
-    let items = items.map(|items| given.map_or(items, |given| items.merge(given)));
-    if let Some(items) = items {
-        files.iter_mut().for_each(|(file, _)| file.widen(items));
-    }
-    let mut placed: Vec<PlacedFile> = Vec::with_capacity(files.len());
+/// Places the files in the matrix, and determines its header; `items` are those of transactions.
+fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Result<(Vec<PlacedFile>, Header)> {
+    let Some(first) = files.first() else { return Err(Error::input("no input files")) };
+    let turned = |file: &FileFacts| match (spec.transpose, &file.shown) {
+        (false, &Shown { rows, cols, .. }) => (rows, cols),
+        (true, &Shown { rows, cols, .. }) => (cols, rows),
+    };
     let (mut rows, mut cols) = (0, 0);
-    let mut stored = Some(0u64);
-    for (content, owner) in files {
-        let (r, c) = if spec.transpose { (content.cols, content.rows) } else { (content.rows, content.cols) };
-        if let Some(first) = placed.first() {
-            let (mine, theirs, what) = match spec.stack {
-                Stack::Rows => (c, first.cols.len(), "columns"),
-                Stack::Columns => (r, first.rows.len(), "rows"),
-            };
-            if mine != theirs {
-                return Err(Error::input(format!(
-                    "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same number",
-                    content.path(),
-                    first.content.path()
-                )));
-            }
-            if content.sparse() != first.content.sparse() {
-                return Err(Error::input(format!(
-                    "{} and {}: one is sparse, the other dense; the parties' files must be of one kind",
-                    content.path(),
-                    first.content.path()
-                )));
-            }
+    let mut places = Vec::with_capacity(files.len());
+    for file in &files {
+        let (r, c) = turned(file);
+        let (mine, theirs, what) = match spec.stack {
+            Stack::Rows => (c, turned(first).1, "columns"),
+            Stack::Columns => (r, turned(first).0, "rows"),
+        };
+        if mine != theirs {
+            return Err(Error::input(format!(
+                "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same number",
+                file.name, first.name
+            )));
         }
-        stored = stored.zip(content.stored).and_then(|(a, b)| a.checked_add(b));
+        if file.shown.sparse != first.shown.sparse {
+            return Err(Error::input(format!(
+                "{} and {}: one is sparse, the other dense; the parties' files must be of one kind",
+                file.name, first.name
+            )));
+        }
         let place = match spec.stack {
             Stack::Rows => (rows..rows + r, 0..c),
             Stack::Columns => (0..r, cols..cols + c),
         };
         (rows, cols) = (place.0.end, place.1.end);
-        placed.push(PlacedFile { content, owner, rows: place.0, cols: place.1 });
+        places.push(place);
     }
-    let Some(first) = placed.first() else { return Err(Error::input("no input files")) };
-    let count = spec.by_party().then_some(placed.len());
     let items = items.map(Items::columns);
-    let mut notes_of_files = notes(spec, &placed);
+    let known: Vec<&MatrixFile> = files.iter().filter_map(|file| file.content.as_ref()).collect();
+    let mut notes_of_files = notes(spec, &known);
     if let (Source::File { path, .. }, Some(items)) = (&spec.source, &items) {
         let what = if spec.transpose { "rows" } else { "columns" };
         notes_of_files.push(format!("{path}: the {what} are items {} to {}", items.start, items.end - 1));
     }
+    // Only where all files are known, so that all ranks have the same number.
+    let all_known = known.len() == files.len();
+    let stored = || known.iter().try_fold(0u64, |sum, file| sum.checked_add(file.stored?));
     let header = Header {
         rows,
         cols,
-        sparse: first.content.sparse(),
-        stored,
-        values: placed.iter().map(|file| file.content.values).max().unwrap_or(Values::Double),
-        format: first.content.format.clone(),
-        files: count,
-        labels: first.content.labels(),
+        sparse: first.shown.sparse,
+        stored: if all_known { stored() } else { None },
+        values: known.iter().map(|file| file.values).max().unwrap_or(Values::Double),
+        format: known.first().map_or_else(String::new, |file| file.format.clone()),
+        files: spec.by_party().then_some(files.len()),
+        labels: known.first().and_then(|file| file.labels()),
         notes: notes_of_files,
         warnings: Vec::new(),
         items,
-        image: first.content.image,
+        image: first.shown.image,
     };
     check_dimensions((rows, cols), header.sparse)?;
-    Ok((placed, header))
+    let placed = files.into_iter().zip(places).map(|(FileFacts { owner, content, .. }, (rows, cols))| PlacedFile {
+        content,
+        owner,
+        rows,
+        cols,
+    });
+    Ok((placed.collect(), header))
 }
 
 /// Notes on how text tables were interpreted. A note that applies to all `{party}` files is printed once.
-fn notes(spec: &InputSpec, files: &[PlacedFile]) -> Vec<String> {
-    let all: Vec<Option<&str>> = files.iter().map(|file| file.content.note()).collect();
+fn notes(spec: &InputSpec, files: &[&MatrixFile]) -> Vec<String> {
+    let all: Vec<Option<&str>> = files.iter().map(|file| file.note()).collect();
     match (&spec.source, all.first()) {
         (Source::File { path, .. }, Some(Some(note))) if all.iter().all(|other| *other == Some(*note)) => {
             vec![format!("{path}: {note}")]
         }
-        _ => files
-            .iter()
-            .zip(all)
-            .filter_map(|(file, note)| Some(format!("{}: {}", file.content.path(), note?)))
-            .collect(),
+        _ => files.iter().zip(all).filter_map(|(file, note)| Some(format!("{}: {}", file.path(), note?))).collect(),
     }
 }
 

@@ -113,6 +113,9 @@ pub struct InputSpec {
     pub masked: bool,
     /// Whether errors, which reach all ranks, must not quote the files' text; by default for `{party}` files.
     pub private: bool,
+    /// Whether `{party}` files stay with the ranks that read them: others learn their shapes, and neither their format nor
+    /// the number of their entries.
+    pub kept: bool,
     /// Whether the element type matters; for a text table it is determined only then.
     pub ask_values: bool,
     /// Whether each rank has its own disk, with the file of its party at this path.
@@ -155,6 +158,7 @@ impl InputSpec {
             items: None,
             stack: Stack::Rows,
             masked: false,
+            kept: false,
             private,
             ask_values: false,
             own_disk: false,

@@ -13,6 +13,7 @@ use fednmf_data::panels::{Counts, Panels};
 use fednmf_data::statistics::Statistics;
 use fednmf_linalg::{Block, Real};
 
+use crate::distribute::files::PlacedFile;
 use crate::open::{Input, Origin};
 use crate::panel_source::{Preparation, Source};
 use crate::spec::{Scale, Threshold};
@@ -98,8 +99,8 @@ impl Input {
     pub fn check_streaming(&self) -> std::result::Result<(), String> {
         let file = match &self.origin {
             Origin::Synthetic(_) => return Err("it is generated; write it to a file (fednmf generate)".into()),
-            Origin::Files(files) => match &files[..] {
-                [only] if only.owner.is_none() => &only.content,
+            Origin::Files { files, .. } => match &files[..] {
+                [PlacedFile { content: Some(only), owner: None, .. }] => only,
                 _ => return Err("it consists of several files; write it as one".into()),
             },
         };
@@ -119,9 +120,10 @@ impl Input {
     }
 
     fn own_rows<T: Real>(&self, comm: &Communicator) -> Result<Rows> {
-        let Origin::Files(files) = &self.origin else { return Err(Error::failed("a generated matrix has no file")) };
+        let file = self.origin.files().first().and_then(|file| file.content.clone());
+        let file = file.ok_or_else(|| Error::failed("a matrix without a file that all ranks read"))?;
         let policy = self.spec.entry_policy();
-        let source = Source::new(files[0].content.clone(), self.spec.transpose, policy);
+        let source = Source::new(file, self.spec.transpose, policy);
         let (m, n) = (self.header.rows, self.header.cols);
         let (shape, counts) = (source.shape()?, source.counts()?);
         let cuts = Layout::Grid { pr: comm.size(), pc: 1 }.cuts(m, n, counts.as_deref(), None);

@@ -2,10 +2,10 @@
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, masked};
-use fednmf_comm::{AGREEMENT, CONTROL, LARGEST, MessageTag, Payload};
+use fednmf_comm::{AGREEMENT, CONTROL, ControlTag, LARGEST, MessageTag, Payload};
 use fednmf_data as data;
 use fednmf_data::Stack;
-use fednmf_data::messages::{CHECKPOINT, NORMS, OUTPUT, SAMPLE, SUMMARY};
+use fednmf_data::messages::{CHECKPOINT, CHECKPOINT_SHAPES, DIVERGED, NORMS, OUTPUT, OUTPUT_SHAPES, SAMPLE, SUMMARY};
 use fednmf_privacy::Protection;
 
 use crate::metrics::Measure;
@@ -102,27 +102,47 @@ pub struct MessageSpec {
     pub payload: Payload,
     pub shape: &'static str,
     pub when: &'static str,
+    /// Whether it is part of evaluations, which `--eval-every 0` disables.
+    pub evaluation: bool,
+    /// Whether the message is sent in the clear even if sums are masked.
+    pub always_shown: bool,
+    /// Whether noise is added to it with `--dp`.
+    pub noised: bool,
+    /// Whether it is sent only by a run that has lost a party.
+    pub after_loss: bool,
 }
 
 impl MessageSpec {
     pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
-        MessageSpec { kind: tag.kind, payload: tag.payload, shape, when }
+        let MessageTag { kind, payload, evaluation, .. } = tag;
+        let (always_shown, noised, after_loss) = (false, false, false);
+        MessageSpec { kind, payload, shape, when, evaluation, always_shown, noised, after_loss }
     }
 
-    /// Whether the message is part of evaluations, which `--eval-every 0` disables.
-    pub fn is_evaluation(&self) -> bool {
-        self.kind.starts_with("evaluation")
+    /// A control message, whose values are public.
+    pub const fn control(tag: ControlTag, shape: &'static str, when: &'static str) -> Self {
+        let spec = MessageSpec::new(AGREEMENT, shape, when);
+        MessageSpec { kind: tag.kind, payload: Payload::Control, ..spec }
     }
 
-    /// Whether the message is sent in the clear even if sums are masked.
-    pub fn is_always_shown(&self) -> bool {
-        ALWAYS_SHOWN.contains(&self.kind)
+    /// The message, which is in the clear also where sums are masked.
+    #[must_use]
+    pub const fn always_shown(self) -> Self {
+        MessageSpec { always_shown: true, ..self }
+    }
+
+    /// The message, which has noise with `--dp`.
+    #[must_use]
+    pub const fn noised(self) -> Self {
+        MessageSpec { noised: true, ..self }
+    }
+
+    /// The message, which only a run that has lost a party sends.
+    #[must_use]
+    pub const fn after_loss(self) -> Self {
+        MessageSpec { after_loss: true, ..self }
     }
 }
-
-/// Message kinds that are sent in the clear even if sums are masked: a factor that all parties know, and the largest
-/// distance of any party from it.
-const ALWAYS_SHOWN: [&str; 2] = ["evaluation: gather U", "evaluation: largest disagreement"];
 
 /// The largest term of an exact sum over parties, for the message table of methods that sum in the clear.
 pub const LARGEST_TERM: MessageSpec =
@@ -130,7 +150,7 @@ pub const LARGEST_TERM: MessageSpec =
 
 /// Messages of every method that leave a rank or party: while the data is loaded, and around the iterations.
 pub static COMMON_MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(
+    MessageSpec::control(
         CONTROL,
         "a few words",
         "decisions of rank 0: when to evaluate, to save, to stop; settings that it read",
@@ -138,8 +158,8 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
     MessageSpec::new(
         data::HEADERS,
-        "path, format, shape, number of stored entries and names of datasets of each file; a digest of the names that files of \
-         parties have in common",
+        "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common; all \
+         that is known of a file that all ranks read",
         "once, while loading",
     ),
     MessageSpec::new(
@@ -162,29 +182,31 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "sum, norm and number of private entries",
         "the same, with --secure-sum",
     ),
-    MessageSpec::new(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
+    MessageSpec::control(KEYS, "32 bytes", "once, while loading, with --secure-sum"),
     MessageSpec::new(data::LARGEST_ENTRY, "1", "once, while loading, with --scale max"),
-    MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
     MessageSpec::new(
         data::NAMES,
         "names of the common rows or columns, if the input has them; without private data all names",
         "once, with --output, or for --init FILE and --missing FILE",
     ),
     MessageSpec::new(OUTPUT, "rows of the factors that all may see", "once, with --output"),
-    MessageSpec::new(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
-    MessageSpec::new(SUMMARY, "times, bytes and memory of each rank", "once, at the end"),
+    MessageSpec::control(OUTPUT_SHAPES, "shapes of them", "once, with --output"),
+    MessageSpec::new(DIVERGED, "a flag", "before each save, and at the end"),
+    MessageSpec::new(
+        SUMMARY,
+        "number and bytes of each rank's messages; without private data its times, operations and memory too",
+        "once, at the end",
+    ),
     MessageSpec::new(CHECKPOINT, "rows of the factors that all may see", "each checkpoint"),
-    MessageSpec::new(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
+    MessageSpec::control(CHECKPOINT_SHAPES, "shapes of them, and the number of the checkpoint", "each checkpoint"),
 ];
 
 /// Additional messages of methods without parties, whose data is not private.
 pub static RANK_MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
     MessageSpec::new(NORMS, "largest entry and norm of each component", "once, with --output, --add-to or --report"),
     MessageSpec::new(SAMPLE, "a few rows or columns of the matrix", "once, with --report"),
 ];
-
-const OUTPUT_SHAPES: MessageTag = MessageTag::new(OUTPUT.kind, Payload::Control);
-const CHECKPOINT_SHAPES: MessageTag = MessageTag::new(CHECKPOINT.kind, Payload::Control);
 
 fednmf_base::words! {
     /// What differential privacy hides: neighbouring inputs differ in one of these.
@@ -277,9 +299,7 @@ impl Description {
 
     /// Whether noise is added to this message with `--dp`.
     pub fn adds_noise_to(&self, message: &MessageSpec) -> bool {
-        self.protects().is_some()
-            && (message.payload == Payload::SharedFactor
-                || message.payload == Payload::Product && message.when.contains("with --dp"))
+        self.protects().is_some() && (message.payload == Payload::SharedFactor || message.noised)
     }
 
     /// Whether the method factorises only matrices of zeros and ones.
@@ -292,7 +312,7 @@ impl Description {
         let allowed = match message.payload {
             Payload::Ciphertext => &[Protection::Encrypted][..],
             Payload::Masked => &[Protection::Masked, Protection::MaskedNoised],
-            Payload::Control => &[Protection::Public, Protection::Declared],
+            Payload::Control => &[Protection::Public],
             _ => &[Protection::Declared, Protection::Noised],
         };
         allowed.iter().any(|one| one.name() == protection)
@@ -303,7 +323,8 @@ impl Description {
         let clear = match message.payload {
             Payload::Ciphertext => return "encrypted".into(),
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),
-            Payload::Control => return "in the clear; independent of the entries".into(),
+            Payload::Control => return "public: settings, decisions or keys, by its type".into(),
+            Payload::Metadata => return "in the clear; no entries, and nothing computed from them but flags".into(),
             _ => "in the clear",
         };
         let masked = self.all_messages().any(|w| w.kind == message.kind && w.payload == Payload::Masked);

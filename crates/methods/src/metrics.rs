@@ -89,7 +89,7 @@ pub fn note_infinite(divergence: f64) -> Option<&'static str> {
 }
 
 /// The term of a rank in an evaluation.
-pub const RESIDUAL: MessageTag = MessageTag::new("evaluation: squared residual", Payload::Scalar);
+pub const RESIDUAL: MessageTag = MessageTag::of_evaluation("evaluation: squared residual", Payload::Scalar);
 
 /// The relative error ‖M − UVᵀ‖_F / ‖M‖_F from the blocks (X, A, B) of all ranks with X ≈ A Bᵀ, which partition M;
 /// `norm2` is ‖M‖_F². For M = 0 the error is 0 if the product is zero, otherwise infinite. Collective.
@@ -104,10 +104,10 @@ pub fn relative_error<'a, T: Real>(
 }
 
 /// The term of a rank in the value of the penalties.
-pub const PENALTY: MessageTag = MessageTag::new("evaluation: penalty", Payload::Scalar);
+pub const PENALTY: MessageTag = MessageTag::of_evaluation("evaluation: penalty", Payload::Scalar);
 
 /// The term of a rank in an evaluation of the divergence.
-pub const DIVERGENCE: MessageTag = MessageTag::new("evaluation: divergence", Payload::Scalar);
+pub const DIVERGENCE: MessageTag = MessageTag::of_evaluation("evaluation: divergence", Payload::Scalar);
 
 /// The generalised Kullback-Leibler divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole
 /// V (n × k): infinite if the fit of a nonzero entry is 0. Work ∝ (rows + n + nonzeros) k.

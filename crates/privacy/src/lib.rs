@@ -22,6 +22,6 @@ pub use dp::{
     NoisePlan, NoiseRequest, PrivacyLoss, Releases,
 };
 pub use released::{
-    Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
-    SealedShares, Transfer, UnmaskShares, WireAccess,
+    Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, Public, PublicKeys,
+    Release, SealedShares, Transfer, UnmaskShares, WireAccess,
 };

@@ -16,7 +16,7 @@ pub enum Protection {
     MaskedNoised,
     /// Encrypted for its receiver.
     Encrypted,
-    /// Independent of the data by construction: keys, seeds, settings.
+    /// Independent of the data by construction: keys, and values of types that are [`Public`].
     Public,
     /// In the clear: a leak that the message table names.
     Declared,
@@ -51,6 +51,26 @@ pub struct Private<T>(T);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct WireAccess(());
+
+/// A type whose values do not depend on the data of any party: settings, what follows from settings and common shapes, and
+/// what the clock or the user of a rank decides. Control messages take no others. Numbers, texts and lists of them are not
+/// public, since they may have been computed from data; whoever makes a type public states why it is, and a test lists all
+/// statements.
+///
+/// ```compile_fail,E0277
+/// # use fednmf_privacy::Public;
+/// fn send(_: &impl Public) {}
+/// let nonzeros = [1.0, 0.0, 2.0].iter().filter(|x| **x != 0.0).count();
+/// send(&nonzeros);
+/// ```
+pub trait Public {
+    /// Why the values depend on no data.
+    const WHY: &'static str;
+}
+
+impl<P: Public> Public for Option<P> {
+    const WHY: &'static str = P::WHY;
+}
 
 impl WireAccess {
     /// For a communicator.

@@ -1,11 +1,14 @@
 //! A party's record of what it sent: a line for each message with a digest of its content, in a hash chain that the party
 //! signs at the end (Ed25519, RFC 8032). Anybody who has the file and knows the party's public key can detect changed,
-//! removed or added lines; the contents themselves are not in it. A site's certificate vouches for its key.
+//! removed or added lines; the contents themselves are not in it. Nor do the digests tell a short content, such as a count,
+//! to those who try all: they are keyed, and only who has the signing key can compute one. A site's certificate vouches for
+//! its key.
 
 use std::io::Write;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result};
@@ -16,8 +19,10 @@ pub struct Heading {
     /// Version of this format.
     pub fednmf_transcript: u32,
     pub method: String,
-    /// The command line after the program's name.
-    pub command: Vec<String>,
+    /// The settings that decide the result, without names of files.
+    pub settings: Map<String, Value>,
+    /// A random number in hexadecimal digits, so that the digests of equal contents differ from run to run.
+    pub nonce: String,
     pub rank: usize,
     pub ranks: usize,
     /// At a site: the certificate's signature of the transcript's key.
@@ -45,7 +50,7 @@ pub fn statement_of_key(site: &str, time: u64, key: &str) -> Vec<u8> {
 }
 
 /// The version that is written.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,8 +60,8 @@ pub struct Sent {
     pub payload: String,
     pub protection: String,
     pub bytes: u64,
-    /// SHA-256 of the content.
-    pub sha256: String,
+    /// The keyed digest of the content, see [`digest_key`].
+    pub digest: String,
 }
 
 /// The privacy budget that the run spent.
@@ -83,6 +88,7 @@ struct End {
 pub struct Transcript {
     out: Box<dyn Write>,
     key: SigningKey,
+    digest_key: [u8; 32],
     chain: [u8; 32],
     messages: u64,
     /// The first write error. The run continues and reports it at its end.
@@ -92,7 +98,8 @@ pub struct Transcript {
 impl Transcript {
     /// Begins with the heading.
     pub fn new(out: Box<dyn Write>, key: SigningKey, heading: &Heading) -> Self {
-        let mut transcript = Transcript { out, key, chain: [0; 32], messages: 0, failed: None };
+        let digest_key = digest_key(&key, &heading.nonce);
+        let mut transcript = Transcript { out, key, digest_key, chain: [0; 32], messages: 0, failed: None };
         transcript.line(heading);
         transcript
     }
@@ -105,7 +112,7 @@ impl Transcript {
             payload: payload.into(),
             protection: protection.into(),
             bytes: content.len() as u64,
-            sha256: hex(&Sha256::digest(content)),
+            digest: hex(&digest(&self.digest_key, content)),
         };
         self.messages += 1;
         self.line(&sent);
@@ -140,6 +147,17 @@ impl Transcript {
     }
 }
 
+/// The key of the digests of a run: SHA-256 of a name, the secret signing key and the run's nonce.
+fn digest_key(key: &SigningKey, nonce: &str) -> [u8; 32] {
+    let named = Sha256::new().chain_update("fednmf transcript digests v2\n");
+    named.chain_update(key.to_bytes()).chain_update(nonce).finalize().into()
+}
+
+/// SHA-256 of the key and the SHA-256 of the content.
+fn digest(key: &[u8; 32], content: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(key).chain_update(Sha256::digest(content)).finalize().into()
+}
+
 /// The chain after one more line.
 fn link(chain: &[u8; 32], line: &str) -> [u8; 32] {
     Sha256::new().chain_update(chain).chain_update(line).finalize().into()
@@ -172,7 +190,7 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
     };
     let heading: Heading = serde_json::from_str(first).map_err(|_| at(0, "is not the heading of a transcript"))?;
     if heading.fednmf_transcript != VERSION {
-        return Err(at(0, "is of a version of the format that this program does not know"));
+        return Err(at(0, "is of another version of the format; verify it with the fednmf that wrote it"));
     }
     let end: End = serde_json::from_str(last)
         .map_err(|_| at(rest.len(), "is no signature: the run did not come to its end, or the end was cut off"))?;
@@ -232,12 +250,13 @@ mod tests {
         }
     }
 
-    fn written() -> String {
+    fn written(nonce: &str) -> String {
         let out = Shared::default();
         let heading = Heading {
             fednmf_transcript: VERSION,
             method: "felb".into(),
-            command: vec![],
+            settings: Map::new(),
+            nonce: nonce.into(),
             rank: 0,
             ranks: 1,
             site: None,
@@ -252,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_change_of_a_transcript_is_found() {
-        let text = written();
+        let text = written("7f");
         let verified = verify(&text, None).unwrap();
         assert_eq!(verified.sent.len(), 3);
         assert!(verify(&text, Some(&verified.public_key)).is_ok());
@@ -268,5 +287,17 @@ mod tests {
             changed[at] = if byte == b'0' { b'1' } else { b'0' };
             assert!(verify(&String::from_utf8(changed).unwrap(), None).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn digests_cannot_be_tried_and_differ_from_run_to_run() {
+        let [first, second] = ["7f", "80"].map(|nonce| verify(&written(nonce), None).unwrap());
+        for (first, second) in first.sent.iter().zip(&second.sent) {
+            assert_ne!(first.digest, second.digest);
+        }
+        assert_ne!(first.sent[0].digest, hex(&Sha256::digest(b"one")));
+        // Who has the key can open them.
+        let key = digest_key(&SigningKey::from_bytes(&[7; 32]), "7f");
+        assert_eq!(first.sent[0].digest, hex(&digest(&key, b"one")));
     }
 }

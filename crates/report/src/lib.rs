@@ -93,7 +93,7 @@ pub struct Run {
 ///
 /// # Errors
 /// If factors do not fit their matrix, or the file cannot be written.
-pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
+pub fn write(path: &Path, runs: Vec<Run>, access: Access) -> Result<()> {
     let mut shown = Vec::new();
     for (i, run) in runs.iter().enumerate() {
         shown.push(component_figures(run, i)?);
@@ -104,7 +104,7 @@ pub fn write(path: &Path, runs: Vec<Run>) -> Result<()> {
     let is_device = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     let written = match is_device {
         true => std::fs::write(path, text),
-        false => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes())),
+        false => unfinished::replace(path, access, |out| out.write_all(text.as_bytes())),
     };
     written.map_err(|e| {
         Error::failed(format!("{}: the report cannot be written ({e}); check the free space", path.display()))

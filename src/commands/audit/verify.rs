@@ -147,7 +147,7 @@ fn covered(verified: &Verified, all: &[Verified], budget: &BudgetFile) -> Result
     let known = |run: &String| budget.runs.iter().any(|charge| charge.run == *run && charge.epsilon >= spent.epsilon);
     let same_run = |other: &&Verified| {
         let (own, other) = (&verified.heading, &other.heading);
-        own.method == other.method && own.command == other.command && own.ranks == other.ranks
+        own.method == other.method && own.settings == other.settings && own.ranks == other.ranks
     };
     let names = all.iter().filter(same_run).filter_map(|other| other.spent.as_ref()).flat_map(|spent| &spent.runs);
     if spent.runs.iter().chain(names).any(known) {

@@ -17,7 +17,7 @@ use fednmf_linalg::sketch;
 use fednmf_linalg::{Block, Csr, Order, Real, flops, gemm, gram};
 use fednmf_methods::cost::{Cost, Kernel, Message, Pattern};
 
-const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Control);
+const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Metadata);
 
 /// The part of the time that is not computing.
 pub const MESSAGES: &str = "messages";

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
@@ -19,6 +20,7 @@ use fednmf_driver::spec::{Every, Spec};
 use fednmf_files::output::attributes;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_privacy::Public;
 use fednmf_sites::{Address, Config, Sites};
 
 use self::policy::Policy;
@@ -137,9 +139,9 @@ fn take_part(spec: Spec, sites: &Sites, comm: &Communicator) -> Result<i32> {
 /// # Errors
 /// On all ranks, with the first difference.
 fn same_options(spec: &Spec, sites: &[String], comm: &Communicator) -> Result<()> {
-    let all = comm.all_gather_value(CONTROL, &compared(spec));
-    let first = &all[0];
-    for (site, other) in sites.iter().zip(&all).skip(1) {
+    let all = comm.all_gather_public(CONTROL, &Compared(compared(spec)));
+    let Compared(first) = &all[0];
+    for (site, Compared(other)) in sites.iter().zip(&all).skip(1) {
         let missing = other.keys().filter(|name| !first.contains_key(*name));
         if let Some(name) = first.keys().chain(missing).find(|name| first.get(*name) != other.get(*name)) {
             let value = |map: &Map<String, Value>| match map.get(name) {
@@ -159,6 +161,14 @@ fn same_options(spec: &Spec, sites: &[String], comm: &Communicator) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The settings of a site, see [`compared`].
+#[derive(Serialize, Deserialize)]
+struct Compared(Map<String, Value>);
+
+impl Public for Compared {
+    const WHY: &'static str = "settings, without paths";
 }
 
 /// The command-line form of a setting.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{MessageTag, Payload, SendFilter};
+use fednmf_comm::{MessageTag, SendFilter};
 use fednmf_driver::spec::Spec;
 use fednmf_methods::registry;
 use fednmf_privacy::Protection;
@@ -33,7 +33,7 @@ pub struct Policy {
     max_epsilon: Option<f64>,
     /// The sites that may take part.
     sites: Option<Vec<String>>,
-    /// The kinds of messages, in addition to control, that may leave without mask, noise or encryption.
+    /// The kinds of messages that may leave without mask, noise or encryption. What is public by its type always may.
     in_the_clear: Option<Vec<String>>,
 }
 
@@ -111,7 +111,7 @@ impl Policy {
     pub fn send_filter(&self) -> Option<SendFilter> {
         let allowed = self.in_the_clear.clone()?;
         Some(Box::new(move |tag: MessageTag| {
-            let clear = tag.protection() == Protection::Declared && tag.payload != Payload::Control;
+            let clear = tag.protection() == Protection::Declared;
             if !clear || allowed.iter().any(|kind| kind == tag.kind) {
                 return Ok(());
             }
@@ -125,6 +125,8 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use fednmf_comm::Payload;
+
     use super::*;
     use crate::cli::{Request, parse};
 
@@ -163,7 +165,7 @@ mod tests {
         let policy: Policy = serde_json::from_str(r#"{"in_the_clear": ["sum V"]}"#).unwrap();
         let send_filter = policy.send_filter().unwrap();
         assert!(send_filter(MessageTag::new("sum V", Payload::SharedFactor)).is_ok());
-        assert!(send_filter(MessageTag::new("decisions", Payload::Control)).is_ok());
+        assert!(send_filter(MessageTag::new("headers", Payload::Metadata)).is_err());
         assert!(send_filter(MessageTag::new("products", Payload::Product)).is_err());
     }
 }

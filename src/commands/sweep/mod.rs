@@ -13,7 +13,7 @@ use std::path::Path;
 pub use self::args::SweepArgs;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::warning::warn;
-use fednmf_comm::{CONTROL, Communicator};
+use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
 use fednmf_driver::metadata;
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
@@ -28,6 +28,9 @@ use fednmf_methods::method::SweepSettings;
 use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
 use self::summary::Summary;
+
+/// The runs that are still to do, and the results of all.
+const RUNS: MessageTag = MessageTag::new("runs of the sweep", Payload::Metadata);
 
 /// The tasks of each group: the largest first, each to the group with the least work so far. The same on all ranks.
 fn deal(mut tasks: Vec<Task>, groups: usize) -> Vec<Vec<Task>> {
@@ -99,7 +102,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         tasks.iter().map(is_open).collect()
     };
     let open = comm.agree_on_error(if comm.is_root() { open() } else { Ok(Vec::new()) })?;
-    let open = comm.broadcast_value(CONTROL, open);
+    let open = comm.broadcast_value(RUNS, open);
     let todo: Vec<Task> = tasks.iter().zip(open).filter(|(_, open)| *open).map(|(task, _)| *task).collect();
     progress.note(&format!(
         "{} of {} runs to do, by {groups} group(s) of ranks; results in {}",
@@ -132,7 +135,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let own = sweep.ks.iter().enumerate().filter(|(i, _)| i % comm.size() == comm.rank());
     let points = own.map(|(_, &k)| sweep.point(k, checksum)).collect::<Result<Vec<Point>>>();
     let mut points: Vec<Point> =
-        comm.all_gather_value(CONTROL, &comm.agree_on_error(points)?).into_iter().flatten().collect();
+        comm.all_gather_value(RUNS, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
     // Hours may have passed since the first check, so it is repeated.
     comm.agree_on_error(if comm.is_root() { check_results(args) } else { Ok(()) })?;

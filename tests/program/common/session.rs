@@ -270,10 +270,10 @@ fn process() {
         }
         let own = result.as_ref().map_or_else(|e| (e.exit_code(), e.message.clone()), |code| (*code, String::new()));
         // An error that claims to be the same on all ranks must be.
-        let all: Vec<(i32, String)> = comm.all_gather_value(MessageTag::new("test", Payload::Control), &own);
+        let all: Vec<(i32, String)> = comm.all_gather_value(MessageTag::new("test", Payload::Metadata), &own);
         assert!(all.iter().all(|other| *other == all[0]), "{words:?}: the ranks disagree: {all:?}");
         let mut held = [memory(), open_files()];
-        comm.max(MessageTag::new("test", Payload::Control), &mut held);
+        comm.max(MessageTag::new("test", Payload::Metadata), &mut held);
         if comm.is_root() {
             let done = json!({
                 "code": own.0, "message": own.1, "memory": held[0], "files": held[1], "result": returned,

@@ -18,7 +18,7 @@ use fednmf_linalg::{Block, Real};
 
 use crate::common::session::on_ranks;
 
-const TEST: MessageTag = MessageTag::new("test", Payload::Control);
+const TEST: MessageTag = MessageTag::new("test", Payload::Metadata);
 
 on_ranks! {
     every_format_is_read_into_every_plan: good_files,

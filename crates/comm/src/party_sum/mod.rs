@@ -17,17 +17,17 @@ use fednmf_privacy::{Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Pro
 
 use self::resilient::ResilientSum;
 pub use self::resilient::{ANSWERS, ROUND_KEYS, SEALED_SHARES};
-use crate::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
+use crate::{ControlTag, MessageTag, Parties, Parts, PartyCommunicator};
 
 /// The message before the first masked sum.
-pub const KEYS: MessageTag = MessageTag::new("public keys", Payload::Control);
+pub const KEYS: ControlTag = ControlTag::new("public keys");
 
 /// The name, in a recorded view, of a party's contribution to a sum of factors.
 pub const SUMMED: &str = "V as it was summed";
 
 /// The tag of a sum when it is masked.
 pub const fn masked(tag: MessageTag) -> MessageTag {
-    MessageTag::new(tag.kind, Payload::Masked)
+    tag.masked()
 }
 
 /// Sums over all parties; plain and masked ones give the same bits on any number of ranks.

@@ -22,14 +22,14 @@ use fednmf_privacy::dropout::{
 };
 use fednmf_privacy::{MaskedWords, Protection};
 
-use crate::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
+use crate::{ControlTag, MessageTag, Parties, Parts, PartyCommunicator, Payload};
 
 /// Stage 1: the public keys of all parties.
-pub const ROUND_KEYS: MessageTag = MessageTag::new("public keys of a sum", Payload::Control);
+pub const ROUND_KEYS: ControlTag = ControlTag::new("public keys of a sum");
 /// Stage 2: shares of a party's secrets, encrypted for another party.
 pub const SEALED_SHARES: MessageTag = MessageTag::new("shares of secrets", Payload::Ciphertext);
 /// Stage 4: shares of the secrets that unmask the sum.
-pub const ANSWERS: MessageTag = MessageTag::new("shares that unmask a sum", Payload::Control);
+pub const ANSWERS: ControlTag = ControlTag::new("shares that unmask a sum");
 
 /// Environment variable for tests that makes parties drop out: `PARTY@SUM:STAGE`, separated by commas; sums and the four
 /// stages count from 1. With `:kill` appended, the rank of the party is killed at that point.

@@ -22,7 +22,8 @@ use crate::formats::file::MatrixFile;
 
 /// A file and its place in the matrix.
 pub struct PlacedFile {
-    pub content: MatrixFile,
+    /// `None` if only its owner, another rank, knows more than its shape.
+    pub content: Option<MatrixFile>,
     /// The only rank that may read it, or `None` if all ranks may.
     pub owner: Option<usize>,
     /// Its rectangle of the matrix, after transposition.
@@ -33,16 +34,18 @@ pub struct PlacedFile {
 impl PlacedFile {
     /// The number of ranks that read it.
     fn readers(&self, comm: &Communicator) -> usize {
-        if self.owner.is_none() && self.content.divisible() { comm.size() } else { 1 }
+        let divisible = self.owner.is_none() && self.content.as_ref().is_some_and(MatrixFile::divisible);
+        if divisible { comm.size() } else { 1 }
     }
 }
 
-/// Reads the files into this rank's blocks. If the layout gives each party its own file, no entry is sent.
+/// Reads the files into this rank's blocks; `by_position`: some file's entries have positions. If the layout gives each party
+/// its own file, no entry is sent.
 ///
 /// # Errors
 /// On all ranks, if the content of a file is invalid, or the layout does not fit the parties' files.
 pub fn read<T: Real>(
-    files: &[PlacedFile],
+    (files, by_position): (&[PlacedFile], bool),
     request: &Request,
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<LocalBlocks<T>> {
@@ -50,7 +53,7 @@ pub fn read<T: Real>(
     let party_cuts = party_cuts(files, request)?;
     let of_parties = party_cuts.is_some();
     let stays_local = of_parties || comm.size() == 1;
-    if !files.iter().any(|f| f.content.has_positions()) {
+    if !by_position {
         let cuts = party_cuts.unwrap_or_else(|| request.cuts(request.layout, None));
         let (blocks, tallies) = read_dense(files, request, &cuts, stays_local, progress)?;
         let layout = request.layout.clone();
@@ -124,25 +127,27 @@ fn read_dense<T: Real>(
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Vec<LocalBlock<T>>, Vec<Tally>)> {
     let comm = request.comm;
-    let dense_files: Vec<DenseFile> = files
+    let known: Vec<(&PlacedFile, &MatrixFile)> =
+        files.iter().filter_map(|file| Some((file, file.content.as_ref()?))).collect();
+    let dense_files: Vec<DenseFile> = known
         .iter()
-        .map(|file| {
-            let shares = file.content.shares(file.readers(comm)).into_iter().enumerate();
+        .map(|(file, content)| {
+            let shares = content.shares(file.readers(comm)).into_iter().enumerate();
             DenseFile {
                 rows: file.rows.clone(),
                 cols: file.cols.clone(),
-                by_columns: file.content.by_columns() != request.transpose,
-                together: file.content.together(),
+                by_columns: content.by_columns() != request.transpose,
+                together: content.together(),
                 readers: shares.map(|(part, share)| (file.owner.unwrap_or(part), share)).collect(),
             }
         })
         .collect();
     let tiles = request.layout.tiles(cuts, comm.rank());
     let open = |file: usize, share: Range<usize>| {
-        let file = &files[file];
+        let (file, content) = known[file];
         let parts = file.readers(comm);
         let part = if parts == 1 { 0 } else { comm.rank() };
-        file.content.dense_reader(part, parts, share, request.policy)
+        content.dense_reader(part, parts, share, request.policy)
     };
     dense::exchange(comm, stays_local, &Route::all(request.layout, cuts), &tiles, &dense_files, open, progress)
 }
@@ -158,7 +163,7 @@ fn read_entries<T: Real>(
     let mut zeros = 0;
     let mut own = Ok(());
     for file in files {
-        let content = &file.content;
+        let Some(content) = &file.content else { continue };
         // A dense file stores zeros at positions that other formats omit.
         let stores_zeros = content.sparse();
         let mut sink = |i: usize, j: usize, value: f64| {

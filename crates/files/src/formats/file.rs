@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::Labels;
+use fednmf_data::header::least_bytes;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_data::values::Values;
 use fednmf_linalg::{Real, even_part};
@@ -97,11 +98,6 @@ impl MatrixFile {
         &self.file.path
     }
 
-    /// Sets another path for messages; the file can then no longer be read.
-    pub fn rename(&mut self, path: &str) {
-        self.file.path = path.to_string();
-    }
-
     /// The header of a text table; `None` for other formats.
     fn header(&self) -> Option<&Header> {
         match &self.encoding {
@@ -128,6 +124,11 @@ impl MatrixFile {
             Encoding::Market(market) => market.coordinate,
             Encoding::Triples(_) | Encoding::Transactions(_) | Encoding::Npz(..) | Encoding::Hdf5Group(..) => true,
         }
+    }
+
+    /// Lower bound of the bytes of its matrix with entries of `word` bytes.
+    pub fn least_bytes(&self, word: usize) -> f64 {
+        least_bytes((self.rows, self.cols), self.sparse(), self.stored, word)
     }
 
     /// Whether its entries are read with their positions, by [`MatrixFile::entries`]; otherwise they are read by
@@ -271,8 +272,14 @@ impl MatrixFile {
     }
 
     fn count_error(&self, promised: u64, found: u64) -> Error {
-        let why = if found < promised { "truncated?" } else { "a wrong header, or lines of another file?" };
-        self.file.error(format!("the header promises {promised} entries, the file holds {found} ({why})"))
+        let (more, why) = match found < promised {
+            true => ("more", "truncated?"),
+            false => ("fewer", "a wrong header, or lines of another file?"),
+        };
+        self.file.error(Refusal::new(
+            format!("the header promises {promised} entries, the file holds {found} ({why})"),
+            format!("the header promises {more} entries than the file holds ({why})"),
+        ))
     }
 
     /// Lines before a part.

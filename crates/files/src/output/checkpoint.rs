@@ -13,15 +13,17 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use ndarray::ArrayViewMut2;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::messages::CHECKPOINT;
+use fednmf_comm::Communicator;
+use fednmf_data::messages::{CHECKPOINT, CHECKPOINT_SHAPES};
 use fednmf_data::state::{Owner, ReadRows, SavedState, State};
 use fednmf_linalg::Real;
+use fednmf_privacy::Public;
 
 use crate::output::attributes::VERSION;
 use crate::output::gather::Job;
@@ -37,8 +39,6 @@ const FORMAT_NAME: &str = "checkpoint_format";
 
 /// The root attribute with the parties that were lost when the checkpoint was written, and have no file of its generation.
 pub const LOST: &str = "lost_parties";
-
-const NUMBER: MessageTag = MessageTag::new("checkpoint", Payload::Control);
 
 /// The checkpoints of a run: their path, and the last generation.
 #[derive(Debug)]
@@ -71,9 +71,9 @@ impl Checkpoint {
     ) -> SharedResult<()> {
         if self.generation == 0 {
             // Files that the current manifest names must not be overwritten; files of an incomplete generation may.
-            let mut found = [if comm.reports() { generation(&self.path) } else { 0 }];
-            comm.max(NUMBER, &mut found);
-            self.generation = found[0];
+            let mut found = Generation([if comm.reports() { generation(&self.path) } else { 0 }]);
+            comm.max_public(CHECKPOINT_SHAPES, &mut found);
+            self.generation = found.0[0];
         }
         if comm.has_owners() {
             comm.agree_on_error(keep_previous(&self.path))?;
@@ -177,12 +177,33 @@ fn keep_previous(path: &Path) -> Result<()> {
 /// A save point: generation, iteration, and the parties that were lost.
 type Moment = (u64, u64, Vec<usize>);
 
+/// The current and the previous save point of a site.
+#[derive(Serialize, Deserialize)]
+struct Moments([Option<Moment>; 2]);
+
+impl Public for Moments {
+    const WHY: &'static str = "numbers of checkpoints and iterations, and the sites that were lost";
+}
+
 /// The save point of the manifest at `path`, if it can be read.
 fn moment(path: &Path) -> Option<Moment> {
     let stored = Stored::open_sealed(path).ok()?;
     let number = |name: &str| stored.attributes().get(name).and_then(Value::as_u64);
     let lost = stored.attributes().get(LOST).and_then(Value::as_array).into_iter().flatten();
     Some((number(GENERATION)?, number("iteration")?, lost.filter_map(|p| Some(p.as_u64()? as usize)).collect()))
+}
+
+/// The generation of a manifest.
+struct Generation([u64; 1]);
+
+impl Public for Generation {
+    const WHY: &'static str = "the number of checkpoints so far";
+}
+
+impl AsMut<[u64]> for Generation {
+    fn as_mut(&mut self) -> &mut [u64] {
+        &mut self.0
+    }
 }
 
 /// The path at which a returning rank, which was lost, stores the shared state of the other ranks.
@@ -202,7 +223,8 @@ pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> SharedResult<()>
         return Ok(());
     }
     let mine = [moment(path), moment(&previous(path))];
-    let all = comm.all_gather_value(NUMBER, &mine);
+    let all = comm.all_gather_public(CHECKPOINT_SHAPES, &Moments(mine.clone()));
+    let all: Vec<[Option<Moment>; 2]> = all.into_iter().map(|Moments(of)| of).collect();
     let has = |rank: usize, moment: &Moment| all[rank].iter().flatten().any(|of| of == moment);
     let fits = |moment: &&Moment| (0..all.len()).all(|rank| has(rank, moment) || moment.2.contains(&rank));
     let Some(common) = all.iter().flatten().flatten().filter(fits).max() else {
@@ -230,12 +252,12 @@ pub fn roll_back_to_common(path: &Path, comm: &Communicator) -> SharedResult<()>
     let mut written = Ok(());
     if comm.rank() == from {
         for rank in (0..all.len()).filter(|&rank| returning(rank)) {
-            comm.send(NUMBER, rank, &[text.len() as u64]);
+            comm.send(CHECKPOINT, rank, &[text.len() as u64]);
             comm.send(CHECKPOINT, rank, &text);
         }
     } else if returning(comm.rank()) {
         let mut length = [0u64];
-        comm.receive(NUMBER, from, &mut length);
+        comm.receive(CHECKPOINT, from, &mut length);
         let mut text = vec![0u8; length[0] as usize];
         comm.receive(CHECKPOINT, from, &mut text);
         let file = returned(path);

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 
 use ndarray::s;
 use rand::Rng as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
-use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_comm::{Communicator, ControlTag, MessageTag};
 use fednmf_data::state::{Owner, Piece};
 use fednmf_linalg::Real;
 use fednmf_linalg::random::secret_rng;
+use fednmf_privacy::Public;
 
 use super::plan;
 use crate::output::part::Part;
@@ -86,9 +88,29 @@ struct PartyFiles {
 }
 
 /// Draws a random mark that no other run has. Collective.
-fn draw(comm: &Communicator, tag: MessageTag) -> SharedResult<String> {
+fn draw(comm: &Communicator, tag: ControlTag) -> SharedResult<String> {
     let own = if comm.is_root() { secret_rng(None, 0).map(|mut rng| rng.next_u64()) } else { Ok(0) };
-    Ok(format!("{:016x}", comm.broadcast_value(tag, comm.agree_on_error(own)?)))
+    let Mark(mark) = comm.broadcast_public(tag, Mark(comm.agree_on_error(own)?));
+    Ok(format!("{mark:016x}"))
+}
+
+/// The random mark of a run's files.
+#[derive(Serialize, Deserialize)]
+struct Mark(u64);
+
+impl Public for Mark {
+    const WHY: &'static str = "a random number";
+}
+
+/// The shapes of a rank's shared pieces, and the parties whose files it writes; none of a rank that is lost.
+#[derive(Default, Serialize, Deserialize)]
+struct Notice {
+    heads: Vec<Head>,
+    hosted: Vec<usize>,
+}
+
+impl Public for Notice {
+    const WHY: &'static str = "the shapes of the factors that all may see, and which rank hosts which party";
 }
 
 impl<'p, T: Real> Job<'_, 'p, T> {
@@ -106,9 +128,10 @@ impl<'p, T: Real> Job<'_, 'p, T> {
         let shared: Vec<&Piece<'p, T>> = self.pieces.iter().filter(|p| p.owner == Owner::Shared).collect();
         let heads: Vec<Head> = shared.iter().map(|p| Head::of(p)).collect();
         // The other ranks learn only the owners of private pieces.
-        let notice = MessageTag::new(self.tag.kind, Payload::Control);
-        let all = comm.gather_present(notice, &(heads, self.hosted()));
-        let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.into_iter().map(Option::unwrap_or_default).unzip();
+        let notice = ControlTag::new(self.tag.kind);
+        let all = comm.gather_public_present(notice, &Notice { heads, hosted: self.hosted() });
+        let all = all.into_iter().map(Option::unwrap_or_default);
+        let (heads, hosted): (Vec<Vec<Head>>, Vec<Vec<usize>>) = all.map(|of| (of.heads, of.hosted)).unzip();
         let plan = plan::matrices(&heads).map_err(Error::on_all_ranks)?;
         let width = width(&hosted).map_err(Error::on_all_ranks)?;
         let files = match width {

@@ -63,7 +63,7 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
         dp::MESSAGES,
         dp::MESSAGES_MASKED,
         LARGEST_TERM,
-        MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+        MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
     ]
 }
 

@@ -24,7 +24,7 @@ fednmf_base::words! {
     }
 }
 /// Numbers of wrong, covered and correctly covered entries, summed over the parties.
-pub const COUNTS: MessageTag = MessageTag::new("evaluation: counts and RMSD", Payload::Scalar);
+pub const COUNTS: MessageTag = MessageTag::of_evaluation("evaluation: counts and RMSD", Payload::Scalar);
 
 /// A party's index and data.
 pub struct Client<T: Real> {

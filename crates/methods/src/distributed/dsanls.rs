@@ -183,8 +183,8 @@ const SCORES_V: MessageTag = MessageTag::new("scores of V", Payload::Scalar);
 const SCORES_U: MessageTag = MessageTag::new("scores of U", Payload::Scalar);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
-const GATHER_V: MessageTag = MessageTag::new("evaluation: gather V", Payload::SharedFactor);
-const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
+const GATHER_V: MessageTag = MessageTag::of_evaluation("evaluation: gather V", Payload::SharedFactor);
+const GATHER_U: MessageTag = MessageTag::of_evaluation("evaluation: gather U", Payload::SharedFactor);
 
 const TAGS_U: FactorTags = FactorTags { gather: GATHER_U, ..U };
 const TAGS_V: FactorTags = FactorTags { gather: GATHER_V, ..V };

@@ -16,7 +16,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_comm::{CONTROL, Communicator, MessageTag, Payload};
+use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
@@ -82,7 +82,7 @@ const SAMPLED_V: MessageTag = MessageTag::new("sampled rows of V", Payload::Sket
 const SAMPLED_U: MessageTag = MessageTag::new("sampled rows of U", Payload::SketchedFactor);
 const PROBE: MessageTag = MessageTag::new("test of symmetry", Payload::Product);
 const ASYMMETRY: MessageTag = MessageTag::new("test of symmetry", Payload::Scalar);
-const DISTANCE: MessageTag = MessageTag::new("evaluation: distance of U and V", Payload::Scalar);
+const DISTANCE: MessageTag = MessageTag::of_evaluation("evaluation: distance of U and V", Payload::Scalar);
 
 impl Method for SymNmf {
     const DESCRIPTION: &'static Description = &Description {
@@ -338,7 +338,7 @@ fn check_symmetry<T: Real>(
     if share.is_nan() || share <= 0.1 * T::epsilon().as_f64().sqrt() {
         return Ok(());
     }
-    let all = comm.all_gather_value(CONTROL, &worst);
+    let all = comm.all_gather_value(ASYMMETRY, &worst);
     let (_, row) = all.into_iter().fold((0.0, 0), |most, one| if one.0 > most.0 { one } else { most });
     Err(Error::input(format!(
         "the matrix is not symmetric: the norm of A - A' is about {share:.1e} of that of A, and row {row} (counted from 0) \

@@ -184,7 +184,7 @@ impl DpParams {
 pub const COLUMN_RELEASES: usize = 8;
 
 /// The number of clipped releases of the parties.
-const CUT: MessageTag = MessageTag::new("evaluation: clipped releases", Payload::Scalar);
+const CUT: MessageTag = MessageTag::of_evaluation("evaluation: clipped releases", Payload::Scalar);
 
 /// The line of the message table for methods with [`DpParams`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(CUT, "1 for each party", "each evaluation, with --dp");

@@ -100,9 +100,9 @@ impl ThresholdParams {
 
 /// What a party sends in addition to its masked values if sums survive drop-outs.
 pub const SURVIVING: [MessageSpec; 3] = [
-    MessageSpec::new(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
+    MessageSpec::control(ROUND_KEYS, "64 bytes", "each sum, with --secure-threshold"),
     MessageSpec::new(SEALED_SHARES, "80 bytes for each other party", "each sum, with --secure-threshold"),
-    MessageSpec::new(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
+    MessageSpec::control(ANSWERS, "40 bytes for each party", "each sum, with --secure-threshold"),
 ];
 
 /// The requested kind of sum. Collective.

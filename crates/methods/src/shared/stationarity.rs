@@ -32,7 +32,7 @@ fednmf_base::parameters! {
 }
 
 /// The single number that each rank contributes.
-pub const GRADIENT: MessageTag = MessageTag::new("evaluation: squared gradient", Payload::Scalar);
+pub const GRADIENT: MessageTag = MessageTag::of_evaluation("evaluation: squared gradient", Payload::Scalar);
 
 /// The line of a message table for [`GRADIENT`].
 pub const MESSAGES: MessageSpec = MessageSpec::new(GRADIENT, "1", "each evaluation, with --measure projected-gradient");

@@ -9,8 +9,9 @@
 //!
 //! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone
 //! who has prior knowledge of M. One example is integer data: an entry with w possible values has log₂ w bits, and an
-//! equation in double precision gives 52 bits. Releases of integers (or of multiples of a common unit) therefore end before
-//! their bits are as many as those of the unknown part of a row ([`grid`]); from more, lattice reduction finds the data.
+//! equation in double precision gives 52 bits. Releases of entries with few values, such as counts times any factor or their
+//! logarithms ([`few_values`]), therefore end before their bits are as many as those of the unknown part of a row; from more,
+//! lattice reduction finds the data.
 //! Another example is sparse data: basis pursuit finds rows with few nonzeros from fewer equations than unknowns, so
 //! releases end before it succeeds ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has
 //! buckets with a single column. These two are refused without `--i-know-this-leaks`.
@@ -22,7 +23,7 @@ use ndarray::{Array2, s};
 use fednmf_audit::pursuit;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum};
-use fednmf_comm::{CONTROL, MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
+use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
@@ -33,7 +34,7 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
-use super::{PAPER, Party, PublicInfo, fit, hosted_parties, summed};
+use super::{PAPER, Party, PublicInfo, few_values, fit, hosted_parties, summed};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
 use crate::federated::columns::local::{Draws, Scratch, trace};
@@ -58,7 +59,8 @@ fednmf_base::parameters! {
         /// where it is small
         pub sketch_size: Auto<Sizes> = Auto::Auto, "D_U[,D_V]";
         /// Most sketches of the data that are released. 0: as many as possible without determining the data: fewer equations
-        /// than columns, less for rows with many zeros, and for whole numbers fewer bits than a row has
+        /// than columns, less for rows with many zeros, and for whole numbers and other entries with few values fewer bits than
+        /// a row has
         pub max_releases: usize = 0, "N", count(0);
         /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
         pub i_know_this_leaks: bool;
@@ -79,20 +81,21 @@ impl Method for DsanlsSecure {
         ),
         limits: Some([
             "It releases sketches of the data; enough of them determine it (Theorem 3 of the paper), hence the limit.",
-            "Whole numbers and rows with many zeros allow few or none. Fewer leave the data undetermined, which is not secret.",
+            "Few values (counts, also scaled) and many zeros allow few or none. Fewer leave the data undetermined, not secret.",
         ]),
         messages: &[
+            MessageSpec::new(LIMITS, "2", "once, before the first release").always_shown(),
             RELEASES[0],
             RELEASES[1],
             SKETCHES_V[0],
             SKETCHES_V[1],
             SKETCHES_U[0],
             SKETCHES_U[1],
-            MessageSpec::new(GATHER_U, "m x k", "each evaluation"),
+            MessageSpec::new(GATHER_U, "m x k", "each evaluation").always_shown(),
             RESIDUALS[0],
             RESIDUALS[1],
             LARGEST_TERM,
-            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
         ],
         ..Description::USUAL
     };
@@ -127,7 +130,8 @@ impl Method for DsanlsSecure {
 const RELEASE: MessageTag = MessageTag::new("sketch of M", Payload::Sketch);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
 const SKETCHED_U: MessageTag = MessageTag::new("sketched U", Payload::SketchedFactor);
-const GATHER_U: MessageTag = MessageTag::new("evaluation: gather U", Payload::SharedFactor);
+const LIMITS: MessageTag = MessageTag::new("limits of releases", Payload::Metadata);
+const GATHER_U: MessageTag = MessageTag::of_evaluation("evaluation: gather U", Payload::SharedFactor);
 
 const RELEASES: [MessageSpec; 2] = summed(RELEASE, "m x d_U", "each of the first --max-releases iterations");
 const SKETCHES_V: [MessageSpec; 2] = summed(SKETCHED_V, "d_U x k", "each iteration");
@@ -178,41 +182,6 @@ struct DsanlsSecureRun<T: Real> {
     iteration: usize,
 }
 
-/// Units of which a party's entries may be multiples: 1, 1/2, …, grey values, decimal places.
-const UNITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 255.0, 1000.0];
-
-/// The resolution of a party's entries: the number of units in 1 if all entries are multiples of a unit. `divisor` is the
-/// number by which the data were divided. Zeros carry no information on the unit.
-fn grid<T: Real>(block: &Block<T>, divisor: f64) -> Option<f64> {
-    let fits = |values: &[T], units: f64| {
-        values.iter().all(|x| {
-            let x: f64 = x.as_f64() * divisor * units;
-            (x - x.round()).abs() <= 64.0 * 2f64.powf(-precision_bits::<T>()) * x.abs().max(1.0)
-        })
-    };
-    let on_grid = |units: f64| match block {
-        Block::Dense(x) => {
-            x.iter().any(|x| *x != T::zero()) && x.rows().into_iter().all(|row| fits(&row.to_vec(), units))
-        }
-        Block::Sparse(x) => x.matrix().nnz() > 0 && fits(x.matrix().data(), units),
-        Block::Bits(_) => true,
-    };
-    UNITS.into_iter().find(|&units| on_grid(units))
-}
-
-/// The largest difference between two entries; 0 counts as an entry.
-fn range<T: Real>(block: &Block<T>) -> f64 {
-    let ends = |values: &mut dyn Iterator<Item = &T>| {
-        let (low, high) = values.fold((0.0f64, 0.0f64), |(low, high), x| (low.min(x.as_f64()), high.max(x.as_f64())));
-        high - low
-    };
-    match block {
-        Block::Dense(x) => ends(&mut x.iter()),
-        Block::Sparse(x) => ends(&mut x.matrix().data().iter()),
-        Block::Bits(_) => 1.0,
-    }
-}
-
 /// The number of columns that the party with the most columns does not know: the unknowns of the equations.
 fn hidden<T: Real>(data: &Loaded<T>) -> usize {
     let all = data.header.cols;
@@ -236,9 +205,9 @@ fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
 /// Safe numbers of releases for the parties' entries, agreed on by all parties.
 #[derive(Debug, Clone, Copy)]
 struct SafeReleases {
-    /// The largest number of releases with fewer bits than the unknown part of a row; `None` if no party's entries are on a
-    /// grid.
-    for_grids: Option<usize>,
+    /// The largest number of releases with fewer bits than the unknown part of a row; `None` if no party's entries have few
+    /// values.
+    for_few_values: Option<usize>,
     /// The largest number of releases with fewer equations than basis pursuit needs for the sparsest row.
     for_zeros: usize,
 }
@@ -246,22 +215,22 @@ struct SafeReleases {
 impl SafeReleases {
     /// The limits for releases of `d_u` columns. Collective.
     fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
-        let (hidden, divisor) = (hidden(data) as f64, data.divisor.unwrap_or(1.0));
-        // Each party uses the range of its own entries; the range of all entries would have to be shared.
-        let for_grid = |block: &Block<T>| {
-            let bits = hidden * (range(block) * divisor * grid(block, divisor)? + 1.0).log2();
+        let hidden = hidden(data) as f64;
+        // Each party looks at its own entries; those of all would have to be shared.
+        let for_few_values = |block: &Block<T>| {
+            let bits = hidden * few_values::bits(block)?;
             Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
         };
         let for_zeros = |block: &Block<T>| {
             let max = pursuit::insufficient_equations(nonzero_share(block), hidden);
             (max as u32).min(hidden as u32 - 1) / d_u as u32
         };
-        let smallest = [data.blocks.iter().filter_map(for_grid).min(), data.blocks.iter().map(for_zeros).min()];
+        let smallest = [data.blocks.iter().filter_map(for_few_values).min(), data.blocks.iter().map(for_zeros).min()];
         // Two numbers for all: the smallest limits.
         let mut smallest = smallest.map(|limit| limit.map_or(0, |limit| u32::MAX - limit));
-        comm.max(CONTROL, DeclaredMut(&mut smallest));
-        let [for_grids, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
-        SafeReleases { for_grids, for_zeros: for_zeros.unwrap_or(usize::MAX) }
+        comm.max(LIMITS, DeclaredMut(&mut smallest));
+        let [for_few_values, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
+        SafeReleases { for_few_values, for_zeros: for_zeros.unwrap_or(usize::MAX) }
     }
 }
 
@@ -311,15 +280,16 @@ fn sizes(
             hidden.div_ceil(d_u)
         )));
     }
-    let SafeReleases { for_grids, for_zeros } = safe_for_entries(d_u);
-    let allowed = limit.min(for_zeros).min(for_grids.unwrap_or(usize::MAX));
+    let SafeReleases { for_few_values, for_zeros } = safe_for_entries(d_u);
+    let allowed = limit.min(for_zeros).min(for_few_values.unwrap_or(usize::MAX));
     if allowed >= 1 && args.max_releases <= allowed {
         return Ok((d_u, d_v, allowed));
     }
-    let why = match for_grids {
-        Some(grids) if grids <= for_zeros => format!(
-            "entries are whole numbers or multiples of a unit, so the numbers of {limit} sketch(es) of {d_u} columns have \
-             more bits than what a party does not know of a row, and lattice reduction may find it"
+    let why = match for_few_values {
+        Some(bits) if bits <= for_zeros => format!(
+            "entries have few values (whole numbers, multiples of a unit, or logarithms of them), so the numbers of {limit} \
+             sketch(es) of {d_u} columns have more bits than what a party does not know of a row, and lattice reduction may \
+             find it"
         ),
         _ => {
             format!("rows have many zeros, so that basis pursuit may find one from {limit} sketch(es) of {d_u} columns")

@@ -116,7 +116,7 @@ impl Method for SecureHals {
             dp::MESSAGES,
             dp::MESSAGES_MASKED,
             LARGEST_TERM,
-            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
             SURVIVING[0],
             SURVIVING[1],
             SURVIVING[2],
@@ -235,7 +235,7 @@ const PRODUCTS: [MessageSpec; 2] = [
     ),
 ];
 const NOISED: [MessageSpec; 2] = [
-    MessageSpec::new(noised_hals::RELEASE, "m k + k (k + 1)/2", "each iteration, with --dp"),
+    MessageSpec::new(noised_hals::RELEASE, "m k + k (k + 1)/2", "each iteration, with --dp").noised(),
     MessageSpec::new(masked(noised_hals::RELEASE), "the same", "each iteration, with --dp and --secure-sum"),
 ];
 const GRAM_IN_CLEAR: MessageSpec = MessageSpec::new(GRAM, "k x k", "each iteration");

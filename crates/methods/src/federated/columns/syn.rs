@@ -156,7 +156,7 @@ const AVERAGE_SKETCH: MessageTag = MessageTag::new("average of sketched U_r", Pa
 const AVERAGES: [MessageSpec; 2] = summed(AVERAGE_U, "m x k", "each round");
 const SKETCHES: [MessageSpec; 2] = summed(AVERAGE_SKETCH, "d_V x k", "each local step");
 const RESIDUALS: [MessageSpec; 2] = summed(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation");
-const KEY: MessageSpec = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
+const KEY: MessageSpec = MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum");
 
 /// The description of a variant whose only release is U_r, once a round, and which therefore offers `--dp`.
 const fn averaging(name: &'static str, summary: &'static str) -> Description {

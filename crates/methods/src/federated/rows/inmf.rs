@@ -86,7 +86,7 @@ impl Method for Inmf {
             MessageSpec::new(metrics::RESIDUAL, "2", "each evaluation"),
             MessageSpec::new(masked(metrics::RESIDUAL), "2", "the same, with --secure-sum"),
             LARGEST_TERM,
-            MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum"),
+            MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
             SURVIVING[0],
             SURVIVING[1],
             SURVIVING[2],

@@ -40,7 +40,7 @@ impl LowRankParams {
 }
 
 pub const GRAM: MessageTag = MessageTag::new("start: Gram", Payload::Gram);
-const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Control);
+const BASIS: MessageTag = MessageTag::new("start: change of basis", Payload::Metadata);
 pub const GATHER: MessageTag = MessageTag::new("start: gather", Payload::SharedFactor);
 pub const PRODUCT: MessageTag = MessageTag::new("start: sum of products", Payload::Product);
 

@@ -30,7 +30,7 @@ pub use sampled::SampledMissing;
 pub use separated::{Separated, Tally};
 pub use step::UpdateKind;
 
-const HELD: MessageTag = MessageTag::new("evaluation: squared error held out", Payload::Scalar);
+const HELD: MessageTag = MessageTag::of_evaluation("evaluation: squared error held out", Payload::Scalar);
 
 /// Messages in addition to those of the exact methods.
 pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");

@@ -47,7 +47,7 @@ use crate::{Algorithm, Asynchronous, Measures, Problem};
 
 const TO_SERVER: MessageTag = MessageTag::new("a party's U_r to the server", Payload::SharedFactor);
 const FROM_SERVER: MessageTag = MessageTag::new("the server's U to a party", Payload::SharedFactor);
-const SHOW_U: MessageTag = MessageTag::new("evaluation: the server's U", Payload::SharedFactor);
+const SHOW_U: MessageTag = MessageTag::of_evaluation("evaluation: the server's U", Payload::SharedFactor);
 const LEFT: MessageTag = MessageTag::new("norm of the columns that are left", Payload::Scalar);
 const LAST_U: MessageTag = MessageTag::new("the server's last U", Payload::SharedFactor);
 
@@ -57,8 +57,8 @@ const MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(SHOW_U, "m x k", "each evaluation"),
     MessageSpec::new(LAST_U, "m x k", "once, at the end"),
     MessageSpec::new(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation"),
-    MessageSpec::new(LEFT, "1", "after a loss, with --clock real"),
-    MessageSpec::new(TURNS, "a kind and a party", "each turn, with --clock real"),
+    MessageSpec::new(LEFT, "1", "after a loss, with --clock real").after_loss(),
+    MessageSpec::control(TURNS, "a kind and a party", "each turn, with --clock real"),
     LARGEST_TERM,
 ];
 

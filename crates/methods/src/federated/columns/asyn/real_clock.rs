@@ -17,15 +17,29 @@ use std::time::{Duration, Instant};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
-use fednmf_comm::{Backoff, MessageTag, Parties, Payload, idle_until_abort};
+use fednmf_comm::{Backoff, ControlTag, Parties, idle_until_abort};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::Real;
+use fednmf_privacy::Public;
 
 use super::{Asyn, FROM_SERVER, SERVER, TO_SERVER, record_local_transfer};
 
-/// Which parties are ready and which ones proceed: independent of the data.
-pub const TURNS: MessageTag = MessageTag::new("turns at the server", Payload::Control);
+/// Which parties are ready and which ones proceed.
+pub const TURNS: ControlTag = ControlTag::new("turns at the server");
+
+/// The kind of a message about turns, and the number of a party, a rank or a merge.
+struct Notice(u64, usize);
+
+impl Public for Notice {
+    const WHY: &'static str = "the order of the turns, which the clocks of the ranks decide";
+}
+
+impl From<Notice> for [u64; 2] {
+    fn from(Notice(kind, number): Notice) -> Self {
+        [kind, number as u64]
+    }
+}
 
 // From a rank to the server.
 const REPORT: u64 = 1;
@@ -200,7 +214,7 @@ impl<T: Real> Asyn<T> {
             self.load_copy(party);
             record_local_transfer(&self.comm, TO_SERVER, &self.sent);
         } else {
-            self.comm.send_control(TURNS, host, [TAKE, party as u64]);
+            self.comm.send_control(TURNS, host, Notice(TAKE, party));
             self.sent.resize(self.u.len(), T::zero());
             if !self.comm.receive_within(TO_SERVER, host, &mut self.sent, timeout) {
                 return self.exclude(host);
@@ -257,7 +271,7 @@ impl<T: Real> Asyn<T> {
         live.lost[rank] = true;
         live.queue.retain(|&party| self.parties.host(party) != rank);
         // If the rank comes back, it receives this and idles.
-        self.comm.send_control(TURNS, rank, [GONE, 0]);
+        self.comm.send_control(TURNS, rank, Notice(GONE, 0));
         let left = (0..self.comm.size()).any(|rank| !live.lost[rank] && self.busy[rank]);
         if !left {
             return Err(Error::failed(format!("{what} not been heard of for {seconds} s, and no other party is left")));
@@ -270,7 +284,7 @@ impl<T: Real> Asyn<T> {
     fn synchronise(&mut self, merges: usize) -> Result<()> {
         let present = |live: &Live| (0..live.lost.len()).filter(|&r| r != SERVER && !live.lost[r]).collect::<Vec<_>>();
         let mut missing = self.live.as_ref().map_or_else(Vec::new, present);
-        missing.iter().for_each(|&rank| self.comm.send_control(TURNS, rank, [PAUSE, merges as u64]));
+        missing.iter().for_each(|&rank| self.comm.send_control(TURNS, rank, Notice(PAUSE, merges)));
         let (start, timeout) = (Instant::now(), self.timeout());
         let mut backoff = Backoff::default();
         while !missing.is_empty() {
@@ -286,8 +300,8 @@ impl<T: Real> Asyn<T> {
         let Some(live) = &self.live else { return Ok(()) };
         let lost: Vec<usize> = (0..live.lost.len()).filter(|&rank| live.lost[rank]).collect();
         for rank in present(live) {
-            lost.iter().for_each(|&gone| self.comm.send_control(TURNS, rank, [LOST, gone as u64]));
-            self.comm.send_control(TURNS, rank, [RESUME, 0]);
+            lost.iter().for_each(|&gone| self.comm.send_control(TURNS, rank, Notice(LOST, gone)));
+            self.comm.send_control(TURNS, rank, Notice(RESUME, 0));
         }
         Ok(())
     }
@@ -303,7 +317,7 @@ impl<T: Real> Asyn<T> {
                 match kind {
                     TAKE => self.exchange_with_server(number as usize)?,
                     PAUSE => {
-                        self.comm.send_control(TURNS, SERVER, [HERE, 0]);
+                        self.comm.send_control(TURNS, SERVER, Notice(HERE, 0));
                         self.await_resume()?;
                         self.iteration += number as usize;
                         return Ok(());
@@ -314,7 +328,7 @@ impl<T: Real> Asyn<T> {
             }
             let (worked, done) = self.own_step();
             if let Some(party) = done {
-                self.comm.send_control(TURNS, SERVER, [REPORT, party as u64]);
+                self.comm.send_control(TURNS, SERVER, Notice(REPORT, party));
             }
             if worked {
                 waiting = Instant::now();

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_comm::{ControlTag, Parties, PartyCommunicator};
 
-const FILE: MessageTag = MessageTag::new("order of merges", Payload::Control);
+const FILE: ControlTag = ControlTag::new("order of merges");
 
 /// The order in which the server merges the parties' turns.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,8 +93,7 @@ impl Schedule {
 /// # Errors
 /// If the file cannot be read, or as [`Schedule::parse`].
 pub fn replay(comm: &PartyCommunicator, path: &Path, parties: Parties) -> Result<Schedule> {
-    let read = || std::fs::read_to_string(path).map_err(|e| format!("cannot be read ({e}); check the name"));
-    let text = comm.broadcast_settings(FILE, if comm.is_root() { read() } else { Ok(String::new()) });
+    let text = comm.broadcast_settings(FILE, path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, parties.count));
     parsed.map_err(|e| e.at(format!("--replay {}", path.display())))
 }

@@ -96,7 +96,7 @@ impl KeyStore {
                 true => self.public_words(party),
                 false => PublicKeys::room(PublicKey::length(self.bits)),
             };
-            comm.transfer(PUBLIC_KEY, from, to, &mut words);
+            comm.transfer_key(PUBLIC_KEY, from, to, &mut words);
             if to == comm.rank() {
                 self.learn(party, words.as_slice())?;
             }

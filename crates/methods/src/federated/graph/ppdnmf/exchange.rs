@@ -23,7 +23,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use fednmf_base::error::Result;
-use fednmf_comm::{Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_comm::{ControlTag, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_linalg::random::{mix, secret_rng};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
 
@@ -31,14 +31,14 @@ use crate::federated::graph::ppdnmf::encrypted::{EdgeEnd, KeyStore, Masking};
 use crate::federated::graph::ppdnmf::fixed_point::FixedPointScale;
 use crate::federated::graph::ppdnmf::topology::Graph;
 
-pub const PUBLIC_KEY: MessageTag = MessageTag::new("public keys to neighbours", Payload::Control);
+pub const PUBLIC_KEY: ControlTag = ControlTag::new("public keys to neighbours");
 pub const FORWARD: MessageTag = MessageTag::new("encrypted U to neighbours", Payload::Ciphertext);
 pub const ANSWER: MessageTag = MessageTag::new("encrypted answers of neighbours", Payload::Ciphertext);
 pub const PLAIN_FORWARD: MessageTag =
     MessageTag::new("U to neighbours, not encrypted (--plain)", Payload::SharedFactor);
 pub const PLAIN_ANSWER: MessageTag =
     MessageTag::new("answers of neighbours, not encrypted (--plain)", Payload::SharedFactor);
-pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Control);
+pub const FLAG: MessageTag = MessageTag::new("flags to neighbours", Payload::Metadata);
 
 /// The name of a party's own weights in a recorded view; they follow the answer that they belong to.
 pub const OWN_WEIGHTS: &str = "own weights";

@@ -12,9 +12,9 @@ use fednmf_privacy::DeclaredMut;
 
 use crate::federated::graph::ppdnmf::local::Agent;
 
-pub const SUM_X: MessageTag = MessageTag::new("evaluation and output: sum of X", Payload::SharedFactor);
-pub const RESIDUALS: MessageTag = MessageTag::new("evaluation: squared residual and NMSE", Payload::Scalar);
-pub const DISAGREEMENT: MessageTag = MessageTag::new("evaluation: largest disagreement", Payload::Scalar);
+pub const SUM_X: MessageTag = MessageTag::of_evaluation("evaluation and output: sum of X", Payload::SharedFactor);
+pub const RESIDUALS: MessageTag = MessageTag::of_evaluation("evaluation: squared residual and NMSE", Payload::Scalar);
+pub const DISAGREEMENT: MessageTag = MessageTag::of_evaluation("evaluation: largest disagreement", Payload::Scalar);
 
 /// The mean of all agents' X (m × k), on every rank; `largest` is the expected size of its largest entry. Collective.
 ///

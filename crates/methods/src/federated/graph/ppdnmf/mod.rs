@@ -31,12 +31,12 @@ use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
-use fednmf_comm::{CONTROL, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_comm::{CONTROL, ControlTag, Interrupt, Parties, PartyCommunicator};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::{Contiguous, Real};
-use fednmf_privacy::DeclaredMut;
+use fednmf_privacy::Public;
 
 use self::encrypted::KeyStore;
 use self::exchange::{ExchangeParams, Network, Weights};
@@ -143,8 +143,9 @@ impl Method for Ppdnmf {
             ),
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
-            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol"),
-            MessageSpec::new(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
+            MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol")
+                .always_shown(),
+            MessageSpec::control(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
             MessageSpec::new(
                 masked(measure::SUM_X),
                 "m x k",
@@ -153,8 +154,8 @@ impl Method for Ppdnmf {
             MessageSpec::new(measure::SUM_X, "m x k", "as often, with --plain"),
             MessageSpec::new(masked(measure::RESIDUALS), "2", "each evaluation, unless --plain"),
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation, with --plain"),
-            MessageSpec::new(KEYS, "32 bytes", "twice, unless --plain"),
-            MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation"),
+            MessageSpec::control(KEYS, "32 bytes", "twice, unless --plain"),
+            MessageSpec::new(measure::DISAGREEMENT, "2", "each evaluation").always_shown(),
             LARGEST_TERM,
         ],
         ..Description::USUAL
@@ -187,7 +188,7 @@ impl Method for Ppdnmf {
 /// Headroom of sums for evaluation and output, in bits.
 const HEADROOM: usize = 16;
 
-const LISTING: MessageTag = MessageTag::new("edges of the graph", Payload::Control);
+const LISTING: ControlTag = ControlTag::new("edges of the graph");
 
 /// The result on which the agents agree.
 struct Common<T> {
@@ -248,15 +249,11 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
 /// The graph of a topology; only rank 0 reads the file. Collective.
 fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
     let listing = match topology {
-        Topology::File(path) => {
-            let read = || std::fs::read_to_string(path).map_err(|e| e.to_string());
-            let listing = if comm.is_root() { read() } else { Ok(String::new()) };
-            comm.broadcast_settings(LISTING, listing).map_err(|e| {
-                Error::input(format!(
-                    "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
-                ))
-            })?
-        }
+        Topology::File(path) => comm.broadcast_settings(LISTING, path.as_ref()).map_err(|e| {
+            Error::input(format!(
+                "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
+            ))
+        })?,
         _ => String::new(),
     };
     topology.build(parties.count, seed, &listing)
@@ -382,6 +379,19 @@ impl<T: Real> PpdnmfRun<T> {
     }
 }
 
+/// Seconds that the encryption of an iteration takes.
+struct Encryption([f64; 1]);
+
+impl Public for Encryption {
+    const WHY: &'static str = "the time of encryption, measured with numbers that are no data";
+}
+
+impl AsMut<[f64]> for Encryption {
+    fn as_mut(&mut self) -> &mut [f64] {
+        &mut self.0
+    }
+}
+
 impl<T: Real> Algorithm<T> for PpdnmfRun<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         self.common.take();
@@ -406,10 +416,10 @@ impl<T: Real> Algorithm<T> for PpdnmfRun<T> {
 
     fn forecast(&mut self) -> Result<Option<Forecast>> {
         let Some(own) = self.network.seconds() else { return Ok(None) };
-        let mut slowest = [own];
-        self.comm.max(CONTROL, DeclaredMut(&mut slowest));
+        let mut slowest = Encryption([own]);
+        self.comm.max_public(CONTROL, &mut slowest);
         let what = if self.tolerance > 0.0 { "encryption: at most" } else { "encryption:" };
-        Ok(Some(Forecast { seconds: slowest[0] * self.admm_iters as f64, what }))
+        Ok(Some(Forecast { seconds: slowest.0[0] * self.admm_iters as f64, what }))
     }
 
     fn measure(&mut self) -> Result<Measures> {

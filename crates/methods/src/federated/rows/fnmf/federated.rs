@@ -324,7 +324,7 @@ const MESSAGES_ONCE: &[MessageSpec] = &with_private([
 const fn with_private([a, b, c, d]: [MessageSpec; 4]) -> [MessageSpec; 13] {
     let errors = MessageSpec::new(measure::ERRORS, "12", "each evaluation");
     let masked = MessageSpec::new(masked(measure::ERRORS), "12", "the same, with --secure-sum");
-    let keys = MessageSpec::new(KEYS, "32 bytes", "once, with --secure-sum");
+    let keys = MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum");
     let [e, f, g] = SURVIVING;
     [a, b, c, d, errors, masked, dp::MESSAGES, dp::MESSAGES_MASKED, keys, e, f, g, LARGEST_TERM]
 }

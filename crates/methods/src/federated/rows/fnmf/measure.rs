@@ -14,7 +14,7 @@ use crate::federated::rows::fnmf::client::Client;
 use crate::shared::regularization::Penalties;
 
 /// The scalars of each party's measures, summed.
-pub const ERRORS: MessageTag = MessageTag::new("evaluation: errors of the parties", Payload::Scalar);
+pub const ERRORS: MessageTag = MessageTag::of_evaluation("evaluation: errors of the parties", Payload::Scalar);
 
 /// The number of scalars of a party: of the size of squared errors, of entries and norms, drifts, and a number of entries.
 const COUNT: usize = 12;

@@ -1,0 +1,170 @@
+//! How many bits an entry of a party's data has at most, if the entries have few values: counts, counts times any factor
+//! (of the matrix, of a row or of a column, such as counts per million), logarithms of counts. From a few exact equations
+//! lattice reduction finds such entries.
+//!
+//! Two signs are looked for, each among all entries, in each column and in each row: *few distinct values*, which no
+//! one-to-one transformation hides, and *a common unit* of which all entries, or their e^x − 1, are multiples, which small
+//! blocks show too.
+
+use fednmf_linalg::{Block, Real};
+
+/// Values within this relative distance are one value: transformations that are one-to-one round differently.
+const SAME: f64 = 1e-12;
+/// On average, each of few values occurs at least as often.
+const REPEATS: usize = 2;
+/// Units of numbers with 2^-b relative precision are at least 2^(-b/2) of the largest number, so that rounding does not look
+/// like a remainder.
+const HALF: f64 = 0.5;
+
+/// Bits of an entry of the block, zeros included; `None` if neither sign is found.
+pub fn bits<T: Real>(block: &Block<T>) -> Option<f64> {
+    let entries = nonzeros(block);
+    let (rows, cols) = block.shape();
+    let views: [(usize, LineOf); 3] = [(1, |_| 0), (cols, |&(_, j, _)| j), (rows, |&(i, ..)| i)];
+    let bits = views.into_iter().flat_map(|(lines, line)| {
+        let mut groups = vec![Vec::new(); lines];
+        entries.iter().for_each(|entry| groups[line(entry)].push(entry.2));
+        groups.retain(|group: &Vec<f64>| !group.is_empty());
+        groups.iter_mut().for_each(|group| group.sort_unstable_by(f64::total_cmp));
+        [of_distinct::<T>(&groups), of_units::<T>(&groups)]
+    });
+    bits.flatten().reduce(f64::min)
+}
+
+/// Row, column and value.
+type Entry = (usize, usize, f64);
+
+/// The line that an entry is in.
+type LineOf = fn(&Entry) -> usize;
+
+fn nonzeros<T: Real>(block: &Block<T>) -> Vec<Entry> {
+    let all: Vec<Entry> = match block {
+        Block::Dense(x) => x.indexed_iter().map(|((i, j), x)| (i, j, x.as_f64())).collect(),
+        Block::Sparse(x) => x.matrix().iter().map(|(x, (i, j))| (i as usize, j as usize, x.as_f64())).collect(),
+        Block::Bits(x) => (0..x.shape().0).flat_map(|i| x.ones(i).map(move |j| (i, j, 1.0))).collect(),
+    };
+    all.into_iter().filter(|(.., x)| *x != 0.0).collect()
+}
+
+/// Bits by the number of distinct values in each group of sorted numbers; `None` unless these repeat.
+fn of_distinct<T: Real>(groups: &[Vec<f64>]) -> Option<f64> {
+    let same = SAME.max(4.0 * T::epsilon().as_f64());
+    let distinct = |group: &Vec<f64>| 1 + group.windows(2).filter(|w| w[1] - w[0] > same * w[1].abs()).count();
+    let counts: Vec<usize> = groups.iter().map(distinct).collect();
+    let entries: usize = groups.iter().map(Vec::len).sum();
+    let repeat = entries > 1 && REPEATS * counts.iter().sum::<usize>() <= entries;
+    // Zero is one more value.
+    repeat.then(|| mean(counts.iter().map(|&count| (count as f64 + 1.0).log2())))
+}
+
+/// Bits by the number of units in the largest number of each group of sorted numbers; `None` unless every group has a unit.
+fn of_units<T: Real>(groups: &[Vec<f64>]) -> Option<f64> {
+    let entries: usize = groups.iter().map(Vec::len).sum();
+    // One number is a multiple of itself.
+    if entries < REPEATS * groups.len().max(1) {
+        return None;
+    }
+    let transforms: [fn(f64) -> f64; 2] = [|x| x, f64::exp_m1];
+    let units = |transform: fn(f64) -> f64| {
+        let units: Option<Vec<f64>> = groups
+            .iter()
+            .map(|group| {
+                let numbers: Vec<f64> = group.iter().map(|&x| transform(x)).collect();
+                Some((numbers.last()?.abs() / unit::<T>(&numbers)? + 1.0).log2())
+            })
+            .collect();
+        units.map(|all| mean(all.into_iter()))
+    };
+    transforms.into_iter().filter_map(units).reduce(f64::min)
+}
+
+/// The greatest number of which all of these sorted positive numbers are multiples, but for rounding; by Euclid's algorithm.
+fn unit<T: Real>(numbers: &[f64]) -> Option<f64> {
+    let largest = numbers.last()?.abs();
+    let least = largest * T::epsilon().as_f64().powf(HALF);
+    if !(largest.is_finite() && largest > 0.0) {
+        return None;
+    }
+    let mut unit = largest;
+    for &x in numbers {
+        let (mut a, mut b) = (x.abs(), unit);
+        while b > least {
+            (a, b) = (b, (a - b * (a / b).round()).abs());
+        }
+        unit = a;
+        if unit <= 4.0 * least {
+            return None;
+        }
+    }
+    // Its error has grown with each division.
+    let unit = largest / (largest / unit).round();
+    numbers.iter().all(|x| (x / unit - (x / unit).round()).abs() < 0.01).then_some(unit)
+}
+
+fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = numbers.len().max(1);
+    numbers.sum::<f64>() / count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+
+    fn block(entry: impl Fn(usize, usize) -> f64) -> Block<f64> {
+        Block::Dense(Array2::from_shape_fn((30, 12), |(i, j)| entry(i, j)).into())
+    }
+
+    /// A transformation of numbers.
+    type Form = fn(f64) -> f64;
+
+    /// Counts without a pattern, two thirds of them zeros.
+    fn count(i: usize, j: usize) -> f64 {
+        let mixed = ((i * 12 + j) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40;
+        if mixed.is_multiple_of(3) { (mixed / 3 % 9) as f64 } else { 0.0 }
+    }
+
+    #[test]
+    fn transformed_counts_have_the_bits_of_counts() {
+        let whole = bits(&block(count)).unwrap();
+        assert!(whole <= 9f64.log2(), "{whole}");
+        let forms: [(&str, Form); 5] = [
+            ("sevenths", |x| x / 7.0),
+            ("times pi", |x| x * std::f64::consts::PI),
+            ("tiny", |x| x * 1.37e-9),
+            ("log1p", f64::ln_1p),
+            ("log1p of thirds", |x| (x / 3.0).ln_1p()),
+        ];
+        for (name, form) in forms {
+            let found = bits(&block(|i, j| form(count(i, j)))).unwrap_or_else(|| panic!("{name}"));
+            assert!((found - whole).abs() < 1e-9, "{name}: {found} and {whole}");
+        }
+        // No unit, but few values.
+        assert!(bits(&block(|i, j| count(i, j).sqrt())).is_some_and(|bits| bits <= 9f64.log2()));
+    }
+
+    #[test]
+    fn counts_per_million_are_counts_in_each_cell() {
+        let library = |cell: usize| 1e6 / (37.0 + 13.7 * cell as f64);
+        for (what, by_row) in [("cells are columns", false), ("cells are rows", true)] {
+            let scaled = |i: usize, j: usize| count(i, j) * library(if by_row { i } else { j });
+            let log = |i, j| scaled(i, j).ln_1p();
+            for found in [bits(&block(scaled)), bits(&block(log))] {
+                assert!(found.is_some_and(|bits| bits <= 9f64.log2()), "{what}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_entries_show_their_unit_and_measurements_have_none() {
+        let few = Array2::from_shape_fn((2, 3), |(i, j)| (17 + 31 * i + 101 * j) as f64 / 7.0);
+        let found = bits(&Block::<f64>::Dense(few.into())).unwrap();
+        assert!(found <= 251f64.log2() + 1e-9, "{found}");
+        let measured = |i: usize, j: usize| (1.3 + (i * 12 + j) as f64 * 0.7311).sin().abs() + 0.01;
+        assert_eq!(bits(&block(measured)), None);
+        // Sparse measurements: a column or a row with one entry has no unit.
+        assert_eq!(bits(&block(|i, j| if (i * 7 + j) % 10 == 0 { measured(i, j) } else { 0.0 })), None);
+    }
+}
