@@ -136,6 +136,11 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let left_out = identity::left_out(&planned, data.sparse, marks);
     identity.extend(left_out.clone());
     identity.extend(record::identifying(&decisions));
+    let options = algorithm.private_releases_mut().map(|releases| {
+        let options = identity::options(&identity);
+        releases.bind(&options);
+        options
+    });
     let trajectory = match planned.spec.checkpoint.as_ref().filter(|_| planned.resuming) {
         Some(path) => {
             let resumed = identity::resume(path, comm, &identity, &fingerprints, &mut *algorithm);
@@ -153,7 +158,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     parameters.extend(identity::order_of_names(&planned, &annotations));
     let start = start_event(&planned, data, parameters, trajectory.iteration, comm);
     warn_of_run(&planned, &mut *algorithm, &trajectory, comm, &mut progress)?;
-    budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases())?;
+    let notes = budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases_mut())?;
+    progress.notes(&notes);
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
     identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     let checkpoint = planned.spec.checkpoint.as_ref().map(|path| Checkpoint::new(path));
@@ -174,7 +180,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         trace,
         progress,
         checkpointer: Checkpointer::new(comm, checkpoint, identity, planned.spec.checkpoint_every, remembers)
-            .with_fingerprints(fingerprints),
+            .with_fingerprints(fingerprints)
+            .with_options(options),
         view,
     };
     Ok(Run { record: RunRecord { planned, start, annotations, sample, private_factor }, driver })

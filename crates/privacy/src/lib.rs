@@ -18,8 +18,8 @@ pub mod transcript;
 pub mod wide;
 
 pub use dp::{
-    Bound, BudgetFile, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines, Mechanism, NOISE_KEY,
-    NoisePlan, NoiseRequest, PrivacyLoss, Releases,
+    BeforeRelease, Bound, BudgetFile, BudgetKey, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines,
+    Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, ReleaseState, Releases,
 };
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,

@@ -23,7 +23,7 @@ use fednmf_comm::party_sum::{KEYS, masked};
 
 pub use self::cover::{Components, Counts, Signal, rounded};
 pub use self::party_block::Ones;
-pub use self::result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
+pub use self::result::{COUNTS, Client, Outcome, Refit, agreement, clients, round_rows};
 use crate::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };

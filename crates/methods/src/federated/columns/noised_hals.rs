@@ -352,8 +352,8 @@ impl<T: Real> NoisedHals<T> {
 
     /// The sum of all terms with noise, and the standard deviation of the noise of an entry.
     fn release(&mut self) -> Result<(Vec<f64>, f64)> {
-        let NoisedHals { comm, party_sum, releases, members, parties, public, .. } = self;
-        releases.open()?;
+        let NoisedHals { comm, party_sum, releases, members, parties, public, u, iteration, .. } = self;
+        releases.open(*iteration, u.entries())?;
         let length = release_length(public.m, public.k);
         let noise = releases.plan().noise();
         if party_sum.is_masked() {
@@ -441,6 +441,10 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
 
     fn private_releases(&self) -> Option<&Releases> {
         Some(&self.releases)
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        Some(&mut self.releases)
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
@@ -544,8 +548,8 @@ mod tests {
     fn hostile<T: Real>(u: &Array2<T>) -> Vec<Vec<T>> {
         let m = u.nrows();
         let sizes = [
-            0.0, 5e-324, 1e-320, 1e-200, 3e-162, 1e-154, 1e-100, 1e-61, 3e-43, 1e-40, 1e-38, 1e-30, 1e-19, 1e-9, 1.0, 1e9,
-            1e18, 1e19, 2e19, 1e30, 3e38, 1e61, 1e100, 1e153, 1.3e154, 1e160, 1e200, 1e300, 1.7e308,
+            0.0, 5e-324, 1e-320, 1e-200, 3e-162, 1e-154, 1e-100, 1e-61, 3e-43, 1e-40, 1e-38, 1e-30, 1e-19, 1e-9, 1.0,
+            1e9, 1e18, 1e19, 2e19, 1e30, 3e38, 1e61, 1e100, 1e153, 1.3e154, 1e160, 1e200, 1e300, 1.7e308,
         ];
         let mut all = Vec::new();
         for size in sizes {
@@ -652,7 +656,7 @@ mod tests {
         let mut update = LeastSquaresUpdate::new(true, 1, k);
         let (mut words, mut total) = (vec![0u64; release_length(m, k)], 0.0);
         while !releases.is_spent() && releases.done() < RELEASES {
-            releases.open().unwrap();
+            releases.open(0, u.row_major()).unwrap();
             let cut = |set: &Array2<f64>, party: usize| {
                 set.slice(ndarray::s![.., party * n / parties..(party + 1) * n / parties]).to_owned()
             };

@@ -452,9 +452,9 @@ impl<T: Real> Syn<T> {
 
     /// The same from each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { comm, party_sum, releases, public, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, releases, public, weights, members, u, iteration, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
-        releases.open()?;
+        releases.open(*iteration, u.entries())?;
         for member in members.iter_mut() {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
@@ -539,6 +539,10 @@ impl<T: Real> Algorithm<T> for Syn<T> {
 
     fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        self.releases.as_mut()
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
