@@ -12,7 +12,7 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::memory::Node;
 use fednmf_data::{Header, Layout, PartySplit, memory};
-use fednmf_files::InputSpec;
+use fednmf_files::{InputSpec, Source};
 use fednmf_linalg::ProductKernels;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::description::{Description, Partition};
@@ -348,6 +348,12 @@ impl Planned {
     /// Whether rows or columns, and a factor of them, belong to parties.
     pub fn is_private(&self) -> bool {
         self.description().partition.is_private()
+    }
+
+    /// Whether the data of several parties are in one file, so that entries pass between the ranks while it is loaded.
+    pub fn shows_entries(&self, ranks: usize) -> bool {
+        let one_file = matches!(self.input.source, Source::File { .. }) && !self.input.by_party();
+        one_file && self.is_private() && self.parties.count > 1 && ranks > 1
     }
 
     /// The measure that progress, summary and `--tol` use.

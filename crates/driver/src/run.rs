@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
+use fednmf_data::Sharing;
 use fednmf_data::state::{Owner, ReadRows};
 use fednmf_files::names::Names;
 use fednmf_files::output::attributes;
@@ -74,7 +75,8 @@ impl<T: Real> Run<T> {
 struct DataRecord {
     shape: (usize, usize),
     sparse: bool,
-    nonzeros: u64,
+    /// `None` if the parties have not shared it.
+    nonzeros: Option<u64>,
     format: String,
     image: Option<(usize, usize)>,
     checksum: Value,
@@ -92,7 +94,7 @@ impl DataRecord {
         DataRecord {
             shape: (header.rows, header.cols),
             sparse: header.sparse,
-            nonzeros: loaded.data.statistics.nonzeros,
+            nonzeros: (loaded.planned.input.sharing != Sharing::Nothing).then_some(loaded.data.statistics.nonzeros),
             format: header.format.clone(),
             image: header.image,
             checksum: identity::checksum(&loaded.planned, &loaded.data),
@@ -227,7 +229,8 @@ fn warn_of_run<T: Real>(
     notes::duration(forecast, max_iters.saturating_sub(trajectory.iteration), progress);
     if algorithm.private_releases().is_some() && planned.spec.eval_every > 0 {
         progress.warn(
-            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
+            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover, so the run has no formal guarantee \
+             as a whole; without --eval-every it has one",
         );
     }
     Ok(())

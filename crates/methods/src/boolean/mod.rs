@@ -70,5 +70,5 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
 /// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [
     "without --dp the components of each party are seen as they are, and are patterns of its rows;",
-    "--epsilon covers what a party releases as V_i, not the statistics at loading and not evaluations (--eval-every 0).",
+    "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
 ];

@@ -305,7 +305,7 @@ impl NoisePlan {
     }
 
     /// The privacy unit of the releases, as text.
-    fn unit(&self) -> &'static str {
+    pub(super) fn unit(&self) -> &'static str {
         match self.bound {
             Bound::Columns(_) => "one column, in the place of any other",
             _ => "one party's whole data, in the place of any other",

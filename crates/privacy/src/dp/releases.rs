@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_linalg::Real;
 
+use super::budget::round_up_text;
 use super::noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::released::{NoiseAdded, Noised};
@@ -234,10 +235,21 @@ impl Releases {
         (self.keys[hosted], self.state, self.done, self.clipped[hosted]) = (key, state, done, clipped);
     }
 
-    /// The table of releases for trace, summary and output. `not_covered` lists what the guarantee does not cover.
+    /// The table of releases for trace, summary and output, with the verdict on the run as a whole. `not_covered` lists what
+    /// else has left the parties, and other reasons for which epsilon does not hold.
     pub fn json(&self, not_covered: &[String]) -> Value {
         let mut table: serde_json::Map<String, Value> =
             self.plan.json(self.done).into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let (guarantee, clause) = match (not_covered, self.spent()) {
+            ([], epsilon) if epsilon.is_finite() => (
+                "formal",
+                format!("{}; epsilon {}, delta {}", self.plan.unit(), round_up_text(epsilon), self.plan.budget().1),
+            ),
+            ([], _) => ("none", "epsilon is infinite at delta 0".into()),
+            (reasons, _) => ("none", format!("epsilon does not cover {}", reasons.join("; "))),
+        };
+        table.insert("guarantee".into(), guarantee.into());
+        table.insert("verdict".into(), format!("{guarantee}: {clause}").into());
         table.insert("not_covered".into(), not_covered.into());
         table.into()
     }

@@ -168,7 +168,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
-            "--epsilon covers the released U_r, but not the statistics at loading or evaluations (--eval-every 0).",
+            "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
         ]),
         messages: &[
             AVERAGES[0],
