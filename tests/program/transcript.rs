@@ -6,6 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_privacy::{BudgetFile, BudgetKey};
+
 use crate::common::{data, fednmf};
 
 /// The names that signed transcripts have had since the first of them.
@@ -368,8 +370,11 @@ fn account_tells_that_a_run_was_resumed() {
     assert!(run("1").ends_with("-5  ended"));
     assert!(run("2 --resume").ends_with("  resumed, ended"));
     // A killed run leaves this.
-    let text = std::fs::read_to_string(file("b.json")).unwrap();
-    std::fs::write(file("b.json"), text.replace("\"ended\": true", "\"ended\": false")).unwrap();
+    let [text, key] = ["b.json", "b.json.key"].map(|name| std::fs::read_to_string(file(name)).unwrap());
+    let key = BudgetKey::parse(&key).unwrap();
+    let mut budget = BudgetFile::read(&text, Some(&key)).unwrap();
+    budget.runs[0].ended = false;
+    std::fs::write(file("b.json"), budget.text(&key)).unwrap();
     let told = run("3 --resume");
     assert!(told.ends_with("  killed, resumed, ended: all that it reserved counts"), "{told}");
 }

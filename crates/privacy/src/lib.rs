@@ -23,5 +23,5 @@ pub use dp::{
 };
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, PublicKeys, Release,
-    SealedShares, Transfer, UnmaskShares, WireAccess,
+    SealedShares, Seeded, Transfer, UnmaskShares, WireAccess,
 };

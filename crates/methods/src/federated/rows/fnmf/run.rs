@@ -269,7 +269,7 @@ impl<T: Real> Run<T> {
         if party_sum.is_masked() {
             return server.masked_mean(comm, party_sum, releases, relative, *scale);
         }
-        let protection = server.upload(comm, releases, relative);
+        let protection = server.upload(comm, releases, trained, relative);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
             server.clamp_nonnegative();
