@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_driver::budget;
 use fednmf_files::{PARTY, highest_party};
 use fednmf_methods::parameters;
 use fednmf_privacy::dp::{delta_text, round_down_text, round_up_text};
@@ -109,11 +110,7 @@ impl AccountArgs {
         let mut out = String::new();
         for party in 0..=last {
             let path = &text.replace(PARTY, &party.to_string());
-            let at = |e: Error| e.at(format!("--budget {path}"));
-            let read = std::fs::read_to_string(path).map_err(|e| {
-                at(Error::input(format!("cannot be read ({e}); name a file that a run with --budget wrote")))
-            })?;
-            let budget = BudgetFile::parse(&read).map_err(at)?;
+            let budget = budget::read(Path::new(path))?;
             out += &if self.json { format!("{}\n", budget_json(path, &budget)) } else { budget_table(path, &budget) };
         }
         Ok(out)

@@ -9,7 +9,7 @@ use clap::Args;
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
-use fednmf_driver::precision::check_mixed;
+use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::spec::{
     Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
     apply_method_requirements,
@@ -97,10 +97,10 @@ pub struct RunArgs {
           value_parser = parameters::duration)]
     pub time_limit: Option<f64>,
 
-    /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds)
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Running",
-          value_parser = parameters::whole_number)]
-    pub eval_every: usize,
+    /// Evaluate the error every N iterations, and at both ends; 0: never (not part of the trace's seconds) [default: 10; 0 with
+    /// --dp, which does not cover evaluations]
+    #[arg(long, value_name = "N", help_heading = "Running", value_parser = parameters::whole_number)]
+    pub eval_every: Option<usize>,
 
     /// Seed of all public randomness: start, sketches, synthetic data
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
@@ -202,6 +202,9 @@ pub struct RunArgs {
     pub json: bool,
 }
 
+/// Iterations between two evaluations, if they are not off by default.
+const EVAL_EVERY: usize = 10;
+
 impl RunArgs {
     /// Checks the arguments.
     ///
@@ -245,7 +248,15 @@ impl RunArgs {
         if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
         }
-        let RunArgs { max_iters, tol, target_error, time_limit, eval_every, .. } = args;
+        let RunArgs { max_iters, tol, target_error, time_limit, .. } = args;
+        let noised = method.groups().is_noised();
+        if noised && args.eval_every.is_none() && (tol.is_some() || target_error.is_some()) {
+            return Err(Error::input(
+                "--tol and --target-error need evaluations, which --dp does not cover and which are therefore off; with \
+                 --eval-every 10 the run has them, and no formal guarantee as a whole",
+            ));
+        }
+        let eval_every = args.eval_every.unwrap_or(if noised { 0 } else { EVAL_EVERY });
         Limits { max_iters, tol, target_error, time_limit, eval_every }.check()?;
         // Ten years are practically unlimited, and a clock can represent them.
         if args.stall_timeout != 0.0 && !(1.0..=3e8).contains(&args.stall_timeout) {
@@ -262,7 +273,10 @@ impl RunArgs {
             ));
         }
         if args.precision == PrecisionChoice::Mixed {
-            check_mixed(description, args.eval_every)?;
+            check_mixed(description, eval_every)?;
+        }
+        if args.precision == PrecisionChoice::F32 {
+            check_noise(method)?;
         }
         if args.report.is_none() && args.display.any() {
             return Err(Error::input(
@@ -297,7 +311,7 @@ impl RunArgs {
         input.table = args.table.0;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
-        apply_method_requirements(&mut input, method);
+        apply_method_requirements(&mut input, method, eval_every > 0);
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
         }
@@ -318,7 +332,7 @@ impl RunArgs {
             target_error: args.target_error,
             time_limit: args.time_limit,
             continue_on_loss: args.on_lost_party == OnLostParty::Continue,
-            eval_every: args.eval_every,
+            eval_every,
             seed: args.seed,
             precision: args.precision.given(),
             kernel: match args.kernel {

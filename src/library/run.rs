@@ -12,7 +12,7 @@ use fednmf_data::policy::EntryPolicy;
 use fednmf_data::state::{Owner, Piece, ReadRows};
 use fednmf_data::{Loaded, PartySplit, memory, parties_in_memory};
 use fednmf_driver::plan;
-use fednmf_driver::precision::check_mixed;
+use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::record;
 use fednmf_driver::{Driver, FactorScale, Observer, Trajectory, arrange};
 use fednmf_linalg::{Context, ContextOptions};
@@ -55,7 +55,7 @@ fn run_on_threads<T: Real>(
     let parts = parts.into_iter().map(|part| unsafe { part.unbounded() }).collect::<Result<Vec<_>>>()?;
     let method = chosen(method, &parts, options.components);
     let description = method.description();
-    check(&*method, parts.len(), options, start.is_some())?;
+    check::<T>(&*method, parts.len(), options, start.is_some())?;
     let scale = match description.partition.is_private() {
         // The weights of the components are private to the parties.
         true => match options.scale {
@@ -144,13 +144,16 @@ fn chosen<T: Real>(
 }
 
 /// Refuses settings that exclude each other.
-fn check(method: &dyn ConfiguredMethod, parts: usize, options: &Options, started: bool) -> Result<()> {
+fn check<T: Real>(method: &dyn ConfiguredMethod, parts: usize, options: &Options, started: bool) -> Result<()> {
     let Description { name, partition, .. } = method.description();
     if parts != 1 && !partition.is_private() {
         return Err(Error::input(format!("{name} takes one matrix, not those of {parties} parties", parties = parts)));
     }
     if options.mixed_precision {
         check_mixed(method.description(), options.eval_every)?;
+    }
+    if T::NAME == <f32 as fednmf_linalg::Real>::NAME {
+        check_noise(method)?;
     }
     let groups = method.groups();
     if !started && let Some(path) = groups.init.and_then(|group| group.file()) {

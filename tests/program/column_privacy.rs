@@ -111,7 +111,7 @@ fn epsilon_is_what_account_says_and_hides_a_column() {
 fn longer_columns_are_counted() {
     let m = digits(1797);
     let longer = m.columns().into_iter().filter(|c| c.dot(c) > 55.0 * 55.0).count();
-    let line = format!("{LINE} --epsilon 8 --clip 55 -k 3 --transpose --input");
+    let line = format!("{LINE} --epsilon 8 --clip 55 -k 3 --eval-every 8 --transpose --input");
     let run = fednmf(0, &line).arg(data("digits.npy")).ok();
     assert!(longer > 100 && number(&run, "clipped_columns") == longer as f64, "{longer}: {run}");
     // Sensitivity is the square of the clip.

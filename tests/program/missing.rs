@@ -819,7 +819,8 @@ fn what_parties_send_does_not_depend_on_what_they_miss() {
         assert!(!sent[0].is_empty() && sent[0] == sent[1], "{algo}: {sent:?}");
     }
     // A budget holds whatever is missing: releases are clipped.
-    let line = "--algo syn-sd --parties 3 --missing nan --dp gaussian --epsilon 5 --clip 1 -k 3 --max-iters 3 --input";
+    let line = "--algo syn-sd --parties 3 --missing nan --dp gaussian --epsilon 5 --clip 1 -k 3 --max-iters 3 \
+                --eval-every 3 --input";
     let summary = fednmf(2, line).arg(&file).ok();
     assert!(number(&summary, "clipped_releases") > 0.0, "{summary}");
 }

@@ -1,12 +1,15 @@
 //! Differential privacy and masked sums of row parties: the budget holds, no other data leaves a party, and attacks
 //! that succeed without protection fail with it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_comm::Communicator;
+use fednmf_data::state::{Owner, Piece, ReadRows, State};
+use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_methods::registry;
 
 use crate::common::{data, distance, events, factor, fednmf, matrix, npy, session};
@@ -47,7 +50,7 @@ fn noised_and_masked_runs_do_not_depend_on_the_number_of_ranks() {
         let mut first: Option<(u64, Array2<f64>, Array2<f64>)> = None;
         for ranks in [0, 3] {
             let file = dir.path().join(format!("{ranks}.h5"));
-            let line = format!("{line} --parties 5 -k 4 --max-iters 4 --secret-seed 7 --seed 2 --input");
+            let line = format!("{line} --parties 5 -k 4 --max-iters 4 --eval-every 4 --secret-seed 7 --seed 2 --input");
             let run = fednmf(ranks, &line).arg(data("digits.npy")).arg("--output").arg(&file).ok();
             let found = (number(&run, "rel_error").to_bits(), factor(&file, "V"), factor(&file, "U"));
             assert!(found.1.iter().chain(&found.2).all(|x| *x >= 0.0), "{line}: negative entries");
@@ -144,6 +147,90 @@ fn a_resumed_run_repeats_its_releases_and_no_others() {
     }
 }
 
+/// Replaces the shared factor of a checkpoint, with checksums that fit, as anybody can who may write the file.
+fn change_factor(path: &Path, name: &'static str) {
+    let (stored, attributes) = Checkpoint::open(path).unwrap();
+    let mut factor = Array2::<f64>::zeros(matrix(path, name).dim());
+    stored.rows(name, Owner::Shared, 0, factor.view_mut()).unwrap();
+    factor[[0, 0]] += 0.5;
+    let state = State::from(vec![Piece::shared(name, factor.nrows(), 0, factor.view())]);
+    let other = path.with_file_name("other.h5");
+    Checkpoint::new(&other).save(&Communicator::local(), &state, &attributes).unwrap();
+    std::fs::rename(other, path).unwrap();
+}
+
+/// With the noise of the run and another shared factor, the difference of two messages would be exact.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_shared_checkpoint_that_was_changed_is_refused() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("c.h5");
+    for (line, name) in [
+        ("--algo felb --binarize 0.5 --dp gaussian --epsilon 50", "V"),
+        ("--algo fedavg --dp gaussian --epsilon 50 --clip 9", "V"),
+        ("--algo syn-sd --dp gaussian --epsilon 50 --clip 9 --secure-sum", "U"),
+        ("--algo secure-hals --secure-sum --dp gaussian --epsilon 50", "U"),
+    ] {
+        let run = |iters: usize, more: &str| {
+            let line = format!("{line} --parties 3 -k 3 --max-iters {iters} --dp-releases 8 {more} --input");
+            fednmf(2, &line).arg(data("digits.npy")).arg("--checkpoint").arg(&file)
+        };
+        run(2, "").ok();
+        let good = std::fs::read(&file).unwrap();
+        change_factor(&file, name);
+        run(4, "--resume").refused(&["c.h5", "is not as it was when party 0 saved its own part"]);
+        std::fs::write(&file, good).unwrap();
+        run(4, "--resume").ok();
+        let names = std::fs::read_dir(dir.path()).unwrap().flatten();
+        names.for_each(|entry| std::fs::remove_file(entry.path()).unwrap());
+    }
+}
+
+/// A method that releases once, at its end, is resumed twice from the same checkpoint, to end after another number of steps:
+/// it releases something else.
+#[test]
+fn a_fork_draws_other_noise_and_is_charged() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let run = |more: &str| {
+        let line = format!("--algo ipalm --dp gaussian --epsilon 1 --clip 1 --parties 3 -k 3 {more} --input");
+        fednmf(0, &line)
+            .arg(data("digits.npy"))
+            .arg("--checkpoint")
+            .arg(file("c.h5"))
+            .arg("--budget")
+            .arg(file("b.json"))
+    };
+    let stopped = run("--max-iters 9 --time-limit 0 --budget-limit 1.5").run();
+    assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);
+    let kept: Vec<(PathBuf, Vec<u8>)> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "h5"))
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
+    let restore = || kept.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let ends = [5, 5, 6].map(|iters| {
+        restore();
+        let out = file(&format!("{iters}.h5"));
+        run(&format!("--max-iters {iters} --resume")).arg("--output").arg(&out).ok();
+        let found = (matrix(&out, "V"), fednmf(0, "account").arg("--budget").arg(file("b.json")).run().stdout);
+        std::fs::remove_file(out).unwrap();
+        found
+    });
+    assert_eq!(ends[0].0, ends[1].0, "the same release");
+    assert!(
+        !ends[1].1.contains("changed state") && ends[2].1.contains("1 release(s) from a changed state"),
+        "{}",
+        ends[2].1
+    );
+    // The noise of one step would cancel in the difference, which would be of the size of a step.
+    let moved = distance(&ends[0].0, &ends[2].0);
+    assert!(moved > 1.0, "{moved}");
+    restore();
+    run("--max-iters 7 --resume").refused(&["b.json", "from another state than before", "of 1.5"]);
+}
+
 #[test]
 fn a_budget_is_not_split_again_by_a_resume() {
     let dir = tempdir().unwrap();
@@ -215,6 +302,80 @@ fn message_tables_and_limits_are_listed() {
         let text = fednmf(0, &format!("list {}", method.name)).run().stdout;
         let last: Vec<&str> = text.trim_end().lines().rev().take(2).collect();
         assert_eq!(last[1].starts_with("Limits: "), method.partition.is_private(), "{text}");
+    }
+}
+
+/// What a run says of itself: a guarantee, unless something was asked for that it does not cover.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_run_has_a_guarantee_as_a_whole_unless_more_is_shared() {
+    let dir = tempdir().unwrap();
+    (0..3).for_each(|party| drop(npy(dir.path(), &format!("{party}.npy"), party * 20..party * 20 + 20)));
+    let run = |ranks: usize, line: &str| {
+        let by_rows = !(line.contains("secure-hals") || line.contains("syn-"));
+        let turned = if by_rows { "" } else { "--transpose" };
+        let line = format!("{line} --parties 3 -k 3 --max-iters 3 {turned} --input");
+        fednmf(ranks, &line).arg(dir.path().join("{party}.npy"))
+    };
+    for line in NOISED {
+        let summary = run(3, line).ok();
+        let table = &summary["privacy"];
+        let epsilon = number(table, "epsilon_spent");
+        assert!(
+            table["guarantee"] == "formal" && table["not_covered"].as_array().unwrap().is_empty(),
+            "{line}: {table}"
+        );
+        let unit = table["unit"].as_str().unwrap();
+        let verdict = table["verdict"].as_str().unwrap();
+        assert!(
+            verdict.starts_with(&format!("formal: {unit}; epsilon ")) && verdict.ends_with("delta 0.00001"),
+            "{table}"
+        );
+        assert!(epsilon > 0.0 && summary["rel_error"].is_null(), "{summary}");
+        // Nothing else left a party without noise; the server works on what has it.
+        let bare = summary["wire"].as_array().unwrap().iter().filter(|row| row["protection"] == "declared");
+        let bare = bare.filter(|row| row["payload"] != "Control").map(|row| row["purpose"].as_str().unwrap());
+        let bare: Vec<&str> =
+            bare.filter(|kind| !["inside the server", "largest term of an exact sum"].contains(kind)).collect();
+        assert!(bare.is_empty(), "{line}: {bare:?}");
+    }
+    let line = "--algo secure-hals --secure-sum --dp gaussian --epsilon 8";
+    for (more, why) in [
+        ("--eval-every 3", "evaluation: "),
+        ("--eval-every 3", "statistics of the matrix"),
+        ("--scale max", "largest entry"),
+        ("--secret-seed 1", "--secret-seed"),
+    ] {
+        let table = &run(3, &format!("{line} {more}")).ok()["privacy"];
+        let verdict = table["verdict"].as_str().unwrap();
+        assert!(
+            table["guarantee"] == "none" && verdict.starts_with("none: ") && verdict.contains(why),
+            "{more}: {table}"
+        );
+    }
+    let one_file = fednmf(2, &format!("{line} --parties 3 -k 3 --max-iters 3 --input")).arg(data("digits.npy")).ok();
+    assert!(one_file["privacy"]["verdict"].as_str().unwrap().contains("one file, which all ranks read"), "{one_file}");
+    let text = run(0, line).run().stdout;
+    assert!(text.contains("guarantee") && text.contains("formal: one column, in the place of any other"), "{text}");
+    run(0, &format!("{line} --tol 1e-3")).refused(&["--tol", "--eval-every 10"]);
+    run(0, &format!("{line} --precision f32")).refused(&["--precision f32", "--precision f64"]);
+}
+
+/// The start of the factors would tell the mean of all entries.
+#[test]
+fn without_evaluations_the_start_does_not_depend_on_the_data() {
+    let dir = tempdir().unwrap();
+    let start = |algo: &str, of: std::ops::Range<usize>, more: &str| {
+        let (input, out) = (npy(dir.path(), "d.npy", of), dir.path().join("o.h5"));
+        let line =
+            format!("--algo {algo} --dp gaussian --epsilon 1 --clip 1 --parties 3 -k 3 --max-iters 0 {more} --input");
+        fednmf(0, &line).arg(input).arg("--output").arg(&out).ok();
+        matrix(&out, if algo == "syn-sd" { "U" } else { "V" })
+    };
+    for (algo, more) in [("syn-sd", "--transpose"), ("fedavg", ""), ("fedprox", "--start shared")] {
+        assert_eq!(start(algo, 0..60, more), start(algo, 300..360, more), "{algo}");
+        let evaluated = format!("{more} --eval-every 1");
+        assert_ne!(start(algo, 0..60, &evaluated), start(algo, 300..360, &evaluated), "{algo}");
     }
 }
 

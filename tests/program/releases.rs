@@ -38,7 +38,8 @@ fn runs(method: &Description) -> Vec<String> {
     if has("dp") {
         // Votes are Boolean: their noise is flipped bits.
         let noise = if has("aggregate") { "--dp xor --dp-noise 0.1" } else { "--dp gaussian --dp-noise 0.1 --clip 2" };
-        all.push(noise.to_string());
+        let noise = format!("{noise} --eval-every 10");
+        all.push(noise.clone());
         all.push(format!("{noise} --secure-sum {}", if method.name == "fnmf" { "--start shared" } else { "" }));
     }
     if has("clock") {

@@ -6,6 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_privacy::{BudgetFile, BudgetKey};
+
 use crate::common::{data, fednmf};
 
 /// The names that signed transcripts have had since the first of them.
@@ -203,6 +205,62 @@ fn runs_on_the_same_data_share_a_budget() {
     fednmf(0, "--algo fnmf").arg("--budget").arg(file("x.json")).refused(&["--budget", "--dp and --epsilon"]);
 }
 
+/// What a budget file says is what runs have written there, and under one name.
+#[test]
+fn a_budget_file_that_something_else_changed_is_refused() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let line =
+        "--algo fnmf --parties 3 -k 2 --max-iters 2 --dp gaussian --epsilon 1 --input synthetic:planted,m=30,n=12";
+    let run = |name: &str, more: &str| fednmf(0, &format!("{line} {more}")).arg("--budget").arg(file(name));
+    run("b.json", "--budget-limit 3").ok();
+    let mode = std::fs::metadata(file("b.json.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let [good, key] = ["b.json", "b.json.key"].map(|name| std::fs::read_to_string(file(name)).unwrap());
+    // A change would replace the link by a file, and leave the one that it points to.
+    std::os::unix::fs::symlink(file("b.json"), file("soft.json")).unwrap();
+    run("soft.json", "").refused(&["soft.json", "symbolic link"]);
+    std::fs::hard_link(file("b.json"), file("hard.json")).unwrap();
+    run("hard.json", "").refused(&["hard.json", "hard link"]);
+    run("b.json", "").refused(&["b.json", "hard link"]);
+    std::fs::remove_file(file("hard.json")).unwrap();
+    let start = good.find("\"runs\": [").unwrap();
+    let end = good.find("],\n  \"code\"").unwrap();
+    for edited in [
+        good.replace("\"limit\": 3.0", "\"limit\": 30.0"),
+        format!("{}{}", &good[..start + 9], &good[end..]),
+        r#"{"fednmf_budget": 3, "limit": 3, "runs": []}"#.to_string(),
+    ] {
+        assert_ne!(edited, good);
+        std::fs::write(file("b.json"), edited).unwrap();
+        run("b.json", "").refused(&["b.json", "changed", "backup"]);
+        fednmf(0, "account").arg("--budget").arg(file("b.json")).refused(&["b.json", "changed"]);
+    }
+    std::fs::remove_file(file("b.json")).unwrap();
+    run("b.json", "--budget-limit 3").refused(&["b.json", "was removed", "b.json.key"]);
+    std::fs::write(file("b.json"), &good).unwrap();
+    std::fs::remove_file(file("b.json.key")).unwrap();
+    run("b.json", "").refused(&["b.json.key is missing"]);
+    std::fs::write(file("b.json.key"), &key).unwrap();
+    std::fs::set_permissions(file("b.json.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    run("b.json", "").refused(&["b.json.key", "chmod 600"]);
+    std::fs::set_permissions(file("b.json.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    run("b.json", "").ok();
+    // One of version 3 has neither key nor code.
+    let old = serde_json::from_str::<Value>(&good).unwrap();
+    let mut old = old.as_object().unwrap().clone();
+    old.remove("code");
+    old.insert("fednmf_budget".into(), 3.into());
+    old["runs"][0].as_object_mut().unwrap().remove("releases");
+    std::fs::write(file("old.json"), Value::from(old).to_string()).unwrap();
+    let taken = run("old.json", "").run();
+    assert!(taken.code == Some(0) && taken.stderr.contains("taken over"), "{}", taken.stderr);
+    let again = run("old.json", "").run();
+    assert!(again.code == Some(0) && !again.stderr.contains("taken over"), "{}", again.stderr);
+    let now: Value = serde_json::from_str(&std::fs::read_to_string(file("old.json")).unwrap()).unwrap();
+    assert!(now["fednmf_budget"] == 4 && now["runs"].as_array().unwrap().len() == 3, "{now}");
+}
+
 /// A stopped run counts with all that it may still spend when it is resumed; no other command releases noise.
 #[test]
 fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
@@ -317,8 +375,11 @@ fn account_tells_that_a_run_was_resumed() {
     assert!(run("1").ends_with("-5  ended"));
     assert!(run("2 --resume").ends_with("  resumed, ended"));
     // A killed run leaves this.
-    let text = std::fs::read_to_string(file("b.json")).unwrap();
-    std::fs::write(file("b.json"), text.replace("\"ended\": true", "\"ended\": false")).unwrap();
+    let [text, key] = ["b.json", "b.json.key"].map(|name| std::fs::read_to_string(file(name)).unwrap());
+    let key = BudgetKey::parse(&key).unwrap();
+    let mut budget = BudgetFile::read(&text, Some(&key)).unwrap();
+    budget.runs[0].ended = false;
+    std::fs::write(file("b.json"), budget.text(&key)).unwrap();
     let told = run("3 --resume");
     assert!(told.ends_with("  killed, resumed, ended: all that it reserved counts"), "{told}");
 }

@@ -13,7 +13,7 @@ use crate::layout::Layout;
 use crate::loaded::check_nonzero;
 use crate::policy::{EntryPolicy, position};
 use crate::split::PartySplit;
-use crate::statistics::Statistics;
+use crate::statistics::{Sharing, Statistics};
 use crate::tally::Tally;
 use crate::values::Values;
 
@@ -132,7 +132,7 @@ impl<T: Real> Loaded<T> {
         let (once, shape) = (&blocks[..once], (rows, cols));
         let (statistics, fingerprints) = match layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
-                Statistics::of_parties(comm, (parties, false), once, tallies, shape)?
+                Statistics::of_parties(comm, (parties, Sharing::Clear), once, tallies, shape)?
             }
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };

@@ -32,7 +32,7 @@ pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATI
 pub use panels::{PASS, Panels, WAITING};
 pub use policy::NanRemedy;
 pub use split::PartySplit;
-pub use statistics::Statistics;
+pub use statistics::{Sharing, Statistics};
 pub use synthetic::{PlantedTiles, Synthetic};
 pub use traffic::{EntryPattern, GridChooser, GridTraffic, SideTraffic, Transfer};
 pub use values::Values;

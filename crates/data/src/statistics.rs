@@ -1,6 +1,6 @@
 //! Statistics of the whole matrix, with the same bits on any number of ranks: sums are taken in fixed point, 61 bits below
 //! the largest entry, so their order does not matter. For private data each party computes its own statistics, and only
-//! their sums over all parties are shared, masked if other sums are.
+//! their sums over all parties are shared, masked if other sums are, or not at all ([`Sharing`]).
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
@@ -33,6 +33,15 @@ pub struct Statistics {
     /// format, dense or sparse, in any order. 0 for data of parties, whose fingerprints are never sent
     /// ([`Statistics::of_parties`]).
     pub checksum: u64,
+}
+
+/// How parties share the sums, norms and counts of their data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    Clear,
+    Masked,
+    /// Not at all. [`Statistics`] are then those of a matrix of ones, so that what follows from them is public.
+    Nothing,
 }
 
 /// The largest stored value in the blocks of all ranks. Collective.
@@ -135,14 +144,14 @@ impl Statistics {
     }
 
     /// As [`Statistics::compute`], for one block of each hosted party. Parties share only the totals of their sums, norms
-    /// and counts, masked if `masked`. No fingerprint leaves its rank: an attacker who knows all other entries could find
+    /// and counts, as `sharing` says. No fingerprint leaves its rank: an attacker who knows all other entries could find
     /// the missing one by trial. Collective.
     ///
     /// # Errors
     /// On all ranks, as [`Statistics::compute`]; if there is no secret randomness for the masks.
     pub fn of_parties<T: Real>(
         comm: &Communicator,
-        (parties, masked): (Parties, bool),
+        (parties, sharing): (Parties, Sharing),
         blocks: &[LocalBlock<T>],
         mut tallies: Vec<Tally>,
         shape: (usize, usize),
@@ -154,9 +163,16 @@ impl Statistics {
             Ok(tally.finish(block.entries(), largest))
         });
         let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;
+        let fingerprints = own.iter().map(|totals| totals.checksum).collect();
+        if sharing == Sharing::Nothing {
+            let entries = shape.0 as u64 * shape.1 as u64;
+            let (sum, norm2) = (entries as f64, entries as f64);
+            let of_ones = Statistics { nonzeros: entries, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
+            return Ok((of_ones.with_range(ends, shape), fingerprints));
+        }
         let parties_only = PartyCommunicator::new(comm.clone());
         // A single party has no other party to hide its statistics from.
-        let mut sums = if masked && parties.count > 1 {
+        let mut sums = if sharing == Sharing::Masked && parties.count > 1 {
             PartySum::masked(&parties_only, parties, 0)?
         } else {
             PartySum::plain(&parties_only, parties)
@@ -174,7 +190,6 @@ impl Statistics {
         let [sum, norm2] = [0, wide::WORDS].map(|at| wide::decode(&total[at..at + wide::WORDS]));
         let nonzeros = total[2 * wide::WORDS];
         let figures = Statistics { nonzeros, missing: 0, sum, norm2, min: 0.0, max: 0.0, checksum: 0 };
-        let fingerprints = own.iter().map(|totals| totals.checksum).collect();
         Ok((figures.with_range(ends, shape).checked::<T>()?, fingerprints))
     }
 

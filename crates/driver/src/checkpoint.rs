@@ -5,15 +5,17 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result, SharedError, SharedResult};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
-use fednmf_data::state::{OwnedPiece, Owner, Piece};
+use fednmf_data::state::{OwnedPiece, Owner, Piece, State};
 use fednmf_files::output::checkpoint;
 use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_linalg::Real;
 use fednmf_methods::{Algorithm, Measures};
+use fednmf_privacy::transcript::hex;
 
 use super::checks::all_finite;
 use super::spec::Every;
@@ -25,6 +27,26 @@ const MAX_FRACTION: f64 = 0.02;
 
 /// The scalar of a party's file with the fingerprint of its data.
 pub(super) const FINGERPRINT: &str = "fingerprint";
+/// The scalar of a party's file with the digest of the shared state.
+pub(super) const SHARED_STATE: &str = "shared_state";
+
+/// A digest of the shared part of `algorithm`'s state, its iteration and the options, by which a party notices that something
+/// else than a run changed the shared file.
+pub(super) fn shared_state<T: Real>(algorithm: &dyn Algorithm<T>, options: &[u8]) -> String {
+    let State { matrices, scalars } = algorithm.state();
+    let mut digest = Sha256::new().chain_update(options).chain_update(algorithm.iteration().to_le_bytes());
+    for piece in matrices.iter().filter(|piece| piece.owner == Owner::Shared) {
+        digest.update(piece.name);
+        for size in [piece.values.nrows(), piece.values.ncols(), piece.first_row] {
+            digest.update(size.to_le_bytes());
+        }
+        piece.values.iter().for_each(|x| digest.update(x.as_f64().to_bits().to_le_bytes()));
+    }
+    for (_, scalars) in scalars.iter().filter(|(owner, _)| *owner == Owner::Shared) {
+        digest.update(scalars.to_string());
+    }
+    hex(&digest.finalize())
+}
 
 /// When checkpoints are due. Rank 0's clock decides for all.
 #[derive(Debug)]
@@ -79,6 +101,8 @@ pub struct Checkpointer<T: Real> {
     last_good: Option<LastGood<T>>,
     /// The hosted parties, each with the fingerprint of its data.
     fingerprints: Vec<(usize, u64)>,
+    /// If the hosted parties release noised data: the options, on which these depend.
+    options: Option<Vec<u8>>,
 }
 
 /// Factors with a finite error that is no worse than that of zero factors or of the start.
@@ -132,6 +156,7 @@ impl<T: Real> Checkpointer<T> {
             remembers,
             last_good: None,
             fingerprints: Vec::new(),
+            options: None,
         }
     }
 
@@ -139,6 +164,12 @@ impl<T: Real> Checkpointer<T> {
     #[must_use]
     pub fn with_fingerprints(self, fingerprints: Vec<(usize, u64)>) -> Self {
         Checkpointer { fingerprints, ..self }
+    }
+
+    /// With the digest of the shared state in the hosted parties' files, if they release noised data with these options.
+    #[must_use]
+    pub fn with_options(self, options: Option<Vec<u8>>) -> Self {
+        Checkpointer { options, ..self }
     }
 
     /// For a run that saves nothing.
@@ -178,6 +209,9 @@ impl<T: Real> Checkpointer<T> {
         let mut state = algorithm.state();
         for &(party, fingerprint) in &self.fingerprints {
             state.extend(Owner::Party(party), FINGERPRINT, fingerprint.into());
+            if let Some(options) = &self.options {
+                state.extend(Owner::Party(party), SHARED_STATE, shared_state(algorithm, options).into());
+            }
         }
         let own = if self.comm.reports() { replaced(checkpoint.path(), &self.identity).map(drop) } else { Ok(()) };
         let saved = self.comm.span("checkpoint", || {

@@ -10,14 +10,16 @@ use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
-use fednmf_comm::{Communicator, Ledger, MessageTag, Payload, end_without_lost_ranks, watchdog};
+use fednmf_comm::{Communicator, LARGEST, MessageTag, Payload, end_without_lost_ranks, watchdog};
+use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_data::state::{OwnedPiece, Piece};
 use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::own_text;
 use fednmf_files::output::{attributes, matrices};
 use fednmf_linalg::Real;
-use fednmf_methods::description::{Description, MessageSpec, ProtectedUnit};
+use fednmf_methods::description::{MessageSpec, ProtectedUnit};
 use fednmf_methods::federated::columns::asyn::ClockParams;
+use fednmf_methods::federated::rows::fnmf::barycenter::INSIDE;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::shared::dp;
 use fednmf_privacy::Protection;
@@ -25,6 +27,7 @@ use fednmf_privacy::Protection;
 use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
+use super::plan::Planned;
 use super::run::{Outcome, RunRecord};
 use super::spec::Outputs;
 use super::{budget, destinations, grid, metadata, record, report, transcript};
@@ -55,10 +58,10 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     };
 
     watchdog::enter("writing the output");
-    let privacy = driver.algorithm.private_releases().map(|r| {
-        let description = run.planned.description();
-        r.json(&not_covered(description, &comm.ledger(), driver.trajectory.evaluations))
-    });
+    let privacy = driver
+        .algorithm
+        .private_releases()
+        .map(|r| r.json(&not_covered(&run.planned, &comm, driver.trajectory.evaluations)));
     budget::settle(&run.planned, &comm, driver.algorithm.private_releases())?;
     driver.checkpointer.forget();
     let (mut outputs, mut problems) = destinations::recheck(&run, &comm);
@@ -185,19 +188,33 @@ fn write_order(path: &Path, order: &[usize]) -> Result<()> {
         .map_err(|e| Error::failed(format!("--record-order {}: cannot be written ({e})", path.display())))
 }
 
-/// Messages that left a party without noise, from the ledger, in the words of the message table.
-fn not_covered(description: &Description, ledger: &Ledger, evaluations: usize) -> Vec<String> {
+/// Messages that are in the clear also where all others have noise, because they follow from the noised ones, and sums are
+/// booked under their own names. Results and checkpoints hold the shared factors.
+const FOLLOWING: [&str; 4] = [OUTPUT.kind, CHECKPOINT.kind, INSIDE.kind, LARGEST.kind];
+
+/// What the epsilon of a run does not cover: messages that left a party without noise, from the ledger, in the words of the
+/// message table, and circumstances in which noise hides nothing.
+fn not_covered(planned: &Planned, comm: &Communicator, evaluations: usize) -> Vec<String> {
+    let (description, ledger) = (planned.description(), comm.ledger());
     let leaves = |spec: &&MessageSpec| {
         let same = |tag: &MessageTag| tag.kind == spec.kind && tag.payload == spec.payload;
         let plain = |tag: &MessageTag| matches!(tag.protection(), Protection::Declared | Protection::Masked);
         // Neighbouring data agree in shapes and names.
-        spec.payload != Payload::Metadata && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
+        let counts = spec.payload != Payload::Metadata && !FOLLOWING.contains(&spec.kind);
+        counts && ledger.messages().any(|(tag, _)| same(tag) && plain(tag))
     };
     let words = |spec: &MessageSpec| match spec.evaluation {
         true => format!("{}, in {evaluations} evaluation(s)", spec.kind),
         false => format!("{} ({}; {})", spec.kind, spec.shape, spec.when),
     };
-    description.all_messages().filter(leaves).map(words).collect()
+    let mut all: Vec<String> = description.all_messages().filter(leaves).map(words).collect();
+    if planned.method.groups().dp.is_some_and(|dp| dp.secret_seed.seed().is_some()) {
+        all.push("a guess of --secret-seed, with which anybody can remove the noise".into());
+    }
+    if planned.shows_entries(comm.size()) {
+        all.push("loading: one file, which all ranks read".into());
+    }
+    all
 }
 
 /// The trace's end event.

@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::Algorithm;
 use fednmf_methods::shared::missing::MissingParams;
 
-use super::checkpoint::{FINGERPRINT, replaced};
+use super::checkpoint::{FINGERPRINT, SHARED_STATE, replaced, shared_state};
 use super::iterate::Trajectory;
 use super::missing;
 use super::plan::Planned;
@@ -98,7 +98,22 @@ pub fn resume<T: Real>(
     }
     let trajectory = Trajectory::resume(&attributes).map_err(|e| e.at(path.display()))?;
     algorithm.restore(&stored, trajectory.iteration)?;
+    for &(party, _) in fingerprints.iter().filter(|_| algorithm.private_releases().is_some()) {
+        let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
+        if saved.get(SHARED_STATE).and_then(Value::as_str) != Some(&shared_state(algorithm, &options(identity))) {
+            return Err(Error::input(format!(
+                "{}: is not as it was when party {party} saved its own part, so with --dp its noise would not do for what is \
+                 released; resume from the files as the run left them, or start without --resume",
+                path.display()
+            )));
+        }
+    }
     Ok(trajectory)
+}
+
+/// All that a resumed run must have in common with the run that wrote the checkpoint, as bytes: what noise depends on.
+pub fn options(identity: &Map<String, Value>) -> Vec<u8> {
+    Value::Object(identity.clone()).to_string().into_bytes()
 }
 
 /// Refuses to continue if the budget would be split over another number of releases, which --max-iters may change.

@@ -16,7 +16,7 @@
 //! are handled here and nowhere else, so every method has them. `fednmf sweep` runs the same loop.
 
 mod arrange;
-mod budget;
+pub mod budget;
 mod checkpoint;
 mod checks;
 mod destinations;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, watchdog};
 use fednmf_data::{GridChooser, GridTraffic, Layout};
+use fednmf_files::Threshold;
 use fednmf_files::output::view::ViewFile;
-use fednmf_files::{Source, Threshold};
 use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
@@ -126,8 +126,7 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
         progress.warn(&notes::parties_follow_ranks(planned));
     }
     let input = &planned.input;
-    let one_file = matches!(input.source, Source::File { .. }) && !input.by_party();
-    if one_file && planned.is_private() && planned.parties.count > 1 && comm.size() > 1 {
+    if planned.shows_entries(comm.size()) {
         progress.warn(
             "the parties' data are one file, which all ranks read: entries pass between them in the clear; with {party} in \
              --input each party's file is read by its own rank alone",

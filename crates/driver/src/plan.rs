@@ -13,7 +13,7 @@ use fednmf_base::unfinished::Access;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::memory::Node;
 use fednmf_data::{Header, Layout, PartySplit, memory};
-use fednmf_files::{Input, InputSpec};
+use fednmf_files::{Input, InputSpec, Source};
 use fednmf_linalg::ProductKernels;
 use fednmf_methods::cost::Workload;
 use fednmf_methods::description::{Description, Partition};
@@ -389,7 +389,13 @@ impl Planned {
     /// others.
     pub fn results_access(&self) -> Access {
         let noised = self.method.groups().dp.is_some_and(|dp| dp.is_on());
-        if self.is_private() && (self.input.masked || noised) { Access::OwnerOnly } else { Access::Default }
+        if self.is_private() && (self.method.masks_sums() || noised) { Access::OwnerOnly } else { Access::Default }
+    }
+
+    /// Whether the data of several parties are in one file, so that entries pass between the ranks while it is loaded.
+    pub fn shows_entries(&self, ranks: usize) -> bool {
+        let one_file = matches!(self.input.source, Source::File { .. }) && !self.input.by_party();
+        one_file && self.is_private() && self.parties.count > 1 && ranks > 1
     }
 
     /// The measure that progress, summary and `--tol` use.

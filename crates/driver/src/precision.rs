@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::{Header, Values};
-use fednmf_methods::description::Description;
+use fednmf_methods::description::{Description, ProtectedUnit};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::mixed_precision::RESOLUTION;
 
 use super::spec::{Precision, Spec};
@@ -96,6 +97,23 @@ pub fn check_mixed(method: &Description, eval_every: usize) -> Result<()> {
         return Ok(());
     };
     Err(Error::input(format!("--precision mixed: {why}; use --precision f32 or f64")))
+}
+
+/// Refuses single precision for sums over columns with noise. One column also changes the rounding of the others, and in f32 the
+/// bound on that, which is part of the sensitivity, is soon larger than what the column itself contributes.
+///
+/// # Errors
+/// In this case.
+pub fn check_noise(method: &dyn ConfiguredMethod) -> Result<()> {
+    let description = method.description();
+    if !(method.groups().is_noised() && description.protects() == Some(ProtectedUnit::Column)) {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "--precision f32: with --dp {} adds up all columns, and in f32 the noise would have to hide the rounding of these sums, \
+         more than a column; use --precision f64",
+        description.name
+    )))
 }
 
 #[cfg(test)]

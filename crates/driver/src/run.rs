@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
+use fednmf_data::Sharing;
 use fednmf_data::state::{Owner, ReadRows};
 use fednmf_files::names::Names;
 use fednmf_files::output::attributes;
@@ -77,7 +78,8 @@ impl<T: Real> Run<T> {
 struct DataRecord {
     shape: (usize, usize),
     sparse: bool,
-    nonzeros: u64,
+    /// `None` if the parties have not shared it.
+    nonzeros: Option<u64>,
     format: String,
     image: Option<(usize, usize)>,
     checksum: Value,
@@ -95,7 +97,7 @@ impl DataRecord {
         DataRecord {
             shape: (header.rows, header.cols),
             sparse: header.sparse,
-            nonzeros: loaded.data.statistics.nonzeros,
+            nonzeros: (loaded.planned.input.sharing != Sharing::Nothing).then_some(loaded.data.statistics.nonzeros),
             format: header.format.clone(),
             image: header.image,
             checksum: identity::checksum(&loaded.planned, &loaded.data),
@@ -139,6 +141,11 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let left_out = identity::left_out(&planned, data.sparse, marks);
     identity.extend(left_out.clone());
     identity.extend(record::identifying(&decisions));
+    let options = algorithm.private_releases_mut().map(|releases| {
+        let options = identity::options(&identity);
+        releases.bind(&options);
+        options
+    });
     let trajectory = match planned.spec.checkpoint.as_ref().filter(|_| planned.resuming) {
         Some(path) => {
             let resumed = identity::resume(path, comm, &identity, &fingerprints, &mut *algorithm);
@@ -156,7 +163,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     parameters.extend(identity::order_of_names(&planned, &annotations));
     let start = start_event(&planned, data, parameters, trajectory.iteration, comm);
     warn_of_run(&planned, &mut *algorithm, &trajectory, comm, &mut progress)?;
-    budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases())?;
+    let notes = budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases_mut())?;
+    progress.notes(&notes);
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
     identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     let checkpoint = planned.spec.checkpoint.as_ref().map(|path| Checkpoint::new(path));
@@ -177,7 +185,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         trace,
         progress,
         checkpointer: Checkpointer::new(comm, checkpoint, identity, planned.spec.checkpoint_every, remembers)
-            .with_fingerprints(fingerprints),
+            .with_fingerprints(fingerprints)
+            .with_options(options),
         view,
     };
     Ok(Run { record: RunRecord { planned, start, annotations, sample, private_factor }, driver })
@@ -232,7 +241,8 @@ fn warn_of_run<T: Real>(
     notes::duration(forecast, max_iters.saturating_sub(trajectory.iteration), progress);
     if algorithm.private_releases().is_some() && planned.spec.eval_every > 0 {
         progress.warn(
-            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover; --eval-every 0 sends none",
+            "--dp: evaluations send exact errors of the parties, which --epsilon does not cover, so the run has no formal guarantee \
+             as a whole; without --eval-every it has one",
         );
     }
     Ok(())

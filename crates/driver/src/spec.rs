@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use fednmf_data::Sharing;
 use fednmf_files as data;
 use fednmf_files::{InputSpec, Threshold};
 use fednmf_linalg::ProductKernel;
@@ -186,13 +187,17 @@ pub struct Spec {
 }
 
 /// Sets the input fields that follow from the method: which entries are accepted, and how those of parties are combined
-/// and kept private.
-pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredMethod) {
+/// and kept private. `evaluates` says whether errors will be computed, which are relative to the norm of all data.
+pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredMethod, evaluates: bool) {
     let description = method.description();
     input.allow_negative = description.allows_negative;
     input.allow_nan = method.groups().accepts_nan();
     input.nan_remedy = registry::nan_remedy(method);
-    input.masked = method.masks_sums();
+    input.sharing = match (method.groups().is_noised() && !evaluates, method.masks_sums()) {
+        (true, _) => Sharing::Nothing,
+        (false, true) => Sharing::Masked,
+        (false, false) => Sharing::Clear,
+    };
     input.private |= description.partition.is_private();
     input.kept = description.partition.is_private();
     input.stack = description.partition.stack();
@@ -273,6 +278,10 @@ impl Spec {
         // The split of a budget depends on the number of releases.
         let releases = method.groups().dp.and_then(|dp| dp.planned(self.max_iters, description));
         all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
+        // A run that shares errors has no formal guarantee, whatever it does after a resume.
+        if method.groups().is_noised() {
+            all.insert("evaluates".into(), (self.eval_every > 0).into());
+        }
         all
     }
 

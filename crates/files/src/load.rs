@@ -104,7 +104,7 @@ impl Input {
         let blocks_once = &blocks[..once];
         let (statistics, fingerprints) = match &layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
-                Statistics::of_parties(comm, (*parties, self.spec.masked), blocks_once, tallies, shape)?
+                Statistics::of_parties(comm, (*parties, self.spec.sharing), blocks_once, tallies, shape)?
             }
             _ => Statistics::compute(comm, blocks_once, tallies, shape)?,
         };

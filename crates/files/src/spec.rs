@@ -7,10 +7,10 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_data::Stack;
 use fednmf_data::header::Header;
 use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
+use fednmf_data::{Sharing, Stack};
 
 use crate::formats::hdf5::is_hdf5_name;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
@@ -109,8 +109,8 @@ pub struct InputSpec {
     pub items: Option<Range<u64>>,
     /// How `{party}` files are combined.
     pub stack: Stack,
-    /// Whether sums over private data are masked while loading.
-    pub masked: bool,
+    /// How parties share the statistics of their data while loading.
+    pub sharing: Sharing,
     /// Whether errors, which reach all ranks, must not quote the files' text; by default for `{party}` files.
     pub private: bool,
     /// Whether `{party}` files stay with the ranks that read them: others learn their shapes, and neither their format nor
@@ -157,8 +157,8 @@ impl InputSpec {
             parties: None,
             items: None,
             stack: Stack::Rows,
-            masked: false,
             kept: false,
+            sharing: Sharing::Clear,
             private,
             ask_values: false,
             own_disk: false,

@@ -133,6 +133,11 @@ pub trait Algorithm<T: Real> {
         None
     }
 
+    /// The same, before the first iteration.
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        None
+    }
+
     /// The asynchronous interface of the method; `None` if its parties work in lockstep.
     fn asynchronous(&self) -> Option<&dyn Asynchronous> {
         None

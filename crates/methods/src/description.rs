@@ -313,6 +313,8 @@ impl Description {
             Payload::Ciphertext => &[Protection::Encrypted][..],
             Payload::Masked => &[Protection::Masked, Protection::MaskedNoised],
             Payload::Control => &[Protection::Public],
+            // Starts are public.
+            Payload::SharedFactor => &[Protection::Public, Protection::Declared, Protection::Noised],
             _ => &[Protection::Declared, Protection::Noised],
         };
         allowed.iter().any(|one| one.name() == protection)

@@ -63,6 +63,11 @@ impl<'a> Groups<'a> {
         }
     }
 
+    /// Whether what parties release is noised.
+    pub fn is_noised(&self) -> bool {
+        self.dp.is_some_and(DpParams::is_on)
+    }
+
     /// Whether a factor has a penalty.
     pub fn is_regularized(&self) -> bool {
         self.regularization.is_some_and(RegularizationParams::is_on)

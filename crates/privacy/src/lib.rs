@@ -18,10 +18,10 @@ pub mod transcript;
 pub mod wide;
 
 pub use dp::{
-    Bound, BudgetFile, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines, Mechanism, NOISE_KEY,
-    NoisePlan, NoiseRequest, PrivacyLoss, Releases,
+    BeforeRelease, Bound, BudgetFile, BudgetKey, BudgetScope, BudgetUnit, Charge, ColumnBound, Covers, Division, Lines,
+    Mechanism, NOISE_KEY, NoisePlan, NoiseRequest, PrivacyLoss, ReleaseState, Releases,
 };
 pub use released::{
     Ciphertexts, Declared, DeclaredMut, MaskedWords, NoiseAdded, Noised, Private, Protection, Public, PublicKeys,
-    Release, SealedShares, Transfer, UnmaskShares, WireAccess,
+    Release, SealedShares, Seeded, Transfer, UnmaskShares, WireAccess,
 };

@@ -128,6 +128,10 @@ pub trait Release<T>: sealed::Sealed {
 #[derive(Clone, Copy)]
 pub struct Declared<'a, T>(pub &'a [T]);
 
+/// Numbers that everybody can draw from the public seed.
+#[derive(Clone, Copy)]
+pub struct Seeded<'a, T>(pub &'a [T]);
+
 /// Numbers with noise; only [`super::Releases`] creates them.
 pub struct Noised<'a, T>(&'a mut [T]);
 
@@ -149,10 +153,19 @@ impl<'a, T: Copy> Noised<'a, T> {
 }
 
 impl<T> sealed::Sealed for Declared<'_, T> {}
+impl<T> sealed::Sealed for Seeded<'_, T> {}
 impl<T> sealed::Sealed for &Noised<'_, T> {}
 
 impl<T> Release<T> for Declared<'_, T> {
     const PROTECTION: Protection = Protection::Declared;
+
+    fn values(&self) -> &[T] {
+        self.0
+    }
+}
+
+impl<T> Release<T> for Seeded<'_, T> {
+    const PROTECTION: Protection = Protection::Public;
 
     fn values(&self) -> &[T] {
         self.0

@@ -11,6 +11,7 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::units::bytes;
 use fednmf_comm::Communicator;
+use fednmf_driver::budget;
 use fednmf_methods::description::Description;
 use fednmf_methods::registry;
 use fednmf_privacy::BudgetFile;
@@ -56,7 +57,7 @@ pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
 }
 
 fn on_rank_0(args: &VerifyArgs) -> Result<String> {
-    let budget = args.budget.as_deref().map(read_budget).transpose()?;
+    let budget = args.budget.as_deref().map(budget::read).transpose()?;
     let (mut text, mut all) = (String::new(), Vec::new());
     let verified = |path: &PathBuf| {
         let read = std::fs::read_to_string(path);
@@ -106,11 +107,6 @@ fn of_site(verified: &Verified, authority: &Authority) -> Result<()> {
     authority
         .verify_transcript_key(signed, &verified.public_key)
         .map_err(|why| Error::failed(format!("is not of site {}: {why}", signed.site)))
-}
-
-fn read_budget(path: &Path) -> Result<BudgetFile> {
-    let read = std::fs::read_to_string(path).map_err(|e| Error::input(format!("cannot be read ({e}); check the name")));
-    read.and_then(|text| BudgetFile::parse(&text)).map_err(|e| e.at(format!("--budget {}", path.display())))
 }
 
 /// Kind, payload and protection of messages; how many, and their bytes.

@@ -135,7 +135,7 @@ impl EstimateArgs {
     fn matrix(&self, method: &dyn ConfiguredMethod) -> Result<Matrix> {
         if let Some(input) = &self.input {
             let mut input = InputSpec::parse(input)?;
-            apply_method_requirements(&mut input, method);
+            apply_method_requirements(&mut input, method, true);
             input.ask_values = self.precision.given().is_none() && !input.private;
             return Ok(Matrix::Input(input));
         }

@@ -218,6 +218,16 @@ impl PartySum {
     /// # Errors
     /// As [`PartySum::sum`].
     pub fn sum_together<T: Real>(&mut self, comm: &PartyCommunicator, sums: &mut [Joint<'_, T>]) -> Result<()> {
+        self.sum_under(comm, Protection::Masked, sums)
+    }
+
+    /// As [`PartySum::sum_together`], with the protection that masked terms have.
+    fn sum_under<T: Real>(
+        &mut self,
+        comm: &PartyCommunicator,
+        protection: Protection,
+        sums: &mut [Joint<'_, T>],
+    ) -> Result<()> {
         let hosted = self.hosted.len();
         let Some(masked) = &mut self.masked else {
             return sums.iter_mut().try_for_each(|Joint { tag, term, out, .. }| {
@@ -231,7 +241,7 @@ impl PartySum {
             FixedPoint::new(ldexp(expected, headroom), parties)
         };
         let length = sums.iter().map(|sum| sum.out.len()).sum();
-        let total = masked.sum(comm, (tag, Protection::Masked), length, |place, words| {
+        let total = masked.sum(comm, (tag, protection), length, |place, words| {
             let mut words = words.iter_mut();
             for sum in sums.iter() {
                 let (fixed, values) = (unit(sum.expected), (sum.term)(place));
@@ -272,7 +282,8 @@ impl PartySum {
         out: &mut [T],
     ) -> Result<()> {
         if self.is_masked() {
-            return self.sum(comm, tag, expected, terms.iter().map(Noised::slice), out);
+            let term = &|place: usize| terms[place].slice();
+            return self.sum_under(comm, Protection::MaskedNoised, &mut [Joint { tag, expected, term, out }]);
         }
         Ok(comm.sum_parties(tag, self.parties, terms.iter(), out)?)
     }

@@ -23,7 +23,7 @@ use fednmf_comm::party_sum::{KEYS, masked};
 
 pub use self::cover::{Components, Counts, Signal, rounded};
 pub use self::party_block::Ones;
-pub use self::result::{COUNTS, Client, Outcome, Refit, agreement, clients, pieces, round_rows};
+pub use self::result::{COUNTS, Client, Outcome, Refit, agreement, clients, round_rows};
 use crate::description::{
     Description, DifferentialPrivacy, Form, LARGEST_TERM, MessageSpec, Partition, ProtectedUnit, Unit,
 };
@@ -70,5 +70,5 @@ const fn messages(tag: MessageTag, when: &'static str) -> [MessageSpec; 8] {
 /// Guarantees that the Boolean methods do not give.
 const LIMITS: [&str; 2] = [
     "without --dp the components of each party are seen as they are, and are patterns of its rows;",
-    "--epsilon covers what a party releases as V_i, not the statistics at loading and not evaluations (--eval-every 0).",
+    "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
 ];

@@ -174,7 +174,7 @@ impl<T: Real> Outcome<T> {
 }
 
 /// The pieces of a shared `V`, which all ranks know and rank 0 contributes, and of each party's own `U`.
-pub fn pieces<'a, T: Real>(
+fn pieces<'a, T: Real>(
     clients: &[Client<T>],
     comm: &PartyCommunicator,
     v: &'a Array2<T>,

@@ -230,7 +230,7 @@ impl<T: Real, L: LocalFactorization<T>> Vote<T, L> {
         let mut sum = vec![0.0f32; k * n];
         match &mut self.releases {
             Some(releases) => {
-                releases.open()?;
+                releases.open::<f32>(self.iteration, &[])?;
                 let votes = votes.iter_mut().enumerate();
                 let noised: Vec<_> = votes.map(|(hosted, votes)| releases.release(hosted, votes, None)).collect();
                 self.party_sum.sum_noised(&self.comm, VOTES, 1.0, &noised, &mut sum)?;
@@ -319,5 +319,9 @@ impl<T: Real, L: LocalFactorization<T>> Algorithm<T> for Vote<T, L> {
 
     fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        self.releases.as_mut()
     }
 }

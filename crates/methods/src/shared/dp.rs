@@ -333,14 +333,13 @@ pub fn lines(table: &Value) -> String {
         Some(budget) => format!(" of {budget}"),
         None => " (no budget)".into(),
     };
-    let beside: Vec<&str> = table["not_covered"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let rows = [
+        ("guarantee", text("verdict")),
         ("unit", text("unit")),
         ("noise", format!("{}, {} on {}", text("mechanism"), text("noise"), text("noise_on"))),
         ("bound", format!("{}; sensitivity {}", text("bound"), text("sensitivity"))),
         ("releases", format!("{} of {}", count("releases"), count("releases_planned"))),
         ("epsilon", format!("{}{budget}, delta {}", text("epsilon_spent"), table["delta"])),
-        ("not covered", beside.join("; ")),
     ];
     let mut out = String::from("differential privacy\n");
     rows.iter().for_each(|(name, value)| out.push_str(&format!("  {name:<12} {value}\n")));

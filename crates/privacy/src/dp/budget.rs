@@ -9,12 +9,21 @@
 //!
 //! All runs of a file have the same privacy unit. Files of versions 1 and 2 do not name it, so that no run can be added
 //! to those of such a file.
+//!
+//! A run notes each release, with the state that it is made at, before it makes it. A resumed run that comes to the same state
+//! repeats its message; at another state, because something that it resumes from was changed, it makes a further release,
+//! which is charged.
+//!
+//! From version 4 on a file carries a code under a key ([`BudgetKey`]), so that a file that was edited is refused.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result, why_not_json};
 
 use super::accounting::{PrivacyLoss, composition};
+use super::budget_key::BudgetKey;
 use super::budget_scope::BudgetScope;
 use super::gaussian;
 
@@ -30,6 +39,9 @@ pub struct BudgetFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protects: Option<BudgetScope>,
     pub runs: Vec<Charge>,
+    /// The authentication code of the rest; `None` in files of versions 1 to 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// The entry of one run: what it has spent or may still spend.
@@ -53,16 +65,39 @@ pub struct Charge {
     /// Whether the run was resumed, after it was killed or ended early.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    /// All releases that the run has made, or was about to make; empty in entries of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<ReleasedAt>,
+}
+
+/// A release of a run, and the state that it was made at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleasedAt {
+    /// Its number in the run, from 1.
+    pub number: u64,
+    /// See [`super::ReleaseState::text`].
+    pub state: String,
 }
 
 impl Charge {
+    /// How many releases have the number of another one, at another state.
+    pub fn forks(&self) -> usize {
+        let numbers: BTreeSet<u64> = self.releases.iter().map(|release| release.number).collect();
+        self.releases.len() - numbers.len()
+    }
+
     /// The known state of the run, and whether its entry exceeds what it is known to have spent.
     pub fn state(&self) -> String {
         let words = [(self.killed, "killed"), (self.resumed || self.killed, "resumed")];
         let mut words: Vec<&str> = words.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
         words.push(if self.ended { "ended" } else { "not ended" });
         let counts = if self.killed || !self.ended { ": all that it reserved counts" } else { "" };
-        words.join(", ") + counts
+        let forks = match self.forks() {
+            0 => String::new(),
+            forks => format!("; {forks} release(s) from a changed state, charged in addition"),
+        };
+        words.join(", ") + counts + &forks
     }
 }
 
@@ -84,20 +119,40 @@ impl RunLoss {
 }
 
 /// The version that is written.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Numbers that differ by at most this fraction are equal up to rounding.
 const ROUNDING: f64 = 1e-9;
 
 impl BudgetFile {
     pub fn new(limit: f64) -> Self {
-        BudgetFile { fednmf_budget: VERSION, limit, protects: None, runs: Vec::new() }
+        BudgetFile { fednmf_budget: VERSION, limit, protects: None, runs: Vec::new(), code: None }
     }
 
-    /// Reads a file of version 1, 2 or 3.
+    /// Reads a file of version 1 to 4. The code is checked under `key`, if there is one; a file of versions 1 to 3 has none, and
+    /// is refused if it has a key, which only later versions make.
+    ///
+    /// # Errors
+    /// If the text is no budget, an entry contradicts itself, or the file is not as it was written.
+    pub fn read(text: &str, key: Option<&BudgetKey>) -> Result<Self> {
+        let budget = BudgetFile::parse(text)?;
+        let own = |key: &BudgetKey| key.code(budget.uncoded().as_bytes());
+        match (&budget.code, key) {
+            (Some(code), Some(key)) if *code != own(key) => Err(Error::input(
+                "was changed by something else than a run: its code is not that of its contents and key; restore it, with its key, \
+                 from a backup",
+            )),
+            (None, Some(_)) => Err(Error::input(
+                "has no authentication code, but there is a key, so it was changed or replaced; restore it from a backup",
+            )),
+            _ => Ok(budget),
+        }
+    }
+
+    /// As [`BudgetFile::read`], without a check of the code.
     ///
     /// # Errors
     /// If the text is no budget, or an entry contradicts itself.
-    pub fn parse(text: &str) -> Result<Self> {
+    fn parse(text: &str) -> Result<Self> {
         let wrong = |why: String| {
             Error::input(format!("is no privacy budget ({why}); name a file that an earlier run wrote, or a new one"))
         };
@@ -111,6 +166,12 @@ impl BudgetFile {
         }
         if budget.protects.is_some() && budget.fednmf_budget < 3 {
             return Err(wrong("what its runs protect, in a file of an older version".into()));
+        }
+        if budget.code.is_some() != (budget.fednmf_budget == VERSION) {
+            return Err(wrong(format!(
+                "version {}, and a code is part of version {VERSION} alone",
+                budget.fednmf_budget
+            )));
         }
         for Charge { run, epsilon, delta, loss, .. } in &budget.runs {
             let Some(RunLoss { loss: of, grid }) = loss else { continue };
@@ -126,8 +187,18 @@ impl BudgetFile {
         Ok(BudgetFile { fednmf_budget: VERSION, ..budget })
     }
 
-    /// As JSON for people and programs.
-    pub fn text(&self) -> String {
+    /// As JSON for people and programs, with its code under `key`.
+    pub fn text(&self, key: &BudgetKey) -> String {
+        let code = Some(key.code(self.uncoded().as_bytes()));
+        BudgetFile { code, ..self.clone() }.json()
+    }
+
+    /// The text that the code is of.
+    fn uncoded(&self) -> String {
+        BudgetFile { code: None, ..self.clone() }.json()
+    }
+
+    fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data") + "\n"
     }
 
@@ -147,12 +218,22 @@ impl BudgetFile {
     }
 
     /// Reserves the budget of a run with the units `protects` before the run spends it; a resumed run keeps its
-    /// entry. Returns its previous entry, if any.
+    /// entry, with all that it has released. Returns its previous entry, if any.
     ///
     /// # Errors
     /// If the other runs protect other units, or units that the file does not name, or if all runs together would exceed the
     /// limit.
     pub fn reserve(&mut self, charge: Charge, protects: &BudgetScope) -> Result<Option<Charge>> {
+        let before = self.runs.iter().find(|other| other.run == charge.run).cloned();
+        let mut charge = Charge { resumed: before.is_some(), ..charge };
+        if let Some(before) = &before {
+            charge.releases.clone_from(&before.releases);
+            charge.killed = before.killed || !before.ended;
+            // It has made releases from changed states, beyond those that it plans.
+            if before.epsilon > charge.epsilon {
+                (charge.epsilon, charge.loss) = (before.epsilon, before.loss);
+            }
+        }
         let others = || self.runs.iter().filter(|other| other.run != charge.run);
         let is_first = others().next().is_none();
         if !is_first {
@@ -172,11 +253,42 @@ impl BudgetFile {
         if is_first {
             self.protects = Some(protects.clone());
         }
-        let place = self.runs.iter().position(|other| other.run == charge.run);
-        let before = place.map(|place| self.runs.remove(place));
-        let killed = before.as_ref().is_some_and(|before| before.killed || !before.ended);
-        self.runs.push(Charge { killed, resumed: before.is_some(), ..charge });
+        self.runs.retain(|other| other.run != charge.run);
+        self.runs.push(charge);
         Ok(before)
+    }
+
+    /// Notes a release before the run makes it. If the run has then made more than it has reserved, because it was resumed
+    /// from changed states, the excess is charged; `loss_of` gives the epsilon and the loss of a number of its releases.
+    ///
+    /// # Errors
+    /// If all runs together would exceed the limit; the release must not be made then.
+    pub fn release(&mut self, run: &str, at: ReleasedAt, loss_of: impl Fn(u64) -> (f64, RunLoss)) -> Result<()> {
+        let Some(place) = self.runs.iter().position(|charge| charge.run == run) else {
+            return Err(Error::failed("the run has no place in it any more"));
+        };
+        let mut charge = self.runs[place].clone();
+        if charge.releases.contains(&at) {
+            return Ok(());
+        }
+        let number = at.number;
+        charge.releases.push(at);
+        let (epsilon, loss) = loss_of(charge.releases.len() as u64);
+        if epsilon > charge.epsilon * (1.0 + ROUNDING) {
+            (charge.epsilon, charge.loss) = (epsilon, Some(loss));
+            let others = self.runs.iter().filter(|other| other.run != run);
+            let all = composed(others.chain([&charge])).0;
+            if all > self.limit * (1.0 + ROUNDING) {
+                return Err(Error::input(format!(
+                    "release {number} is from another state than before: the checkpoint was changed, or another party sent \
+                     something else. It would be a further release, with which all runs spend {} of an epsilon of {}",
+                    round_up_text(all),
+                    self.limit
+                )));
+            }
+        }
+        self.runs[place] = charge;
+        Ok(())
     }
 
     /// Refuses a run whose units are not those of the file. A run already in a file without units adds nothing to it.
@@ -209,12 +321,13 @@ impl BudgetFile {
         }
     }
 
-    /// Replaces the reservation of a run by what it spent, if all of its processes have reported.
-    pub fn settle(&mut self, run: &str, epsilon: f64, loss: RunLoss) {
+    /// Replaces the reservation of a run by what it spent, if all of its processes have reported. `loss_of` is as for
+    /// [`BudgetFile::release`].
+    pub fn settle(&mut self, run: &str, loss_of: impl Fn(u64) -> (f64, RunLoss)) {
         for charge in self.runs.iter_mut().filter(|charge| charge.run == run) {
             if !charge.killed {
-                charge.epsilon = epsilon;
-                charge.loss = Some(loss);
+                let (epsilon, loss) = loss_of(charge.releases.len() as u64);
+                (charge.epsilon, charge.loss) = (epsilon, Some(loss));
             }
             charge.ended = true;
         }
@@ -305,7 +418,22 @@ mod tests {
             ended: false,
             killed: false,
             resumed: false,
+            releases: Vec::new(),
         }
+    }
+
+    fn key() -> BudgetKey {
+        BudgetKey::new([7; 32])
+    }
+
+    /// What is read from what is written.
+    fn read_again(budget: &BudgetFile) -> BudgetFile {
+        BudgetFile { code: None, ..BudgetFile::read(&budget.text(&key()), Some(&key())).unwrap() }
+    }
+
+    /// `epsilon` for any number of releases.
+    fn always(epsilon: f64) -> impl Fn(u64) -> (f64, RunLoss) {
+        move |_| (epsilon, RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 })
     }
 
     fn gaussian_run(run: &str, epsilon: f64, delta: f64) -> Charge {
@@ -315,21 +443,20 @@ mod tests {
     /// A killed process may have released all that was reserved, whatever the checkpoint contains.
     #[test]
     fn a_run_that_was_killed_has_spent_what_it_reserved() {
-        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
         let mut budget = BudgetFile::new(1.0);
         budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
-        budget.settle("run", 0.02, loss);
+        budget.settle("run", always(0.02));
         budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
-        budget.settle("run", 0.03, loss);
+        budget.settle("run", always(0.03));
         assert_eq!(budget.simple().0, 0.03);
         // The next process reports nothing at its end.
         budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
-        let mut budget = BudgetFile::parse(&budget.text()).unwrap();
+        let mut budget = read_again(&budget);
         for _ in 0..2 {
             budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
-            budget.settle("run", 0.04, loss);
+            budget.settle("run", always(0.04));
             assert_eq!((budget.simple().0, budget.runs[0].ended), (0.5, true));
-            budget = BudgetFile::parse(&budget.text()).unwrap();
+            budget = read_again(&budget);
         }
     }
 
@@ -343,8 +470,7 @@ mod tests {
         assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
         // A resumed run keeps its reservation; a run that spent less leaves the rest.
         assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None), &parties()).is_err());
-        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
-        budget.settle("run 3", 0.02, loss);
+        budget.settle("run 3", always(0.02));
         budget.reserve(charge("another", 0.08, 1e-6, None), &parties()).unwrap();
         let spent = budget.clone();
         let again = budget.reserve(charge("another", 0.07, 1e-6, None), &parties()).unwrap();
@@ -354,7 +480,7 @@ mod tests {
         let (epsilon, delta) = budget.spent();
         assert!((epsilon - 1.0).abs() < 1e-4 && (delta - 1.1e-5).abs() < 1e-18, "{epsilon} {delta}");
         assert_eq!(budget.simple().1, delta);
-        assert_eq!(BudgetFile::parse(&budget.text()).unwrap(), budget);
+        assert_eq!(read_again(&budget), budget);
     }
 
     /// n equal Gaussian runs have √n of the μ of one, at the same delta.
@@ -416,9 +542,8 @@ mod tests {
         budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
         assert!((budget.spent().0 - 2.5).abs() < 1e-9 && budget.protects.is_none());
         assert!(budget.reserve(gaussian_run("c", 0.1, 1e-6), &parties()).is_err());
-        let text = budget.text();
-        assert!(text.contains("\"fednmf_budget\": 3"), "{text}");
-        assert_eq!(BudgetFile::parse(&text).unwrap(), budget);
+        assert!(budget.text(&key()).contains("\"fednmf_budget\": 4"));
+        assert_eq!(read_again(&budget), budget);
         // Without other runs the unit is known: that of the only run.
         budget.withdraw("a", None);
         budget.reserve(gaussian_run("b", 1.0, 1e-6), &parties()).unwrap();
@@ -442,12 +567,11 @@ mod tests {
         budget.withdraw("a", None);
         budget.withdraw("b", None);
         budget.reserve(gaussian_run("c", 1.0, 1e-6), &parties_of("1 x 12")).unwrap();
-        assert_eq!(BudgetFile::parse(&budget.text()).unwrap().protects, Some(parties_of("1 x 12")));
+        assert_eq!(read_again(&budget).protects, Some(parties_of("1 x 12")));
     }
 
     #[test]
     fn what_became_of_a_run_is_told() {
-        let loss = RunLoss { loss: PrivacyLoss::Pure { epsilon: 0.02, pieces: 1.0 }, grid: 0.0 };
         let mut budget = BudgetFile::new(1.0);
         let mut states = Vec::new();
         // It stops early, is resumed and killed, and resumed again.
@@ -455,7 +579,7 @@ mod tests {
             budget.reserve(charge("run", 0.5, 1e-6, None), &parties()).unwrap();
             states.push(budget.runs[0].state());
             if ends {
-                budget.settle("run", 0.02, loss);
+                budget.settle("run", always(0.02));
                 states.push(budget.runs[0].state());
             }
         }
@@ -468,6 +592,75 @@ mod tests {
         ];
         assert_eq!(states, expected);
         assert_eq!(budget.simple().0, 0.5);
+    }
+
+    /// A run of four releases, each with an epsilon of 0.1, stops after three, and is resumed after the first: once as it
+    /// was, and then from changed states.
+    #[test]
+    fn releases_from_changed_states_are_charged_and_repeated_ones_are_not() {
+        let loss_of = |releases: u64| {
+            let epsilon = 0.1 * releases as f64;
+            (epsilon, RunLoss { loss: PrivacyLoss::Pure { epsilon, pieces: 1.0 }, grid: 0.0 })
+        };
+        let at = |number, state: &str| ReleasedAt { number, state: state.into() };
+        let mut budget = BudgetFile::new(0.65);
+        let reserve = |budget: &mut BudgetFile| {
+            budget.reserve(charge("run", 0.4, 1e-6, Some(loss_of(4).1)), &parties()).unwrap();
+        };
+        reserve(&mut budget);
+        for (number, state) in [(1, "a"), (2, "b"), (3, "c")] {
+            budget.release("run", at(number, state), loss_of).unwrap();
+        }
+        budget.settle("run", loss_of);
+        let epsilon = |budget: &BudgetFile| (budget.simple().0 * 10.0).round();
+        assert_eq!((epsilon(&budget), budget.runs[0].forks()), (3.0, 0));
+        reserve(&mut budget);
+        for (number, state) in [(2, "b"), (3, "c"), (4, "d")] {
+            budget.release("run", at(number, state), loss_of).unwrap();
+        }
+        budget.settle("run", loss_of);
+        assert_eq!((epsilon(&budget), budget.runs[0].forks()), (4.0, 0));
+        for (number, state) in [(2, "B"), (3, "C")] {
+            reserve(&mut budget);
+            budget.release("run", at(number, state), loss_of).unwrap();
+            budget.settle("run", loss_of);
+        }
+        assert_eq!((epsilon(&budget), budget.runs[0].forks()), (6.0, 2));
+        assert!(budget.runs[0].state().contains("2 release(s) from a changed state"), "{}", budget.runs[0].state());
+        // The next one would exceed the limit, and stays undone.
+        reserve(&mut budget);
+        let before = budget.clone();
+        let refused = budget.release("run", at(4, "D"), loss_of).unwrap_err();
+        assert!(refused.message.contains("another state") && refused.exit_code() == 2, "{refused}");
+        assert_eq!(budget, before);
+        assert_eq!(read_again(&budget), budget);
+    }
+
+    #[test]
+    fn a_file_that_was_edited_is_refused() {
+        let mut budget = BudgetFile::new(3.0);
+        budget.reserve(gaussian_run("a", 1.0, 1e-6), &parties()).unwrap();
+        let text = budget.text(&key());
+        let read = |text: &str, key: Option<&BudgetKey>| BudgetFile::read(text, key).map(drop);
+        read(&text, Some(&key())).unwrap();
+        // Without the key it can be read, but not checked.
+        read(&text, None).unwrap();
+        let empty = |version: u32| format!("{{\"fednmf_budget\": {version}, \"limit\": 3, \"runs\": []}}");
+        let code = text.split("\"code\"").nth(1).unwrap();
+        for edited in [
+            text.replace("\"limit\": 3.0", "\"limit\": 9.0"),
+            text.replace("\"ended\": false", "\"ended\": true"),
+            text.replace("\"delta\": 1e-6", "\"delta\": 1e-5"),
+            empty(4).replace("[]", &format!("[], \"code\"{}", code.trim_end().trim_end_matches('}'))),
+            empty(3),
+            BudgetFile::new(3.0).text(&BudgetKey::new([8; 32])),
+        ] {
+            assert_ne!(edited, text);
+            let refused = read(&edited, Some(&key())).unwrap_err();
+            assert!(refused.message.contains("changed") && refused.exit_code() == 2, "{refused}: {edited}");
+        }
+        // A file of an earlier version has no key yet.
+        read(&empty(3), None).unwrap();
     }
 
     #[test]
@@ -507,7 +700,9 @@ mod tests {
             String::new(),
             "{}".into(),
             "[1]".into(),
+            "{\"fednmf_budget\": 5, \"limit\": 1, \"runs\": []}".into(),
             "{\"fednmf_budget\": 4, \"limit\": 1, \"runs\": []}".into(),
+            "{\"fednmf_budget\": 3, \"limit\": 1, \"runs\": [], \"code\": \"00\"}".into(),
             "{\"fednmf_budget\": 2, \"limit\": 1, \"runs\": [],
               \"protects\": {\"unit\": \"column\", \"covers\": \"all-parties\"}}"
                 .into(),

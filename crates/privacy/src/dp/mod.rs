@@ -6,6 +6,7 @@
 
 mod accounting;
 mod budget;
+mod budget_key;
 mod budget_scope;
 mod gaussian;
 mod noise_plan;
@@ -13,10 +14,11 @@ mod releases;
 mod sampler;
 
 pub use accounting::PrivacyLoss;
-pub use budget::{BudgetFile, Charge, RunLoss, delta_text, round_down_text, round_up_text};
+pub use budget::{BudgetFile, Charge, ReleasedAt, RunLoss, delta_text, round_down_text, round_up_text};
+pub use budget_key::BudgetKey;
 pub use budget_scope::{BudgetScope, BudgetUnit, Covers, Division, Lines};
 pub use noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan, NoiseRequest};
-pub use releases::Releases;
+pub use releases::{BeforeRelease, ReleaseState, Releases};
 pub use sampler::NOISE_KEY;
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ use super::budget::RunLoss;
 use super::gaussian;
 use super::sampler::{LARGEST_SCALE, NoiseSampler};
 
+/// The sensitivities for which no norm of a message within its bound overflows, and none outside it underflows.
+const SENSITIVITIES: std::ops::RangeInclusive<f64> = 1e-100..=1e100;
+
 /// The distribution of the noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
@@ -102,6 +105,12 @@ impl NoisePlan {
     pub fn new(request: NoiseRequest, bound: Bound, length: usize, parties: Option<usize>) -> Result<Self> {
         let sharing = parties.map_or(0, |p| p.max(2) - 1);
         let (exact, spread) = sensitivity(request.mechanism, bound, length);
+        if !SENSITIVITIES.contains(&exact) {
+            return Err(Error::input(format!(
+                "--clip: bounds a message to a sensitivity of {exact:e}, with which norms are not computed reliably; scale the \
+                 data, and with them the bound"
+            )));
+        }
         let mut plan = NoisePlan {
             request,
             bound,
@@ -204,7 +213,8 @@ impl NoisePlan {
         let step = (exact / spread).min(noise) / 65536.0;
         self.grid = ldexp(1.0, step.log2().floor() as i32);
         // The last factor covers the rounding of the norm that a message is clipped by.
-        self.sensitivity = (exact + self.grid * spread) * (1.0 + ldexp(1.0, -30));
+        let rounding = ldexp(1.0, -30) + ldexp(self.length as f64, -52);
+        self.sensitivity = (exact + self.grid * spread) * (1.0 + rounding);
         let whole = noise / self.grid;
         let share = (whole / (self.sharing.max(1) as f64).sqrt()).ceil();
         // The sum of all shares must stay below 2⁶³ up to 64 standard deviations.
@@ -275,9 +285,10 @@ impl NoisePlan {
         2.0 * entries * far / (24.0 * (self.scale as f64).powi(2))
     }
 
-    /// The loss of `releases` releases in the form in which further runs compose with it.
-    pub(super) fn run_loss(&self, releases: u64) -> RunLoss {
-        RunLoss { loss: self.loss.composed(releases), grid: self.grid_loss(releases) }
+    /// The ε of `releases` releases, and their loss in the form in which further runs compose with it.
+    pub fn loss_of(&self, releases: u64) -> (f64, RunLoss) {
+        let loss = RunLoss { loss: self.loss.composed(releases), grid: self.grid_loss(releases) };
+        (self.epsilon(releases), loss)
     }
 
     /// Draws the noise of one party for an entry, in steps of the grid.
@@ -294,7 +305,7 @@ impl NoisePlan {
     }
 
     /// The privacy unit of the releases, as text.
-    fn unit(&self) -> &'static str {
+    pub(super) fn unit(&self) -> &'static str {
         match self.bound {
             Bound::Columns(_) => "one column, in the place of any other",
             _ => "one party's whole data, in the place of any other",

@@ -7,18 +7,38 @@ use sha2::{Digest as _, Sha256};
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_linalg::Real;
 
-use super::budget::RunLoss;
+use super::budget::round_up_text;
 use super::noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::released::{NoiseAdded, Noised};
+
+/// What a release is computed at: a digest of the options and of all public states of the run up to this release, on which
+/// the private state of a party depends, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseState([u8; 32]);
+
+impl ReleaseState {
+    /// As text, for a [`super::BudgetFile`]. Who knows the public states can compute it.
+    pub fn text(&self) -> String {
+        self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Is called before a release with its number and state; an error, on all ranks, prevents the release.
+pub type BeforeRelease = Box<dyn FnMut(u64, &ReleaseState) -> SharedResult<()>>;
 
 /// The releases of the hosted parties in a run.
 pub struct Releases {
     plan: NoisePlan,
     /// The noise key of each hosted party.
     keys: Vec<[u8; NOISE_KEY]>,
+    /// Digest of the options.
+    options: [u8; 32],
+    /// The state of the last release.
+    state: ReleaseState,
     /// Releases of each party so far.
     done: u64,
+    before_release: Option<BeforeRelease>,
     /// Number of clipped releases of each hosted party; with [`Bound::Columns`] of the clipped columns of a release.
     clipped: Vec<u64>,
 }
@@ -27,6 +47,7 @@ pub struct Releases {
 #[derive(Serialize, Deserialize)]
 pub struct SavedReleases {
     key: [u8; NOISE_KEY],
+    state: ReleaseState,
     done: u64,
     clipped: u64,
 }
@@ -34,7 +55,25 @@ pub struct SavedReleases {
 impl Releases {
     /// No releases so far; `keys` has one key for each hosted party.
     pub fn new(plan: NoisePlan, keys: Vec<[u8; NOISE_KEY]>) -> Self {
-        Releases { clipped: vec![0; keys.len()], plan, keys, done: 0 }
+        Releases {
+            clipped: vec![0; keys.len()],
+            options: Sha256::digest(format!("{plan:?}")).into(),
+            state: ReleaseState([0; 32]),
+            plan,
+            keys,
+            done: 0,
+            before_release: None,
+        }
+    }
+
+    /// Makes the noise depend on these options, in addition to the plan: a run with others draws other noise.
+    pub fn bind(&mut self, options: &[u8]) {
+        self.options = Sha256::new().chain_update(self.options).chain_update(options).finalize().into();
+    }
+
+    /// Calls `f` before each release.
+    pub fn before_release(&mut self, f: BeforeRelease) {
+        self.before_release = Some(f);
     }
 
     pub fn plan(&self) -> &NoisePlan {
@@ -49,16 +88,6 @@ impl Releases {
     /// The budget of the run: the epsilon that it may spend, if it is limited, and delta.
     pub fn budget(&self) -> (Option<f64>, f64) {
         self.plan.budget()
-    }
-
-    /// The loss of all releases that the run may make.
-    pub fn reserved_loss(&self) -> RunLoss {
-        self.plan.run_loss(self.plan.releases())
-    }
-
-    /// The loss of the releases so far.
-    pub fn spent_loss(&self) -> RunLoss {
-        self.plan.run_loss(self.done)
     }
 
     /// The epsilon spent so far.
@@ -78,11 +107,13 @@ impl Releases {
         self.done >= self.plan.releases()
     }
 
-    /// Starts the next release of all parties.
+    /// Starts the next release of all parties, in this iteration. `shared` is the public factor that it is computed at. What a
+    /// party sends is a function of its data, the options, and the iterations and shared factors of all releases so far; so
+    /// the noise depends on all of these.
     ///
     /// # Errors
     /// On all ranks, if the budget is spent.
-    pub fn open(&mut self) -> SharedResult<()> {
+    pub fn open<T: Real>(&mut self, iteration: usize, shared: &[T]) -> SharedResult<()> {
         if self.is_spent() {
             return Err(Error::input(format!(
                 "--epsilon: the budget is spent after {} release(s); another one would exceed it",
@@ -90,7 +121,17 @@ impl Releases {
             ))
             .on_all_ranks());
         }
-        self.done += 1;
+        let number = self.done + 1;
+        let mut digest = Sha256::new().chain_update(self.state.0).chain_update(self.options);
+        for size in [number, iteration as u64, shared.len() as u64] {
+            digest.update(size.to_le_bytes());
+        }
+        shared.iter().for_each(|x| digest.update(x.as_f64().to_bits().to_le_bytes()));
+        let state = ReleaseState(digest.finalize().into());
+        if let Some(before) = &mut self.before_release {
+            before(number, &state)?;
+        }
+        (self.done, self.state) = (number, state);
         Ok(())
     }
 
@@ -102,7 +143,7 @@ impl Releases {
         message: &'m mut [T],
         reference: Option<&[T]>,
     ) -> Noised<'m, T> {
-        let mut noise = NoiseSampler::new(&self.keys[hosted], self.done);
+        let mut noise = NoiseSampler::new(&self.keys[hosted], &self.state.0);
         if self.plan.mechanism() == Mechanism::Xor {
             self.flip(hosted, message, &mut noise);
             return Noised::new(message);
@@ -127,7 +168,7 @@ impl Releases {
         reference: Option<&[T]>,
         out: &mut [u64],
     ) -> NoiseAdded {
-        let mut noise = NoiseSampler::new(&self.keys[hosted], self.done);
+        let mut noise = NoiseSampler::new(&self.keys[hosted], &self.state.0);
         let clipping = message.map(|m| Clipping::new(&self.plan, m, reference));
         self.clipped[hosted] += u64::from(clipping.as_ref().is_some_and(|c| c.clips));
         for (at, out) in out.iter_mut().enumerate() {
@@ -184,19 +225,31 @@ impl Releases {
 
     /// The state of each hosted party for a resume.
     pub fn saved(&self) -> impl Iterator<Item = SavedReleases> + '_ {
-        self.keys.iter().zip(&self.clipped).map(|(&key, &clipped)| SavedReleases { key, done: self.done, clipped })
+        let (state, done) = (self.state, self.done);
+        self.keys.iter().zip(&self.clipped).map(move |(&key, &clipped)| SavedReleases { key, state, done, clipped })
     }
 
     /// Restores the state of a hosted party that [`Releases::saved`] returned.
     pub fn restore(&mut self, hosted: usize, saved: SavedReleases) {
-        let SavedReleases { key, done, clipped } = saved;
-        (self.keys[hosted], self.done, self.clipped[hosted]) = (key, done, clipped);
+        let SavedReleases { key, state, done, clipped } = saved;
+        (self.keys[hosted], self.state, self.done, self.clipped[hosted]) = (key, state, done, clipped);
     }
 
-    /// The table of releases for trace, summary and output. `not_covered` lists what the guarantee does not cover.
+    /// The table of releases for trace, summary and output, with the verdict on the run as a whole. `not_covered` lists what
+    /// else has left the parties, and other reasons for which epsilon does not hold.
     pub fn json(&self, not_covered: &[String]) -> Value {
         let mut table: serde_json::Map<String, Value> =
             self.plan.json(self.done).into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let (guarantee, clause) = match (not_covered, self.spent()) {
+            ([], epsilon) if epsilon.is_finite() => (
+                "formal",
+                format!("{}; epsilon {}, delta {}", self.plan.unit(), round_up_text(epsilon), self.plan.budget().1),
+            ),
+            ([], _) => ("none", "epsilon is infinite at delta 0".into()),
+            (reasons, _) => ("none", format!("epsilon does not cover {}", reasons.join("; "))),
+        };
+        table.insert("guarantee".into(), guarantee.into());
+        table.insert("verdict".into(), format!("{guarantee}: {clause}").into());
         table.insert("not_covered".into(), not_covered.into());
         table.into()
     }
@@ -207,7 +260,8 @@ fn steps(x: f64, grid: f64) -> i64 {
     (x / grid).round_ties_even() as i64
 }
 
-/// x, or 0 if x is not finite: the bound must hold for every message.
+/// x, or 0 if x is not finite: the bound must hold for every message. Not for sums over columns, which one column must not
+/// erase.
 fn finite(x: f64) -> f64 {
     if x.is_finite() { x } else { 0.0 }
 }
@@ -256,6 +310,10 @@ impl Clipping {
         match self.bound {
             Bound::Box => finite(x.as_f64()).clamp(0.0, 1.0),
             Bound::Units(_) => finite(x.as_f64()).max(0.0) * self.factors[at / self.component],
+            Bound::Columns(_) => {
+                assert!(x.is_finite(), "entry {at} of a sum over columns is not finite: a column of weight 0 is in it");
+                x.as_f64()
+            }
             _ => finite(x.as_f64() - known) * self.factors[0],
         }
     }

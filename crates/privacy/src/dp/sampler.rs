@@ -6,6 +6,7 @@
 
 use chacha20::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
+use sha2::{Digest as _, Sha256};
 
 /// Bytes of a noise key.
 pub const NOISE_KEY: usize = 32;
@@ -13,18 +14,19 @@ pub const NOISE_KEY: usize = 32;
 /// The largest scale of the noise, in steps of the grid, for which squares of draws fit into 128 bits.
 pub const LARGEST_SCALE: u64 = 1 << 50;
 
-/// The noise of one release of one party: a ChaCha20 stream under the party's secret key.
+/// The noise of one release of one party: a ChaCha20 stream whose key follows from the party's secret key and the state that
+/// the release is made at.
 pub struct NoiseSampler {
     random: ChaCha20Rng,
 }
 
 impl NoiseSampler {
-    /// The noise of release number `release`. Equal keys and numbers give equal noise: a resumed run repeats its messages
-    /// instead of sending further ones about the same data.
-    pub fn new(key: &[u8; NOISE_KEY], release: u64) -> Self {
-        let mut random = ChaCha20Rng::from_seed(*key);
-        random.set_stream(release);
-        NoiseSampler { random }
+    /// The noise at the state with this digest. Equal keys and states give equal noise: a resumed run repeats its messages
+    /// instead of sending further ones about the same data. At any other state the noise is fresh, because the difference of
+    /// two messages with the same noise is exact.
+    pub fn new(key: &[u8; NOISE_KEY], state: &[u8; 32]) -> Self {
+        let seed = Sha256::new().chain_update(b"fednmf noise v2").chain_update(key).chain_update(state).finalize();
+        NoiseSampler { random: ChaCha20Rng::from_seed(seed.into()) }
     }
 
     /// Uniform in 0..n (n > 0), unbiased.
@@ -114,7 +116,7 @@ mod tests {
     fn fresh(owner: u64) -> NoiseSampler {
         let mut key = [0; NOISE_KEY];
         secret_rng(None, owner).unwrap().fill_bytes(&mut key);
-        NoiseSampler::new(&key, owner)
+        NoiseSampler::new(&key, &[0; 32])
     }
 
     /// Pearson's χ² test at [`ERROR_RATE`]: whether the samples contradict the distribution ∝ `weight`. Outcomes with fewer
@@ -225,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn every_key_and_release_has_noise_of_its_own() {
-        let draw = |key: u8, release| NoiseSampler::new(&[key; NOISE_KEY], release).gaussian(1 << 30);
+    fn every_key_and_state_has_noise_of_its_own() {
+        let draw = |key: u8, state: u8| NoiseSampler::new(&[key; NOISE_KEY], &[state; 32]).gaussian(1 << 30);
         assert_eq!(draw(1, 5), draw(1, 5));
         assert!(draw(1, 5) != draw(1, 6) && draw(1, 5) != draw(2, 5));
     }

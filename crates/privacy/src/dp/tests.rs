@@ -4,6 +4,7 @@ use rand::Rng;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use fednmf_audit::distinguishing::lower_bound;
+use fednmf_linalg::Real;
 use fednmf_linalg::random::secret_rng;
 
 use super::releases::Clipping;
@@ -87,7 +88,7 @@ fn samples(releases: &mut Releases, pair: &[Vec<f64>; 2], which: usize) -> Vec<f
     let mut message = vec![0.0; pair[0].len()];
     (0..TRIALS)
         .map(|_| {
-            releases.open().unwrap();
+            releases.open::<f64>(0, &[]).unwrap();
             message.copy_from_slice(&pair[which]);
             releases.release(0, &mut message, None);
             statistic(releases.plan(), &clipped, &message)
@@ -156,13 +157,13 @@ fn releases_lie_on_the_grid_whatever_the_message() {
         let mut all = releases(plan, 1);
         let grid = plan.grid();
         for offset in [0.0, 1.0 / 3.0, 0.1 + 1e-13] {
-            all.open().unwrap();
+            all.open::<f64>(0, &[]).unwrap();
             let mut message = [0.1, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x: f64| x * (1.0 + offset) / 3.0);
             all.release(0, &mut message, None);
             assert!(message.iter().all(|x| x / grid == (x / grid).round()), "{bound:?}: {message:?}");
             let mut single = [0.1f32, 0.7, 0.2, 1e-9, 0.3, 0.5].map(|x| x * (1.0 + offset as f32) / 3.0);
             let mut words = [0; 6];
-            all.open().unwrap();
+            all.open::<f64>(0, &[]).unwrap();
             // With the same noise, the value sent in single precision is its whole number of steps, rounded afterwards.
             all.release_words(0, Some(&single), None, &mut words);
             all.release(0, &mut single, None);
@@ -188,13 +189,13 @@ fn messages_are_clipped_and_counted() {
     let tiny = |bound| NoisePlan::new(unlimited(1e-9, request(Mechanism::Gaussian, 1.0, 1)), bound, 4, None).unwrap();
     let mut message = vec![3.0, -4.0, f64::NAN, 0.0];
     let mut all = releases(tiny(Bound::Ball(2.5)), 2);
-    all.open().unwrap();
+    all.open::<f64>(0, &[]).unwrap();
     all.release(1, &mut message, Some(&[0.0, 0.0, 7.0, 0.0]));
     let expected = [1.5, -2.0, 7.0, 0.0];
     assert!(message.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
     assert_eq!(all.clipped().collect::<Vec<_>>(), [0, 1]);
     let mut units = releases(tiny(Bound::Units(2)), 1);
-    units.open().unwrap();
+    units.open::<f64>(0, &[]).unwrap();
     let mut message = vec![3.0, 4.0, 0.6, -9.0];
     units.release(0, &mut message, None);
     assert!(message.iter().zip([0.6f64, 0.8, 0.6, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6), "{message:?}");
@@ -209,7 +210,7 @@ fn the_shares_of_all_parties_but_one_add_up_to_the_planned_noise() {
     let mut words = vec![0u64; 8];
     let (mut squares, trials) = (0.0, 4000);
     for _ in 0..trials {
-        all.open().unwrap();
+        all.open::<f64>(0, &[]).unwrap();
         let mut sum = [0u64; 8];
         // Without the last party, which knows its own share.
         for party in 0..parties - 1 {
@@ -234,8 +235,8 @@ fn the_budget_covers_the_whole_run_and_is_not_exceeded() {
             let spent = plan.epsilon(count);
             assert!(spent <= epsilon && spent > 0.99 * epsilon, "{mechanism:?} {bound:?} {epsilon} {count}: {spent}");
             let mut run = releases(plan, 1);
-            (0..count).for_each(|_| run.open().unwrap());
-            let refused = run.open().unwrap_err();
+            (0..count).for_each(|_| run.open::<f64>(0, &[]).unwrap());
+            let refused = run.open::<f64>(0, &[]).unwrap_err();
             assert!(refused.message.contains("budget is spent") && run.done() == count);
         }
     }
@@ -268,14 +269,111 @@ fn impossible_requests_are_refused() {
     refused(NoiseRequest { delta: 0.0, ..request(Mechanism::Laplace, 1e-12, 1000) }, "grid");
 }
 
+/// Whatever a party's numbers are: its words differ, with the same noise, by at most the sensitivity. This is measured on
+/// the words that are sent, in both precisions.
+#[test]
+fn hostile_messages_move_a_release_by_at_most_the_sensitivity() {
+    fn messages<T: Real>(reference: &[T]) -> Vec<Vec<T>> {
+        let sizes = [0.0, 5e-324, 1e-310, 1e-200, 1e-160, 1e-45, 1e-40, 1e-20, 1.0, 1e19, 1e30, 3e38, 1e154, 1.7e308];
+        let sizes = sizes.into_iter().chain([f64::INFINITY, f64::NAN]).flat_map(|x| [x, -x]);
+        let mut all = vec![reference.to_vec()];
+        for size in sizes.map(T::from_f64) {
+            all.push(vec![size; reference.len()]);
+            all.push(reference.iter().enumerate().map(|(i, r)| if i == 1 { size } else { *r }).collect());
+            all.push(reference.iter().enumerate().map(|(i, r)| if i % 2 == 0 { size } else { *r + size }).collect());
+        }
+        all
+    }
+    /// The largest move as a fraction of the sensitivity.
+    fn largest<T: Real>(mechanism: Mechanism, bound: Bound) -> f64 {
+        let plan = NoisePlan::new(request(mechanism, 1.0, 1), bound, 6, None).unwrap();
+        let mut all = releases(plan, 1);
+        all.open::<T>(0, &[]).unwrap();
+        let reference = [0.3, 0.0, 1e-40, 7.0, 1e-12, 0.5].map(T::from_f64);
+        let mut sent: Vec<Vec<i64>> = Vec::new();
+        for message in messages(&reference) {
+            let mut words = [0u64; 6];
+            all.release_words(0, Some(&message), Some(&reference), &mut words);
+            sent.push(words.iter().map(|word| word.cast_signed()).collect());
+        }
+        let mut most: f64 = 0.0;
+        for (a, b) in sent.iter().flat_map(|a| sent.iter().map(move |b| (a, b))) {
+            let each = a.iter().zip(b).map(|(a, b)| a.wrapping_sub(*b) as f64 * plan.grid());
+            let moved = match mechanism {
+                Mechanism::Laplace => each.map(f64::abs).sum(),
+                _ => each.map(|x| x * x).sum::<f64>().sqrt(),
+            };
+            assert!(moved <= plan.sensitivity(), "{mechanism:?} {bound:?}: {moved} of {}", plan.sensitivity());
+            most = most.max(moved / plan.sensitivity());
+        }
+        most
+    }
+    for bound in [Bound::Box, Bound::Units(2), Bound::Ball(0.3), Bound::Ball(1e-30), Bound::Ball(1e30)] {
+        for mechanism in [Mechanism::Gaussian, Mechanism::Laplace] {
+            let (double, single) = (largest::<f64>(mechanism, bound), largest::<f32>(mechanism, bound));
+            // The bounds are nearly attained, except that of Laplace noise on components of norm 1.
+            assert!(double.min(single) > 0.4, "{mechanism:?} {bound:?}: {double} {single}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a sum over columns is not finite")]
+fn a_sum_over_columns_that_is_not_finite_is_never_replaced() {
+    let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Columns(COLUMNS), 6, None).unwrap();
+    let mut all = releases(plan, 1);
+    all.open::<f64>(0, &[]).unwrap();
+    all.release_words(0, Some(&[0.0, 1.0, f64::NAN, 0.0, 0.0, 0.0]), None, &mut [0; 6]);
+}
+
+#[test]
+fn bounds_at_which_norms_underflow_or_overflow_are_refused() {
+    for clip in [1e-200, 1e-101, 1e101, 1e300] {
+        let error = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 1), Bound::Ball(clip), 6, None).unwrap_err();
+        assert!(error.message.contains("--clip") && error.exit_code() == 2, "{error}");
+    }
+}
+
+/// Two messages with equal noise differ by exactly what is behind the noise. So the noise is equal only where the messages
+/// are: at the same states of the same run with the same options.
+#[test]
+fn noise_is_fresh_at_every_other_state() {
+    let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
+    let start = releases(plan, 1);
+    let forked = |options: &[u8], states: &[(usize, f64)]| {
+        let mut fork = releases(plan, 1);
+        fork.restore(0, start.saved().next().unwrap());
+        fork.bind(options);
+        let mut words = [0; 4];
+        for (iteration, shared) in states {
+            fork.open(*iteration, &[*shared, 2.0]).unwrap();
+            fork.release_words(0, Some(&[0.5; 4]), None, &mut words);
+        }
+        words
+    };
+    let first = forked(b"k = 3", &[(0, 1.0), (1, 4.0)]);
+    assert_eq!(forked(b"k = 3", &[(0, 1.0), (1, 4.0)]), first, "the same states");
+    let others = [
+        forked(b"k = 3", &[(0, 1.0), (1, 4.5)]),
+        // The private factor remembers what was shared earlier.
+        forked(b"k = 3", &[(0, 1.0 + f64::EPSILON), (1, 4.0)]),
+        forked(b"k = 3", &[(0, 1.0), (2, 4.0)]),
+        forked(b"k = 3", &[(1, 4.0)]),
+        forked(b"k = 4", &[(0, 1.0), (1, 4.0)]),
+    ];
+    for (i, other) in others.iter().enumerate() {
+        assert!(other.iter().zip(&first).all(|(a, b)| a != b), "{i}: {other:?} {first:?}");
+    }
+}
+
 #[test]
 fn a_resumed_run_repeats_its_noise() {
     let plan = NoisePlan::new(request(Mechanism::Gaussian, 1.0, 10), Bound::Box, 4, None).unwrap();
     let (mut first, mut second) = (releases(plan, 2), releases(plan, 2));
-    first.open().unwrap();
+    first.open::<f64>(0, &[]).unwrap();
     second.restore(1, first.saved().nth(1).unwrap());
     let next = |all: &mut Releases| {
-        all.open().unwrap();
+        all.open::<f64>(0, &[]).unwrap();
         let mut message = vec![0.5; 4];
         all.release(1, &mut message, None);
         message

@@ -25,7 +25,7 @@ use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Contiguous, Real};
 use fednmf_privacy::{Bound, Mechanism, Releases};
 
-use super::{Client, Components, Ones, Outcome, clients, describe, distinct, messages, pieces, round_rows, rounded};
+use super::{Client, Components, Ones, Outcome, clients, describe, distinct, messages, round_rows, rounded};
 use crate::boolean::Refit;
 use crate::boolean::proximal::{ProximalRule, ProximalStep, gram, prox, step};
 use crate::cost::{Cost, Kernel, Workload};
@@ -301,12 +301,12 @@ impl<T: Real> Work<T> {
 impl<T: Real> FelbRun<T> {
     /// V̂ ← Σ V_i, the release of a round.
     fn sum(&mut self) -> Result<()> {
-        let FelbRun { comm, clients, parties, party_sum, releases, clamp, v, shared, .. } = self;
+        let FelbRun { comm, clients, parties, party_sum, releases, clamp, v, shared, iteration, .. } = self;
         for (client, v) in clients.iter().zip(&*v) {
             comm.knows(SUMMED, Some(client.party), v.dim(), v.row_major());
         }
         if let Some(releases) = releases {
-            releases.open()?;
+            releases.open(*iteration, shared.row_major())?;
             if party_sum.is_masked() && releases.plan().mechanism() != Mechanism::Xor {
                 let fill = |hosted: usize, out: &mut [u64]| {
                     releases.release_words(hosted, Some(v[hosted].row_major()), Some(shared.row_major()), out)
@@ -408,8 +408,10 @@ impl<T: Real> Algorithm<T> for FelbRun<T> {
     }
 
     fn state(&self) -> State<'_, T> {
-        let factors = State::from(pieces(&self.clients, &self.comm, &self.shared, self.u.iter()));
-        let state = factors.with(Owner::Shared, &self.plan.gamma.state());
+        // On all ranks, so that each party has a digest of what is shared.
+        let mut pieces = vec![Piece::shared("V", self.shared.nrows(), 0, self.shared.view())];
+        pieces.extend(self.clients.iter().zip(&self.u).map(|(c, u)| Piece::private("U", c.party, u.view())));
+        let state = State::from(pieces).with(Owner::Shared, &self.plan.gamma.state());
         dp::save(state, self.releases.as_ref(), self.first_party())
     }
 
@@ -427,6 +429,10 @@ impl<T: Real> Algorithm<T> for FelbRun<T> {
 
     fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        self.releases.as_mut()
     }
 
     fn decisions(&self) -> Vec<Decision> {

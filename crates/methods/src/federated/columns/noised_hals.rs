@@ -25,7 +25,12 @@
 //! ‖r‖² + ‖U v‖² = ‖m‖², so the second condition follows from the first: c is 1 for columns of norm at most C.
 //!
 //! The terms of a party are summed in floating point, where a column also changes the rounding of the others;
-//! [`rounding`] bounds that, and is part of the sensitivity.
+//! [`rounding`] bounds that, and is part of the sensitivity. Its bound assumes that nothing overflows and that what
+//! underflows is negligible, so a column counts only if all its numbers have a magnitude for which this holds
+//! ([`magnitudes`]); the weight of any other is 0, which satisfies both conditions. In single precision the bound exceeds
+//! C² from about a thousand columns on, so the program refuses it.
+
+use std::ops::RangeInclusive;
 
 use ndarray::{Array2, ArrayView2};
 
@@ -90,11 +95,19 @@ pub fn release_length(m: usize, k: usize) -> usize {
 /// A bound on the contribution of rounding to the sensitivity, relative to it, if a party sums at most `columns` terms. Let
 /// u be the unit roundoff. The error of a sum of n products is at most n u times the sum of their magnitudes (Higham,
 /// Accuracy and Stability of Numerical Algorithms, 2002, section 3.1). This is n u n C² for Σ m vᵀ and, with √k for the
-/// norm of U, √k (n + k) u n C² for U G. Both neighbouring inputs are rounded.
+/// norm of U, √k (n + k) u n C² for U G. The weight of a column follows from ‖m‖², m·Uv and ‖Uv‖², which have errors of at
+/// most (m + 2k) u (‖m‖ + √k ‖v‖)². Both neighbouring inputs are rounded.
 fn rounding<T: Real>(columns: usize, m: usize, k: usize) -> f64 {
     let unit = T::epsilon().as_f64() / 2.0;
     let (n, m, k) = (columns as f64, m as f64, k as f64);
-    unit * (4.0 * k.sqrt() * n * (n + k + 4.0) + 16.0 * (m + k * k))
+    unit * (4.0 * k.sqrt() * n * (n + k + 4.0) + 4.0 * (1.0 + k.sqrt()).powi(2) * (m + 2.0 * k))
+}
+
+/// The squared norms, squared bounds C² and weights c² with which a column counts. With these c, c v, c² v and their products
+/// with the column do not overflow, and what underflows is below the unit roundoff of C² by a factor of 2³⁰ or more.
+fn magnitudes<T: Real>() -> RangeInclusive<f64> {
+    let power = if T::NAME == f32::NAME { 40 } else { 400 };
+    libm::ldexp(1.0, -power)..=libm::ldexp(1.0, power)
 }
 
 /// Builds the algorithm. `update` computes the rows of V, starting from 0.
@@ -181,7 +194,8 @@ impl<T: Real> NoisedParty<T> {
         let weights: Vec<f64> =
             norms2.iter().enumerate().map(|(j, &norm2)| weight(party, j, g, norm2, bound)).collect();
         for ((mut row, v), c2) in weighted.rows_mut().into_iter().zip(party.v.rows()).zip(&weights) {
-            row.zip_mut_with(&v, |x, v| *x = T::from_f64(c2.sqrt() * v.as_f64()));
+            // Where a column does not count, its v may be infinite.
+            row.zip_mut_with(&v, |x, v| *x = T::from_f64(if *c2 > 0.0 { c2.sqrt() * v.as_f64() } else { 0.0 }));
         }
         let mut own = Array2::zeros((k, k));
         gram(&weighted.view(), &mut own.view_mut());
@@ -220,7 +234,7 @@ fn triangle_weight(a: usize, b: usize) -> f64 {
     if a == b { std::f64::consts::FRAC_1_SQRT_2 } else { 1.0 }
 }
 
-/// c² for column j of a party.
+/// c² for column j of a party; 0 if the column does not count.
 fn weight<T: Real>(party: &Party<T>, j: usize, g: &ArrayView2<T>, norm2: f64, bound: ColumnBound) -> f64 {
     let (v, rhs) = (party.v.row(j), party.rhs.row(j));
     let (mut fit2, mut cross, mut v2) = (0.0, 0.0, 0.0);
@@ -230,17 +244,17 @@ fn weight<T: Real>(party: &Party<T>, j: usize, g: &ArrayView2<T>, norm2: f64, bo
         cross += x * rhs[a].as_f64();
         v2 += x * x;
     }
-    let residual2 = (norm2 - 2.0 * cross + fit2).max(0.0);
-    let length2 = norm2.max(residual2 + v2);
-    let c2 = bound.norm * bound.norm / length2;
-    // A zero column needs no scaling.
-    if !(length2 > 0.0 && c2.is_finite()) {
-        0.0
-    } else if bound.all {
-        c2
-    } else {
-        c2.min(1.0)
+    let residual2 = norm2 - 2.0 * cross + fit2;
+    // `max` passes over a NaN.
+    if !(residual2 + v2).is_finite() {
+        return 0.0;
     }
+    let length2 = norm2.max(residual2.max(0.0) + v2);
+    let limit2 = bound.norm * bound.norm;
+    let scaling = limit2 / length2;
+    let c2 = if bound.all { scaling } else { scaling.min(1.0) };
+    let counts = [length2, limit2, c2].iter().all(|x| magnitudes::<T>().contains(x));
+    if counts { c2 } else { 0.0 }
 }
 
 /// The smallest of 0, step, 1.5 step, … that makes G positive definite when it is added to the diagonal. Noise may
@@ -289,12 +303,12 @@ pub fn term_of(columns: &Array2<f64>, u: &Array2<f64>, clip: Option<f64>) -> Vec
 }
 
 /// The message of a party with these columns (m × n), whose V (n × k) `fit` finds from MᵀU and UᵀU.
-fn message(
-    columns: &Array2<f64>,
-    u: &Array2<f64>,
+fn message<T: Real>(
+    columns: &Array2<T>,
+    u: &Array2<T>,
     bound: ColumnBound,
-    fit: impl FnOnce(&mut Array2<f64>, &Array2<f64>, &Array2<f64>),
-) -> Vec<f64> {
+    fit: impl FnOnce(&mut Array2<T>, &Array2<T>, &Array2<T>),
+) -> Vec<T> {
     let ((m, n), k) = (columns.dim(), u.ncols());
     let mut party = Party {
         index: 0,
@@ -304,12 +318,13 @@ fn message(
         v: Private::new(Order::ColumnMajor.zeros(n, k)),
         rhs: Order::ColumnMajor.zeros(n, k),
     };
-    let g = u.t().dot(u);
-    party.rhs.assign(&columns.t().dot(u));
+    let mut g = Array2::zeros((k, k));
+    gram(&u.view(), &mut g.view_mut());
+    party.block.tmul(&u.view(), &mut party.rhs.view_mut());
     fit(&mut party.v, &party.rhs, &g);
     let mut member = NoisedParty {
         norms2: party.block.column_norms2(),
-        message: vec![0.0; release_length(m, k)],
+        message: vec![T::zero(); release_length(m, k)],
         weighted: Order::ColumnMajor.zeros(n, k),
         product: Order::ColumnMajor.zeros(m, k),
         party,
@@ -337,8 +352,8 @@ impl<T: Real> NoisedHals<T> {
 
     /// The sum of all terms with noise, and the standard deviation of the noise of an entry.
     fn release(&mut self) -> Result<(Vec<f64>, f64)> {
-        let NoisedHals { comm, party_sum, releases, members, parties, public, .. } = self;
-        releases.open()?;
+        let NoisedHals { comm, party_sum, releases, members, parties, public, u, iteration, .. } = self;
+        releases.open(*iteration, u.entries())?;
         let length = release_length(public.m, public.k);
         let noise = releases.plan().noise();
         if party_sum.is_masked() {
@@ -428,6 +443,10 @@ impl<T: Real> Algorithm<T> for NoisedHals<T> {
         Some(&self.releases)
     }
 
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        Some(&mut self.releases)
+    }
+
     fn factors(&self) -> Vec<Piece<'_, T>> {
         let each = || self.members.iter().map(|x| &x.party);
         pieces(&self.u, each().zip(self.refitted.get(each(), &self.u.view(), &self.public)))
@@ -470,19 +489,19 @@ mod tests {
     }
 
     /// The term of a party with these columns, m × n.
-    fn term(columns: &Array2<f64>, u: &Array2<f64>, fit: Fit, bound: ColumnBound) -> Vec<f64> {
+    fn term<T: Real>(columns: &Array2<T>, u: &Array2<T>, fit: Fit, bound: ColumnBound) -> Vec<T> {
         message(columns, u, bound, |v, rhs, g| {
             let mut anything = draws(99);
             match fit {
                 Fit::Exact => LeastSquaresUpdate::new(true, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
                 Fit::Sweep => LeastSquaresUpdate::new(false, 1, u.ncols()).apply(v, rhs, g, Penalty::NONE),
-                Fit::Anything => v.iter_mut().for_each(|x| *x = 9.0 * anything.uniform() - 4.0),
+                Fit::Anything => v.iter_mut().for_each(|x| *x = T::from_f64(9.0 * anything.uniform() - 4.0)),
             }
         })
     }
 
-    fn distance(a: &[f64], b: &[f64]) -> f64 {
-        a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()
+    fn distance<T: Real>(a: &[T], b: &[T]) -> f64 {
+        a.iter().zip(b).map(|(x, y)| (x.as_f64() - y.as_f64()).powi(2)).sum::<f64>().sqrt()
     }
 
     #[test]
@@ -525,6 +544,82 @@ mod tests {
         assert!(largest > 0.999, "the bound is not attained: {largest}");
     }
 
+    /// Columns whose norms, weights or products underflow or overflow in T, and harmless ones.
+    fn hostile<T: Real>(u: &Array2<T>) -> Vec<Vec<T>> {
+        let m = u.nrows();
+        let sizes = [
+            0.0, 5e-324, 1e-320, 1e-200, 3e-162, 1e-154, 1e-100, 1e-61, 3e-43, 1e-40, 1e-38, 1e-30, 1e-19, 1e-9, 1.0,
+            1e9, 1e18, 1e19, 2e19, 1e30, 3e38, 1e61, 1e100, 1e153, 1.3e154, 1e160, 1e200, 1e300, 1.7e308,
+        ];
+        let mut all = Vec::new();
+        for size in sizes {
+            all.push(vec![size; m]);
+            all.push((0..m).map(|i| if i == 2 { size } else { 0.0 }).collect());
+            // Its norm is that of one entry, whatever the others are.
+            all.push((0..m).map(|i| if i == 2 { size } else { 1e-300 }).collect());
+            all.push((0..m).map(|i| if i == 2 { size } else { 1.0 }).collect());
+            all.push(u.column(1).iter().map(|x| size * x.as_f64()).collect());
+        }
+        let rounded = all.into_iter().map(|column: Vec<f64>| column.into_iter().map(T::from_f64).collect::<Vec<T>>());
+        // The program reads no infinite entry.
+        rounded.filter(|column| column.iter().all(|x| x.is_finite())).collect()
+    }
+
+    /// The largest move of a release by another column, as a fraction of the claimed sensitivity.
+    fn largest_move<T: Real>(n: usize) -> f64 {
+        let (m, k) = (SHAPE.0, SHAPE.2);
+        let mut largest: f64 = 0.0;
+        for (trial, fit) in (0..12).zip([Fit::Exact, Fit::Sweep, Fit::Anything].into_iter().cycle()) {
+            let mut random = draws(trial);
+            let rounding = rounding::<T>(n, m, k);
+            let bound = ColumnBound { norm: 1.3, all: trial % 2 == 0, columns: n, rounding };
+            let mut u = Array2::from_shape_fn((m, k), |_| T::from_f64(random.uniform()));
+            to_unit_columns(&mut u);
+            let mut columns = Array2::from_shape_fn((m, n), |_| T::from_f64(random.uniform()));
+            let hostile = hostile(&u);
+            // The other columns may be hostile, too, or all equal.
+            for other in (0..n / 2).filter(|_| trial >= 6) {
+                let column = &hostile[(7 * other + trial as usize) % hostile.len()];
+                columns.column_mut(n / 2 + other).iter_mut().zip(column).for_each(|(x, y)| *x = *y);
+            }
+            let before = term(&columns, &u, fit, bound);
+            for column in &hostile {
+                columns.column_mut(1).iter_mut().zip(column).for_each(|(x, y)| *x = *y);
+                let after = term(&columns, &u, fit, bound);
+                assert!(after.iter().all(|x| x.is_finite()), "{trial} {fit:?} {column:?}");
+                let moved = distance(&before, &after) / (bound.norm.powi(2) * (1.0 + rounding));
+                assert!(moved <= 1.0, "{trial} {fit:?} {column:?}: {moved}");
+                largest = largest.max(moved);
+            }
+        }
+        largest
+    }
+
+    #[test]
+    fn hostile_columns_move_a_release_by_at_most_the_sensitivity() {
+        // The bounds are not so wide that they hold for anything.
+        let (double, single) = (largest_move::<f64>(60), largest_move::<f32>(60));
+        assert!(double > 0.7 && single > 0.6, "{double} {single}");
+    }
+
+    #[test]
+    fn columns_beyond_the_range_count_with_weight_0() {
+        let (m, n, k) = SHAPE;
+        let mut random = draws(3);
+        let mut u = Array2::from_shape_fn((m, k), |_| random.uniform());
+        to_unit_columns(&mut u);
+        let bound = ColumnBound { norm: 1.0, all: true, columns: n, rounding: 0.0 };
+        let mut columns = Array2::from_shape_fn((m, n), |_| random.uniform());
+        columns.column_mut(3).fill(0.0);
+        let without = term(&columns, &u, Fit::Exact, bound);
+        for size in [5e-324, 1e-160, 1e-100, 1e100, 1e200] {
+            columns.column_mut(3).fill(size);
+            assert_eq!(term(&columns, &u, Fit::Exact, bound), without, "{size:e}");
+        }
+        columns.column_mut(3).fill(1e-50);
+        assert_ne!(term(&columns, &u, Fit::Exact, bound), without);
+    }
+
     #[test]
     fn the_release_without_noise_has_the_sums_of_secure_hals() {
         let (m, n, k) = SHAPE;
@@ -561,7 +656,7 @@ mod tests {
         let mut update = LeastSquaresUpdate::new(true, 1, k);
         let (mut words, mut total) = (vec![0u64; release_length(m, k)], 0.0);
         while !releases.is_spent() && releases.done() < RELEASES {
-            releases.open().unwrap();
+            releases.open(0, u.row_major()).unwrap();
             let cut = |set: &Array2<f64>, party: usize| {
                 set.slice(ndarray::s![.., party * n / parties..(party + 1) * n / parties]).to_owned()
             };

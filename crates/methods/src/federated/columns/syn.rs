@@ -169,7 +169,7 @@ const fn averaging(name: &'static str, summary: &'static str) -> Description {
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Party),
         limits: Some([
             "Without --dp all parties see each U_r (with --secure-sum only the mean), which reveals some of its data.",
-            "--epsilon covers the released U_r, but not the statistics at loading or evaluations (--eval-every 0).",
+            "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
         ]),
         messages: &[
             AVERAGES[0],
@@ -458,9 +458,9 @@ impl<T: Real> Syn<T> {
 
     /// The same from each party's weighted change of the mean, w_r (U_r − U), which is clipped and noised.
     fn average_noised(&mut self) -> Result<()> {
-        let Syn { comm, party_sum, releases, public, weights, members, u, .. } = self;
+        let Syn { comm, party_sum, releases, public, weights, members, u, iteration, .. } = self;
         let Some(releases) = releases else { return Ok(()) };
-        releases.open()?;
+        releases.open(*iteration, u.entries())?;
         for member in members.iter_mut() {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.zip_mut_with(u, |own, mean| *own = weight * (*own - *mean));
@@ -545,6 +545,10 @@ impl<T: Real> Algorithm<T> for Syn<T> {
 
     fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        self.releases.as_mut()
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -28,7 +28,7 @@ use crate::{Algorithm, Problem};
 /// Guarantees that these methods do not give.
 const LIMITS: [&str; 2] = [
     "without --dp the server sees each V_j as it is, and can tell from it whether a row was in the data;",
-    "--epsilon covers what a party releases as V_j, not the statistics at loading and not evaluations (--eval-every 0).",
+    "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
 ];
 
 fednmf_base::parameters! {

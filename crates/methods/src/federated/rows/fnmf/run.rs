@@ -9,7 +9,7 @@ use fednmf_data::state::OWN_COMPONENTS;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::{Purpose, Stream, uniform_rows};
-use fednmf_linalg::{Order, Real, gram};
+use fednmf_linalg::{Contiguous, Order, Real, gram};
 use fednmf_privacy::{Bound, Releases};
 
 use super::measure;
@@ -263,13 +263,13 @@ impl<T: Real> Run<T> {
         server.show(comm);
         let mut releases = releases.as_mut().filter(|_| trained);
         if let Some(releases) = &mut releases {
-            releases.open()?;
+            releases.open(*iteration, server.mean.row_major())?;
         }
         let relative = method.schedule == Schedule::Rounds && *iteration > 0;
         if party_sum.is_masked() {
             return server.masked_mean(comm, party_sum, releases, relative, *scale);
         }
-        let protection = server.upload(comm, releases, relative);
+        let protection = server.upload(comm, releases, trained, relative);
         server.aggregate(kind, *iteration)?;
         if self.releases.is_some() {
             server.clamp_nonnegative();
@@ -335,6 +335,10 @@ impl<T: Real> Algorithm<T> for Run<T> {
 
     fn private_releases(&self) -> Option<&Releases> {
         self.releases.as_ref()
+    }
+
+    fn private_releases_mut(&mut self) -> Option<&mut Releases> {
+        self.releases.as_mut()
     }
 
     fn conclude(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use fednmf_base::error::Result;
 use fednmf_comm::PartyCommunicator;
 use fednmf_comm::party_sum::PartySum;
 use fednmf_linalg::{Contiguous, ContiguousMut, Real};
-use fednmf_privacy::{Declared, Protection, Releases};
+use fednmf_privacy::{Declared, Protection, Releases, Seeded};
 
 use super::server::{SUM_V, Server, UPLOAD};
 use crate::federated::rows::fnmf::align::Aligner;
@@ -25,8 +25,14 @@ impl<T: Real> Server<T> {
     }
 
     /// Sends the uploads of the hosted parties to the server: with noise, if there are `releases`; if `relative`, the
-    /// difference from V̄ is released. Returns the protection.
-    pub fn upload(&mut self, comm: &PartyCommunicator, releases: Option<&mut Releases>, relative: bool) -> Protection {
+    /// difference from V̄ is released. If they are not `trained`, they are public starts. Returns the protection.
+    pub fn upload(
+        &mut self,
+        comm: &PartyCommunicator,
+        releases: Option<&mut Releases>,
+        trained: bool,
+        relative: bool,
+    ) -> Protection {
         let known = relative.then(|| self.mean.row_major());
         let active = self.uploads.iter_mut().enumerate().filter(|(_, upload)| upload.active);
         let values = active.map(|(hosted, upload)| (hosted, upload.values.row_major_mut()));
@@ -36,7 +42,8 @@ impl<T: Real> Server<T> {
                     .work("noise", || values.map(|(hosted, values)| releases.release(hosted, values, known)).collect());
                 comm.record_upload(UPLOAD, noised.iter())
             }
-            None => comm.record_upload(UPLOAD, values.map(|(_, values)| Declared(values))),
+            None if trained => comm.record_upload(UPLOAD, values.map(|(_, values)| Declared(values))),
+            None => comm.record_upload(UPLOAD, values.map(|(_, values)| Seeded(values))),
         }
     }
 
