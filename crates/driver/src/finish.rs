@@ -25,6 +25,7 @@ use fednmf_privacy::Protection;
 use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
+use super::nonce::NONCE;
 use super::run::{Outcome, RunRecord};
 use super::spec::Outputs;
 use super::{budget, destinations, grid, metadata, record, report, transcript};
@@ -368,6 +369,7 @@ fn provenance(run: &RunRecord, comm: &Communicator, trajectory: &Trajectory, sto
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), run.start[key].clone());
     }
+    all.extend(run.planned.nonce.as_ref().map(|nonce| (NONCE.to_string(), nonce.text().into())));
     all.insert("input".into(), run.planned.spec.input_text.clone().into());
     all.insert("ranks".into(), comm.size().into());
     all.insert("iterations".into(), trajectory.iteration.into());

@@ -20,6 +20,9 @@ pub struct Heading {
     pub command: Vec<String>,
     pub rank: usize,
     pub ranks: usize,
+    /// Between sites: the nonce of the run in hexadecimal digits, to which all sites have contributed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
     /// At a site: the certificate's signature of the transcript's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteSignature>,
@@ -240,6 +243,7 @@ mod tests {
             command: vec![],
             rank: 0,
             ranks: 1,
+            nonce: None,
             site: None,
         };
         let mut transcript = Transcript::new(Box::new(out.clone()), SigningKey::from_bytes(&[7; 32]), &heading);
