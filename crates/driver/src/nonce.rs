@@ -40,7 +40,8 @@ impl RunNonce {
 
     /// The seed of public randomness of a run with this nonce and `--seed`.
     pub fn seed(&self, seed: u64) -> u64 {
-        let digest = Sha256::new().chain_update("fednmf public seed v1").chain_update(self.0).chain_update(seed.to_le_bytes());
+        let digest =
+            Sha256::new().chain_update("fednmf public seed v1").chain_update(self.0).chain_update(seed.to_le_bytes());
         let digest: [u8; 32] = digest.finalize().into();
         digest.first_chunk().map_or(seed, |bytes| u64::from_le_bytes(*bytes))
     }
@@ -97,7 +98,8 @@ fn drawn(comm: &Communicator) -> SharedResult<RunNonce> {
     comm.agree_on_error(drawn)?;
     let commitments = comm.all_gather_value(CONTROL, &commitment(comm.rank(), &own));
     let shares = comm.all_gather_value(CONTROL, &hex(&own));
-    let liar = |rank: &usize| RunNonce::parse(&shares[*rank]).is_none_or(|s| commitment(*rank, &s.0) != commitments[*rank]);
+    let liar =
+        |rank: &usize| RunNonce::parse(&shares[*rank]).is_none_or(|s| commitment(*rank, &s.0) != commitments[*rank]);
     if let Some(rank) = (0..comm.size()).find(liar) {
         return Err(Error::failed(format!(
             "{} has not sent the share of the nonce to which it had committed itself; the run ends",
@@ -105,7 +107,8 @@ fn drawn(comm: &Communicator) -> SharedResult<RunNonce> {
         ))
         .on_all_ranks());
     }
-    let all = shares.iter().fold(Sha256::new().chain_update("fednmf run nonce v1"), |all, share| all.chain_update(share));
+    let all =
+        shares.iter().fold(Sha256::new().chain_update("fednmf run nonce v1"), |all, share| all.chain_update(share));
     Ok(RunNonce(all.finalize().into()))
 }
 

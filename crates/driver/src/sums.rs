@@ -113,7 +113,8 @@ impl Remembered {
 
     /// The parties over which a sum was opened.
     fn parties_at(&self, at: Position) -> Option<&[usize]> {
-        let stretch = self.runs.get(&self.nonce)?.iter().find(|stretch| (stretch.first..=stretch.last).contains(&at))?;
+        let stretch =
+            self.runs.get(&self.nonce)?.iter().find(|stretch| (stretch.first..=stretch.last).contains(&at))?;
         Some(&stretch.parties)
     }
 

@@ -17,8 +17,8 @@ use fednmf_privacy::transcript::hex;
 
 use super::frame::{Control, Decoder, Frame, Hello, PROTOCOL, SiteKey, printable};
 use super::journal::Journal;
-use super::link::list;
 use super::limits::{Allowance, QUEUED_OVERHEAD, Strangers};
+use super::link::list;
 use super::tls::{Identity, Stream, explain, is_for, too_long};
 
 /// Bytes that may be queued for one site, with what the system needs to hold them; further senders wait. The hub's own frames
@@ -29,7 +29,7 @@ const CONTROLS: (f64, f64) = (50.0, 5.0);
 /// Connections that a site may identify at once, and in each second.
 const RETURNS: (f64, f64) = (20.0, 1.0);
 /// Maximum time from the first byte of a connection until it has identified itself.
-const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(15);
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 15 });
 /// Interval between two keep-alive frames.
 const PING: Duration = Duration::from_secs(5);
 /// Time for the sites of a failed run to receive the reason.
@@ -441,7 +441,9 @@ impl Hub {
             return None;
         }
         if let Some(days) = too_long(&certificate) {
-            say(&format!("warning: the certificate of site {name} is valid for {days} days, too long to be without its owner"));
+            say(&format!(
+                "warning: the certificate of site {name} is valid for {days} days, too long to be without its owner"
+            ));
         }
         self.admit(&mut state, rank, &outbox, *key, from);
         Some((rank, outbox, decoder))
@@ -684,6 +686,9 @@ fn first_state(config: &HubConfig) -> Result<State> {
     state.worst_end = journal.worst_end;
     Ok(state)
 }
+
+#[cfg(test)]
+mod attacks;
 
 #[cfg(test)]
 mod tests {

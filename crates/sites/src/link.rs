@@ -777,11 +777,18 @@ mod tests {
 
     /// The link of site a to site b, both of which have joined, without a hub.
     fn link() -> (tempfile::TempDir, Link) {
+        let (dir, link, _) = links();
+        (dir, link)
+    }
+
+    /// The same, with the channel of site b to site a.
+    fn links() -> (tempfile::TempDir, Link, Channel) {
         let (dir, [identity, other]) = identities();
         let sites = ["a", "b"].map(String::from).to_vec();
         let own = SiteSecret::new().unwrap();
-        let theirs = SiteSecret::new().unwrap().signed(&other, "run", "b").unwrap();
-        let roster = vec![own.signed(&identity, "run", "a").unwrap(), theirs];
+        let theirs = SiteSecret::new().unwrap();
+        let roster = vec![own.signed(&identity, "run", "a").unwrap(), theirs.signed(&other, "run", "b").unwrap()];
+        let of_b = channels(&theirs, &other, "run", &sites, 1, &roster).unwrap().remove(0).unwrap();
         let state = State::new(channels(&own, &identity, "run", &sites, 0, &roster).unwrap(), None);
         let config = Config {
             hub: "localhost:1".parse().unwrap(),
@@ -798,7 +805,7 @@ mod tests {
             progress: || (),
         };
         let (run, state, changed) = ("run".into(), Mutex::new(state), Condvar::new());
-        (dir, Link { config, identity, own, run, sites, me: 0, roster, state, changed })
+        (dir, Link { config, identity, own, run, sites, me: 0, roster, state, changed }, of_b)
     }
 
     #[test]
@@ -823,5 +830,44 @@ mod tests {
             (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message));
             assert!(held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);
         });
+    }
+
+    /// The pieces of messages that a site receives without having asked for them.
+    #[test]
+    fn what_a_site_sends_unasked_has_a_limit() {
+        let (_dir, link, b) = links();
+        let mut number = 0;
+        let mut flood = |last: u8, text: usize| {
+            for _ in 0..100_000 {
+                let mut plain = vec![0; HEAD + text];
+                (plain[8], plain[9]) = (Kind::Plain as u8, last);
+                let sealed = b.seal(number, plain);
+                number += 1;
+                link.receive_piece(1, number - 1, sealed)?;
+                let state = link.lock();
+                assert!(state.untaken <= link.config.max_untaken + QUEUED_OVERHEAD && state.acknowledge.len() <= 1);
+            }
+            Ok::<_, String>(())
+        };
+        assert!(flood(1, 0).unwrap_err().contains("site b has sent so much"), "empty messages");
+        let (_dir, link, b) = links();
+        let piece = |number| b.seal(number, [&0u64.to_le_bytes()[..], &[Kind::Plain as u8, 0], &[7; 3000]].concat());
+        let refused = (0..1000).find_map(|number| link.receive_piece(1, number, piece(number)).err());
+        assert!(refused.is_some_and(|why| why.contains("site b has sent so much")), "one that never ends");
+        assert!(link.lock().peers[1].partial.len() <= link.config.max_untaken + 3000);
+        let (_dir, link, b) = links();
+        let whole = b.seal(0, [&0u64.to_le_bytes()[..], &[Kind::Plain as u8, 1], &[7; 3000]].concat());
+        link.receive_piece(1, 0, whole).unwrap();
+        assert_eq!(link.receive(1, 0, Kind::Plain, None).unwrap(), [7; 3000]);
+        assert_eq!(link.lock().untaken, 0, "what was taken counts no more");
+    }
+
+    #[test]
+    fn one_answer_is_enough_for_many_signs_of_life() {
+        let (_dir, link) = link();
+        (0..1000).for_each(|_| link.take(Frame::Control(Control::Ping)));
+        let mut state = link.lock();
+        assert_eq!(state.next_frame().map(|frame| frame.to_vec()), Some(Frame::Control(Control::Pong).encode()));
+        assert!(state.next_frame().is_none());
     }
 }

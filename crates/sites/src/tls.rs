@@ -231,7 +231,8 @@ fn problem(e: &rustls::Error) -> String {
                 "is for another host than --hub names".into()
             }
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-                "is for another purpose: a hub's names the extended key usage of servers, a site's that of clients".into()
+                "is for another purpose: a hub's names the extended key usage of servers, a site's that of clients"
+                    .into()
             }
             CertificateError::Revoked => "was revoked by the CA".into(),
             CertificateError::UnknownRevocationStatus => {

@@ -6,7 +6,8 @@ fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let length = match length {
         0..0x80 => usize::from(length),
         _ => {
-            let digits = bytes.split_off(..usize::from(length & 0x7f)).filter(|digits| (1..=4).contains(&digits.len()))?;
+            let digits =
+                bytes.split_off(..usize::from(length & 0x7f)).filter(|digits| (1..=4).contains(&digits.len()))?;
             digits.iter().fold(0, |value, &digit| value << 8 | usize::from(digit))
         }
     };
@@ -63,7 +64,9 @@ mod tests {
 
     #[test]
     fn days_are_counted_over_leap_years_and_both_forms_of_time() {
-        for (begin, length) in [((2026, 1, 31), 1), ((2023, 12, 31), 366), ((2026, 11, 26), 825), ((1999, 12, 31), 36_525)] {
+        for (begin, length) in
+            [((2026, 1, 31), 1), ((2023, 12, 31), 366), ((2026, 11, 26), 825), ((1999, 12, 31), 36_525)]
+        {
             assert_eq!(days(&certificate(begin, length)), Some(length), "{begin:?}");
         }
         // From 2050 on a time has four digits of the year.

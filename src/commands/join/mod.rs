@@ -48,7 +48,7 @@ pub struct JoinArgs {
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     crl: Option<PathBuf>,
     /// What this site agrees to, in JSON: methods, require, min_parties, max_epsilon, sites, in_the_clear
-    #[arg(long, value_name = "F.json", required_unless_present = "no_policy", help_heading = "Site")]
+    #[arg(long, value_name = "F.json", help_heading = "Site")]
     policy: Option<PathBuf>,
     /// Agree to whatever the command line says, with whatever sites the hub names
     #[arg(long, conflicts_with = "policy", help_heading = "Site")]
@@ -74,6 +74,12 @@ const OWN: [&str; 4] = ["input", "threads", "budget", "budget_limit"];
 pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communicator) -> Result<i32> {
     if process.size() > 1 {
         return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
+    }
+    if args.policy.is_none() && !args.no_policy {
+        return Err(Error::input(
+            "join: give --policy F.json, which says what this site agrees to, or --no-policy, if it agrees to all that the \
+             command line says, with whatever sites the hub names",
+        ));
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
     let spec = args.run.check(method, std::env::args().collect())?;
@@ -157,7 +163,10 @@ fn check_secrets(spec: &Spec) -> Result<()> {
         ("plain", "neighbours would send each other their factors unencrypted"),
     ] {
         if is_set(name) {
-            return Err(Error::input(format!("{}: {why}; it is not for runs between sites, leave it out", typed(name))));
+            return Err(Error::input(format!(
+                "{}: {why}; it is not for runs between sites, leave it out",
+                typed(name)
+            )));
         }
     }
     Ok(())
