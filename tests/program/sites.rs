@@ -167,7 +167,6 @@ fn consent_is_explicit_and_secrets_are_not_to_be_guessed() {
     // Nobody listens: all of it is refused before.
     stage.port = 1;
     for (words, why) in [
-        ("--algo fnmf --policy-of-nobody", "policy-of-nobody"),
         (
             "--algo fnmf --secure-sum --dp gaussian --epsilon 1 --clip 1 --start shared --secret-seed 3",
             "--secret-seed: all keys",
