@@ -190,7 +190,7 @@ fn consent_is_explicit_and_secrets_are_not_to_be_guessed() {
 
 #[test]
 fn a_key_that_others_can_read_is_refused_at_both_ends() {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::PermissionsExt;
     let mut stage = Stage::new();
     for file in ["a.key", "hub.key"] {
         std::fs::set_permissions(stage.keys(file), PermissionsExt::from_mode(0o644)).unwrap();

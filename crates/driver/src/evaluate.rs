@@ -17,9 +17,7 @@ impl<T: Real> Driver<T> {
         let first = trajectory.evaluated_at.is_none();
         // After an interrupted iteration, the factors are those before it.
         let again = trajectory.evaluated_at == Some(trajectory.iteration);
-        // With other parties than before, the sums of the evaluation would differ by the terms of some of them.
-        let differs = || self.sums.as_ref().is_some_and(|sums| sums.differs(trajectory.iteration, Stage::Evaluation));
-        if first && differs() {
+        if self.sums.as_ref().is_some_and(|sums| sums.leaves_out(trajectory.iteration)) {
             return Ok(None);
         }
         if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {

@@ -160,7 +160,10 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
     identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     let checkpoint = planned.spec.checkpoint.as_ref().map(|path| Checkpoint::new(path));
-    let sums = comm.agree_on_error(SumRecord::begin(&planned, comm))?;
+    let mut sums = comm.agree_on_error(SumRecord::begin(&planned, trajectory.iteration, comm))?;
+    if let Some(sums) = &mut sums {
+        sums.agree_on_evaluation(&planned, trajectory.iteration, comm);
+    }
     let remembers = planned.outputs.factors.is_some();
     let driver = Driver {
         comm: comm.clone(),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished::{Access, create_part, part_of};
-use fednmf_comm::Communicator;
+use fednmf_comm::{CONTROL, Communicator};
 
 use super::plan::Planned;
 
@@ -53,23 +53,37 @@ struct Remembered {
 #[derive(Debug)]
 pub struct SumRecord {
     shared: Rc<RefCell<Remembered>>,
-    all: Vec<usize>,
+    /// The iteration whose evaluation is left out, if any.
+    unevaluated: Option<usize>,
 }
 
 impl SumRecord {
-    /// Begins or continues the record, if the run has one, and lets it guard the sums.
+    /// Begins or continues the record, if the run has one, and lets it guard the sums from `iteration` on.
     ///
     /// # Errors
     /// If the file cannot be read or written, or the run resumes and the record of what it has summed is not there.
-    pub fn begin(planned: &Planned, comm: &Communicator) -> Result<Option<SumRecord>> {
+    pub fn begin(planned: &Planned, iteration: usize, comm: &Communicator) -> Result<Option<SumRecord>> {
         let goes_on = planned.method.groups().threshold.is_some_and(|group| group.secure_threshold.as_ref().is_some());
         let nonce = planned.nonce.as_ref().filter(|_| goes_on && comm.has_owners());
         let Some((checkpoint, nonce)) = planned.spec.checkpoint.as_deref().zip(nonce) else { return Ok(None) };
-        let remembered = Remembered::open(&beside(checkpoint), nonce.text(), planned.resuming)?;
+        let mut remembered = Remembered::open(&beside(checkpoint), nonce.text(), planned.resuming)?;
+        remembered.at.0 = iteration;
         let shared = Rc::new(RefCell::new(remembered));
         let guard = shared.clone();
         comm.set_sum_guard(Box::new(move |summed| guard.borrow_mut().check(summed)));
-        Ok(Some(SumRecord { shared, all: (0..planned.parties.count).collect() }))
+        Ok(Some(SumRecord { shared, unevaluated: None }))
+    }
+
+    /// Leaves out the evaluation with which a resumed run begins, if some site remembers it over other parties than all: one of
+    /// them has come back. Collective.
+    pub fn agree_on_evaluation(&mut self, planned: &Planned, iteration: usize, comm: &Communicator) {
+        let all: Vec<usize> = (0..planned.parties.count).collect();
+        let before = self.shared.borrow();
+        let differs = before.parties_at((iteration, Stage::Evaluation, 0)).is_some_and(|parties| parties != all);
+        drop(before);
+        let mut any = [u32::from(differs)];
+        comm.max(CONTROL, &mut any);
+        self.unevaluated = (any[0] > 0).then_some(iteration);
     }
 
     /// The next sums are those of this stage, after so many iterations.
@@ -77,9 +91,9 @@ impl SumRecord {
         self.shared.borrow_mut().at = (iteration, stage, 0);
     }
 
-    /// Whether this stage was summed before, over other parties than all.
-    pub fn differs(&self, iteration: usize, stage: Stage) -> bool {
-        self.shared.borrow().parties_at((iteration, stage, 0)).is_some_and(|parties| parties != self.all)
+    /// Whether the evaluation after so many iterations is left out.
+    pub fn leaves_out(&self, iteration: usize) -> bool {
+        self.unevaluated == Some(iteration)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Certificates, and connections by TLS 1.3 with one reading and one writing thread.
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -319,6 +319,12 @@ impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.socket.set_write_timeout(self.left()?)?;
         self.socket.write(bytes)
+    }
+
+    // An alert is written once, behind what was pending before.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write_vectored(parts)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
