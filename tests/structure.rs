@@ -91,6 +91,7 @@ fn types_that_are_public_are_known() {
         "Conflict",
         "Encryption",
         "Generation",
+        "HasOthers",
         "HasPrivateFactor",
         "Mark",
         "Missing",
@@ -101,6 +102,7 @@ fn types_that_are_public_are_known() {
         "Raised",
         "Resuming",
         "Settings",
+        "Told",
         "Vendor",
     ];
     assert_eq!(found, known);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A hub, a SuperLink and three SuperNodes on this machine: a factorisation whose connections Flower carries.
 #     PATH=…/bin:$PATH examples/flower/try.sh [DIRECTORY]
-# needs fednmf and the flwr package with numpy (pip install "flwr==1.41.*" numpy). The directory is new or empty. The result is
-# compared with that of the same run without Flower. Takes some minutes.
+# needs fednmf and the flwr package with numpy (pip install "flwr==1.41.*" numpy). The directory is new or empty. All sites have to
+# have the same shared factor. Takes some minutes.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 platform=flower
@@ -11,7 +11,6 @@ options="--algo fnmf --secure-sum -k 3 --max-iters 20 --eval-every 5"
 . "$here/../sites.sh"
 export FLWR_HOME=$dir/flwr FLWR_TELEMETRY_ENABLED=0
 
-without_platform
 hub
 flower-superlink --insecure --disable-runtime-dependency-installation >superlink.log 2>&1 &
 processes+=($!)

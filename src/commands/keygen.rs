@@ -25,7 +25,7 @@ pub struct KeygenArgs {
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', required = true)]
     hub: Vec<String>,
     /// The days for which the certificates are valid
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3650))]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=825))]
     days: u64,
 }
 

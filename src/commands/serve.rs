@@ -28,6 +28,9 @@ pub struct ServeArgs {
     /// The certificate of the CA whose certificates are accepted (PEM)
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// The list of certificates that the CA has revoked (PEM)
+    #[arg(long, value_name = "FILE")]
+    crl: Option<PathBuf>,
     /// Remember the run in this file, so that a hub that is started again goes on with it
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
@@ -53,6 +56,7 @@ pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
         cert: args.cert.clone(),
         key: args.key.clone(),
         ca: args.ca.clone(),
+        crl: args.crl.clone(),
         sites: args.sites.clone(),
         journal: args.journal.clone(),
         reconnect_timeout: Duration::from_secs(args.patience),

@@ -16,6 +16,10 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::fednmf;
+#[cfg(feature = "mpi")]
+use crate::common::matrix;
+#[cfg(feature = "mpi")]
+use crate::common::sites::NONCE;
 use crate::common::sites::{HOUR, NAMES, Stage, certificates, end_of, text};
 
 #[test]
@@ -125,6 +129,84 @@ fn a_trace_of_a_site_has_a_report() {
     }
 }
 
+/// The same command again has other starts, so the sums of two runs do not differ by what a site sent that is in one only.
+#[test]
+#[cfg(feature = "mpi")]
+fn two_runs_of_one_command_have_other_starts_and_say_which() {
+    let words = "--algo secure-hals --transpose --start public --secure-sum -k 3 --max-iters 3";
+    let mut nonces = Vec::new();
+    let mut stage = Stage::new();
+    for run in ["first", "second"] {
+        stage.start_hub("");
+        let line = format!("{words} --output {{site}}/f.h5 --trace {{site}}/t.jsonl --transcript {{site}}/{run}.jsonl");
+        let start = |site: &&str| stage.join(site, &line).env_remove(NONCE.0).spawn().unwrap();
+        stage.sites = NAMES.iter().map(start).collect();
+        stage.all_well();
+        let transcripts = NAMES.map(|site| text(&stage.at(site).join(format!("{run}.jsonl"))));
+        let heading = |text: &String| serde_json::from_str::<Heading>(text.lines().next().unwrap()).unwrap();
+        let nonce = heading(&transcripts[0]).nonce.unwrap();
+        assert!(transcripts.iter().all(|text| heading(text).nonce.as_ref() == Some(&nonce)));
+        let start: Value = serde_json::from_str(text(&stage.at("b").join("t.jsonl")).lines().next().unwrap()).unwrap();
+        assert_eq!(start["nonce"], nonce.as_str());
+        let output = hdf5::File::open(stage.at("c").join("f.h5")).unwrap();
+        let told = output.attr("nonce").unwrap().read_scalar::<hdf5::types::VarLenUnicode>().unwrap();
+        assert_eq!(told.as_str(), nonce);
+        // The nonce is all that is new: with it, one machine computes the same.
+        let mpi = stage.at("mpi.h5");
+        let again = fednmf(4, words).env(NONCE.0, &nonce).arg("--input").arg(stage.at("rows-{party}.npy"));
+        again.arg("--output").arg(&mpi).ok();
+        stage.expect_factors_of(&mpi, run);
+        nonces.push((nonce, matrix(&mpi, "U")));
+    }
+    assert!(nonces[0].0 != nonces[1].0 && nonces[0].1 != nonces[1].1);
+}
+
+#[test]
+fn consent_is_explicit_and_secrets_are_not_to_be_guessed() {
+    let mut stage = Stage::new();
+    // Nobody listens: all of it is refused before.
+    stage.port = 1;
+    for (words, why) in [
+        (
+            "--algo fnmf --secure-sum --dp gaussian --epsilon 1 --clip 1 --start shared --secret-seed 3",
+            "--secret-seed: all keys",
+        ),
+        ("--algo ppdnmf --insecure-key --key-bits 128", "--insecure-key: a key that short"),
+        ("--algo ppdnmf --plain", "--plain: neighbours"),
+    ] {
+        let told = stage.says("a").len();
+        let code = end_of(stage.join("a", &format!("{words} -k 2 --wait 1")).spawn().unwrap(), words).0;
+        let says = stage.says("a")[told..].to_string();
+        assert!(code == Some(2) && says.contains(why), "{words}: {says}");
+    }
+    let mut bare = stage.command("join --hub localhost:1 --algo fnmf -k 2", "bare.err");
+    for (option, file) in [("--cert", "a.pem"), ("--key", "a.key"), ("--ca", "ca.pem")] {
+        bare.arg(option).arg(stage.keys(file));
+    }
+    assert_eq!(end_of(bare.spawn().unwrap(), "without a policy").0, Some(2));
+    let says = text(&stage.at("bare.err"));
+    assert!(says.contains("--policy") && says.contains("--no-policy"), "{says}");
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused_at_both_ends() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut stage = Stage::new();
+    for file in ["a.key", "hub.key"] {
+        std::fs::set_permissions(stage.keys(file), PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    stage.port = 1;
+    assert_eq!(end_of(stage.join("a", "--algo fnmf -k 2 --wait 1").spawn().unwrap(), "a").0, Some(2));
+    let mut hub = stage.command("serve --listen 127.0.0.1:0 --sites a,b", "hub.err");
+    for (option, file) in [("--cert", "hub.pem"), ("--key", "hub.key"), ("--ca", "ca.pem")] {
+        hub.arg(option).arg(stage.keys(file));
+    }
+    assert_eq!(end_of(hub.spawn().unwrap(), "hub").0, Some(2));
+    for says in [stage.says("a"), stage.hub_says()] {
+        assert!(says.contains("others can read or replace it (mode 644)") && says.contains("chmod 600"), "{says}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused_at_both_ends() {
     let mut stage = Stage::new();
@@ -165,11 +247,13 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         cert: stage.keys("a.pem"),
         key: stage.keys("a.key"),
         ca: stage.keys("ca.pem"),
+        crl: None,
         site: None,
         version: version.into(),
         wait: Duration::from_secs(1),
         reconnect_timeout: Duration::from_secs(1),
         verbose: false,
+        max_untaken: usize::MAX,
         progress: || {},
     };
     let refusal = Sites::join(config("0.0.1")).err().unwrap();

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use crate::common::factor;
 #[cfg(feature = "mpi")]
 use crate::common::fednmf;
+#[cfg(feature = "mpi")]
+use crate::common::sites::NONCE;
 use crate::common::sites::{NAMES, Stage, text};
 
 /// Where a frame goes.
@@ -659,7 +661,7 @@ fn a_message_of_a_lost_site_counts_at_all_or_at_none() {
         .map(|drop| {
             let output = dir.at("mpi.h5");
             let run = fednmf(2, run).arg("--input").arg(dir.at("rows-{party}.npy")).arg("--output").arg(&output);
-            run.env("FEDNMF_DROP", drop).ok();
+            run.env("FEDNMF_DROP", drop).env(NONCE.0, NONCE.1).ok();
             factor(&output, "V")
         })
         .collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::sites::{NAMES, Stage, end_of, text};
+use crate::common::sites::{NAMES, NONCE, Stage, end_of, text};
 use crate::common::{factor, fednmf};
 
 const SUMS: &str = "--secure-sum --secure-threshold 3 --accept-risk few-rows,membership";
@@ -14,7 +14,13 @@ const SUMS: &str = "--secure-sum --secure-threshold 3 --accept-risk few-rows,mem
 fn by_mpi(stage: &Stage, words: &str, name: &str, drop: &str) -> ndarray::Array2<f64> {
     let output = stage.at("mpi.h5");
     let input = stage.at("rows-{party}.npy");
-    let run = fednmf(2, words).arg("--input").arg(&input).arg("--output").arg(&output).env("FEDNMF_DROP", drop);
+    let run = fednmf(2, words)
+        .env(NONCE.0, NONCE.1)
+        .arg("--input")
+        .arg(&input)
+        .arg("--output")
+        .arg(&output)
+        .env("FEDNMF_DROP", drop);
     run.ok();
     factor(&output, name)
 }
@@ -195,4 +201,43 @@ fn a_lost_site_comes_back_with_resume() {
         assert!(all.iter().all(|v| *v == all[0]), "{}", &stage.says("a")[saved..]);
         assert!(!stage.at("b").join("c.returned.h5").exists());
     }
+}
+
+/// All sites end at a checkpoint and resume; then one is lost at a sum that was opened with it before.
+#[test]
+fn a_sum_is_not_opened_again_over_fewer_sites() {
+    let words = format!("--algo fnmf --start shared --barycenter mean {SUMS} -k 4 --max-iters 30 --eval-every 0");
+    let line = format!("{words} -q --checkpoint {{site}}/c.h5 --checkpoint-every 10 --resume");
+    let mut stage = Stage::new();
+    stage.start_hub("--patience 1 --keep");
+    stage.start_sites(&line);
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("a"));
+    // As if all had been killed after the checkpoint of iteration 20.
+    for site in NAMES {
+        let of = |name: &str| stage.at(site).join(name);
+        std::fs::rename(of("c.previous.h5"), of("c.h5")).unwrap();
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(of("c.sums.json")).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let lost = NAMES.iter().map(|site| {
+        let mut command = stage.join(site, &line);
+        if *site == "c" {
+            command.env("FEDNMF_DROP", "2@3:2:kill");
+        }
+        command.spawn().unwrap()
+    });
+    stage.sites = lost.collect();
+    let ends = stage.finish_sites();
+    for (site, (code, _)) in NAMES.iter().zip(&ends).filter(|(site, _)| **site != "c") {
+        assert_eq!(*code, Some(1), "{site}: {}", stage.says(site));
+    }
+    let all: String = NAMES.iter().map(|site| stage.says(site)).collect();
+    assert!(all.contains("was opened before over parties [0, 1, 2, 3], and now it would be over [0, 1, 3]"), "{all}");
+    // With all sites the sums are those of before.
+    let resumed = NAMES.iter().map(|site| stage.join(site, &line).spawn().unwrap());
+    stage.sites = resumed.collect();
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "with all sites: {}", stage.says("a"));
 }

@@ -167,6 +167,9 @@ impl Entry {
 /// Checks a message before it is sent; an error says why it is not allowed.
 pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 
+/// Called with the parties of a sum before it is opened; an error ends the run on this rank.
+pub type SumGuard = Box<dyn FnMut(&[bool]) -> Result<(), fednmf_base::error::Error>>;
+
 /// All entries of one rank.
 ///
 /// Messages and local work do not overlap; a span covers some of both. Edges repeat messages between parties, by sender and
@@ -175,6 +178,8 @@ pub type SendFilter = Box<dyn Fn(MessageTag) -> Result<(), String>>;
 pub struct Ledger {
     /// The messages that a policy allows, if there is a policy.
     pub(super) send_filter: Option<SendFilter>,
+    /// What has to agree to the parties of a sum, if anything.
+    pub(super) sum_guard: Option<SumGuard>,
     /// The hash chain of sent messages, with `--transcript`.
     pub(super) transcript: Option<Transcript>,
     messages: BTreeMap<MessageTag, Entry>,

@@ -40,7 +40,7 @@ use self::transport::{Local, Transport};
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use fednmf_linalg::even_part;
-pub use ledger::{ControlTag, Entry, Ledger, MessageTag, Payload, SendFilter};
+pub use ledger::{ControlTag, Entry, Ledger, MessageTag, Payload, SendFilter, SumGuard};
 pub use neighbours::Route;
 pub use parties::Parties;
 pub use party_communicator::{PartyCommunicator, ServerCommunicator};
@@ -60,10 +60,16 @@ fn cpu_seconds() -> f64 {
     Duration::try_from(now).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// Lowers [`CHUNK`], so that tests can cut messages.
+/// Lowers [`CHUNK`], so that tests can cut messages; in debug builds only.
 const CHUNK_VARIABLE: &str = "FEDNMF_CHUNK";
 /// Most elements in one call of the transport.
 const CHUNK: usize = 1 << 30;
+
+/// The value of an environment variable by which tests make a run fail or reproducible. A release build has no such variables:
+/// who sets the environment of a site must not decide what it sends.
+pub fn test_switch(name: &str) -> Option<String> {
+    if cfg!(debug_assertions) { std::env::var(name).ok() } else { None }
+}
 
 /// A group of ranks and the ledger of what they exchange. Clones are cheap; clones, splits and subgroups share the ledger.
 #[derive(Clone)]
@@ -103,7 +109,7 @@ impl Communicator {
     /// # Errors
     /// As [`transport::start`].
     pub fn start() -> SharedResult<Self> {
-        let chunk = std::env::var(CHUNK_VARIABLE).ok().and_then(|v| v.parse().ok()).filter(|&c| c > 0);
+        let chunk = test_switch(CHUNK_VARIABLE).and_then(|v| v.parse().ok()).filter(|&c| c > 0);
         Ok(Communicator::new(transport::start()?, chunk.unwrap_or(CHUNK), Rc::default()))
     }
 
@@ -251,6 +257,11 @@ impl Communicator {
     /// From now on, ends the job before a message that `send_filter` refuses is sent.
     pub fn set_send_filter(&self, send_filter: SendFilter) {
         self.ledger.borrow_mut().send_filter = Some(send_filter);
+    }
+
+    /// From now on, asks `guard` with the parties of each sum that continues without lost ones, before it is opened.
+    pub fn set_sum_guard(&self, guard: SumGuard) {
+        self.ledger.borrow_mut().sum_guard = Some(guard);
     }
 
     /// Checks that a message may be sent, and adds it to the transcript.

@@ -135,6 +135,14 @@ impl PartyCommunicator {
         self.ranks.work(phase, f)
     }
 
+    /// Asks the guard of sums, if there is one, before a sum over the parties `summed` is opened.
+    ///
+    /// # Errors
+    /// On this rank, if the guard refuses.
+    pub(super) fn check_summed(&self, summed: &[bool]) -> Result<()> {
+        self.ranks.ledger.borrow_mut().sum_guard.as_mut().map_or(Ok(()), |guard| guard(summed))
+    }
+
     /// As [`Communicator::agree_on_error`]. The text of an error contains no values of the data.
     ///
     /// # Errors

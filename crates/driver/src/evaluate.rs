@@ -8,6 +8,7 @@ use fednmf_linalg::Real;
 
 use super::checks::diverged;
 use super::iterate::{Driver, Evaluation, Stop, Trajectory};
+use super::sums::Stage;
 
 impl<T: Real> Driver<T> {
     /// Evaluates at the start, and then every `--eval-every` iterations.
@@ -16,6 +17,9 @@ impl<T: Real> Driver<T> {
         let first = trajectory.evaluated_at.is_none();
         // After an interrupted iteration, the factors are those before it.
         let again = trajectory.evaluated_at == Some(trajectory.iteration);
+        if self.sums.as_ref().is_some_and(|sums| sums.leaves_out(trajectory.iteration)) {
+            return Ok(None);
+        }
         if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {
             return Ok(None);
         }
@@ -32,6 +36,9 @@ impl<T: Real> Driver<T> {
         let before = loss(&self.trajectory);
         let comm = self.comm().clone();
         let trajectory = &mut self.trajectory;
+        if let Some(sums) = &self.sums {
+            sums.turn_to(trajectory.iteration, Stage::Evaluation);
+        }
         trajectory.measures = comm.span("evaluation", || self.algorithm.measure())?;
         trajectory.evaluated_at = Some(trajectory.iteration);
         trajectory.evaluations += 1;

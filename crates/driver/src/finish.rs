@@ -27,6 +27,7 @@ use fednmf_privacy::Protection;
 use super::arrange::arrange;
 use super::checks::all_finite;
 use super::iterate::{Driver, LostRank, Stop, Trajectory};
+use super::nonce::NONCE;
 use super::plan::Planned;
 use super::run::{Outcome, RunRecord};
 use super::spec::Outputs;
@@ -389,6 +390,7 @@ fn provenance(run: &RunRecord, comm: &Communicator, trajectory: &Trajectory, sto
     for key in ["algo", "version", "git", "parties", "m", "n", "k", "seed", "precision", "checksum", "args", "params"] {
         all.insert(key.into(), run.start[key].clone());
     }
+    all.extend(run.planned.nonce.as_ref().map(|nonce| (NONCE.to_string(), nonce.text().into())));
     all.insert("input".into(), run.planned.spec.shown_input().into());
     all.insert("ranks".into(), comm.size().into());
     all.insert("iterations".into(), trajectory.iteration.into());

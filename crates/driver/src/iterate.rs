@@ -16,6 +16,7 @@ use fednmf_privacy::{Public, Releases};
 
 use crate::checkpoint::Checkpointer;
 use crate::progress::Progress;
+use crate::sums::{Stage, SumRecord};
 use crate::trace::Trace;
 use crate::view::Viewing;
 
@@ -231,6 +232,8 @@ pub struct Driver<T: Real> {
     pub checkpointer: Checkpointer<T>,
     /// The record of `--record-view`.
     pub view: Option<Viewing>,
+    /// Between sites, with checkpoints: which parties are in which sum.
+    pub(crate) sums: Option<SumRecord>,
 }
 
 /// The agreement of all ranks between two blocks of iterations, from rank 0's clock and all ranks' signals; equal on
@@ -274,6 +277,7 @@ impl<T: Real> Driver<T> {
             progress: Progress::new(false, None),
             checkpointer: Checkpointer::none(comm),
             view: None,
+            sums: None,
         }
     }
 
@@ -353,7 +357,13 @@ impl<T: Real> Driver<T> {
             .min(block)
             .min(if self.view.is_some() { 1 } else { usize::MAX });
         let start = Instant::now();
-        self.algorithm.advance(n)?;
+        match &self.sums {
+            None => self.algorithm.advance(n)?,
+            Some(sums) => (0..n).try_for_each(|done| {
+                sums.turn_to(trajectory.iteration + done, Stage::Update);
+                self.algorithm.advance(1)
+            })?,
+        }
         let elapsed = start.elapsed().as_secs_f64();
         let done = self.algorithm.iteration() - trajectory.iteration;
         trajectory.seconds += elapsed;

@@ -32,6 +32,7 @@ mod load;
 pub mod metadata;
 pub mod missing;
 pub mod model_selection;
+pub mod nonce;
 mod notes;
 mod open;
 pub mod own_files;
@@ -44,6 +45,7 @@ mod run;
 pub mod spec;
 pub mod streaming;
 pub mod summary;
+mod sums;
 pub mod trace;
 mod transcript;
 pub mod view;
@@ -81,11 +83,12 @@ fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
         .map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
     // Before a transcript and its key are created.
     let resuming = comm.agree_on_error(checks::before_reading(spec, comm))?;
+    let nonce = nonce::agree(spec, comm, resuming)?;
     // A site has locked its files before it met the others.
     let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(spec) } else { Ok(Vec::new()) };
     let _locks = comm.agree_on_error(locks)?;
-    let transcript = transcript::begin(spec, comm)?;
-    let planned = open::open(spec, comm, resuming).and_then(|opened| opened.plan(spec, comm));
+    let transcript = transcript::begin(spec, nonce.as_ref(), comm)?;
+    let planned = open::open(spec, comm, resuming, nonce).and_then(|opened| opened.plan(spec, comm));
     let ready = planned.and_then(|(planned, files)| {
         checks::check_output_space(&planned, comm)?;
         let options = ContextOptions { threads: spec.threads, kernels: planned.kernels };

@@ -17,6 +17,7 @@ use fednmf_files::output::view::ViewFile;
 use fednmf_privacy::Public;
 
 use super::checks::{check_grid, share};
+use super::nonce::RunNonce;
 use super::plan::{Found, Machine, Planned, Saved, check_own_memory, plan};
 use super::spec::Spec;
 use super::{kernels, precision};
@@ -50,11 +51,11 @@ impl Opened {
     }
 }
 
-/// Opens the input; `resuming`: there is a checkpoint to continue from. Collective.
+/// Opens the input; `resuming`: there is a checkpoint to continue from; `nonce`: that of a run between sites. Collective.
 ///
 /// # Errors
 /// On wrong input, on all ranks alike.
-pub fn open(spec: &Spec, comm: &Communicator, resuming: bool) -> SharedResult<Opened> {
+pub fn open(spec: &Spec, comm: &Communicator, resuming: bool, nonce: Option<RunNonce>) -> SharedResult<Opened> {
     check_grid(spec, comm.size()).map_err(Error::on_all_ranks)?;
     let resumed = spec.checkpoint.as_ref().filter(|_| resuming);
     if let Some(path) = resumed {
@@ -71,7 +72,7 @@ pub fn open(spec: &Spec, comm: &Communicator, resuming: bool) -> SharedResult<Op
     let input = data::open(&spec.input, comm)?;
     let streaming = input.check_streaming();
     let saved = resumed.map(|_| saved(spec, comm));
-    let found = Found { header: input.header().clone(), split, streaming, saved };
+    let found = Found { header: input.header().clone(), split, streaming, saved, nonce };
     Ok(Opened { found, files: OpenFiles { input, view, since } })
 }
 

@@ -28,6 +28,7 @@ use fednmf_methods::shared::row_exchange::Exchange;
 use fednmf_report::Lines;
 
 use super::checks::{check_quantile, check_shape, split_name};
+use super::nonce::RunNonce;
 use super::spec::{Outputs, Precision, Spec};
 use super::{disclosure, kernels, precision};
 use crate::precision::Chosen;
@@ -44,6 +45,8 @@ pub struct Found {
     pub streaming: std::result::Result<(), String>,
     /// The choices of the checkpoint that the run resumes from, if it does.
     pub saved: Option<Saved>,
+    /// The nonce of a run between sites.
+    pub nonce: Option<RunNonce>,
 }
 
 /// What a checkpoint records of the choices of its run; `None` if it cannot be read, which the resume reports.
@@ -117,6 +120,8 @@ pub struct Planned {
     /// The lines of the matrix that the report shows.
     pub lines: Option<Lines>,
     pub resuming: bool,
+    /// The nonce of a run between sites.
+    pub nonce: Option<RunNonce>,
 }
 
 /// Plans a run.
@@ -128,7 +133,7 @@ pub fn plan(spec: &Spec, found: &Found, machine: &Machine) -> SharedResult<Plann
 }
 
 fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
-    let Found { header, split, streaming, saved } = found;
+    let Found { header, split, streaming, saved, nonce } = found;
     check_shape(spec, header)?;
     let resuming = saved.is_some();
     let saved = (*saved).unwrap_or_default();
@@ -185,6 +190,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         outputs,
         lines,
         resuming,
+        nonce: nonce.clone(),
     })
 }
 
@@ -396,6 +402,11 @@ impl Planned {
     pub fn shows_entries(&self, ranks: usize) -> bool {
         let one_file = matches!(self.input.source, Source::File { .. }) && !self.input.by_party();
         one_file && self.is_private() && self.parties.count > 1 && ranks > 1
+    }
+
+    /// The seed of public randomness: that of `--seed`, between sites together with the nonce of the run.
+    pub fn seed(&self) -> u64 {
+        self.nonce.as_ref().map_or(self.spec.seed, |nonce| nonce.seed(self.spec.seed))
     }
 
     /// The measure that progress, summary and `--tol` use.

@@ -26,12 +26,14 @@ use fednmf_report::Sample;
 
 use super::init_file::Initial;
 use super::load::Loaded;
+use super::nonce::{NONCE, RunNonce};
 use super::plan::Planned;
 use super::spec;
-use super::{budget, identity, kernels, metadata, missing, notes, record, report, view};
+use super::{budget, identity, kernels, metadata, missing, nonce, notes, record, report, view};
 use crate::checkpoint::Checkpointer;
 use crate::iterate::{Driver, Limits, Stop, Trajectory};
 use crate::progress::Progress;
+use crate::sums::SumRecord;
 use crate::trace::Trace;
 
 /// A run that is ready for its first iteration.
@@ -140,6 +142,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     notes::of_decisions(&planned, &decisions, data.shape, &mut progress);
     let left_out = identity::left_out(&planned, data.sparse, marks);
     identity.extend(left_out.clone());
+    identity.extend(nonce::identity(planned.nonce.as_ref(), comm));
     identity.extend(record::identifying(&decisions));
     let options = algorithm.private_releases_mut().map(|releases| {
         let options = identity::options(&identity);
@@ -168,6 +171,10 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
     identity.insert(kernels::USED.into(), kernels::names(planned.kernels));
     let checkpoint = planned.spec.checkpoint.as_ref().map(|path| Checkpoint::new(path));
+    let mut sums = comm.agree_on_error(SumRecord::begin(&planned, trajectory.iteration, comm))?;
+    if let Some(sums) = &mut sums {
+        sums.agree_on_evaluation(&planned, trajectory.iteration, comm);
+    }
     let remembers = planned.outputs.factors.is_some();
     let driver = Driver {
         comm: comm.clone(),
@@ -188,6 +195,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
             .with_fingerprints(fingerprints)
             .with_options(options),
         view,
+        sums,
     };
     Ok(Run { record: RunRecord { planned, start, annotations, sample, private_factor }, driver })
 }
@@ -274,7 +282,7 @@ fn build<T: Precision>(
         initial: initial.as_ref().map(|initial| initial as &dyn ReadRows<T>),
         data,
         k: spec.k,
-        seed: spec.seed,
+        seed: planned.seed(),
         max_iters: spec.max_iters,
         parties: planned.parties,
         continue_on_loss: spec.continue_on_loss,
@@ -303,6 +311,7 @@ fn start_event(
         "mkl": linalg::mkl_version(), "load_seconds": data.seconds, "resumed_from": resumed_from, "grids": data.grids,
         "output": planned.outputs.factors,
         // At a site, the input is the data of one party.
+        NONCE: planned.nonce.as_ref().map(RunNonce::text),
         report::OWN_INPUT_OF: planned.input.own_disk.then(|| comm.rank()),
     })
 }

@@ -14,6 +14,7 @@ use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::Releases;
 use fednmf_privacy::transcript::{Heading, Spent, Transcript, VERSION, hex, unhex};
 
+use super::nonce::RunNonce;
 use super::spec::Spec;
 
 /// The files that this rank has created for its transcript.
@@ -25,14 +26,14 @@ pub struct Created(Vec<PathBuf>);
 /// # Errors
 /// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
 /// then.
-pub fn begin(spec: &Spec, comm: &Communicator) -> SharedResult<Created> {
+pub fn begin(spec: &Spec, nonce: Option<&RunNonce>, comm: &Communicator) -> SharedResult<Created> {
     let mut created = Created::default();
     let Some(path) = &spec.transcript else {
         // Each owner decides independently.
         return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
-    let begun = create(spec, comm, &path, &mut created);
+    let begun = create(spec, nonce, comm, &path, &mut created);
     match comm.agree_on_error(begun.map(|transcript| comm.keep_transcript(transcript))) {
         Ok(()) => Ok(created),
         Err(e) => {
@@ -105,7 +106,13 @@ pub fn files(spec: &Spec, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
 
 /// Opens the transcript at `path`, signed with the key that belongs to it, and records in `created` which of the two
 /// files are new.
-fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) -> Result<Transcript> {
+fn create(
+    spec: &Spec,
+    nonce: Option<&RunNonce>,
+    comm: &Communicator,
+    path: &Path,
+    created: &mut Created,
+) -> Result<Transcript> {
     let named = spec.transcript_key.as_ref().map(|key| own(key, comm));
     let of_key = named.clone().unwrap_or_else(|| path.with_extension("key"));
     let key = signing_key(&of_key, created, |why| {
@@ -132,9 +139,10 @@ fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) 
         fednmf_transcript: VERSION,
         method: spec.description().name.into(),
         settings: spec.shown_settings(),
-        nonce: hex(&secret_rng(None, 0)?.next_u64().to_le_bytes()),
+        salt: hex(&secret_rng(None, 0)?.next_u64().to_le_bytes()),
         rank: comm.rank(),
         ranks: comm.size(),
+        nonce: nonce.map(RunNonce::text),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))

@@ -22,9 +22,12 @@ pub struct Heading {
     /// The settings that decide the result, without names of files.
     pub settings: Map<String, Value>,
     /// A random number in hexadecimal digits, so that the digests of equal contents differ from run to run.
-    pub nonce: String,
+    pub salt: String,
     pub rank: usize,
     pub ranks: usize,
+    /// Between sites: the nonce of the run in hexadecimal digits, to which all sites have contributed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
     /// At a site: the certificate's signature of the transcript's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteSignature>,
@@ -98,7 +101,7 @@ pub struct Transcript {
 impl Transcript {
     /// Begins with the heading.
     pub fn new(out: Box<dyn Write>, key: SigningKey, heading: &Heading) -> Self {
-        let digest_key = digest_key(&key, &heading.nonce);
+        let digest_key = digest_key(&key, &heading.salt);
         let mut transcript = Transcript { out, key, digest_key, chain: [0; 32], messages: 0, failed: None };
         transcript.line(heading);
         transcript
@@ -147,10 +150,10 @@ impl Transcript {
     }
 }
 
-/// The key of the digests of a run: SHA-256 of a name, the secret signing key and the run's nonce.
-fn digest_key(key: &SigningKey, nonce: &str) -> [u8; 32] {
+/// The key of the digests of a run: SHA-256 of a name, the secret signing key and the salt.
+fn digest_key(key: &SigningKey, salt: &str) -> [u8; 32] {
     let named = Sha256::new().chain_update("fednmf transcript digests v2\n");
-    named.chain_update(key.to_bytes()).chain_update(nonce).finalize().into()
+    named.chain_update(key.to_bytes()).chain_update(salt).finalize().into()
 }
 
 /// SHA-256 of the key and the SHA-256 of the content.
@@ -250,15 +253,16 @@ mod tests {
         }
     }
 
-    fn written(nonce: &str) -> String {
+    fn written(salt: &str) -> String {
         let out = Shared::default();
         let heading = Heading {
             fednmf_transcript: VERSION,
             method: "felb".into(),
             settings: Map::new(),
-            nonce: nonce.into(),
+            salt: salt.into(),
             rank: 0,
             ranks: 1,
+            nonce: None,
             site: None,
         };
         let mut transcript = Transcript::new(Box::new(out.clone()), SigningKey::from_bytes(&[7; 32]), &heading);
@@ -291,7 +295,7 @@ mod tests {
 
     #[test]
     fn digests_cannot_be_tried_and_differ_from_run_to_run() {
-        let [first, second] = ["7f", "80"].map(|nonce| verify(&written(nonce), None).unwrap());
+        let [first, second] = ["7f", "80"].map(|salt| verify(&written(salt), None).unwrap());
         for (first, second) in first.sent.iter().zip(&second.sent) {
             assert_ne!(first.digest, second.digest);
         }

@@ -262,6 +262,37 @@ mod tests {
             }
         }
 
+        /// Valid frames with changed, missing and additional bytes: refused, or frames that can be encoded again.
+        #[test]
+        fn changed_frames_are_frames_or_refused(
+            number: u64,
+            sealed in vec(any::<u8>(), 0..40),
+            text in ".{0,20}",
+            changes in vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..3), 1..6),
+        ) {
+            let frames = [
+                Frame::Data { peer: 1, number, sealed },
+                Frame::Ack { peer: 1, below: number },
+                Frame::Control(Control::SiteLost(1, text.clone())),
+                Frame::Control(Control::Welcome { run: text.clone(), sites: vec![text], rank: 0 }),
+            ];
+            let mut bytes: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+            for (at, byte, how) in changes {
+                let at = at.index(bytes.len());
+                match how {
+                    0 => bytes[at] ^= byte,
+                    1 => bytes.insert(at, byte),
+                    _ => drop(bytes.remove(at)),
+                }
+            }
+            let mut decoder = Decoder::default();
+            decoder.buffer().extend(&bytes);
+            while let Ok(Some(frame)) = decoder.next_frame() {
+                prop_assert_eq!(decoded(&frame.encode()), Some(frame));
+            }
+            prop_assert!(decoder.buffer().len() <= bytes.len());
+        }
+
         #[test]
         fn frames_come_back_from_their_bytes(peer: u16, number: u64, sealed in vec(any::<u8>(), 0..300), text: String) {
             for frame in [

@@ -1,10 +1,9 @@
 //! The hub relays between the sites of a run. It has no data and can read no message. It knows the participants, and sees
 //! sizes and times.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,16 +17,19 @@ use fednmf_privacy::transcript::hex;
 
 use super::frame::{Control, Decoder, Frame, Hello, PROTOCOL, SiteKey, printable};
 use super::journal::Journal;
+use super::limits::{Allowance, QUEUED_OVERHEAD, Strangers};
 use super::link::list;
-use super::tls::{Identity, Stream, explain, is_for};
+use super::tls::{Identity, Stream, explain, is_for, too_long};
 
-/// Bytes that may be queued for one site; further senders wait. Acknowledgements and the hub's own frames never wait; a
-/// site that leaves twice as many bytes unread is disconnected.
+/// Bytes that may be queued for one site, with what the system needs to hold them; further senders wait. The hub's own frames
+/// never wait; a site that leaves twice as many bytes unread is disconnected.
 const MAX_QUEUED: usize = 64 << 20;
-/// Maximum number of connections that have not identified themselves.
-const MAX_UNIDENTIFIED: usize = 64;
-/// Maximum time for a connection to identify itself.
-const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(15);
+/// Control messages that a site may send at once, and in each second. In a run it sends one every five seconds.
+const CONTROLS: (f64, f64) = (50.0, 5.0);
+/// Connections that a site may identify at once, and in each second.
+const RETURNS: (f64, f64) = (20.0, 1.0);
+/// Maximum time from the first byte of a connection until it has identified itself.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 15 });
 /// Interval between two keep-alive frames.
 const PING: Duration = Duration::from_secs(5);
 /// Time for the sites of a failed run to receive the reason.
@@ -41,6 +43,8 @@ pub struct HubConfig {
     pub cert: PathBuf,
     pub key: PathBuf,
     pub ca: PathBuf,
+    /// The CA's list of revoked certificates.
+    pub crl: Option<PathBuf>,
     /// The names of the sites, by rank.
     pub sites: Vec<String>,
     pub journal: Option<PathBuf>,
@@ -62,6 +66,8 @@ struct Outbox {
 struct Queue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// The last acknowledgement of each site; it includes those before.
+    acknowledged: BTreeMap<u16, u64>,
     /// No further frames are accepted; queued ones are sent.
     ends: bool,
     closed: bool,
@@ -84,10 +90,16 @@ impl Outbox {
             return self.close();
         }
         if !queue.closed && !queue.ends {
-            queue.bytes += bytes.len();
+            queue.bytes += bytes.len() + QUEUED_OVERHEAD;
             queue.frames.push_back(bytes);
             self.changed.notify_all();
         }
+    }
+
+    /// Queues an acknowledgement in place of an earlier one of the same site.
+    fn acknowledge(&self, from: u16, below: u64) {
+        self.lock().acknowledged.insert(from, below);
+        self.changed.notify_all();
     }
 
     fn tell(&self, control: Control) {
@@ -104,6 +116,7 @@ impl Outbox {
         let mut queue = self.lock();
         (queue.closed, queue.bytes) = (true, 0);
         queue.frames.clear();
+        queue.acknowledged.clear();
         self.stream.close();
         self.changed.notify_all();
     }
@@ -112,8 +125,14 @@ impl Outbox {
     fn write(&self) {
         let mut queue = self.lock();
         while !queue.closed {
-            if let Some(frame) = queue.frames.pop_front() {
-                queue.bytes -= frame.len();
+            let acknowledged = queue.acknowledged.pop_first();
+            let acknowledged = acknowledged.map(|(peer, below)| Frame::Ack { peer, below }.encode());
+            let next = acknowledged.or_else(|| {
+                let frame = queue.frames.pop_front()?;
+                queue.bytes -= frame.len() + QUEUED_OVERHEAD;
+                Some(frame)
+            });
+            if let Some(frame) = next {
                 self.changed.notify_all();
                 drop(queue);
                 if self.stream.send(&frame).is_err() {
@@ -129,7 +148,7 @@ impl Outbox {
                 queue = next;
                 if timeout.timed_out() && queue.frames.is_empty() && !queue.closed {
                     let ping = Frame::Control(Control::Ping).encode();
-                    queue.bytes += ping.len();
+                    queue.bytes += ping.len() + QUEUED_OVERHEAD;
                     queue.frames.push_back(ping);
                 }
             }
@@ -147,6 +166,7 @@ struct Site {
     lost: Option<String>,
     /// The minimum number of sites with which it continues after losses; `None` if it does not.
     min_sites: Option<usize>,
+    returns: Allowance,
 }
 
 impl Site {
@@ -172,7 +192,7 @@ pub struct Hub {
     config: HubConfig,
     tls: Arc<ServerConfig>,
     state: Mutex<State>,
-    unidentified: AtomicUsize,
+    strangers: Strangers,
 }
 
 fn say(text: &str) {
@@ -185,7 +205,7 @@ impl Hub {
     /// # Errors
     /// If a file is wrong, or the hub cannot listen on the address.
     pub fn serve(config: HubConfig) -> Result<i32> {
-        let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
+        let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref())?;
         let tls = identity.server_config()?;
         let listener = TcpListener::bind(&config.listen).map_err(|e| {
             Error::input(format!(
@@ -195,7 +215,7 @@ impl Hub {
         })?;
         let state = first_state(&config)?;
         let begun = state.begun;
-        let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), unidentified: AtomicUsize::new(0) });
+        let hub = Arc::new(Hub { config, tls, state: Mutex::new(state), strangers: Strangers::default() });
         hub.write_journal(&hub.lock())?;
         let address = listener.local_addr().map_or_else(|_| hub.config.listen.clone(), |address| address.to_string());
         say(&format!("listens on {address} for {}", list(&hub.config.sites)));
@@ -315,14 +335,11 @@ impl Hub {
         loop {
             match listener.accept() {
                 Ok((socket, from)) => {
-                    if self.unidentified.fetch_add(1, Ordering::SeqCst) >= MAX_UNIDENTIFIED {
-                        self.unidentified.fetch_sub(1, Ordering::SeqCst);
-                        continue;
-                    }
+                    let Ok(stranger) = self.strangers.enter(&socket, from.ip()) else { continue };
                     let hub = self.clone();
                     let thread = std::thread::Builder::new().name("site".into());
-                    if thread.spawn(move || hub.handle_connection(socket, from)).is_err() {
-                        self.unidentified.fetch_sub(1, Ordering::SeqCst);
+                    if thread.spawn(move || hub.handle_connection(socket, from, stranger)).is_err() {
+                        self.strangers.leave(stranger);
                     }
                 }
                 // For example too many open files; others may be closed soon.
@@ -332,10 +349,11 @@ impl Hub {
     }
 
     /// Serves a connection from its first byte.
-    fn handle_connection(&self, socket: TcpStream, from: SocketAddr) {
-        let stream = Stream::accept(self.tls.clone(), socket);
+    fn handle_connection(&self, socket: TcpStream, from: SocketAddr, stranger: u64) {
+        let until = Instant::now() + IDENTIFY_TIMEOUT;
+        let stream = Stream::accept(self.tls.clone(), socket, until);
         let met = match stream {
-            Ok(stream) => self.identify_site(Arc::new(stream), from),
+            Ok(stream) => self.identify_site(Arc::new(stream), from, until),
             // A port scanner that sends nothing is not worth a log line.
             Err(refusal) => {
                 if refusal.is_final {
@@ -344,14 +362,19 @@ impl Hub {
                 None
             }
         };
-        self.unidentified.fetch_sub(1, Ordering::SeqCst);
+        self.strangers.leave(stranger);
         if let Some((rank, outbox, decoder)) = met {
             self.relay(rank, &outbox, decoder);
         }
     }
 
     /// Identifies the site and admits it.
-    fn identify_site(&self, stream: Arc<Stream>, from: SocketAddr) -> Option<(usize, Arc<Outbox>, Decoder)> {
+    fn identify_site(
+        &self,
+        stream: Arc<Stream>,
+        from: SocketAddr,
+        until: Instant,
+    ) -> Option<(usize, Arc<Outbox>, Decoder)> {
         let turn_away = |said: Control| {
             if let Control::Refused(why) | Control::RetryLater(why) = &said {
                 say(&format!("refused a connection from {from}: {why}"));
@@ -361,15 +384,14 @@ impl Hub {
             // The site reads the reason before it closes the connection.
             let mut rest = Vec::new();
             let until = Instant::now() + Duration::from_secs(2);
-            let _ = stream.set_limits(Duration::from_secs(1), Duration::from_secs(1));
-            while Instant::now() < until && stream.receive(&mut rest).is_ok() {
+            while stream.receive_until(&mut rest, until).is_ok() {
                 rest.clear();
             }
         };
         let refuse = |why: String| turn_away(Control::Refused(why));
         let certificate = stream.peer()?;
         let mut decoder = Decoder::default();
-        let Control::Hello(hello) = next_control(&stream, &mut decoder)? else { return None };
+        let Control::Hello(hello) = next_control(&stream, &mut decoder, until)? else { return None };
         if let Err(why) = self.check(&hello) {
             refuse(why);
             return None;
@@ -389,17 +411,21 @@ impl Hub {
         };
         let rank = sites.iter().position(|site| site == *name)?;
         let run = {
-            let state = self.lock();
+            let mut state = self.lock();
             if let Err(why) = check_admission(&state, rank, name, &hello) {
                 drop(state);
                 turn_away(why);
+                return None;
+            }
+            // It tries again when there is no answer.
+            if !state.sites[rank].returns.take() {
                 return None;
             }
             state.run.clone()
         };
         let welcome = Control::Welcome { run: run.clone(), sites: sites.clone(), rank };
         stream.send(&Frame::Control(welcome).encode()).ok()?;
-        let Control::Key(key) = next_control(&stream, &mut decoder)? else { return None };
+        let Control::Key(key) = next_control(&stream, &mut decoder, until)? else { return None };
         let outbox = Arc::new(Outbox { stream: stream.clone(), queue: Mutex::default(), changed: Condvar::new() });
         let silence = self.config.reconnect_timeout.clamp(PING * 2, PING * 6);
         stream.set_limits(silence, silence * 2).ok()?;
@@ -413,6 +439,11 @@ impl Hub {
             outbox.tell(why);
             outbox.end();
             return None;
+        }
+        if let Some(days) = too_long(&certificate) {
+            say(&format!(
+                "warning: the certificate of site {name} is valid for {days} days, too long to be without its owner"
+            ));
         }
         self.admit(&mut state, rank, &outbox, *key, from);
         Some((rank, outbox, decoder))
@@ -471,8 +502,10 @@ impl Hub {
 
     /// Relays what a site sends, until its connection ends.
     fn relay(&self, rank: usize, outbox: &Arc<Outbox>, mut decoder: Decoder) {
+        let mut controls = Allowance::new(CONTROLS);
         let why = loop {
             match decoder.next_frame() {
+                Ok(Some(Frame::Control(_))) if !controls.take() => break "it sends too many control messages".into(),
                 Ok(Some(frame)) => {
                     if self.pass(rank, frame) {
                         outbox.end();
@@ -510,7 +543,7 @@ impl Hub {
     fn pass(&self, rank: usize, frame: Frame) -> bool {
         let to = |peer: u16| {
             let state = self.lock();
-            let site = state.sites.get(usize::from(peer)).filter(|_| state.begun);
+            let site = state.sites.get(usize::from(peer)).filter(|_| state.begun && usize::from(peer) != rank);
             site.and_then(|site| site.outbox.clone())
         };
         let from = rank as u16;
@@ -523,11 +556,15 @@ impl Hub {
             }
             Frame::Ack { peer, below } => {
                 if let Some(outbox) = to(peer) {
-                    outbox.push(&Frame::Ack { peer: from, below }, false);
+                    outbox.acknowledge(from, below);
                 }
             }
             Frame::Control(Control::Leave(code)) => {
                 let mut state = self.lock();
+                // Before the run has begun, the next process of the site must not be taken for one that has ended.
+                if !state.begun || state.sites[rank].has_left {
+                    return true;
+                }
                 state.sites[rank].has_left = true;
                 state.worst_end = more_severe(state.worst_end, code);
                 say(&format!("site {} has ended with exit code {code}", self.config.sites[rank]));
@@ -547,8 +584,11 @@ impl Hub {
             }
             Frame::Control(Control::ContinueWithout(min)) => {
                 let mut state = self.lock();
-                state.sites[rank].min_sites = Some(min);
-                self.write_journal_or_warn(&state);
+                // A site says it once in a run, and again when it is back.
+                if state.begun && state.sites[rank].min_sites.is_none() {
+                    state.sites[rank].min_sites = Some(min);
+                    self.write_journal_or_warn(&state);
+                }
             }
             Frame::Control(_) => {}
         }
@@ -557,12 +597,11 @@ impl Hub {
 }
 
 /// The next control frame of a connection that has not identified itself yet.
-fn next_control(stream: &Stream, decoder: &mut Decoder) -> Option<Control> {
-    let until = Instant::now() + IDENTIFY_TIMEOUT;
+fn next_control(stream: &Stream, decoder: &mut Decoder, until: Instant) -> Option<Control> {
     loop {
         match decoder.next_frame() {
             Ok(Some(Frame::Control(control))) => return Some(control),
-            Ok(None) if Instant::now() < until => stream.receive(decoder.buffer()).ok()?,
+            Ok(None) => stream.receive_until(decoder.buffer(), until).ok()?,
             _ => return None,
         }
     }
@@ -619,8 +658,15 @@ fn roster(state: &State) -> Vec<SiteKey> {
 fn new_state(config: &HubConfig) -> Result<State> {
     let mut run = [0; 16];
     secret_rng(None, 0)?.fill_bytes(&mut run);
-    let site =
-        || Site { outbox: None, key: None, away_since: Instant::now(), has_left: false, lost: None, min_sites: None };
+    let site = || Site {
+        outbox: None,
+        key: None,
+        away_since: Instant::now(),
+        has_left: false,
+        lost: None,
+        min_sites: None,
+        returns: Allowance::new(RETURNS),
+    };
     let sites = config.sites.iter().map(|_| site()).collect();
     Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })
 }
@@ -642,6 +688,9 @@ fn first_state(config: &HubConfig) -> Result<State> {
 }
 
 #[cfg(test)]
+mod attacks;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -652,6 +701,7 @@ mod tests {
             cert: PathBuf::new(),
             key: PathBuf::new(),
             ca: PathBuf::new(),
+            crl: None,
             sites: vec!["a".into()],
             journal: None,
             reconnect_timeout: PING,

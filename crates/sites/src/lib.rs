@@ -1,7 +1,8 @@
 //! Messages between sites: processes on machines with different owners. Each site is a rank and connects to one hub, which
 //! relays; no site accepts connections.
 //!
-//! From the bottom up: [`frame`] is the wire format; [`tls`] and [`proxy`] establish a connection; [`seal`] hides
+//! From the bottom up: [`frame`] is the wire format; [`verifier`] and [`validity`] judge certificates; [`tls`] and [`proxy`] establish a
+//! connection; [`seal`] hides
 //! messages from the hub; [`link`] delivers them even if connections break; [`rounds`] continue when a site is lost;
 //! [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
 //! other end, with its [`journal`].
@@ -11,11 +12,14 @@ pub mod frame;
 mod group;
 mod hub;
 mod journal;
+mod limits;
 mod link;
 mod proxy;
 mod rounds;
 mod seal;
 mod tls;
+mod validity;
+mod verifier;
 
 pub use self::frame::valid_name;
 pub use self::group::Sites;

@@ -6,7 +6,7 @@
 //!
 //! Two threads serve the connection: one connects, reads and reconnects; one writes the queued frames.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,6 +19,7 @@ use fednmf_base::warning::{say, warn};
 use fednmf_privacy::transcript::{SiteSignature, hex, statement_of_key};
 
 use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
+use super::limits::QUEUED_OVERHEAD;
 use super::proxy::{Address, connect};
 use super::seal::{Channel, SiteSecret, channels};
 use super::tls::{Identity, Refusal, Stream, explain};
@@ -30,6 +31,8 @@ pub struct Config {
     pub cert: PathBuf,
     pub key: PathBuf,
     pub ca: PathBuf,
+    /// The CA's list of revoked certificates.
+    pub crl: Option<PathBuf>,
     /// The name to take part under; by default the one of the certificate.
     pub site: Option<String>,
     /// The program's version, which all sites must share.
@@ -40,6 +43,8 @@ pub struct Config {
     pub reconnect_timeout: Duration,
     /// Whether to print which sites are being waited for.
     pub verbose: bool,
+    /// Bytes of other sites' messages that may wait until this one asks for them; more end the run.
+    pub max_untaken: usize,
     /// Called whenever a piece of a message arrives or is acknowledged: a long message over a slow line is not a stall.
     pub progress: fn(),
 }
@@ -124,11 +129,55 @@ struct State {
     inbox: HashMap<Place, VecDeque<Vec<u8>>>,
     /// Frames to be written, each with the peer to which its piece is addressed, if any.
     queue: VecDeque<(Option<usize>, Arc<Vec<u8>>)>,
+    /// The acknowledgement to send to each site; it includes those before.
+    acknowledge: BTreeMap<u16, u64>,
+    /// Whether the hub waits for a sign of life.
+    pong: bool,
+    /// Bytes that have arrived and were not taken yet, with what the system needs to hold them.
+    untaken: usize,
     connection: Option<Arc<Stream>>,
     /// The minimum number of sites with which the run continues after losses; `None` if it does not.
     min_sites: Option<usize>,
     /// Whether the site has finished.
     over: bool,
+}
+
+impl State {
+    /// The state at the begin of a run.
+    fn new(channels: Vec<Option<Channel>>, connection: Option<Arc<Stream>>) -> State {
+        State {
+            peers: channels.into_iter().map(Peer::new).collect(),
+            inbox: HashMap::new(),
+            queue: VecDeque::new(),
+            acknowledge: BTreeMap::new(),
+            pong: false,
+            untaken: 0,
+            connection,
+            min_sites: None,
+            over: false,
+        }
+    }
+
+    /// The next message of a queue.
+    fn take(&mut self, place: Place) -> Option<Vec<u8>> {
+        let message = self.inbox.get_mut(&place)?.pop_front()?;
+        // What a site sends to itself does not arrive.
+        if self.peers[place.0].channel.is_some() {
+            self.untaken -= message.len() + QUEUED_OVERHEAD;
+        }
+        Some(message)
+    }
+
+    /// The next frame to write.
+    fn next_frame(&mut self) -> Option<Arc<Vec<u8>>> {
+        if let Some((peer, below)) = self.acknowledge.pop_first() {
+            return Some(Arc::new(Frame::Ack { peer, below }.encode()));
+        }
+        if std::mem::take(&mut self.pong) {
+            return Some(Arc::new(Frame::Control(Control::Pong).encode()));
+        }
+        self.queue.pop_front().map(|(_, frame)| frame)
+    }
 }
 
 /// Received messages and events, see [`Link::until`].
@@ -139,7 +188,7 @@ pub struct Inbox<'a> {
 impl Inbox<'_> {
     /// The next message of this kind from a site.
     pub fn next(&mut self, from: usize, group: u64, kind: Kind) -> Option<Vec<u8>> {
-        self.state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front)
+        self.state.take((from, group, kind))
     }
 
     /// The reason, if the hub has reported a site as lost.
@@ -295,7 +344,7 @@ impl Link {
     /// # Errors
     /// If a file or a certificate is wrong, the hub refuses, or the hub or a site is not there in time.
     pub fn join(config: Config) -> Result<Arc<Link>> {
-        let identity = Identity::read(&config.cert, &config.key, &config.ca)?;
+        let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref())?;
         let own = SiteSecret::new()?;
         let until = Instant::now() + config.wait;
         // The reason is reported when it changes, and again at growing intervals; also with --quiet, since it needs attention.
@@ -327,14 +376,7 @@ impl Link {
         };
         let JoinedRun { stream, decoder, run, sites, me, roster } = joined;
         let channels = channels(&own, &identity, &run, &sites, me, &roster)?;
-        let state = State {
-            peers: channels.into_iter().map(Peer::new).collect(),
-            inbox: HashMap::new(),
-            queue: VecDeque::new(),
-            connection: Some(stream.clone()),
-            min_sites: None,
-            over: false,
-        };
+        let state = State::new(channels, Some(stream.clone()));
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let link = Arc::new(Link { config, identity, own, run, sites, me, roster, state, changed });
         let thread = |name: &str, f: Box<dyn FnOnce() + Send>| {
@@ -421,7 +463,7 @@ impl Link {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = self.lock();
         loop {
-            if let Some(message) = state.inbox.get_mut(&(from, group, kind)).and_then(VecDeque::pop_front) {
+            if let Some(message) = state.take((from, group, kind)) {
                 return Some(message);
             }
             let left = until.map_or(Duration::from_secs(1), |until| until.saturating_duration_since(Instant::now()));
@@ -589,7 +631,10 @@ impl Link {
             }
             Frame::Control(control) => match control {
                 Control::Present(peer) => self.resend(peer),
-                Control::Ping => self.push(None, Frame::Control(Control::Pong)),
+                Control::Ping => {
+                    self.lock().pong = true;
+                    self.changed.notify_all();
+                }
                 Control::Disconnected(site, seconds) if self.config.verbose => {
                     warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
                 }
@@ -617,11 +662,6 @@ impl Link {
 
     fn name(&self, site: usize) -> String {
         self.sites.get(site).map_or_else(|| format!("site {site}"), |name| format!("site {name}"))
-    }
-
-    fn push(&self, peer: Option<usize>, frame: Frame) {
-        self.lock().queue.push_back((peer, Arc::new(frame.encode())));
-        self.changed.notify_all();
     }
 
     /// Sends the pieces again that a site has not acknowledged.
@@ -654,9 +694,19 @@ impl Link {
             let group = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
             let kind = Kind::of(head[8]).ok_or("a message of an unknown kind arrived; are all versions equal?")?;
             peer.partial.extend_from_slice(text);
+            state.untaken += text.len();
+            if state.untaken > self.config.max_untaken {
+                return Err(format!(
+                    "{} has sent so much that {} MiB wait here and were not asked for; the run ends before they fill the memory. \
+                     Do all sites run the same command and version? Factors as large as that need more memory",
+                    self.name(from),
+                    state.untaken >> 20
+                ));
+            }
             let is_last = head[9] == 1;
             if is_last {
                 let message = std::mem::take(&mut peer.partial);
+                state.untaken += QUEUED_OVERHEAD;
                 state.inbox.entry((from, group, kind)).or_default().push_back(message);
             }
             if !is_last && peer.waiting < ACKNOWLEDGE {
@@ -666,8 +716,7 @@ impl Link {
             return Ok(());
         }
         peer.waiting = 0;
-        let ack = Frame::Ack { peer: from as u16, below: peer.next };
-        state.queue.push_back((None, Arc::new(ack.encode())));
+        state.acknowledge.insert(from as u16, peer.next);
         self.changed.notify_all();
         Ok(())
     }
@@ -680,7 +729,7 @@ impl Link {
                 state = self.wait(state, Duration::from_secs(1));
                 continue;
             };
-            let Some((_, frame)) = state.queue.pop_front() else {
+            let Some(frame) = state.next_frame() else {
                 state = self.wait(state, Duration::from_secs(1));
                 continue;
             };
@@ -728,28 +777,35 @@ mod tests {
 
     /// The link of site a to site b, both of which have joined, without a hub.
     fn link() -> (tempfile::TempDir, Link) {
+        let (dir, link, _) = links();
+        (dir, link)
+    }
+
+    /// The same, with the channel of site b to site a.
+    fn links() -> (tempfile::TempDir, Link, Channel) {
         let (dir, [identity, other]) = identities();
         let sites = ["a", "b"].map(String::from).to_vec();
         let own = SiteSecret::new().unwrap();
-        let theirs = SiteSecret::new().unwrap().signed(&other, "run", "b").unwrap();
-        let roster = vec![own.signed(&identity, "run", "a").unwrap(), theirs];
-        let peers = channels(&own, &identity, "run", &sites, 0, &roster).unwrap().into_iter().map(Peer::new).collect();
-        let inbox = HashMap::new();
-        let state = State { peers, inbox, queue: VecDeque::new(), connection: None, min_sites: None, over: false };
+        let theirs = SiteSecret::new().unwrap();
+        let roster = vec![own.signed(&identity, "run", "a").unwrap(), theirs.signed(&other, "run", "b").unwrap()];
+        let of_b = channels(&theirs, &other, "run", &sites, 1, &roster).unwrap().remove(0).unwrap();
+        let state = State::new(channels(&own, &identity, "run", &sites, 0, &roster).unwrap(), None);
         let config = Config {
             hub: "localhost:1".parse().unwrap(),
             cert: PathBuf::new(),
             key: PathBuf::new(),
             ca: PathBuf::new(),
+            crl: None,
             site: None,
             version: String::new(),
             wait: Duration::ZERO,
             reconnect_timeout: Duration::ZERO,
             verbose: false,
+            max_untaken: 1 << 20,
             progress: || (),
         };
         let (run, state, changed) = ("run".into(), Mutex::new(state), Condvar::new());
-        (dir, Link { config, identity, own, run, sites, me: 0, roster, state, changed })
+        (dir, Link { config, identity, own, run, sites, me: 0, roster, state, changed }, of_b)
     }
 
     #[test]
@@ -774,5 +830,44 @@ mod tests {
             (0..6).for_each(|_| link.send(1, 0, Kind::Plain, &message));
             assert!(held(&link) <= MAX_UNACKNOWLEDGED + 2 * PIECE);
         });
+    }
+
+    /// The pieces of messages that a site receives without having asked for them.
+    #[test]
+    fn what_a_site_sends_unasked_has_a_limit() {
+        let (_dir, link, b) = links();
+        let mut number = 0;
+        let mut flood = |last: u8, text: usize| {
+            for _ in 0..100_000 {
+                let mut plain = vec![0; HEAD + text];
+                (plain[8], plain[9]) = (Kind::Plain as u8, last);
+                let sealed = b.seal(number, plain);
+                number += 1;
+                link.receive_piece(1, number - 1, sealed)?;
+                let state = link.lock();
+                assert!(state.untaken <= link.config.max_untaken + QUEUED_OVERHEAD && state.acknowledge.len() <= 1);
+            }
+            Ok::<_, String>(())
+        };
+        assert!(flood(1, 0).unwrap_err().contains("site b has sent so much"), "empty messages");
+        let (_dir, link, b) = links();
+        let piece = |number| b.seal(number, [&0u64.to_le_bytes()[..], &[Kind::Plain as u8, 0], &[7; 3000]].concat());
+        let refused = (0..1000).find_map(|number| link.receive_piece(1, number, piece(number)).err());
+        assert!(refused.is_some_and(|why| why.contains("site b has sent so much")), "one that never ends");
+        assert!(link.lock().peers[1].partial.len() <= link.config.max_untaken + 3000);
+        let (_dir, link, b) = links();
+        let whole = b.seal(0, [&0u64.to_le_bytes()[..], &[Kind::Plain as u8, 1], &[7; 3000]].concat());
+        link.receive_piece(1, 0, whole).unwrap();
+        assert_eq!(link.receive(1, 0, Kind::Plain, None).unwrap(), [7; 3000]);
+        assert_eq!(link.lock().untaken, 0, "what was taken counts no more");
+    }
+
+    #[test]
+    fn one_answer_is_enough_for_many_signs_of_life() {
+        let (_dir, link) = link();
+        (0..1000).for_each(|_| link.take(Frame::Control(Control::Ping)));
+        let mut state = link.lock();
+        assert_eq!(state.next_frame().map(|frame| frame.to_vec()), Some(Frame::Control(Control::Pong).encode()));
+        assert!(state.next_frame().is_none());
     }
 }

@@ -218,6 +218,10 @@ impl Rounds {
                     self.link.sites()[site]
                 ));
             }
+            // Two sites are at most one round apart, and one may have the messages of the round after its own.
+            if heard.iter().any(|(_, round, _)| *round > self.round + 2) {
+                return Err(self.protocol_error(site));
+            }
             // The report of a lost site is ignored.
             if self.present[site] {
                 for (of, round, text) in heard {

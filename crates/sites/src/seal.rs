@@ -161,7 +161,7 @@ pub mod tests {
         crate::certificates::make(&keys, &names, &["localhost".into()], now - hour, now + hour).unwrap();
         let read = |name: &String| {
             let file = |end: &str| keys.join(format!("{name}.{end}"));
-            Identity::read(&file("pem"), &file("key"), &keys.join("ca.pem")).unwrap()
+            Identity::read(&file("pem"), &file("key"), &keys.join("ca.pem"), None).unwrap()
         };
         let identities = [read(&names[0]), read(&names[1])];
         (dir, identities)

@@ -1,31 +1,35 @@
 //! Certificates, and connections by TLS 1.3 with one reading and one writing thread.
 
-use std::io::{Read as _, Write as _};
+use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
-    ServerConnection, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+    SignatureScheme,
 };
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::warn;
 use fednmf_privacy::transcript::{SiteSignature, statement_of_key, unhex};
+
+use super::validity;
+use super::verifier::Verifier;
+
+/// Days of validity above which a certificate is warned of: nothing but its end excludes whoever has copied its key, unless
+/// all others have a revocation list. The limit is that of the CA/Browser Forum for servers in 2018.
+pub const LONGEST_VALIDITY: u64 = 825;
 
 /// The certificate authority of `--ca`, which this process trusts.
 pub struct Authority {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-    /// Verifies certificates of sites.
-    sites: Arc<dyn ClientCertVerifier>,
+    verifier: Verifier,
 }
 
 /// The identity of `--cert`, `--key` and `--ca`: this process, and the authority that it trusts.
@@ -36,22 +40,15 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// Reads the certificates of a CA.
+    /// Reads the certificates of a CA, and the list of those that it has revoked.
     ///
     /// # Errors
-    /// If the file cannot be read, or has no certificates.
-    pub fn read(ca: &Path) -> Result<Authority> {
-        let mut roots = RootCertStore::empty();
-        for root in certificates("--ca", ca)? {
-            roots.add(root).map_err(|e| {
-                Error::input(format!("--ca {}: is no certificate of a CA ({e}); name the CA's file", ca.display()))
-            })?;
-        }
-        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
-        let sites = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-            .build()
-            .map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
-        Ok(Authority { roots, provider, sites })
+    /// If a file cannot be read or has the wrong content.
+    pub fn read(ca: &Path, revoked: Option<&Path>) -> Result<Authority> {
+        let revoked = revoked.map(revocations).transpose()?.unwrap_or_default();
+        let verifier = Verifier::new(certificates("--ca", ca)?, revoked);
+        let verifier = verifier.map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
+        Ok(Authority { verifier })
     }
 
     /// Verifies that a certificate of the CA vouches for the `key` of a transcript, as [`SiteSignature`] says.
@@ -80,13 +77,14 @@ impl Authority {
     ) -> std::result::Result<HandshakeSignatureValid, String> {
         let chain: Vec<CertificateDer<'_>> = chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
         let (first, others) = chain.split_first().ok_or("it has no certificate")?;
-        self.sites.verify_client_cert(first, others, time).map_err(|e| format!("its certificate {}", problem(&e)))?;
+        let verified = self.verifier.verify_client_cert(first, others, time);
+        verified.map_err(|e| format!("its certificate {}", problem(&e)))?;
         if !is_for(first, site) {
             return Err("its certificate is for another site".into());
         }
         let leaf = webpki::EndEntityCert::try_from(first).map_err(|_| "its certificate is damaged")?;
         let scheme = SignatureScheme::from(scheme);
-        let known = self.provider.signature_verification_algorithms.mapping.iter();
+        let known = self.verifier.provider().signature_verification_algorithms.mapping.iter();
         let algorithms = known.filter(|(known, _)| *known == scheme).flat_map(|(_, algorithms)| algorithms.iter());
         match algorithms.into_iter().any(|algorithm| leaf.verify_signature(*algorithm, text, signature).is_ok()) {
             true => Ok(HandshakeSignatureValid::assertion()),
@@ -96,18 +94,35 @@ impl Authority {
 }
 
 impl Identity {
-    /// Reads the three PEM files.
+    /// Reads the PEM files of certificate, key, CA and, if there is one, the CA's list of revoked certificates. Warns of a
+    /// certificate that is valid for longer than [`LONGEST_VALIDITY`].
     ///
     /// # Errors
-    /// If a file cannot be read or has the wrong content; the error names it.
-    pub fn read(cert: &Path, key: &Path, ca: &Path) -> Result<Identity> {
+    /// If a file cannot be read or has the wrong content, or others can read the key; the error names it.
+    pub fn read(cert: &Path, key: &Path, ca: &Path, revoked: Option<&Path>) -> Result<Identity> {
         let chain = certificates("--cert", cert)?;
         let wrong = |why: String| Error::input(format!("--key {}: {why}", key.display()));
         let text = std::fs::read(key).map_err(|e| wrong(format!("cannot be read ({e})")))?;
+        let mode = std::fs::metadata(key).map_err(|e| wrong(format!("cannot be read ({e})")))?.permissions().mode();
+        if mode & readable_by_others(key) != 0 {
+            let shown = key.display();
+            return Err(wrong(format!(
+                "others can read or replace it (mode {:03o}), and whoever has it can take this one's part: chmod 600 {shown}; \
+                 if others may have read it, get a new key and certificate",
+                mode & 0o777
+            )));
+        }
         let secret = PrivateKeyDer::from_pem_slice(&text)
             .map_err(|_| wrong("holds no private key in PEM format; give the key of --cert".into()))?;
-        let identity = Identity { chain, key: secret, authority: Authority::read(ca)? };
+        let identity = Identity { chain, key: secret, authority: Authority::read(ca, revoked)? };
         identity.client_config().map_err(|e| wrong(format!("does not fit --cert {} ({e})", cert.display())))?;
+        if let Some(days) = identity.chain.first().and_then(|first| too_long(first)) {
+            warn(&format!(
+                "--cert {}: is valid for {days} days, more than {LONGEST_VALIDITY}: whoever gets its key can use it for as \
+                 long; ask the CA for one of a year",
+                cert.display()
+            ));
+        }
         Ok(identity)
     }
 
@@ -122,9 +137,10 @@ impl Identity {
     }
 
     fn client_config(&self) -> std::result::Result<ClientConfig, rustls::Error> {
-        ClientConfig::builder_with_provider(self.authority.provider.clone())
+        ClientConfig::builder_with_provider(self.authority.verifier.provider().clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(self.authority.roots.clone())
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(self.authority.verifier.clone()))
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
@@ -133,9 +149,10 @@ impl Identity {
     /// # Errors
     /// If the key does not fit the certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
-        let built = ServerConfig::builder_with_provider(self.authority.provider.clone())
+        let verifier = Arc::new(self.authority.verifier.clone());
+        let built = ServerConfig::builder_with_provider(verifier.provider().clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map(|config| config.with_client_cert_verifier(self.authority.sites.clone()))
+            .map(|config| config.with_client_cert_verifier(verifier))
             .and_then(|config| config.with_single_cert(self.chain.clone(), self.key.clone_key()));
         built.map(Arc::new).map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))
     }
@@ -147,27 +164,44 @@ impl Identity {
     pub fn sign(&self, text: &[u8]) -> Result<(u16, Vec<u8>)> {
         let unknown =
             |why: String| Error::input(format!("--key: cannot sign ({why}); use an ECDSA, Ed25519 or RSA key"));
-        let key = self.authority.provider.key_provider.load_private_key(self.key.clone_key());
+        let provider = self.authority.verifier.provider();
+        let key = provider.key_provider.load_private_key(self.key.clone_key());
         let key = key.map_err(|e| unknown(e.to_string()))?;
-        let schemes: Vec<SignatureScheme> = self
-            .authority
-            .provider
-            .signature_verification_algorithms
-            .mapping
-            .iter()
-            .map(|(scheme, _)| *scheme)
-            .collect();
+        let known = provider.signature_verification_algorithms.mapping.iter();
+        let schemes: Vec<SignatureScheme> = known.map(|(scheme, _)| *scheme).collect();
         let signer = key.choose_scheme(&schemes).ok_or_else(|| unknown("unknown kind".into()))?;
         let signature = signer.sign(text).map_err(|e| unknown(e.to_string()))?;
         Ok((signer.scheme().into(), signature))
     }
 }
 
-/// Whether a certificate is for this name.
+/// Whether a certificate is for this name. A wildcard is no name: it would be for all sites.
 pub fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
     let leaf = webpki::EndEntityCert::try_from(certificate);
-    let name = ServerName::try_from(name);
-    leaf.is_ok_and(|leaf| name.is_ok_and(|name| leaf.verify_is_valid_for_subject_name(&name).is_ok()))
+    leaf.is_ok_and(|leaf| leaf.valid_dns_names().any(|own| own.eq_ignore_ascii_case(name)))
+}
+
+/// The days for which a certificate is valid, if these are too many.
+pub fn too_long(certificate: &CertificateDer<'_>) -> Option<u64> {
+    validity::days(certificate).filter(|days| *days > LONGEST_VALIDITY)
+}
+
+/// The bits of a key file's mode that must not be set. systemd gives a service its credentials by an access list, which the
+/// bits of the group stand for.
+fn readable_by_others(key: &Path) -> u32 {
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
+    if credentials.is_some_and(|directory| key.starts_with(directory)) { 0o027 } else { 0o077 }
+}
+
+/// The revocation lists of `--crl`.
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
+    let wrong = |why: String| Error::input(format!("--crl {}: {why}", path.display()));
+    let text = std::fs::read(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    let found: std::result::Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(wrong("holds no revocation list in PEM format; 'openssl ca -gencrl' of the CA makes one".into())),
+    }
 }
 
 fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -197,7 +231,15 @@ fn problem(e: &rustls::Error) -> String {
                 "is for another host than --hub names".into()
             }
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-                "is for another purpose: a hub's is for servers, a site's for clients".into()
+                "is for another purpose: a hub's names the extended key usage of servers, a site's that of clients"
+                    .into()
+            }
+            CertificateError::Revoked => "was revoked by the CA".into(),
+            CertificateError::UnknownRevocationStatus => {
+                "is of an issuer that no list of --crl is from; add the list of this issuer".into()
+            }
+            CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. } => {
+                "cannot be checked: the list of --crl has expired; get a new one from the CA".into()
             }
             other => format!("is not accepted ({other:?})"),
         },
@@ -253,6 +295,43 @@ pub fn explain(e: &std::io::Error, other: &str) -> Refusal {
     }
 }
 
+/// A socket whose reads and writes fail at a moment. A timeout of the system begins anew with each byte.
+struct Timed<'a> {
+    socket: &'a TcpStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(bytes)
+    }
+
+    // An alert is written once, behind what was pending before.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 /// A connection after its handshake.
 pub struct Stream {
     tls: Mutex<Connection>,
@@ -279,17 +358,21 @@ impl Stream {
         let failed = |e: rustls::Error| Refusal { why: e.to_string(), is_final: true };
         let config = identity.client_config().map_err(failed)?;
         let tls = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
-        Stream::handshake(Connection::Client(tls), socket).map_err(|e| explain(&e, "hub"))
+        Stream::handshake(Connection::Client(tls), socket, Instant::now() + HANDSHAKE).map_err(|e| explain(&e, "hub"))
     }
 
-    /// The hub's side of the handshake.
+    /// The hub's side of the handshake, which must be over at a moment.
     ///
     /// # Errors
     /// The reason why it failed.
-    pub fn accept(config: Arc<ServerConfig>, socket: TcpStream) -> std::result::Result<Stream, Refusal> {
+    pub fn accept(
+        config: Arc<ServerConfig>,
+        socket: TcpStream,
+        until: Instant,
+    ) -> std::result::Result<Stream, Refusal> {
         let tls = ServerConnection::new(config).map_err(|e| Refusal { why: e.to_string(), is_final: true })?;
         let copy = socket.try_clone();
-        Stream::handshake(Connection::Server(tls), socket).map_err(|e| {
+        Stream::handshake(Connection::Server(tls), socket, until).map_err(|e| {
             // Data that the site has already sent must be read, or its system drops the alert with the reason.
             if let Ok(socket) = copy {
                 drain(&socket);
@@ -298,20 +381,15 @@ impl Stream {
         })
     }
 
-    fn handshake(mut tls: Connection, mut socket: TcpStream) -> std::io::Result<Stream> {
+    fn handshake(mut tls: Connection, socket: TcpStream, until: Instant) -> std::io::Result<Stream> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(HANDSHAKE))?;
-        socket.set_write_timeout(Some(HANDSHAKE))?;
         tls.set_buffer_limit(None);
-        let start = Instant::now();
+        let mut timed = Timed { socket: &socket, until };
         while tls.is_handshaking() {
-            tls.complete_io(&mut socket)?;
-            if start.elapsed() > HANDSHAKE {
-                return Err(std::io::ErrorKind::TimedOut.into());
-            }
+            tls.complete_io(&mut timed)?;
         }
         while tls.wants_write() {
-            tls.write_tls(&mut socket)?;
+            tls.write_tls(&mut timed)?;
         }
         Ok(Stream { tls: Mutex::new(tls), socket, writing: Mutex::new(()) })
     }
@@ -352,6 +430,18 @@ impl Stream {
     /// # Errors
     /// If the connection is broken or closed, or was silent for too long.
     pub fn receive(&self, into: &mut Vec<u8>) -> std::io::Result<()> {
+        self.receive_from(&mut &self.socket, into)
+    }
+
+    /// As [`Stream::receive`], but fails at a moment, also while the other side sends byte by byte.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`].
+    pub fn receive_until(&self, into: &mut Vec<u8>, until: Instant) -> std::io::Result<()> {
+        self.receive_from(&mut Timed { socket: &self.socket, until }, into)
+    }
+
+    fn receive_from(&self, socket: &mut impl Read, into: &mut Vec<u8>) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 << 10];
         let length = into.len();
         let mut read = 0;
@@ -387,7 +477,7 @@ impl Stream {
             if into.len() > length {
                 return Ok(());
             }
-            read = (&self.socket).read(&mut buffer)?;
+            read = socket.read(&mut buffer)?;
             if read == 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }

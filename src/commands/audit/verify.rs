@@ -66,7 +66,7 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     };
     let transcripts = args.transcripts.iter().map(verified).collect::<Result<Vec<_>>>()?;
     #[cfg(feature = "sites")]
-    let authority = args.ca.as_deref().map(Authority::read).transpose()?;
+    let authority = args.ca.as_deref().map(|ca| Authority::read(ca, None)).transpose()?;
     for (path, verified) in args.transcripts.iter().zip(&transcripts) {
         #[cfg(feature = "sites")]
         if let Some(authority) = &authority {

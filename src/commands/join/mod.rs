@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::say;
 use fednmf_comm::{CONTROL, Communicator, watchdog};
+use fednmf_data::memory;
 use fednmf_driver as driver;
 use fednmf_driver::own_files;
 use fednmf_driver::spec::{Every, Spec};
@@ -45,9 +46,15 @@ pub struct JoinArgs {
     /// Take part under this name, which the certificate must have [default: the one that it has]
     #[arg(long, value_name = "NAME", help_heading = "Site")]
     site: Option<String>,
+    /// The list of certificates that the CA has revoked (PEM)
+    #[arg(long, value_name = "FILE", help_heading = "Site")]
+    crl: Option<PathBuf>,
     /// What this site agrees to, in JSON: methods, require, min_parties, max_epsilon, sites, in_the_clear
     #[arg(long, value_name = "F.json", help_heading = "Site")]
     policy: Option<PathBuf>,
+    /// Agree to whatever the command line says, with whatever sites the hub names
+    #[arg(long, conflicts_with = "policy", help_heading = "Site")]
+    no_policy: bool,
     /// Wait S seconds for the hub and the other sites at the start
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=604_800), help_heading = "Site")]
     wait: u64,
@@ -70,6 +77,12 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if process.size() > 1 {
         return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
     }
+    if args.policy.is_none() && !args.no_policy {
+        return Err(Error::input(
+            "join: give --policy F.json, which says what this site agrees to, or --no-policy, if it agrees to all that the \
+             command line says, with whatever sites the hub names",
+        ));
+    }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
     let spec = args.run.check(method, std::env::args().collect())?;
     let description = spec.description();
@@ -84,6 +97,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
         ));
     }
+    check_secrets(&spec)?;
     policy.check(&spec)?;
     let _locks = own_files::lock(&spec)?;
     if !spec.quiet {
@@ -94,11 +108,14 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         cert: args.cert,
         key: args.key,
         ca: args.ca,
+        crl: args.crl,
         site: args.site,
         version: attributes::VERSION.into(),
         wait: Duration::from_secs(args.wait),
         reconnect_timeout: Duration::from_secs(args.patience),
         verbose: !spec.quiet,
+        // The rest is for this site's own work.
+        max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,
     })?);
     policy.check_sites(sites.names())?;
@@ -132,6 +149,29 @@ fn take_part(spec: Spec, sites: &Sites, comm: &Communicator) -> Result<i32> {
     }
     let input = InputSpec { own_disk: true, parties: Some(comm.size()), ..spec.input };
     driver::run(&Spec { input, ..spec }, comm)
+}
+
+/// Refuses what makes secrets known: fine for a test in one room, but not between sites.
+fn check_secrets(spec: &Spec) -> Result<()> {
+    let parameters = spec.all(spec.method.assumed(), spec.precision);
+    let is_set = |name: &str| match parameters.get(name) {
+        Some(Value::Bool(set)) => *set,
+        Some(value) => value.is_u64(),
+        None => false,
+    };
+    for (name, why) in [
+        ("secret_seed", "all keys, masks and noise of the run could be guessed"),
+        ("insecure_key", "a key that short can be broken"),
+        ("plain", "neighbours would send each other their factors unencrypted"),
+    ] {
+        if is_set(name) {
+            return Err(Error::input(format!(
+                "{}: {why}; it is not for runs between sites, leave it out",
+                typed(name)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Compares the options of all sites. Collective.

@@ -16,6 +16,8 @@ use super::npy;
 use super::{fednmf, matrix};
 
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The nonce of all runs of [`Stage`], so that they have the starts of each other, and of the same run by MPI.
+pub const NONCE: (&str, &str) = ("FEDNMF_NONCE", "5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed5eed");
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// Certificates, data and processes of a run.
@@ -108,11 +110,15 @@ impl Stage {
         text(&self.at(&format!("{site}.err")))
     }
 
-    /// The command of a site, with {site} in it for its name.
+    /// The command of a site, with {site} in it for its name; without `--policy` it agrees to everything.
     pub fn join(&self, site: &str, words: &str) -> Command {
         let words = accepting(words).replace("{site}", &self.at(site).display().to_string());
         let line = format!("join --hub localhost:{} {words}", self.port);
         let mut command = self.command(&line, &format!("{site}.err"));
+        command.env(NONCE.0, NONCE.1);
+        if !words.contains("policy") {
+            command.arg("--no-policy");
+        }
         let input = self.at(site).join("rows.npy");
         for (option, path) in [
             ("--cert", self.keys(&format!("{site}.pem"))),
@@ -154,8 +160,12 @@ impl Stage {
     #[cfg(feature = "mpi")]
     pub fn by_mpi(&self, words: &str) -> PathBuf {
         let output = self.at("mpi.h5");
-        let run =
-            fednmf(4, &accepting(words)).arg("--input").arg(self.at("rows-{party}.npy")).arg("--output").arg(&output);
+        let run = fednmf(4, &accepting(words))
+            .env(NONCE.0, NONCE.1)
+            .arg("--input")
+            .arg(self.at("rows-{party}.npy"))
+            .arg("--output")
+            .arg(&output);
         run.ok();
         output
     }

@@ -32,7 +32,7 @@ pub const SEALED_SHARES: MessageTag = MessageTag::new("shares of secrets", Paylo
 pub const ANSWERS: ControlTag = ControlTag::new("shares that unmask a sum");
 
 /// Environment variable for tests that makes parties drop out: `PARTY@SUM:STAGE`, separated by commas; sums and the four
-/// stages count from 1. With `:kill` appended, the rank of the party is killed at that point.
+/// stages count from 1. With `:kill` appended, the rank of the party is killed at that point. It acts in debug builds only.
 const DROP: &str = "FEDNMF_DROP";
 
 /// An entry of [`DROP`].
@@ -58,7 +58,7 @@ impl InjectedLoss {
     }
 
     fn from_environment() -> Result<Vec<InjectedLoss>> {
-        let Ok(text) = std::env::var(DROP) else { return Ok(Vec::new()) };
+        let Some(text) = crate::test_switch(DROP) else { return Ok(Vec::new()) };
         let wrong = |part: &str| Error::input(format!("{DROP}={part}: must be PARTY@SUM:STAGE[:kill]"));
         let parts = text.split(',').filter(|part| !part.is_empty());
         parts.map(|part| InjectedLoss::parse(part).ok_or_else(|| wrong(part))).collect()
@@ -196,6 +196,8 @@ impl ResilientSum {
         self.summed = total.flags().iter().map(|flag| *flag == 1).collect();
         let present: Vec<usize> = (0..all).filter(|&p| self.summed[p]).collect();
         self.check(present.len(), "sent their terms")?;
+        // Nobody can open the sum without the answers of the parties that refuse this.
+        comm.check_summed(&self.summed)?;
         let mut server = ServerRound::new(self.threshold, keys, shared, words.len());
         server.add(&present, total.sum());
         let request = server.request().map_err(Error::on_all_ranks)?;

@@ -64,7 +64,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
         items: None,
         image: None,
     };
-    Found { header, split: PartySplit::Even, streaming: Ok(()), saved: None }
+    Found { header, split: PartySplit::Even, streaming: Ok(()), saved: None, nonce: None }
 }
 
 /// One node with `free` bytes of memory.

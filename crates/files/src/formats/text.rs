@@ -10,8 +10,8 @@ use crate::formats::refusal::Refusal;
 
 /// Bytes read at once.
 const BLOCK: usize = if cfg!(fuzzing) { 1 << 10 } else { 1 << 20 };
-/// Maximum length of a line in bytes; a file without line ends is not text.
-const LONGEST_LINE: usize = 1 << 30;
+/// Maximum length of a line in bytes, some millions of numbers. A compressed file of 2 MB may have a line of 2 GB.
+const LONGEST_LINE: usize = 64 << 20;
 
 /// The lines of one part of a text.
 pub struct TextBlocks {
@@ -76,8 +76,11 @@ impl TextBlocks {
                 break;
             }
             searched = self.buffer.len();
-            if searched > LONGEST_LINE {
-                return Err(self.source.error(format!("no line end in {searched} bytes: not a text file")));
+            if searched >= LONGEST_LINE {
+                return Err(self.source.error(format!(
+                    "no line end in {} MiB: not a table of text; store matrices with so many columns as .npy, .npz or HDF5",
+                    LONGEST_LINE >> 20
+                )));
             }
             self.read_more().map_err(|e| self.source.io_error(&e))?;
         }
@@ -87,7 +90,7 @@ impl TextBlocks {
     fn read_more(&mut self) -> std::io::Result<()> {
         let filled = self.buffer.len();
         // A long line is read in growing steps so that searching it stays linear.
-        let mut step = BLOCK.max(filled);
+        let mut step = BLOCK.max(filled).min(LONGEST_LINE);
         let got = match &mut self.stream {
             Stream::Range { section, .. } => {
                 step = step.min((section.end - section.at) as usize);
@@ -218,6 +221,17 @@ mod tests {
         file.write_all(text).unwrap();
         let source = InputFile { path: file.path().to_str().unwrap().to_string(), gz: false, private: false };
         (file, source)
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_before_it_fills_the_memory() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        (0..100).for_each(|_| packed.write_all(&vec![b'1'; 1 << 20]).unwrap());
+        let (_file, source) = file(&packed.finish().unwrap());
+        let mut blocks = TextBlocks::open(&InputFile { gz: true, ..source }, 0, 0, 1).unwrap();
+        let refused = blocks.next_block().map(|_| ()).unwrap_err().message;
+        assert!(refused.contains("no line end in 64 MiB"), "{refused}");
+        assert!(blocks.buffer.capacity() <= 2 * LONGEST_LINE);
     }
 
     #[test]
