@@ -135,6 +135,8 @@ fn create(spec: &Spec, comm: &Communicator, path: &Path, created: &mut Created) 
         rank: comm.rank(),
         ranks: comm.size(),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
+        policy: spec.consent.policy.clone(),
+        proposal: spec.consent.proposal.clone(),
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }

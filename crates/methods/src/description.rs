@@ -114,6 +114,11 @@ impl MessageSpec {
         self.kind.starts_with("evaluation")
     }
 
+    /// Whether only a run that protects nothing sends the message (`--plain`).
+    pub fn is_plain(&self) -> bool {
+        self.kind.contains("(--plain)")
+    }
+
     /// Whether the message is sent in the clear even if sums are masked.
     pub fn is_always_shown(&self) -> bool {
         ALWAYS_SHOWN.contains(&self.kind)

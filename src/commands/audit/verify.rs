@@ -16,7 +16,7 @@ use fednmf_methods::registry;
 use fednmf_privacy::BudgetFile;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
-use fednmf_privacy::transcript::Verified;
+use fednmf_privacy::transcript::{Subject, Verified};
 #[cfg(feature = "sites")]
 use fednmf_sites::Authority;
 
@@ -104,7 +104,7 @@ fn of_site(verified: &Verified, authority: &Authority) -> Result<()> {
         return Err(Error::failed("no certificate vouches for its key; transcripts of 'fednmf join' have one"));
     };
     authority
-        .verify_transcript_key(signed, &verified.public_key)
+        .verify(Subject::TranscriptKey, signed, &verified.public_key)
         .map_err(|why| Error::failed(format!("is not of site {}: {why}", signed.site)))
 }
 
