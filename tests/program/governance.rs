@@ -11,7 +11,8 @@ use crate::common::sites::{NAMES, Stage, end_of, text};
 /// A command with the identity of a site.
 fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, String) {
     let mut run = fednmf(0, words);
-    for (option, file) in [("--cert", format!("{site}.pem")), ("--key", format!("{site}.key")), ("--ca", "ca.pem".into())]
+    for (option, file) in
+        [("--cert", format!("{site}.pem")), ("--key", format!("{site}.key")), ("--ca", "ca.pem".into())]
     {
         run = run.arg(option).arg(stage.keys(&file));
     }
@@ -24,7 +25,7 @@ fn agree(stage: &Stage, words: &str) -> Value {
     let file = stage.at("proposal.json");
     let _ = std::fs::remove_file(&file);
     let words = words.replace("{site}", &stage.at("a").display().to_string());
-    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} {words}", file.display()));
+    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input rows.npy {words}", file.display()));
     assert_eq!(code, Some(0), "{words}: {stderr}");
     for site in NAMES {
         let approval = stage.at(site).join("approved.json");
@@ -88,7 +89,11 @@ fn only_an_approved_run_is_run() {
     stage.start_sites(&line);
     let ends = stage.finish_sites();
     assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
-    let shown = as_site(&stage, "a", &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()));
+    let shown = as_site(
+        &stage,
+        "a",
+        &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
+    );
     let heading = |site: &str| -> Value {
         serde_json::from_str(text(&stage.at(site).join("s.jsonl")).lines().next().unwrap()).unwrap()
     };
@@ -204,4 +209,33 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     std::fs::write(&changed, text(&log).replacen("fnmf", "felb", 1)).unwrap();
     let told = verify(&changed);
     assert!(told.code == Some(2) && told.stderr.contains("line 1"), "{}", told.stderr);
+}
+
+#[test]
+fn an_egress_report_names_components_of_few_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    crate::common::npy(dir.path(), "own.npy", 0..90);
+    crate::common::npy(dir.path(), "others.npy", 90..150);
+    fednmf(0, "--algo fnmf --secure-sum --parties 3 -k 4 --max-iters 20")
+        .arg("--input")
+        .arg(file("own.npy"))
+        .arg("--output")
+        .arg(file("f.h5"))
+        .ok();
+    let run = fednmf(0, "audit report --threshold 90").arg(file("f.h5")).arg("--input").arg(file("own.npy"));
+    let told = run.arg("--others").arg(file("others.npy")).run();
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let told = &told[file("f.h5").display().to_string()];
+    let figures = |attack: &str| &told[attack]["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    let structure = figures("StructuralAttack");
+    assert_eq!((&structure["n_rows"], &structure["DoF_risk"]), (&90.into(), &1.into()), "{structure}");
+    assert_eq!(structure["components_below_threshold"].as_array().map(Vec::len), Some(4), "{structure}");
+    for attack in ["MembershipAttack", "NearestRecordAttack"] {
+        let found = figures(attack);
+        assert!(found["AUC"].as_f64().is_some_and(|auc| (0.2..=1.0).contains(&auc)), "{found}");
+        assert_eq!((&found["n_pos_test_examples"], &found["n_neg_test_examples"]), (&90.into(), &60.into()));
+    }
+    assert_eq!((&told["target"]["model_name"], &told["target"]["secure_sum"]), (&"fnmf".into(), &true.into()));
 }

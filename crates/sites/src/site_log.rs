@@ -3,6 +3,7 @@
 //! that are cut off at the end leave no trace in the file itself; its last digest, noted elsewhere, shows them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -60,6 +61,26 @@ pub enum Event {
     Hold { run: String, results: BTreeMap<String, String> },
     /// Results were released.
     Release { by: String, results: BTreeMap<String, String> },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spent = |budget: &Option<BudgetState>| {
+            budget.map_or_else(String::new, |b| format!(", epsilon {:.6} of {} spent", b.epsilon, b.limit))
+        };
+        let names = |results: &BTreeMap<String, String>| results.keys().cloned().collect::<Vec<_>>().join(", ");
+        match self {
+            Event::Begin { run, method, sites, proposal, approved_by, budget, binary, .. } => {
+                let by = approved_by.as_ref().map(|by| format!(", approved by {by}")).unwrap_or_default();
+                let proposal = proposal.as_ref().map(|digest| format!(", proposal {digest}")).unwrap_or_default();
+                let (sites, version, spent) = (sites.join(", "), &binary.version, spent(budget));
+                write!(f, "begin {run}: {method} {version} with {sites}{proposal}{by}{spent}")
+            }
+            Event::End { run, outcome, budget } => write!(f, "end {run}: {outcome}{}", spent(budget)),
+            Event::Hold { run, results } => write!(f, "hold {run}: {}", names(results)),
+            Event::Release { by, results } => write!(f, "release by {by}: {}", names(results)),
+        }
+    }
 }
 
 /// What all runs on the data have spent.

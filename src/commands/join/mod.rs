@@ -63,7 +63,8 @@ pub struct JoinArgs {
     profile: Option<Profile>,
     /// Write what this run would do and send to this file, signed with --key, for people at all sites to approve, and end;
     /// with --policy its rules then hold for all sites
-    #[arg(long, value_name = "F.json", conflicts_with_all = ["approved", "site_log", "hold"], help_heading = "Site")]
+    #[arg(long, value_name = "F.json", requires = "input", conflicts_with_all = ["approved", "site_log", "hold"],
+          help_heading = "Site")]
     propose: Option<PathBuf>,
     /// Run only what this file of 'fednmf approve' approves; no other message leaves
     #[arg(long, value_name = "F.json", help_heading = "Site")]

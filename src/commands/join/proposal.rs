@@ -17,7 +17,7 @@ use fednmf_data as data;
 use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_driver::spec::Spec;
 use fednmf_files::Source;
-use fednmf_methods::description::MessageSpec;
+use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec};
 use fednmf_methods::shared::dp;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
@@ -297,14 +297,26 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
         (CHECKPOINT.kind, spec.checkpoint.is_some()),
         (dp::MESSAGES.kind, noised && spec.eval_every > 0),
     ];
-    let is_sent = |w: &&MessageSpec| {
+    // What is released under noise takes the place of the products with the data.
+    let release = |w: &MessageSpec| {
+        of_kind(w.kind).any(|other| other.payload == Payload::Product && description.adds_noise_to(other))
+    };
+    let product = |w: &MessageSpec| of_kind(w.kind).any(|w| matches!(w.payload, Payload::Product | Payload::Gram));
+    let has_release = description.all_messages().any(release);
+    // The starts of fedprox are public, and their exchange is never masked.
+    let public = |w: &MessageSpec| description.name == "fedprox" && w.payload == Payload::SharedFactor;
+    let is_common = |w: &MessageSpec| COMMON_MESSAGES.iter().any(|common| common.kind == w.kind);
+    let is_sent = |w: &&'static MessageSpec| {
         let shown = match w.payload {
             Payload::Masked => masked,
             Payload::Control | Payload::Ciphertext => true,
-            _ => !masked || w.is_always_shown() || !has_mask(w) && !w.is_plain(),
+            _ if !masked || w.is_always_shown() || public(w) => true,
+            // A method that masks sums sends nothing else of its own.
+            _ => is_common(w) && !has_mask(w),
         };
+        let noise = !has_release || !product(w) || release(w) == noised;
         let by_option = of_options.iter().find(|(kind, _)| *kind == w.kind).is_none_or(|(_, sent)| *sent);
-        shown && by_option && (spec.eval_every > 0 || !w.is_evaluation())
+        shown && noise && by_option && (spec.eval_every > 0 || !w.is_evaluation())
     };
     let protection = |w: &MessageSpec| {
         let noised = noised && of_kind(w.kind).any(|other| description.adds_noise_to(other));
