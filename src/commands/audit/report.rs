@@ -88,14 +88,9 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
         let against = others.as_ref().map(|others| score(&others.view(), &shared));
         let found = against.as_ref().and_then(|against| auc(&scores, against));
         let against = against.map_or(0, |against| against.len());
-        let nearest = scores.iter().copied().fold(f64::INFINITY, f64::min);
         all.insert(
             key.into(),
-            attack(
-                name,
-                json!({"AUC": found, "n_pos_test_examples": scores.len(), "n_neg_test_examples": against,
-                       "least_score": nearest}),
-            ),
+            attack(name, json!({"AUC": found, "n_pos_test_examples": scores.len(), "n_neg_test_examples": against})),
         );
     }
     let attributes = factors.stored.attributes();

@@ -367,6 +367,14 @@ mod tests {
     }
 
     #[test]
+    fn the_templates_are_policies() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites");
+        for name in ["policy.json", "policy-clinical.json"] {
+            assert_ne!(Policy::read(&folder.join(name)).unwrap(), Policy::default());
+        }
+    }
+
+    #[test]
     fn a_policy_says_with_whom() {
         let policy: Policy = serde_json::from_str(r#"{"min_parties": 3, "sites": ["a", "b", "c"]}"#).unwrap();
         let sites = |names: &str| names.split(',').map(String::from).collect::<Vec<_>>();
