@@ -115,7 +115,7 @@ fn a_proposal_has_the_messages_of_its_run() {
     for words in [
         RUN,
         "--algo fnmf -k 3 --max-iters 3 --output {site}/f.h5 --checkpoint {site}/c.h5 --scale max",
-        "--algo felb --binarize 8 --secure-sum --secure-threshold 3 -k 3 --max-iters 2",
+        "--algo fnmf --secure-sum --secure-threshold 3 -k 3 --max-iters 2",
         "--algo felb-mu --binarize 8 --secure-sum --dp gaussian --epsilon 1 -k 3 --max-iters 2",
         "--algo secure-hals --transpose --secure-sum -k 3 --max-iters 2 --eval-every 0 --dp gaussian --epsilon 1",
         "--algo syn-ssd-uv --transpose -k 3 --max-iters 2",
