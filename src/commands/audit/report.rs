@@ -40,6 +40,9 @@ pub struct ReportArgs {
     pub threshold: usize,
 }
 
+/// Scores rows (c × n) by the shared factor (n × k), lower for those that were in the data.
+type Score = fn(&ArrayView2<'_, f64>, &ArrayView2<'_, f64>) -> Vec<f64>;
+
 /// The share of a component's weight that is carried by the rows that count for it.
 const CARRIED: f64 = 0.9;
 
@@ -79,7 +82,7 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
     let (own, shared) = (own.view(), shared.view());
     let mut all = Map::new();
     all.insert("StructuralAttack".into(), attack("Structural attack", structure(&own, &shared, args.threshold)));
-    let attacks: [(&str, &str, fn(&ArrayView2<'_, f64>, &ArrayView2<'_, f64>) -> Vec<f64>); 2] = [
+    let attacks: [(&str, &str, Score); 2] = [
         ("MembershipAttack", "Membership: rows that the shared factor fits better were in the data", misfits),
         ("NearestRecordAttack", "Nearest record: rows that are nearer to a component were in the data", distances),
     ];

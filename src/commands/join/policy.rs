@@ -43,8 +43,9 @@ enum Arithmetic {
 /// A file that a run may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Output {
-    Output,
+enum Written {
+    #[serde(rename = "output")]
+    Factors,
     Report,
     Trace,
     Checkpoint,
@@ -86,7 +87,7 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     evaluations: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outputs: Option<Vec<Output>>,
+    outputs: Option<Vec<Written>>,
     /// The kinds of messages, in addition to control, that may leave without mask, noise or encryption.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_the_clear: Option<Vec<String>>,
@@ -213,11 +214,11 @@ impl Policy {
             refuse("evaluations", "requires --eval-every 0".into());
         }
         let outputs = [
-            (Output::Output, "--output", spec.outputs.factors.is_some()),
-            (Output::Report, "--report", spec.outputs.report.is_some()),
-            (Output::Trace, "--trace", spec.trace.is_some()),
-            (Output::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
-            (Output::RecordView, "--record-view", spec.record_view.is_some()),
+            (Written::Factors, "--output", spec.outputs.factors.is_some()),
+            (Written::Report, "--report", spec.outputs.report.is_some()),
+            (Written::Trace, "--trace", spec.trace.is_some()),
+            (Written::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
+            (Written::RecordView, "--record-view", spec.record_view.is_some()),
         ];
         for (output, option, given) in outputs {
             if given && self.outputs.as_ref().is_some_and(|allowed| !allowed.contains(&output)) {

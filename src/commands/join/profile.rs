@@ -40,7 +40,7 @@ impl Profile {
     /// Says that the profile has set the option that an error is about.
     pub fn explain(self, e: Error) -> Error {
         let option = |setting: &&str| e.message.starts_with(setting.split('=').next().unwrap_or(setting));
-        match CLINICAL.iter().any(|setting| option(&setting)) {
+        match CLINICAL.iter().any(option) {
             true => e.at(format!("--profile {}", self.name())),
             false => e,
         }
