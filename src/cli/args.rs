@@ -20,7 +20,7 @@ use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
 use crate::commands::top::TopArgs;
 #[cfg(feature = "sites")]
-use crate::commands::{join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
+use crate::commands::{approve::ApproveArgs, join::JoinArgs, keygen::KeygenArgs, serve::ServeArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -106,6 +106,9 @@ pub enum Command {
     /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
     #[cfg(feature = "sites")]
     Join(Box<JoinArgs>),
+    /// Approve a proposed run (join --propose) as a person: show what it does and sends, and sign it with the site's key
+    #[cfg(feature = "sites")]
+    Approve(ApproveArgs),
     /// Be the hub of such a run: relay between the sites, which dial out to it. It has no data and reads no message
     #[cfg(feature = "sites")]
     Serve(ServeArgs),

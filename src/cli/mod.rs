@@ -31,11 +31,11 @@ use fednmf_methods::registry;
 
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::factorize::RunArgs;
+#[cfg(feature = "sites")]
+use crate::commands::{approve, join, join::JoinArgs, join::profile::Profile, keygen, serve};
 use crate::commands::{
     audit, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
 };
-#[cfg(feature = "sites")]
-use crate::commands::{join, join::JoinArgs, keygen, serve};
 
 /// The parsed request.
 pub enum Request {
@@ -82,6 +82,14 @@ pub fn begin(words: impl IntoIterator<Item = OsString>) {
 /// Naming the option that is wrong, and what it should be.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     let words: Vec<OsString> = words.into_iter().collect();
+    #[cfg(feature = "sites")]
+    if let Some(profile) = profile_of(&words) {
+        return parse_words(profile.expand(words)).map_err(|e| profile.explain(e));
+    }
+    parse_words(words)
+}
+
+fn parse_words(words: Vec<OsString>) -> Result<Request> {
     let method = method_of(&words)?;
     let mut matches = match command_of(&**method).try_get_matches_from(&words) {
         Ok(matches) => matches,
@@ -131,6 +139,13 @@ fn method_of(words: &[OsString]) -> Result<&'static Arc<dyn ConfiguredMethod>> {
         let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();
         Error::input(format!("--algo {name}: no such method; there are auto, {}", names.join(", ")))
     })
+}
+
+/// The profile that a site's command line names.
+#[cfg(feature = "sites")]
+fn profile_of(words: &[OsString]) -> Option<Profile> {
+    let joins = words.get(1).is_some_and(|word| word == "join");
+    value_of("--profile", words).filter(|_| joins).and_then(Profile::of)
 }
 
 /// The typed subcommand, if it takes no options of a method.
@@ -305,6 +320,8 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Report(args) => report::report(&args, comm),
             #[cfg(feature = "sites")]
             Command::Serve(args) => serve::serve(&args, comm),
+            #[cfg(feature = "sites")]
+            Command::Approve(args) => approve::approve(&args, comm),
             #[cfg(feature = "sites")]
             Command::Keygen(args) => keygen::keygen(&args, comm),
             #[cfg(feature = "sites")]

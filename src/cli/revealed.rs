@@ -9,8 +9,6 @@ use fednmf_methods::registry;
 
 /// Kinds of messages about the errors of a run.
 const EVALUATION: &str = "evaluation: ";
-/// Kinds of messages of a run that protects nothing.
-const PLAIN: &str = "(--plain)";
 
 /// The cells of a row behind the method: what others see, with `--secure-sum`, with `--dp`.
 type Cells = [String; 3];
@@ -43,7 +41,7 @@ fn cells(method: &Description) -> Cells {
     // The largest term is sent with every sum in the clear.
     let clear = |w: &&MessageSpec| {
         let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
-        !hidden && !w.kind.contains(PLAIN) && w.kind != LARGEST.kind
+        !hidden && !w.is_plain() && w.kind != LARGEST.kind
     };
     let loading = COMMON_MESSAGES.iter().filter(|w| w.kind == data::STATISTICS.kind);
     let all = || method.messages.iter().chain(loading.clone());

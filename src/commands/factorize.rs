@@ -11,7 +11,7 @@ use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
 use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::spec::{
-    Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
+    Consent, Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
     apply_method_requirements,
 };
 use fednmf_driver::{FactorScale, Limits};
@@ -354,6 +354,7 @@ impl RunArgs {
             quiet: args.quiet,
             verbose: args.verbose,
             json: args.json,
+            consent: Consent::default(),
             words,
         })
     }

@@ -76,12 +76,17 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
 }
 
 /// The message table of a method as text.
-pub(super) fn message_table(m: &Description) -> String {
-    let mut rows = vec![["what", "payload", "shape", "how often", "protection"].map(String::from)];
-    rows.extend(m.all_messages().map(|w| {
+fn message_table(m: &Description) -> String {
+    table(m.all_messages().map(|w| {
         let payload = w.payload.name();
         [w.kind.into(), payload.into(), w.shape.into(), w.when.into(), m.protection(w)]
-    }));
+    }))
+}
+
+/// Messages as text: what, payload, shape, how often, protection.
+pub(super) fn table(messages: impl Iterator<Item = [String; 5]>) -> String {
+    let heading = ["what", "payload", "shape", "how often", "protection"].map(String::from);
+    let rows: Vec<[String; 5]> = std::iter::once(heading).chain(messages).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [0, 1, 2, 3].map(width);
     let mut out = String::new();

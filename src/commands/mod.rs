@@ -1,6 +1,8 @@
 //! One file or folder for each subcommand: its arguments, and what it does.
 
 pub mod account;
+#[cfg(feature = "sites")]
+pub mod approve;
 pub mod audit;
 pub mod clusters;
 pub mod estimate;

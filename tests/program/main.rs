@@ -11,6 +11,8 @@ mod data_ranks;
 mod docs;
 mod estimate;
 mod fnmf;
+#[cfg(feature = "sites")]
+mod governance;
 mod guide;
 mod jobs;
 mod predict;

@@ -316,6 +316,9 @@ fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {
     }
     all["output"] = json!(outputs.factors);
     all["report"] = json!(outputs.report.as_ref().map(|(path, _)| path));
+    if let Some(profile) = &run.planned.spec.consent.profile {
+        all["profile"] = profile.clone().into();
+    }
     format!("{all}\n")
 }
 
@@ -350,6 +353,7 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
         )
     });
     let paragraph = summary::paragraph(&facts, profile);
+    let agreed = planned.spec.consent.profile.as_ref().map_or_else(String::new, |profile| format!("{profile}\n"));
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
         format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
@@ -359,7 +363,7 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
         true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
         false => String::new(),
     };
-    format!("{table}{privacy}{losses}{ones}{scaled}{paragraph}{}\n", report.unwrap_or_default())
+    format!("{table}{agreed}{privacy}{losses}{ones}{scaled}{paragraph}{}\n", report.unwrap_or_default())
 }
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with their path added.

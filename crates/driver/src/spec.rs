@@ -140,6 +140,17 @@ pub struct Outputs {
     pub report: Option<(PathBuf, Display)>,
 }
 
+/// What the owner of a site agreed to, for the records of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Consent {
+    /// SHA-256 of the policy's file.
+    pub policy: Option<String>,
+    /// Digest of the approved proposal.
+    pub proposal: Option<String>,
+    /// What `--profile` has set and requires, in words.
+    pub profile: Option<String>,
+}
+
 /// What was requested of a run.
 #[derive(Clone)]
 pub struct Spec {
@@ -182,6 +193,7 @@ pub struct Spec {
     /// Whether the summary has a line for each phase.
     pub verbose: bool,
     pub json: bool,
+    pub consent: Consent,
     /// The command line, for provenance.
     pub words: Vec<String>,
 }

@@ -144,6 +144,8 @@ fn create(
         ranks: comm.size(),
         nonce: nonce.map(RunNonce::text),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
+        policy: spec.consent.policy.clone(),
+        proposal: spec.consent.proposal.clone(),
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }

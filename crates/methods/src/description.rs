@@ -142,6 +142,11 @@ impl MessageSpec {
     pub const fn after_loss(self) -> Self {
         MessageSpec { after_loss: true, ..self }
     }
+
+    /// Whether only a run that protects nothing sends the message (`--plain`).
+    pub fn is_plain(&self) -> bool {
+        self.kind.contains("(--plain)")
+    }
 }
 
 /// The largest term of an exact sum over parties, for the message table of methods that sum in the clear.

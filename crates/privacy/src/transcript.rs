@@ -31,6 +31,12 @@ pub struct Heading {
     /// At a site: the certificate's signature of the transcript's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteSignature>,
+    /// SHA-256 of the policy that the site asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Digest of the proposal that the site approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<String>,
 }
 
 /// A statement that the key of a site's certificate has signed.
@@ -47,9 +53,28 @@ pub struct SiteSignature {
     pub signature: String,
 }
 
-/// The statement that a site signs to vouch for the key of its transcript: `key` in hexadecimal digits.
-pub fn statement_of_key(site: &str, time: u64, key: &str) -> Vec<u8> {
-    format!("fednmf transcript key v1\n{site}\n{time}\n{key}\n").into_bytes()
+/// What a site vouches for with the key of its certificate. A signature of one subject is none of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The key that signs a transcript.
+    TranscriptKey,
+    /// A proposed run, by its digest.
+    Proposal,
+    /// The approval of a proposed run, by its digest.
+    Approval,
+    /// An entry of the log of a site, by its place in the chain.
+    LogEntry,
+}
+
+/// The statement that a site signs: `text` is a key or a digest in hexadecimal digits.
+pub fn statement(subject: Subject, site: &str, time: u64, text: &str) -> Vec<u8> {
+    let subject = match subject {
+        Subject::TranscriptKey => "transcript key",
+        Subject::Proposal => "proposal",
+        Subject::Approval => "approval",
+        Subject::LogEntry => "log entry",
+    };
+    format!("fednmf {subject} v1\n{site}\n{time}\n{text}\n").into_bytes()
 }
 
 /// The version that is written.
@@ -161,8 +186,8 @@ fn digest(key: &[u8; 32], content: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(key).chain_update(Sha256::digest(content)).finalize().into()
 }
 
-/// The chain after one more line.
-fn link(chain: &[u8; 32], line: &str) -> [u8; 32] {
+/// The chain after one more line; it begins with zeros.
+pub fn link(chain: &[u8; 32], line: &str) -> [u8; 32] {
     Sha256::new().chain_update(chain).chain_update(line).finalize().into()
 }
 
@@ -264,6 +289,8 @@ mod tests {
             ranks: 1,
             nonce: None,
             site: None,
+            policy: None,
+            proposal: None,
         };
         let mut transcript = Transcript::new(Box::new(out.clone()), SigningKey::from_bytes(&[7; 32]), &heading);
         for content in [&b"one"[..], b"two", b"three"] {

@@ -63,6 +63,11 @@ impl Sites {
         self.link.sites()
     }
 
+    /// The name of the run, the same at all sites.
+    pub fn run(&self) -> &str {
+        self.link.run()
+    }
+
     /// Leaves the run regularly, after the others have received what was sent to them.
     pub fn leave(&self, code: i32) {
         if let Some(rounds) = &mut *self.rounds.borrow_mut() {

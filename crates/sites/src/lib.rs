@@ -5,7 +5,8 @@
 //! connection; [`seal`] hides
 //! messages from the hub; [`link`] delivers them even if connections break; [`rounds`] continue when a site is lost;
 //! [`group`] is the transport, whose collectives are messages from each site to each other one. [`hub`] is the
-//! other end, with its [`journal`].
+//! other end, with its [`journal`]. Beside it, [`signed`] documents are what a site agreed to, and [`site_log`] is its record of
+//! all runs.
 
 pub mod certificates;
 pub mod frame;
@@ -17,6 +18,8 @@ mod link;
 mod proxy;
 mod rounds;
 mod seal;
+mod signed;
+mod site_log;
 mod tls;
 mod validity;
 mod verifier;
@@ -26,4 +29,6 @@ pub use self::group::Sites;
 pub use self::hub::{Hub, HubConfig};
 pub use self::link::{Config, abort};
 pub use self::proxy::Address;
-pub use self::tls::Authority;
+pub use self::signed::Signed;
+pub use self::site_log::{Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, file_digest, read as read_log};
+pub use self::tls::{Authority, Identity};

@@ -12,11 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::UnixTime;
-
 use fednmf_base::error::{EXIT_FAILED, Error, Result};
 use fednmf_base::warning::{say, warn};
-use fednmf_privacy::transcript::{SiteSignature, hex, statement_of_key};
+use fednmf_privacy::transcript::{SiteSignature, Subject};
 
 use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
 use super::limits::QUEUED_OVERHEAD;
@@ -396,11 +394,12 @@ impl Link {
     /// # Errors
     /// If the certificate's key cannot sign.
     pub fn sign_transcript_key(&self, key: &str) -> Result<SiteSignature> {
-        let site = self.sites[self.me].clone();
-        let time = UnixTime::now().as_secs();
-        let (scheme, signature) = self.identity.sign(&statement_of_key(&site, time, key))?;
-        let chain = self.identity.chain().iter().map(|certificate| hex(certificate)).collect();
-        Ok(SiteSignature { site, chain, time, scheme, signature: hex(&signature) })
+        self.identity.vouch(Subject::TranscriptKey, &self.sites[self.me], key)
+    }
+
+    /// The name of the run.
+    pub fn run(&self) -> &str {
+        &self.run
     }
 
     /// The names of the sites, by rank.

@@ -18,7 +18,7 @@ use rustls::{
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
-use fednmf_privacy::transcript::{SiteSignature, statement_of_key, unhex};
+use fednmf_privacy::transcript::{SiteSignature, Subject, hex, statement, unhex};
 
 use super::validity;
 use super::verifier::Verifier;
@@ -51,15 +51,15 @@ impl Authority {
         Ok(Authority { verifier })
     }
 
-    /// Verifies that a certificate of the CA vouches for the `key` of a transcript, as [`SiteSignature`] says.
+    /// Verifies that a certificate of the CA vouches for `text`, as [`SiteSignature`] says.
     ///
     /// # Errors
     /// The reason why it does not.
-    pub fn verify_transcript_key(&self, signed: &SiteSignature, key: &str) -> std::result::Result<(), String> {
+    pub fn verify(&self, subject: Subject, signed: &SiteSignature, text: &str) -> std::result::Result<(), String> {
         let bytes = |digits: &str| unhex(digits).ok_or("it is damaged");
         let chain = signed.chain.iter().map(|der| bytes(der)).collect::<std::result::Result<Vec<_>, _>>()?;
         let time = UnixTime::since_unix_epoch(Duration::from_secs(signed.time));
-        let text = statement_of_key(&signed.site, signed.time, key);
+        let text = statement(subject, &signed.site, signed.time, text);
         self.verify_site(&signed.site, &chain, time, &text, (signed.scheme, &bytes(&signed.signature)?)).map(drop)
     }
 
@@ -129,6 +129,37 @@ impl Identity {
     /// The certificate, and the intermediate ones up to the CA.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
+    }
+
+    /// The site that the certificate is for: `site` if that is given, otherwise its only name.
+    ///
+    /// # Errors
+    /// If the certificate is not for that site, or has no name or several.
+    pub fn site(&self, site: Option<&str>) -> Result<String> {
+        let certificate = &self.chain[0];
+        if let Some(site) = site {
+            return match is_for(certificate, site) {
+                true => Ok(site.into()),
+                false => Err(Error::input(format!("--site {site}: the certificate of --cert is not for this site"))),
+            };
+        }
+        let leaf = webpki::EndEntityCert::try_from(certificate);
+        let names: Vec<String> = leaf.iter().flat_map(|leaf| leaf.valid_dns_names()).map(ToString::to_string).collect();
+        match <[String; 1]>::try_from(names) {
+            Ok([name]) => Ok(name),
+            Err(_) => Err(Error::input("--cert: does not have one name; say with --site which site this is")),
+        }
+    }
+
+    /// Signs a statement about `text` for this site with the key of the certificate.
+    ///
+    /// # Errors
+    /// If the certificate's key cannot sign.
+    pub fn vouch(&self, subject: Subject, site: &str, text: &str) -> Result<SiteSignature> {
+        let time = UnixTime::now().as_secs();
+        let (scheme, signature) = self.sign(&statement(subject, site, time, text))?;
+        let chain = self.chain.iter().map(|certificate| hex(certificate)).collect();
+        Ok(SiteSignature { site: site.into(), chain, time, scheme, signature: hex(&signature) })
     }
 
     /// The authority that this process trusts.

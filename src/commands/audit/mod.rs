@@ -1,6 +1,9 @@
 //! `fednmf audit`: checks what a run reveals.
 
 pub mod attack;
+#[cfg(feature = "sites")]
+pub mod release;
+pub mod report;
 pub mod verify;
 
 use clap::{Args, Subcommand};
@@ -21,8 +24,14 @@ pub enum Audit {
     /// over losses, membership. Several views are those of colluding ranks
     Attack(attack::AttackArgs),
     /// Verify transcripts (--transcript): signature and chain, each message against the method's table, what was spent
-    /// against the budget of the data
+    /// against the budget of the data; and logs of sites (--site-log): signatures and chain
     Verify(verify::VerifyArgs),
+    /// Report on results before they leave a site: parameters per row, components carried by few rows, whether rows are
+    /// recognised by V
+    Report(report::ReportArgs),
+    /// Release results that 'fednmf join --hold' has put aside, as a second person, and note it in the log of the site
+    #[cfg(feature = "sites")]
+    Release(release::ReleaseArgs),
 }
 
 /// Performs an audit; the exit code. Collective.
@@ -33,5 +42,8 @@ pub fn audit(args: &AuditArgs, comm: &Communicator) -> Result<i32> {
     match &args.command {
         Audit::Attack(args) => attack::attack(args, comm),
         Audit::Verify(args) => verify::verify(args, comm),
+        Audit::Report(args) => report::report(args, comm),
+        #[cfg(feature = "sites")]
+        Audit::Release(args) => release::release(args, comm),
     }
 }

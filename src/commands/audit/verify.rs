@@ -1,4 +1,5 @@
-//! `fednmf audit verify`: transcripts against their signatures, the message table of the method and the privacy budget.
+//! `fednmf audit verify`: transcripts against their signatures, the message table of the method and the privacy budget; logs of
+//! sites against their signatures.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +18,16 @@ use fednmf_methods::registry;
 use fednmf_privacy::BudgetFile;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
+#[cfg(feature = "sites")]
+use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::Verified;
 #[cfg(feature = "sites")]
-use fednmf_sites::Authority;
+use fednmf_sites::{Authority, VerifiedLog, read_log};
 
 /// Arguments of `fednmf audit verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Files of --transcript
+    /// Files of --transcript or, with --ca, of --site-log
     #[arg(required = true, value_name = "TRANSCRIPT")]
     pub transcripts: Vec<PathBuf>,
     /// The public key that must have signed them, in hexadecimal digits
@@ -59,15 +62,23 @@ pub fn verify(args: &VerifyArgs, comm: &Communicator) -> Result<i32> {
 fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     let budget = args.budget.as_deref().map(budget::read).transpose()?;
     let (mut text, mut all) = (String::new(), Vec::new());
-    let verified = |path: &PathBuf| {
-        let read = std::fs::read_to_string(path);
-        let read = read.map_err(|e| Error::input(format!("cannot be read ({e}); check the name")));
-        read.and_then(|text| transcript::verify(&text, args.key.as_deref())).map_err(|e| e.at(path.display()))
-    };
-    let transcripts = args.transcripts.iter().map(verified).collect::<Result<Vec<_>>>()?;
+    let files = args.transcripts.iter().map(|path| Ok((path, text_of(path)?))).collect::<Result<Vec<_>>>()?;
     #[cfg(feature = "sites")]
     let authority = args.ca.as_deref().map(|ca| Authority::read(ca, None)).transpose()?;
-    for (path, verified) in args.transcripts.iter().zip(&transcripts) {
+    #[cfg(feature = "sites")]
+    let (logs, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, text)| is_log(text));
+    #[cfg(feature = "sites")]
+    for (path, log) in &logs {
+        let verified = read_verified_log(log, authority.as_ref()).map_err(|e| e.at(path.display()))?;
+        describe_log(&mut text, path, &verified);
+        all.push(json!({"log": path.display().to_string(), "site": verified.site, "digest": verified.digest(),
+                        "entries": verified.entries}));
+    }
+    let verified = |(path, text): &(&PathBuf, String)| {
+        transcript::verify(text, args.key.as_deref()).map_err(|e| e.at(path.display()))
+    };
+    let transcripts = files.iter().map(verified).collect::<Result<Vec<_>>>()?;
+    for ((path, _), verified) in files.iter().zip(&transcripts) {
         #[cfg(feature = "sites")]
         if let Some(authority) = &authority {
             of_site(verified, authority).map_err(|e| e.at(path.display()))?;
@@ -105,8 +116,43 @@ fn of_site(verified: &Verified, authority: &Authority) -> Result<()> {
         return Err(Error::failed("no certificate vouches for its key; transcripts of 'fednmf join' have one"));
     };
     authority
-        .verify_transcript_key(signed, &verified.public_key)
+        .verify(Subject::TranscriptKey, signed, &verified.public_key)
         .map_err(|why| Error::failed(format!("is not of site {}: {why}", signed.site)))
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    let read = std::fs::read_to_string(path);
+    read.map_err(|e| Error::input(format!("cannot be read ({e}); check the name")).at(path.display()))
+}
+
+/// Whether a file is the log of a site and no transcript.
+#[cfg(feature = "sites")]
+fn is_log(text: &str) -> bool {
+    let first = text.lines().next().and_then(|line| serde_json::from_str::<Value>(line).ok());
+    first.is_some_and(|line| line.get("document").is_some())
+}
+
+#[cfg(feature = "sites")]
+fn read_verified_log(text: &str, authority: Option<&Authority>) -> Result<VerifiedLog> {
+    let authority = authority.ok_or_else(|| {
+        Error::input("is the log of a site, whose certificate signs it; name the certificate of the CA with --ca")
+    })?;
+    read_log(text, authority)
+}
+
+#[cfg(feature = "sites")]
+fn describe_log(text: &mut String, path: &Path, log: &VerifiedLog) {
+    let count = log.entries.len();
+    let site = log.site.as_deref().unwrap_or_default();
+    let _ = writeln!(
+        text,
+        "{}: the log of site {site}: {count} entries, unchanged, digest {}",
+        path.display(),
+        log.digest()
+    );
+    for entry in &log.entries {
+        let _ = writeln!(text, "  {:4}  {}  {}", entry.number, entry.time, entry.event);
+    }
 }
 
 /// Kind, payload and protection of messages; how many, and their bytes.

@@ -1,8 +1,13 @@
 //! `fednmf join`: one party of a factorisation, on its own machine with its own data.
 
+mod agreement;
+pub mod hold;
 mod policy;
+pub mod profile;
+pub mod proposal;
+mod run_log;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +16,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
 use fednmf_base::warning::say;
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_data::memory;
@@ -22,9 +28,14 @@ use fednmf_files::output::attributes;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_privacy::Public;
-use fednmf_sites::{Address, Config, Sites};
+use fednmf_privacy::transcript::Subject;
+use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 
-use self::policy::Policy;
+use self::agreement::{Agreement, POLICY, digest_of};
+use self::policy::{Intended, Policy};
+use self::profile::Profile;
+use self::proposal::{Approved, Message, Proposal};
+use self::run_log::RunLog;
 use super::factorize::RunArgs;
 use super::list;
 
@@ -32,8 +43,8 @@ use super::list;
 #[derive(Debug, Args)]
 pub struct JoinArgs {
     /// The hub, to which this site dials out; through the proxy of https_proxy, if that is set
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Site")]
-    hub: Address,
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "propose", help_heading = "Site")]
+    hub: Option<Address>,
     /// The site's certificate (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     cert: PathBuf,
@@ -49,12 +60,30 @@ pub struct JoinArgs {
     /// The list of certificates that the CA has revoked (PEM)
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     crl: Option<PathBuf>,
-    /// What this site agrees to, in JSON: methods, require, min_parties, max_epsilon, sites, in_the_clear
+    /// What this site agrees to, in JSON: methods, protections, sizes, budget, outputs, with whom; the guide has all fields
     #[arg(long, value_name = "F.json", help_heading = "Site")]
     policy: Option<PathBuf>,
     /// Agree to whatever the command line says, with whatever sites the hub names
     #[arg(long, conflicts_with = "policy", help_heading = "Site")]
     no_policy: bool,
+    /// Settings that belong together. clinical: masked sums (--secure-sum), noise (--dp gaussian) and no evaluations
+    /// (--eval-every 0), with --epsilon, --budget and --policy required
+    #[arg(long, value_name = "NAME", help_heading = "Site")]
+    profile: Option<Profile>,
+    /// Write what this run would do and send to this file, signed with --key, for people at all sites to approve, and end;
+    /// with --policy its rules then hold for all sites
+    #[arg(long, value_name = "F.json", requires = "input", conflicts_with_all = ["approved", "site_log", "hold"],
+          help_heading = "Site")]
+    propose: Option<PathBuf>,
+    /// Run only what this file of 'fednmf approve' approves; no other message leaves
+    #[arg(long, value_name = "F.json", help_heading = "Site")]
+    approved: Option<PathBuf>,
+    /// Add the run to this log of all runs of the site, signed with --key; 'fednmf audit verify' reads it
+    #[arg(long, value_name = "F.jsonl", help_heading = "Site")]
+    site_log: Option<PathBuf>,
+    /// Put the results aside, in a directory F.h5.held that only its owner can read, until 'fednmf audit release'
+    #[arg(long, requires = "site_log", requires = "output", help_heading = "Site")]
+    hold: bool,
     /// Wait S seconds for the hub and the other sites at the start
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=604_800), help_heading = "Site")]
     wait: u64,
@@ -84,7 +113,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         ));
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
-    let spec = args.run.check(method, std::env::args().collect())?;
+    let mut spec = args.run.check(method, std::env::args().collect())?;
     let description = spec.description();
     if !description.partition.is_private() {
         return Err(Error::input(format!(
@@ -98,13 +127,37 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         ));
     }
     check_secrets(&spec)?;
-    policy.check(&spec)?;
+    if let Some(profile) = args.profile {
+        let policy = args.policy.as_deref().map(|path| path.display().to_string());
+        spec.consent.profile = Some(profile.check(&spec, policy.as_deref())?);
+    }
+    let identity = Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?;
+    let site = || identity.site(args.site.as_deref());
+    if let Some(path) = &args.propose {
+        let own = Intended { spec: &spec, own: None, approved: true, logged: true, held: true };
+        policy.check(POLICY, &own)?;
+        let rules = args.policy.is_some().then_some(policy);
+        return propose(&Proposal::of(&spec, rules), path, &site()?, &identity);
+    }
+    let approved = args.approved.as_deref().map(|path| Approved::read(path, &site()?, identity.authority(), &spec));
+    let agreement = Agreement { policy, approved: approved.transpose()? };
+    agreement.check(&spec, args.site_log.is_some(), args.hold)?;
+    spec.consent.policy = args.policy.as_deref().map(digest_of).transpose()?;
+    spec.consent.proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
+    let log = match &args.site_log {
+        Some(path) => {
+            Some(SiteLog::open(path, &site()?, Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?)?)
+        }
+        None => None,
+    };
+    let held = args.hold.then(|| hold::put_aside(&mut spec.outputs)).transpose()?;
     let _locks = own_files::lock(&spec)?;
     if !spec.quiet {
-        say(&format!("What leaves this site with --algo {}:\n{}", description.name, list::message_table(description)));
+        let table = list::table(proposal::messages(&spec).iter().map(Message::row));
+        say(&format!("What leaves this site with --algo {}:\n{table}", description.name));
     }
     let sites = Rc::new(Sites::join(Config {
-        hub: args.hub,
+        hub: args.hub.ok_or_else(|| Error::input("--hub: say where the hub is"))?,
         cert: args.cert,
         key: args.key,
         ca: args.ca,
@@ -118,11 +171,10 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,
     })?);
-    policy.check_sites(sites.names())?;
+    agreement.check_sites(sites.names())?;
     let comm = Communicator::over(sites.clone());
-    if let Some(send_filter) = policy.send_filter() {
-        comm.set_send_filter(send_filter);
-    }
+    comm.set_send_filter(agreement.send_filter());
+    let record = log.map(|log| RunLog::begin(log, &spec, (&sites, comm.rank()), &agreement)).transpose()?;
     let done = take_part(spec, &sites, &comm);
     match &done {
         Ok(code) => sites.leave(*code),
@@ -130,7 +182,21 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         // The caller ends the run for all sites.
         Err(_) => {}
     }
-    done
+    let noted = record.map_or(Ok(()), |record| record.end(&done, held.as_deref()));
+    done.and_then(|code| noted.map(|()| code))
+}
+
+/// Writes a proposal; returns the exit code.
+fn propose(proposal: &Proposal, path: &Path, site: &str, identity: &Identity) -> Result<i32> {
+    let signed = Signed::new(json!(proposal), Subject::Proposal, site, identity)?;
+    proposal::write(path, &signed)?;
+    print_line(&format!(
+        "{}Site {site} proposes this in {}, with the digest {}. Each site approves it with 'fednmf approve'.",
+        proposal.text(),
+        path.display(),
+        signed.digest()
+    ))?;
+    Ok(EXIT_DONE)
 }
 
 fn take_part(spec: Spec, sites: &Sites, comm: &Communicator) -> Result<i32> {
@@ -250,6 +316,7 @@ fn compared(spec: &Spec) -> Map<String, Value> {
         Every::Seconds(s) => json!(format!("{s}s")),
     };
     all.insert("checkpoint_every".into(), every);
+    all.extend(spec.consent.proposal.clone().map(|digest| ("approved".to_string(), digest.into())));
     all
 }
 

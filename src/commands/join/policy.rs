@@ -2,39 +2,113 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{MessageTag, SendFilter};
-use fednmf_driver::spec::Spec;
+use fednmf_comm::{Communicator, MessageTag, SendFilter};
+use fednmf_driver::spec::{Precision, Spec};
+use fednmf_files::{InputSpec, PARTY, Source};
+use fednmf_methods::description::Partition;
 use fednmf_methods::registry;
 use fednmf_privacy::Protection;
 
-/// A protection that a run must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// An option that a run must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Protected {
-    /// `--secure-sum`.
+enum Required {
     SecureSum,
-    /// `--dp`.
     Dp,
-    /// `--transcript`.
     Transcript,
+    Budget,
+    SiteLog,
+    Hold,
+}
+
+/// Whether a person must have approved the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Approval {
+    Required,
+}
+
+/// The arithmetic of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Arithmetic {
+    F64,
+    F32,
+    Mixed,
+}
+
+/// A file that a run may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Written {
+    #[serde(rename = "output")]
+    Factors,
+    Report,
+    Trace,
+    Checkpoint,
+    RecordView,
 }
 
 /// The limits that a site sets to a run; fields that are not set impose none.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
+    #[serde(skip_serializing_if = "Option::is_none")]
     methods: Option<Vec<String>>,
-    #[serde(default)]
-    require: Vec<Protected>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    require: Vec<Required>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<Approval>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     min_parties: Option<usize>,
-    max_epsilon: Option<f64>,
     /// The sites that may take part.
+    #[serde(skip_serializing_if = "Option::is_none")]
     sites: Option<Vec<String>>,
+    /// Rows and columns of the own part, after `--transpose`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_rows: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_columns: Option<usize>,
+    /// k over the number of own rows; of own columns where parties have columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_components_per_row: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_rounds_times_components: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_epsilon: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_delta: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<Vec<Arithmetic>>,
+    /// Whether evaluations may be sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evaluations: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<Vec<Written>>,
     /// The kinds of messages that may leave without mask, noise or encryption. What is public by its type always may.
+    #[serde(skip_serializing_if = "Option::is_none")]
     in_the_clear: Option<Vec<String>>,
+}
+
+/// What a site knows of a run before it connects.
+pub struct Intended<'a> {
+    pub spec: &'a Spec,
+    /// Rows and columns of the own part, after `--transpose`; `None` if they do not matter yet.
+    pub own: Option<(usize, usize)>,
+    pub approved: bool,
+    pub logged: bool,
+    pub held: bool,
+}
+
+/// Refuses a run for all the reasons at once; `whose` policy it is.
+fn refusal(whose: &str, reasons: &[String]) -> Result<()> {
+    match reasons {
+        [] => Ok(()),
+        reasons => Err(Error::input(format!("{whose} refuses the run:\n  {}", reasons.join("\n  ")))),
+    }
 }
 
 impl Policy {
@@ -53,62 +127,149 @@ impl Policy {
         }
     }
 
-    /// Checks a run against the policy.
+    /// Whether the run depends on the shape of the own part.
+    pub fn asks_shape(&self) -> bool {
+        self.min_rows.is_some() || self.min_columns.is_some() || self.max_components_per_row.is_some()
+    }
+
+    /// Checks a run against the policy; `whose` it is.
     ///
     /// # Errors
-    /// Naming what the policy forbids.
-    pub fn check(&self, spec: &Spec) -> Result<()> {
-        let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
+    /// Naming each field that forbids the run, and why.
+    pub fn check(&self, whose: &str, run: &Intended<'_>) -> Result<()> {
+        let mut reasons = self.against_options(run);
+        reasons.extend(self.against_shape(run));
+        refusal(whose, &reasons)
+    }
+
+    /// What the policy has against the options of a run.
+    fn against_options(&self, run: &Intended<'_>) -> Vec<String> {
+        let spec = run.spec;
+        let mut reasons = Vec::new();
+        let mut refuse = |field: &str, why: String| reasons.push(format!("{field}: {why}"));
         let name = spec.description().name;
         let allows = |allowed: &String| registry::find(allowed).is_some_and(|entry| entry.description().name == name);
         if let Some(methods) = &self.methods
             && !methods.iter().any(allows)
         {
-            return refuse(format!("does not allow --algo {name}, only {}", methods.join(", ")));
+            refuse("methods", format!("does not allow --algo {name}, only {}", methods.join(", ")));
         }
         let groups = spec.method.assumed().groups();
         let dp = groups.dp.filter(|dp| dp.is_on());
         for required in &self.require {
             let (option, given) = match required {
-                Protected::SecureSum => ("--secure-sum", groups.secure_sum.is_some_and(|sum| sum.secure_sum)),
-                Protected::Dp => ("--dp", dp.is_some()),
-                Protected::Transcript => ("--transcript", spec.transcript.is_some()),
+                Required::SecureSum => ("--secure-sum", groups.secure_sum.is_some_and(|sum| sum.secure_sum)),
+                Required::Dp => ("--dp", dp.is_some()),
+                Required::Transcript => ("--transcript", spec.transcript.is_some()),
+                Required::Budget => ("--budget", dp.is_some_and(|dp| dp.budget_path().is_some())),
+                Required::SiteLog => ("--site-log", run.logged),
+                Required::Hold => ("--hold", run.held),
             };
             if !given {
-                return refuse(format!("requires {option}"));
+                refuse("require", format!("requires {option}"));
             }
+        }
+        if self.approval.is_some() && !run.approved {
+            refuse("approval", "requires --approved, the approval of a proposed run by a person".into());
         }
         if let Some(most) = self.max_epsilon {
             match dp.map(|dp| dp.epsilon.given()) {
-                None => return refuse(format!("allows an --epsilon of at most {most}, so --dp is required")),
-                Some(None) => return refuse(format!("requires an --epsilon, of at most {most}")),
+                None => refuse("max_epsilon", format!("allows an --epsilon of at most {most}, so --dp is required")),
+                Some(None) => refuse("max_epsilon", format!("requires an --epsilon, of at most {most}")),
                 Some(Some(epsilon)) if epsilon > most => {
-                    return refuse(format!("allows an --epsilon of at most {most}, not {epsilon}"));
+                    refuse("max_epsilon", format!("allows an --epsilon of at most {most}, not {epsilon}"));
                 }
                 _ => {}
             }
         }
-        Ok(())
+        if let Some(most) = self.max_delta {
+            match dp.map(|dp| dp.delta) {
+                None => refuse("max_delta", format!("allows a --delta of at most {most}, so --dp is required")),
+                Some(delta) if delta > most => {
+                    refuse("max_delta", format!("allows a --delta of at most {most}, not {delta}"));
+                }
+                _ => {}
+            }
+        }
+        if let Some(most) = self.max_rounds_times_components
+            && spec.max_iters.saturating_mul(spec.k) > most
+        {
+            let (rounds, k) = (spec.max_iters, spec.k);
+            refuse(
+                "max_rounds_times_components",
+                format!("allows {most}, and --max-iters {rounds} times -k {k} is more"),
+            );
+        }
+        // The precision of parties' data is f64 if the data decide it.
+        let arithmetic = match spec.precision {
+            None | Some(Precision::F64) => Arithmetic::F64,
+            Some(Precision::F32) => Arithmetic::F32,
+            Some(Precision::Mixed) => Arithmetic::Mixed,
+        };
+        if self.precision.as_ref().is_some_and(|allowed| !allowed.contains(&arithmetic)) {
+            let given = spec.precision.unwrap_or(Precision::F64).name();
+            refuse("precision", format!("does not allow --precision {given}"));
+        }
+        if self.evaluations == Some(false) && spec.eval_every > 0 {
+            refuse("evaluations", "requires --eval-every 0".into());
+        }
+        let outputs = [
+            (Written::Factors, "--output", spec.outputs.factors.is_some()),
+            (Written::Report, "--report", spec.outputs.report.is_some()),
+            (Written::Trace, "--trace", spec.trace.is_some()),
+            (Written::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
+            (Written::RecordView, "--record-view", spec.record_view.is_some()),
+        ];
+        for (output, option, given) in outputs {
+            if given && self.outputs.as_ref().is_some_and(|allowed| !allowed.contains(&output)) {
+                refuse("outputs", format!("does not allow {option}"));
+            }
+        }
+        reasons
     }
 
-    /// Checks the sites that take part.
+    /// What the policy has against the shape of the own part. The reasons are for the site's own owner.
+    fn against_shape(&self, run: &Intended<'_>) -> Vec<String> {
+        let Some((rows, columns)) = run.own else { return Vec::new() };
+        let mut reasons = Vec::new();
+        for (field, least, given, what) in
+            [("min_rows", self.min_rows, rows, "rows"), ("min_columns", self.min_columns, columns, "columns")]
+        {
+            if let Some(least) = least.filter(|least| given < *least) {
+                reasons.push(format!("{field}: requires {least} {what}, and the own data have {given}"));
+            }
+        }
+        let (own, what) = match run.spec.description().partition {
+            Partition::PartyColumns => (columns, "columns"),
+            _ => (rows, "rows"),
+        };
+        let k = run.spec.k;
+        if let Some(most) = self.max_components_per_row.filter(|most| k as f64 > most * own as f64) {
+            let least = (k as f64 / most).ceil();
+            reasons.push(format!(
+                "max_components_per_row: allows {most}, and -k {k} of {own} own {what} is more; take a smaller -k, or at \
+                 least {least} {what}"
+            ));
+        }
+        reasons
+    }
+
+    /// Checks the sites that take part; `whose` policy it is.
     ///
     /// # Errors
     /// If they are too few, or the policy does not name one of them.
-    pub fn check_sites(&self, sites: &[String]) -> Result<()> {
-        let refuse = |what: String| Err(Error::input(format!("the policy of this site {what}")));
+    pub fn check_sites(&self, whose: &str, sites: &[String]) -> Result<()> {
+        let mut reasons = Vec::new();
         if let Some(least) = self.min_parties.filter(|least| sites.len() < *least) {
-            return refuse(format!("requires at least {least} parties, and this run has {}", sites.len()));
+            reasons.push(format!("min_parties: requires at least {least} parties, and this run has {}", sites.len()));
         }
-        let stranger = self.sites.as_ref().and_then(|known| sites.iter().find(|site| !known.contains(site)));
-        match stranger {
-            Some(site) => refuse(format!("does not name site {site}")),
-            None => Ok(()),
-        }
+        let strangers = sites.iter().filter(|site| self.sites.as_ref().is_some_and(|known| !known.contains(site)));
+        reasons.extend(strangers.map(|site| format!("sites: does not name site {site}")));
+        refusal(whose, &reasons)
     }
 
-    /// A function that decides whether a message may be sent; `None` if the policy does not limit messages.
-    pub fn send_filter(&self) -> Option<SendFilter> {
+    /// A function that decides whether a message may be sent; `None` if the policy does not limit messages. `whose` it is.
+    pub fn send_filter(&self, whose: &'static str) -> Option<SendFilter> {
         let allowed = self.in_the_clear.clone()?;
         Some(Box::new(move |tag: MessageTag| {
             let clear = tag.protection() == Protection::Declared;
@@ -116,11 +277,29 @@ impl Policy {
                 return Ok(());
             }
             Err(format!(
-                "the policy of this site does not allow '{}' to leave in the clear (in_the_clear); nothing of it was sent",
+                "{whose} does not allow '{}' to leave in the clear (in_the_clear); nothing of it was sent",
                 tag.kind
             ))
         }))
     }
+}
+
+/// Rows and columns of the own part, after `--transpose`; `None` if the data are no party's own. Only the header is read, and
+/// nothing is sent.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn own_shape(spec: &Spec) -> Result<Option<(usize, usize)>> {
+    if matches!(spec.input.source, Source::Synthetic(_)) {
+        return Ok(None);
+    }
+    if spec.input_text.contains(PARTY) {
+        return Err(Error::input(
+            "--input: name the own file without {party}, so that its rows can be counted before others are met",
+        ));
+    }
+    let header = fednmf_files::open(&InputSpec { parties: None, ..spec.input.clone() }, &Communicator::local())?;
+    Ok(Some((header.header().rows, header.header().cols)))
 }
 
 #[cfg(test)]
@@ -133,7 +312,13 @@ mod tests {
     fn check(policy: &str, line: &str) -> Option<String> {
         let policy: Policy = serde_json::from_str(policy).unwrap();
         let Ok(Request::Run(args, method)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        policy.check(&args.check(method, Vec::new()).unwrap()).err().map(|e| e.message)
+        let spec = args.check(method, Vec::new()).unwrap();
+        check_with(policy, &spec, None)
+    }
+
+    fn check_with(policy: Policy, spec: &Spec, own: Option<(usize, usize)>) -> Option<String> {
+        let run = Intended { spec, own, approved: false, logged: false, held: false };
+        policy.check("the policy", &run).err().map(|e| e.message)
     }
 
     #[test]
@@ -151,19 +336,65 @@ mod tests {
         assert_eq!(check(noised, "fednmf --algo felb --dp gaussian --epsilon 2"), None);
     }
 
+    /// Each field refuses what it is about, by its name, and nothing else; all that a run violates are named at once.
+    #[test]
+    fn every_field_refuses_by_name() {
+        let line = "fednmf --algo felb -k 6 --max-iters 50 --precision f32 --trace t.jsonl --dp gaussian --epsilon 1";
+        let cases = [
+            (r#""methods": ["fnmf"]"#, r#""methods": ["felb"]"#),
+            (r#""require": ["budget"]"#, r#""require": ["dp"]"#),
+            (r#""approval": "required""#, r#""require": []"#),
+            (r#""max_rounds_times_components": 299"#, r#""max_rounds_times_components": 300"#),
+            (r#""max_epsilon": 0.9"#, r#""max_epsilon": 1"#),
+            (r#""max_delta": 1e-6"#, r#""max_delta": 1e-5"#),
+            (r#""precision": ["f64", "mixed"]"#, r#""precision": ["f32"]"#),
+            (r#""evaluations": false"#, r#""evaluations": true"#),
+            (r#""outputs": ["output"]"#, r#""outputs": ["trace"]"#),
+            (r#""min_rows": 21"#, r#""min_rows": 20"#),
+            (r#""min_columns": 31"#, r#""min_columns": 30"#),
+            (r#""max_components_per_row": 0.29"#, r#""max_components_per_row": 0.3"#),
+        ];
+        let Ok(Request::Run(args, method)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        let spec = args.check(method, Vec::new()).unwrap();
+        let policy = |text: &str| -> Policy { serde_json::from_str(text).unwrap() };
+        let check = |fields: &str| check_with(policy(&format!("{{{fields}}}")), &spec, Some((20, 30)));
+        let named = |fields: &str| fields.split('"').nth(1).unwrap().to_string() + ": ";
+        for (violated, kept) in cases {
+            let why = check(violated).unwrap_or_else(|| panic!("{violated} allows the run"));
+            assert!(why.contains(&named(violated)) && why.lines().count() == 2, "{violated}: {why}");
+            assert_eq!(check(kept), None, "{kept}");
+        }
+        let all = check(&cases.map(|(violated, _)| violated).join(", ")).unwrap();
+        assert!(cases.iter().all(|(violated, _)| all.contains(&named(violated))), "{all}");
+        assert_eq!(all.lines().count(), 1 + cases.len(), "{all}");
+    }
+
+    #[test]
+    fn the_templates_are_policies() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites");
+        for name in ["policy.json", "policy-clinical.json"] {
+            assert_ne!(Policy::read(&folder.join(name)).unwrap(), Policy::default());
+        }
+    }
+
     #[test]
     fn a_policy_says_with_whom() {
         let policy: Policy = serde_json::from_str(r#"{"min_parties": 3, "sites": ["a", "b", "c"]}"#).unwrap();
         let sites = |names: &str| names.split(',').map(String::from).collect::<Vec<_>>();
-        assert!(policy.check_sites(&sites("a,b,c")).is_ok());
-        assert!(policy.check_sites(&sites("a,b")).is_err() && policy.check_sites(&sites("a,b,x")).is_err());
+        let check = |names: &str| policy.check_sites("the policy", &sites(names)).err().map(|e| e.message);
+        assert_eq!(check("a,b,c"), None);
+        let both = check("a,x").unwrap();
+        assert!(
+            both.contains("min_parties: requires at least 3") && both.contains("sites: does not name site x"),
+            "{both}"
+        );
         assert!(serde_json::from_str::<Policy>(r#"{"min_partys": 3}"#).is_err());
     }
 
     #[test]
     fn messages_in_the_clear_need_consent() {
         let policy: Policy = serde_json::from_str(r#"{"in_the_clear": ["sum V"]}"#).unwrap();
-        let send_filter = policy.send_filter().unwrap();
+        let send_filter = policy.send_filter("the policy").unwrap();
         assert!(send_filter(MessageTag::new("sum V", Payload::SharedFactor)).is_ok());
         assert!(send_filter(MessageTag::new("headers", Payload::Metadata)).is_err());
         assert!(send_filter(MessageTag::new("products", Payload::Product)).is_err());

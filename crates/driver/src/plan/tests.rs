@@ -7,7 +7,7 @@ use fednmf_report::Display;
 
 use super::*;
 use crate::FactorScale;
-use crate::spec::{Every, Requested};
+use crate::spec::{Consent, Every, Requested};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -44,6 +44,7 @@ fn spec(method: &str, k: usize) -> Spec {
         quiet: true,
         verbose: false,
         json: false,
+        consent: Consent::default(),
         words: Vec::new(),
     }
 }

@@ -1,0 +1,62 @@
+//! `fednmf approve`: a person agrees to a proposed run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
+use fednmf_comm::Communicator;
+use fednmf_files::output::attributes;
+use fednmf_sites::Identity;
+
+use super::join::proposal;
+use super::join::proposal::{Proposal, person};
+
+/// Who agrees to what.
+#[derive(Debug, Args)]
+pub struct ApproveArgs {
+    /// The file of 'fednmf join --propose'
+    proposal: PathBuf,
+    /// Who approves it
+    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person)]
+    by: String,
+    /// Write the approval, for 'fednmf join --approved', to this file
+    #[arg(long, short = 'o', value_name = "F.json")]
+    output: PathBuf,
+    /// The site's certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+    /// Its private key (PEM), which signs the approval
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The certificate of the CA of hub and sites (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// The site, if the certificate has several names
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
+}
+
+/// Shows the proposal and writes the approval; returns the exit code.
+///
+/// # Errors
+/// If the proposal is not signed by a site of the CA, or the file cannot be written.
+pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("approve: start it without mpirun").on_all_ranks().into());
+    }
+    let identity = Identity::read(&args.cert, &args.key, &args.ca, None)?;
+    let site = identity.site(args.site.as_deref())?;
+    let (proposed, signed) = Proposal::read(&args.proposal, identity.authority())?;
+    let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
+    let approval = proposal::approve(signed, &args.by, attributes::now(), &site, &identity)?;
+    proposal::write(&args.output, &approval)?;
+    print_line(&format!(
+        "{}{} approves this for site {site}. Site {proposer} has proposed it, its digest is {digest}, the approval is in {}.",
+        proposed.text(),
+        args.by,
+        args.output.display()
+    ))?;
+    Ok(EXIT_DONE)
+}

@@ -1,0 +1,83 @@
+//! `fednmf audit release`: a second person releases results that `join --hold` has put aside.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print_line;
+use fednmf_comm::Communicator;
+use fednmf_files::output::attributes;
+use fednmf_sites::{Event, Identity, SiteLog};
+
+use crate::commands::join::hold;
+use crate::commands::join::proposal::person;
+
+/// Arguments of `fednmf audit release`.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The directory of the results, F.h5.held
+    pub held: PathBuf,
+    /// Who releases them: not the person who approved the run
+    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person)]
+    pub by: String,
+    /// The log of the site, which says what was put aside and notes the release
+    #[arg(long, value_name = "F.jsonl")]
+    pub site_log: PathBuf,
+    /// The site's certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub cert: PathBuf,
+    /// Its private key (PEM), which signs the log
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// The certificate of the CA of hub and sites (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub ca: PathBuf,
+    /// The site, if the certificate has several names
+    #[arg(long, value_name = "NAME")]
+    pub site: Option<String>,
+}
+
+/// Releases the results; returns the exit code.
+///
+/// # Errors
+/// If the results are not those of the log, or the person who approved the run releases them.
+pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("audit release: start it without mpirun").on_all_ranks().into());
+    }
+    let identity = Identity::read(&args.cert, &args.key, &args.ca, None)?;
+    let site = identity.site(args.site.as_deref())?;
+    let log = SiteLog::open(&args.site_log, &site, identity)?;
+    let results = hold::digests(&args.held)?;
+    let entries = log.entries()?;
+    let held = entries.iter().rev().find_map(|entry| match &entry.event {
+        Event::Hold { run, results: held } if *held == results => Some(run),
+        _ => None,
+    });
+    let held = held.ok_or_else(|| {
+        let names: Vec<&str> = results.keys().map(String::as_str).collect();
+        Error::input(format!(
+            "{}: --site-log {} has no run with these results ({}); they were changed, or are of another site",
+            args.held.display(),
+            args.site_log.display(),
+            names.join(", ")
+        ))
+    })?;
+    let approved = |event: &Event| match event {
+        Event::Begin { run, approved_by: Some(by), .. } if run == held => by.eq_ignore_ascii_case(&args.by),
+        _ => false,
+    };
+    if entries.iter().any(|entry| approved(&entry.event)) {
+        return Err(Error::input(format!(
+            "--as {}: approved the run, so somebody else has to release its results",
+            args.by
+        )));
+    }
+    // The log has the release before anybody has the results.
+    log.add(attributes::now(), Event::Release { by: args.by.clone(), results })?;
+    for path in hold::take_out(&args.held)? {
+        print_line(&path.display().to_string())?;
+    }
+    Ok(EXIT_DONE)
+}

@@ -1,0 +1,214 @@
+//! `fednmf audit report`: what output checkers ask of factors before they leave a site, in the words of SACRO-ML's reports: a
+//! structural attack, and attacks that infer membership from the shared factor.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ndarray::{Array2, ArrayView2, Axis};
+use serde_json::{Map, Value, json};
+
+use fednmf_audit::membership::{auc, misfits};
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::print;
+use fednmf_comm::Communicator;
+use fednmf_data::Layout;
+use fednmf_files as data;
+use fednmf_files::output::attributes;
+use fednmf_files::{InputSpec, TableOptions};
+use fednmf_linalg::gram;
+use fednmf_linalg::nls::Pivoting;
+
+use crate::cli::parameters::Group;
+use crate::commands::matched_input::{StoredFactors, whole};
+
+/// Arguments of `fednmf audit report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Files of --output
+    #[arg(required = true, value_name = "RESULT")]
+    pub results: Vec<PathBuf>,
+    /// The own data of the run; they stay here, and no row of them is in the report
+    #[arg(short = 'i', long, value_name = "PATH")]
+    pub input: String,
+    /// Rows (or columns) like those of the run that were in nobody's data, for the attacks that infer membership
+    #[arg(long, value_name = "PATH")]
+    pub others: Option<String>,
+    #[command(flatten)]
+    pub table: Group<TableOptions>,
+    /// Least number of rows that carry a component, and by which rows exceed components
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub threshold: usize,
+}
+
+/// Scores rows (c × n) by the shared factor (n × k), lower for those that were in the data.
+type Score = fn(&ArrayView2<'_, f64>, &ArrayView2<'_, f64>) -> Vec<f64>;
+
+/// The share of a component's weight that is carried by the rows that count for it.
+const CARRIED: f64 = 0.9;
+
+/// Prints the report as JSON; rank 0 makes it. Collective.
+///
+/// # Errors
+/// If factors or data cannot be read, or do not fit.
+pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
+    let text = comm.agree_on_error(if comm.is_root() { on_rank_0(args) } else { Ok(String::new()) })?;
+    if comm.is_root() {
+        print(&text)?;
+    }
+    Ok(EXIT_DONE)
+}
+
+fn on_rank_0(args: &ReportArgs) -> Result<String> {
+    let about = |path: &PathBuf| Ok((path.display().to_string(), of_result(args, path)?));
+    let all = args.results.iter().map(about).collect::<Result<Map<String, Value>>>()?;
+    Ok(serde_json::to_string_pretty(&all).expect("plain data") + "\n")
+}
+
+/// The report on one result.
+fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
+    let factors = StoredFactors::open(path)?;
+    if factors.run.has_missing() {
+        return Err(Error::input(format!(
+            "{}: is of a run with missing entries, which the attacks do not know",
+            path.display()
+        )));
+    }
+    // The parties have rows, and V is shared, or the other way round.
+    let by_columns = factors.run.stack() == "columns";
+    let shared = whole(&factors.factor(if by_columns { "U" } else { "V" })?)?;
+    let rows = |name: &str| read(&factors, name, &args.table.0, (by_columns, shared.nrows()));
+    let own = rows(&args.input).map_err(|e| e.at("--input"))?;
+    let others = args.others.as_deref().map(|name| rows(name).map_err(|e| e.at("--others"))).transpose()?;
+    let (own, shared) = (own.view(), shared.view());
+    let mut all = Map::new();
+    all.insert("StructuralAttack".into(), attack("Structural attack", structure(&own, &shared, args.threshold)));
+    let attacks: [(&str, &str, Score); 2] = [
+        ("MembershipAttack", "Membership: rows that the shared factor fits better were in the data", misfits),
+        ("NearestRecordAttack", "Nearest record: rows that are nearer to a component were in the data", distances),
+    ];
+    for (key, name, score) in attacks {
+        let scores = score(&own, &shared);
+        let against = others.as_ref().map(|others| score(&others.view(), &shared));
+        let found = against.as_ref().and_then(|against| auc(&scores, against));
+        let against = against.map_or(0, |against| against.len());
+        all.insert(
+            key.into(),
+            attack(name, json!({"AUC": found, "n_pos_test_examples": scores.len(), "n_neg_test_examples": against})),
+        );
+    }
+    let attributes = factors.stored.attributes();
+    let given = |name: &str| attributes.get(name).cloned().unwrap_or(Value::Null);
+    let option =
+        |name: &str| attributes.get("params").and_then(|params| params.get(name)).cloned().unwrap_or(Value::Null);
+    all.insert(
+        "target".into(),
+        json!({"model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
+               "secure_sum": option("secure_sum"), "dp": option("dp"), "privacy": given("privacy"),
+               "guarantee": given("guarantee")}),
+    );
+    Ok(all.into())
+}
+
+/// An attack with its figures.
+fn attack(name: &str, figures: Value) -> Value {
+    json!({"log_time": attributes::now(), "metadata": {"attack": name},
+           "attack_experiment_logger": {"attack_instance_logger": {"instance_0": figures}}})
+}
+
+/// How many rows stand behind the components: `rows` (c × n) against the shared factor (n × k).
+fn structure(rows: &ArrayView2<'_, f64>, shared: &ArrayView2<'_, f64>, threshold: usize) -> Value {
+    let (c, k) = (rows.nrows(), shared.ncols());
+    let mut g = Array2::zeros((k, k));
+    gram(shared, &mut g.view_mut());
+    let mut weights = Array2::zeros((c, k));
+    Pivoting::new(k).solve(&mut weights.view_mut(), &rows.dot(shared).view(), &g.view());
+    let carriers: Vec<usize> = weights.columns().into_iter().map(|column| carriers(column.to_vec())).collect();
+    let few = |count: &usize| *count < threshold;
+    json!({
+        "n_rows": c,
+        "parameters_per_row": k as f64 / c as f64,
+        "residual_dof": c as i64 - k as i64,
+        "DoF_risk": u8::from(c < k + threshold),
+        "k_anonymity_risk": u8::from(carriers.iter().any(few)),
+        "threshold": threshold,
+        "rows_per_component": carriers,
+        "components_below_threshold": (0..k).filter(|&l| few(&carriers[l])).collect::<Vec<_>>(),
+    })
+}
+
+/// The number of rows that together carry [`CARRIED`] of the weight of a component; the heaviest first.
+fn carriers(mut weights: Vec<f64>) -> usize {
+    weights.sort_by(|a, b| b.total_cmp(a));
+    let all: f64 = weights.iter().sum();
+    let sums = weights.iter().scan(0.0, |sum, weight| {
+        let before = *sum;
+        *sum += weight;
+        Some((before, *weight))
+    });
+    sums.take_while(|(before, weight)| *weight > 0.0 && *before < CARRIED * all).count()
+}
+
+/// One less the cosine of each row (c × n) with the nearest component (n × k).
+fn distances(rows: &ArrayView2<'_, f64>, shared: &ArrayView2<'_, f64>) -> Vec<f64> {
+    let norms = |matrix: &ArrayView2<'_, f64>, axis| matrix.map_axis(Axis(axis), |line| line.dot(&line).sqrt());
+    let (of_rows, of_components) = (norms(rows, 1), norms(shared, 0));
+    let products = rows.dot(shared);
+    let cosine = |i: usize, l: usize| match of_rows[i] * of_components[l] {
+        norm if norm > 0.0 => products[(i, l)] / norm,
+        _ => 0.0,
+    };
+    (0..rows.nrows()).map(|i| 1.0 - (0..shared.ncols()).map(|l| cosine(i, l)).fold(0.0, f64::max)).collect()
+}
+
+/// The records of a matrix, as the run read it: rows, or columns if the parties have columns; each has `length` entries.
+fn read(
+    factors: &StoredFactors,
+    name: &str,
+    table: &TableOptions,
+    (by_columns, length): (bool, usize),
+) -> Result<Array2<f64>> {
+    let mut spec = InputSpec { transpose: factors.run.transpose, table: *table, ..InputSpec::parse(name)? };
+    factors.run.apply(&mut spec);
+    let alone = Communicator::local();
+    let opened = data::open(&spec, &alone)?;
+    let (m, n) = (opened.header().rows, opened.header().cols);
+    let loaded = opened.load::<f64>(&Layout::Grid { pr: 1, pc: 1 }, &alone, &mut |_| ())?;
+    let block = &loaded.blocks[0];
+    let mut matrix = block.order().zeros(m, n);
+    block.mul(&Array2::eye(n).view(), &mut matrix.view_mut());
+    let records = if by_columns { matrix.reversed_axes() } else { matrix };
+    if records.ncols() != length {
+        return Err(Error::input(format!(
+            "{name}: has records of {} entries, and the shared factor {length}; name data like those of the run",
+            records.ncols()
+        )));
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A component that one row has alone is found, and so is a row that is a component.
+    #[test]
+    fn few_rows_behind_a_component_are_seen() {
+        let shared = ndarray::array![[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]];
+        let mut rows = Array2::zeros((12, 3));
+        for i in 0..12 {
+            rows[(i, 0)] = 1.0;
+            rows[(i, 1)] = 1.0;
+        }
+        rows[(3, 2)] = 5.0;
+        let found = structure(&rows.view(), &shared.view(), 3);
+        assert_eq!(
+            (&found["rows_per_component"], &found["components_below_threshold"]),
+            (&json!([11, 1]), &json!([1]))
+        );
+        assert_eq!((&found["k_anonymity_risk"], &found["DoF_risk"]), (&json!(1), &json!(0)));
+        assert_eq!(structure(&rows.view(), &shared.view(), 11)["DoF_risk"], 1);
+        let near = distances(&rows.view(), &shared.view());
+        assert!(near[0] < 1e-12 && near[3] > 0.03, "{near:?}");
+        assert_eq!(carriers(vec![0.0; 4]), 0);
+    }
+}

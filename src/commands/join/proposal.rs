@@ -1,0 +1,339 @@
+//! Proposals and approvals: what a run will do and send, for people to agree to before it.
+//!
+//! A proposal is a document that says everything that the sites of a run must have in common. A site signs it (`join
+//! --propose`), a named person at each site approves it (`fednmf approve`), and `join --approved` runs that and nothing else.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
+use fednmf_comm::{LARGEST, MessageTag, Payload, SendFilter};
+use fednmf_data as data;
+use fednmf_data::messages::{CHECKPOINT, OUTPUT};
+use fednmf_driver::spec::Spec;
+use fednmf_files::Source;
+use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec};
+use fednmf_methods::shared::dp;
+use fednmf_privacy::transcript::Subject;
+use fednmf_sites::{Authority, Identity, Signed};
+
+use super::policy::Policy;
+use super::{compared, typed};
+use crate::commands::list;
+
+/// The version of both documents.
+const VERSION: u32 = 1;
+
+/// What a run will do and send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// Version of this format.
+    fednmf_proposal: u32,
+    pub method: String,
+    /// All that must be equal at all sites, by name.
+    pub parameters: Map<String, Value>,
+    /// All that may leave a site.
+    pub messages: Vec<Message>,
+    /// What the run may spend, with `--dp`.
+    pub budget: Option<Budget>,
+    /// The policy of the site that proposes, which then holds for all sites.
+    pub rules: Option<Policy>,
+}
+
+/// A kind of message that leaves a site.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    pub what: String,
+    pub payload: String,
+    pub size: String,
+    pub when: String,
+    pub protection: String,
+}
+
+/// The budget of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// `None`: not bounded.
+    pub epsilon: Option<f64>,
+    pub delta: f64,
+    /// The number of releases that `epsilon` is split over.
+    pub releases: Option<u64>,
+    /// The privacy unit, in words.
+    pub protects: Option<String>,
+}
+
+/// The approval of a proposal by a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approval {
+    /// Version of this format.
+    fednmf_approval: u32,
+    /// The person, `Name <mail>`.
+    pub by: String,
+    /// When, UTC.
+    pub time: String,
+    /// What is approved.
+    proposal: Signed,
+}
+
+/// A proposal that a person at this site has approved.
+pub struct Approved {
+    pub proposal: Proposal,
+    /// The digest of the proposal.
+    pub digest: String,
+    pub by: String,
+}
+
+impl Proposal {
+    /// Proposes a run.
+    pub fn of(spec: &Spec, rules: Option<Policy>) -> Proposal {
+        let description = spec.description();
+        let dp = spec.method.assumed().groups().dp.filter(|dp| dp.is_on());
+        Proposal {
+            fednmf_proposal: VERSION,
+            method: description.name.into(),
+            parameters: compared(spec),
+            messages: messages(spec),
+            budget: dp.map(|dp| Budget {
+                epsilon: dp.epsilon.given(),
+                delta: dp.delta,
+                releases: dp.planned(spec.max_iters, description),
+                protects: description.protects().map(|unit| unit.describe().into()),
+            }),
+            rules,
+        }
+    }
+
+    /// Reads a proposal and verifies who signed it; also returns it as it was signed.
+    ///
+    /// # Errors
+    /// If the file is no proposal of a site of the CA.
+    pub fn read(path: &Path, authority: &Authority) -> Result<(Proposal, Signed)> {
+        let signed = read(path)?;
+        let proposal = Proposal::verified(&signed, authority).map_err(|e| e.at(path.display()))?;
+        Ok((proposal, signed))
+    }
+
+    fn verified(signed: &Signed, authority: &Authority) -> Result<Proposal> {
+        let proposal: Proposal = signed.verify(Subject::Proposal, authority)?;
+        known_version(proposal.fednmf_proposal)?;
+        Ok(proposal)
+    }
+
+    /// As readable lines.
+    pub fn text(&self) -> String {
+        let parameter = |(name, value): (&String, &Value)| match value {
+            Value::Null => String::new(),
+            Value::String(text) => format!("  {} {text}\n", typed(name)),
+            value => format!("  {} {value}\n", typed(name)),
+        };
+        let parameters: String = self.parameters.iter().map(parameter).collect();
+        let messages = list::table(self.messages.iter().map(Message::row));
+        let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
+        let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
+        let more = rules.unwrap_or_default() + &budget.unwrap_or_default();
+        format!("Method: {}\n{parameters}{more}What leaves a site:\n{messages}", self.method)
+    }
+
+    /// Refuses a run that is not the proposed one.
+    fn check(&self, spec: &Spec) -> Result<()> {
+        let own = compared(spec);
+        let text = |value: Option<&Value>| match value {
+            None | Some(Value::Null) => "none".to_string(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        let names = self.parameters.keys().chain(own.keys().filter(|name| !self.parameters.contains_key(*name)));
+        let differ = |name: &&String| text(self.parameters.get(*name)) != text(own.get(*name));
+        let differences: Vec<String> = names
+            .filter(differ)
+            .map(|name| {
+                let (approved, given) = (text(self.parameters.get(name)), text(own.get(name)));
+                format!("{}: approved is {approved}, given is {given}", typed(name))
+            })
+            .collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "approves another run; run what is approved, or propose this:\n  {}",
+            differences.join("\n  ")
+        )))
+    }
+}
+
+impl Approved {
+    /// Reads the approval of `site`, and checks that it is of this run.
+    ///
+    /// # Errors
+    /// If the file is no approval of this site, or the run differs from what was approved.
+    pub fn read(path: &Path, site: &str, authority: &Authority, spec: &Spec) -> Result<Approved> {
+        let at = |e: Error| e.at(format!("--approved {}", path.display()));
+        let signed = read(path).map_err(|e| e.at("--approved"))?;
+        let approval: Approval = signed.verify(Subject::Approval, authority).map_err(at)?;
+        known_version(approval.fednmf_approval).map_err(at)?;
+        if signed.signature.site != site {
+            let other = &signed.signature.site;
+            return Err(at(Error::input(format!(
+                "is the approval of site {other}; a person at site {site} has to approve"
+            ))));
+        }
+        let proposal = Proposal::verified(&approval.proposal, authority).map_err(|e| at(e.at("its proposal")))?;
+        proposal.check(spec).map_err(at)?;
+        Ok(Approved { proposal, digest: approval.proposal.digest(), by: approval.by })
+    }
+
+    /// Lets only the messages of the proposal leave.
+    pub fn send_filter(&self) -> SendFilter {
+        let allowed: Vec<(String, String)> =
+            self.proposal.messages.iter().map(|message| (message.what.clone(), message.payload.clone())).collect();
+        Box::new(move |tag: MessageTag| {
+            match allowed.iter().any(|(what, payload)| what == tag.kind && payload == tag.payload.name()) {
+                true => Ok(()),
+                false => Err(format!(
+                    "'{}' ({}) is not among the messages of the approved proposal; nothing of it was sent",
+                    tag.kind,
+                    tag.payload.name()
+                )),
+            }
+        })
+    }
+}
+
+/// Approves a proposal as a person: the document to write.
+///
+/// # Errors
+/// If the name is none, or the certificate's key cannot sign.
+pub fn approve(proposal: Signed, by: &str, time: String, site: &str, identity: &Identity) -> Result<Signed> {
+    let approval = Approval { fednmf_approval: VERSION, by: by.into(), time, proposal };
+    Signed::new(json!(approval), Subject::Approval, site, identity)
+}
+
+/// Checks that a text names a person, `Name <mail>`.
+///
+/// # Errors
+/// What it must be.
+pub fn person(text: &str) -> std::result::Result<String, String> {
+    let parts = text.strip_suffix('>').and_then(|rest| rest.split_once('<'));
+    match parts {
+        Some((name, mail)) if !name.trim().is_empty() && mail.contains('@') && !text.contains(char::is_control) => {
+            Ok(text.trim().into())
+        }
+        _ => Err("must be a person's name and address, as in \"Ada Byron <ada@example.org>\"".into()),
+    }
+}
+
+/// Writes a document to a new file.
+///
+/// # Errors
+/// If the file exists or cannot be written.
+pub fn write(path: &Path, document: &Signed) -> Result<()> {
+    let wrong = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::input(format!("{}: exists and is not replaced; give another name", path.display()))
+        }
+        _ => Error::input(format!("{}: cannot be written ({e}); choose a directory of your own", path.display())),
+    };
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(wrong)?;
+    let text = serde_json::to_string_pretty(document).expect("plain data") + "\n";
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(wrong)
+}
+
+fn read(path: &Path) -> Result<Signed> {
+    let wrong = |why: String| Error::input(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
+    serde_json::from_str(&text).map_err(|e| wrong(format!("is no signed document ({e})")))
+}
+
+fn known_version(version: u32) -> Result<()> {
+    match version {
+        VERSION => Ok(()),
+        version => {
+            Err(Error::input(format!("is of version {version} of the format, which this program does not know")))
+        }
+    }
+}
+
+impl Message {
+    /// The cells of its row in a table.
+    pub fn row(&self) -> [String; 5] {
+        [&self.what, &self.payload, &self.size, &self.when, &self.protection].map(Clone::clone)
+    }
+}
+
+/// The messages of this run: those of the method's table that its options do not exclude.
+pub fn messages(spec: &Spec) -> Vec<Message> {
+    let (method, description) = (spec.method.assumed(), spec.description());
+    let groups = method.groups();
+    let masked = method.masks_sums();
+    let noised = groups.dp.is_some_and(|dp| dp.is_on());
+    let of_kind = |kind: &'static str| description.all_messages().filter(move |other| other.kind == kind);
+    let has_mask = |w: &MessageSpec| of_kind(w.kind).any(|other| other.payload == Payload::Masked);
+    let survives = groups.threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
+    let names = spec.outputs.factors.is_some()
+        || groups.init.is_some_and(|init| init.file().is_some())
+        || groups.missing.is_some_and(|missing| missing.missing.marks().is_some());
+    let one_file = matches!(spec.input.source, Source::Synthetic(_));
+    // Kinds of messages that only some runs send.
+    let of_options = [
+        (KEYS.kind, masked),
+        (LARGEST.kind, !masked),
+        (ROUND_KEYS.kind, survives),
+        (SEALED_SHARES.kind, survives),
+        (ANSWERS.kind, survives),
+        (data::COUNTS.kind, one_file),
+        (data::ENTRIES.kind, one_file),
+        (data::LARGEST_ENTRY.kind, spec.input.scale == fednmf_files::Scale::Max),
+        (data::NAMES.kind, names),
+        (OUTPUT.kind, spec.outputs.factors.is_some()),
+        (CHECKPOINT.kind, spec.checkpoint.is_some()),
+        (dp::MESSAGES.kind, noised && spec.eval_every > 0),
+    ];
+    // What is released under noise takes the place of the products with the data.
+    let release = |w: &MessageSpec| {
+        of_kind(w.kind).any(|other| other.payload == Payload::Product && description.adds_noise_to(other))
+    };
+    let product = |w: &MessageSpec| of_kind(w.kind).any(|w| matches!(w.payload, Payload::Product | Payload::Gram));
+    let has_release = description.all_messages().any(release);
+    // The starts of fedprox are public, and their exchange is never masked.
+    let public = |w: &MessageSpec| description.name == "fedprox" && w.payload == Payload::SharedFactor;
+    let is_common = |w: &MessageSpec| COMMON_MESSAGES.iter().any(|common| common.kind == w.kind);
+    let is_sent = |w: &&'static MessageSpec| {
+        let shown = match w.payload {
+            Payload::Masked => masked,
+            Payload::Control | Payload::Ciphertext => true,
+            _ if !masked || w.always_shown || public(w) => true,
+            // A method that masks sums sends nothing else of its own.
+            _ => is_common(w) && !has_mask(w),
+        };
+        let noise = !has_release || !product(w) || release(w) == noised;
+        let by_option = of_options.iter().find(|(kind, _)| *kind == w.kind).is_none_or(|(_, sent)| *sent);
+        shown && noise && by_option && (spec.eval_every > 0 || !w.evaluation)
+    };
+    let protection = |w: &MessageSpec| {
+        let noised = noised && of_kind(w.kind).any(|other| description.adds_noise_to(other));
+        match (w.payload, noised) {
+            (Payload::Control | Payload::Ciphertext, _) => description.protection(w),
+            (Payload::Masked, true) => "masked and noised".into(),
+            (Payload::Masked, false) => "masked: only the sum of all parties can be read".into(),
+            (_, true) => "noised".into(),
+            _ => "in the clear".into(),
+        }
+    };
+    let message = |w: &'static MessageSpec| Message {
+        what: w.kind.into(),
+        payload: w.payload.name().into(),
+        size: w.shape.into(),
+        when: w.when.into(),
+        protection: protection(w),
+    };
+    description.all_messages().filter(is_sent).map(message).collect()
+}

@@ -1,0 +1,78 @@
+//! A run in the log of its site: `--site-log`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Result};
+use fednmf_driver::budget;
+use fednmf_driver::spec::Spec;
+use fednmf_files::PARTY;
+use fednmf_files::output::attributes;
+use fednmf_sites::{Binary, BudgetState, Event, Signed, SiteLog, Sites};
+
+use super::agreement::Agreement;
+use super::{compared, hold};
+
+/// The run in the log of the site.
+pub struct RunLog {
+    log: SiteLog,
+    run: String,
+    budget: Option<PathBuf>,
+}
+
+impl RunLog {
+    /// Notes that the run begins, at the site of this `rank`.
+    ///
+    /// # Errors
+    /// If log or budget cannot be read or written.
+    pub fn begin(log: SiteLog, spec: &Spec, (sites, rank): (&Sites, usize), agreement: &Agreement) -> Result<RunLog> {
+        let budget = spec.method.assumed().groups().dp.and_then(|dp| dp.budget_path());
+        let budget =
+            budget.map(|budget| PathBuf::from(budget.path.display().to_string().replace(PARTY, &rank.to_string())));
+        let record = RunLog { log, run: sites.run().into(), budget };
+        record.add(Event::Begin {
+            run: record.run.clone(),
+            method: spec.description().name.into(),
+            sites: sites.names().to_vec(),
+            policy: spec.consent.policy.clone(),
+            proposal: spec.consent.proposal.clone(),
+            approved_by: agreement.approved_by().map(String::from),
+            parameters: Signed::digest_of(&json!(compared(spec))),
+            budget: record.budget()?,
+            binary: Binary::own(attributes::VERSION, attributes::revision())?,
+        })?;
+        Ok(record)
+    }
+
+    /// Notes how the run ended, and what is put aside in `held`.
+    ///
+    /// # Errors
+    /// As [`RunLog::begin`].
+    pub fn end(self, done: &Result<i32>, held: Option<&Path>) -> Result<()> {
+        let outcome = match done {
+            Ok(EXIT_REQUEUE) => "stopped early, with a checkpoint",
+            Ok(_) => "done",
+            Err(e) if e.exit_code() == EXIT_INPUT => "refused",
+            Err(_) => "failed",
+        };
+        self.add(Event::End { run: self.run.clone(), outcome: outcome.into(), budget: self.budget()? })?;
+        let results = held.map(hold::digests).transpose()?.filter(|results| !results.is_empty());
+        match results {
+            Some(results) => self.add(Event::Hold { run: self.run.clone(), results }),
+            None => Ok(()),
+        }
+    }
+
+    fn add(&self, event: Event) -> Result<()> {
+        self.log.add(attributes::now(), event)
+    }
+
+    /// What all runs on the data have spent by now.
+    fn budget(&self) -> Result<Option<BudgetState>> {
+        let Some(path) = self.budget.as_ref().filter(|path| path.exists()) else { return Ok(None) };
+        let file = budget::read(path)?;
+        let (epsilon, delta) = file.spent();
+        Ok(Some(BudgetState { epsilon, delta, limit: file.limit }))
+    }
+}

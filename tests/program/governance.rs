@@ -1,0 +1,246 @@
+//! What a site agrees to, and its records: policy, proposals and approvals, profile, log, results that are put aside.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use fednmf_methods::description::COMMON_MESSAGES;
+
+use crate::common::fednmf;
+use crate::common::sites::{NAMES, Stage, end_of, text};
+
+/// A command with the identity of a site.
+fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, String) {
+    let mut run = fednmf(0, words);
+    for (option, file) in
+        [("--cert", format!("{site}.pem")), ("--key", format!("{site}.key")), ("--ca", "ca.pem".into())]
+    {
+        run = run.arg(option).arg(stage.keys(&file));
+    }
+    let output = run.run();
+    (output.code, output.stdout, output.stderr)
+}
+
+/// Proposes a run of `words` by site a, and approves it at all sites; the files are NAME/approved.json.
+fn agree(stage: &Stage, words: &str) -> Value {
+    let file = stage.at("proposal.json");
+    let _ = std::fs::remove_file(&file);
+    let words = words.replace("{site}", &stage.at("a").display().to_string());
+    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input rows.npy {words}", file.display()));
+    assert_eq!(code, Some(0), "{words}: {stderr}");
+    for site in NAMES {
+        let approval = stage.at(site).join("approved.json");
+        let _ = std::fs::remove_file(&approval);
+        let line = format!("approve {} --as Ada<ada@{site}.org> -o {}", file.display(), approval.display());
+        let (code, _, stderr) = as_site(stage, site, &line);
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    serde_json::from_str(&text(&file)).unwrap()
+}
+
+/// What a site says that refuses to join alone.
+fn refused(stage: &Stage, site: &str, words: &str) -> String {
+    let told = stage.says(site).len();
+    let code = end_of(stage.join(site, &format!("{words} -q --wait 1")).spawn().unwrap(), words).0;
+    let says = stage.says(site)[told..].to_string();
+    assert!(code == Some(2) && says.matches("fednmf: ").count() == 1, "{words}: {code:?} {says}");
+    says
+}
+
+const RUN: &str = "--algo fnmf --secure-sum -k 3 --max-iters 3 --eval-every 0";
+
+#[test]
+fn a_site_counts_its_own_rows_before_it_connects() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    std::fs::write(stage.at("p.json"), r#"{"min_rows": 41, "max_components_per_row": 0.05}"#).unwrap();
+    let says = refused(&stage, "a", &format!("{RUN} --policy {}", stage.at("p.json").display()));
+    assert!(says.contains("min_rows: requires 41 rows, and the own data have 40"), "{says}");
+    assert!(says.contains("max_components_per_row: allows 0.05") && says.contains("at least 60 rows"), "{says}");
+    assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
+}
+
+/// What people at all sites approved is run, and nothing else.
+#[test]
+fn only_an_approved_run_is_run() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    let policy = stage.at("p.json");
+    std::fs::write(&policy, r#"{"approval": "required", "require": ["transcript"], "min_rows": 40, "min_parties": 4}"#)
+        .unwrap();
+    let own = format!("--transcript {{site}}/s.jsonl --policy {}", policy.display());
+    let proposal = agree(&stage, &format!("{RUN} {own}"));
+    let line = format!("{RUN} {own} --approved {{site}}/approved.json");
+    // Not without an approval, not another run, not by another site, not under rules of the proposal that do not hold.
+    assert!(refused(&stage, "a", &format!("{RUN} {own}")).contains("approval: requires --approved"));
+    let other = refused(&stage, "a", &line.replace("-k 3", "-k 4 --seed 7"));
+    assert!(other.contains("-k, --components: approved is 3, given is 4"), "{other}");
+    assert!(other.contains("--seed: approved is 0, given is 7"), "{other}");
+    let others = format!("{RUN} {own} --approved {}", stage.at("b").join("approved.json").display());
+    assert!(refused(&stage, "a", &others).contains("is the approval of site b"));
+    let bare = format!("{RUN} --approved {{site}}/approved.json");
+    let says = refused(&stage, "a", &bare);
+    assert!(says.contains("the approved proposal refuses the run") && says.contains("requires --transcript"), "{says}");
+    // Not a proposal that was changed after it was signed.
+    let (signed, changed) = (stage.at("a").join("approved.json"), stage.at("changed.json"));
+    std::fs::write(&changed, text(&signed).replace("\"k\": 3", "\"k\": 4")).unwrap();
+    let forged = format!("{} --approved {}", bare.replace("-k 3", "-k 4"), changed.display());
+    assert!(refused(&stage, "a", &forged).contains("is not signed by site a"));
+
+    stage.start_sites(&line);
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
+    let shown = as_site(
+        &stage,
+        "a",
+        &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
+    );
+    let heading = |site: &str| -> Value {
+        serde_json::from_str(text(&stage.at(site).join("s.jsonl")).lines().next().unwrap()).unwrap()
+    };
+    for site in NAMES {
+        let digest = heading(site)["proposal"].as_str().unwrap().to_string();
+        assert!(digest.len() == 64 && shown.1.contains(&digest), "{digest}: {}", shown.1);
+        assert_eq!(heading(site)["policy"].as_str().map(str::len), Some(64));
+    }
+    assert_eq!(proposal["document"]["method"], "fnmf");
+}
+
+/// A proposal names all messages of its run, since any other would end it, and under masks none that is bare.
+#[test]
+fn a_proposal_has_the_messages_of_its_run() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    for words in [
+        RUN,
+        "--algo fnmf -k 3 --max-iters 3 --output {site}/f.h5 --checkpoint {site}/c.h5 --scale max",
+        "--algo fnmf --secure-sum --secure-threshold 3 -k 3 --max-iters 2",
+        "--algo felb-mu --binarize 8 --secure-sum --dp gaussian --epsilon 1 -k 3 --max-iters 2",
+        "--algo secure-hals --transpose --secure-sum -k 3 --max-iters 2 --eval-every 0 --dp gaussian --epsilon 1",
+        "--algo syn-ssd-uv --transpose -k 3 --max-iters 2",
+        "--algo asyn-sd --transpose -k 3 --max-iters 4 --eval-every 0",
+        "--algo inmf --secure-sum -k 3 --max-iters 2",
+        "--algo mur -k 3 --max-iters 2",
+    ] {
+        let proposal = agree(&stage, words);
+        stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));
+        let ends = stage.finish_sites();
+        let says = || NAMES.map(|site| stage.says(site));
+        assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{words}: {:?}", says());
+        let mut sent = BTreeSet::new();
+        for site in NAMES {
+            for line in text(&stage.at(site).join("s.jsonl")).lines().skip(1) {
+                let line: Value = serde_json::from_str(line).unwrap();
+                sent.insert([&line["kind"], &line["payload"]].map(|x| x.as_str().unwrap_or_default().to_string()));
+            }
+            for file in ["s.jsonl", "s.key", "f.h5", "c.h5"] {
+                let _ = std::fs::remove_file(stage.at(site).join(file));
+            }
+        }
+        // What depends on the data's names and on who holds a shared factor may stay away; what leaves under no mask may not
+        // be claimed to.
+        for message in proposal["document"]["messages"].as_array().unwrap() {
+            let text = |name: &str| message[name].as_str().unwrap().to_string();
+            let own = !COMMON_MESSAGES.iter().any(|common| common.kind == text("what"));
+            let bare = words.contains("--secure-sum") && own && text("protection") == "in the clear";
+            let is_sent = sent.contains(&[text("what"), text("payload")]);
+            assert!(!bare || is_sent, "{words}: {message} is proposed and not sent: {sent:?}");
+        }
+    }
+}
+
+#[test]
+fn the_clinical_profile_sets_what_protects_and_refuses_what_contradicts() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    std::fs::write(stage.at("p.json"), r#"{"require": ["secure-sum", "dp", "budget"], "evaluations": false}"#).unwrap();
+    let run = "--algo felb-mu --binarize 8 -k 3 --max-iters 3 --profile clinical";
+    let all = format!(
+        "{run} --epsilon 5 --budget {{site}}/b.json --budget-limit 10 --policy {}",
+        stage.at("p.json").display()
+    );
+    let says = refused(&stage, "a", run);
+    assert!(says.contains("--epsilon"), "{says}");
+    let says = refused(&stage, "a", &format!("{run} --epsilon 5 --eval-every 2"));
+    for why in ["--eval-every 0, and another number", "requires --budget", "requires --policy"] {
+        assert!(says.contains(why), "{why}: {says}");
+    }
+    assert!(refused(&stage, "a", &format!("{all} --eval-every 5")).contains("sets --eval-every 0"));
+    let says = refused(&stage, "a", &format!("{run} --algo asyn-sd --transpose"));
+    assert!(says.contains("--profile clinical: --secure-sum"), "{says}");
+    stage.start_sites(&all);
+    for summary in stage.all_well() {
+        let set = "--profile clinical: --secure-sum, --dp gaussian, --eval-every 0, with --epsilon 5, --budget";
+        assert!(summary.contains(set), "{summary}");
+    }
+}
+
+/// All runs of a site are in its log, and results that are put aside are there until another person releases them.
+#[test]
+fn a_site_keeps_a_log_and_a_second_person_releases_results() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    let words = format!("{RUN} --output {{site}}/f.h5");
+    agree(&stage, &words);
+    let line = format!("{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold");
+    stage.start_sites(&line);
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
+    let (log, held) = (stage.at("a").join("log.jsonl"), stage.at("a").join("f.h5.held"));
+    assert!(held.join("f.h5").exists() && held.join("f.party-00.h5").exists() && !stage.at("a").join("f.h5").exists());
+    let verify = |log: &Path| fednmf(0, "audit verify").arg(log).arg("--ca").arg(stage.keys("ca.pem")).run();
+    let told = verify(&log);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    for word in ["the log of site a: 3 entries", "begin", "fnmf", "Ada<ada@a.org>", "done", "hold"] {
+        assert!(told.stdout.contains(word), "{word}: {}", told.stdout);
+    }
+    let release = |by: &str| {
+        let line = format!("audit release {} --as {by} --site-log {}", held.display(), log.display());
+        as_site(&stage, "a", &line)
+    };
+    let (code, _, stderr) = release("Ada<ada@a.org>");
+    assert!(code == Some(2) && stderr.contains("approved the run"), "{stderr}");
+    let kept = std::fs::read(held.join("f.h5")).unwrap();
+    std::fs::write(held.join("f.h5"), b"others").unwrap();
+    let (code, _, stderr) = release("Bob<bob@a.org>");
+    assert!(code == Some(2) && stderr.contains("f.h5"), "{stderr}");
+    std::fs::write(held.join("f.h5"), kept).unwrap();
+    let (code, _, stderr) = release("Bob<bob@a.org>");
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stage.at("a").join("f.h5").exists() && !held.exists());
+    assert!(verify(&log).stdout.contains("Bob<bob@a.org>"));
+    let changed = stage.at("changed.jsonl");
+    std::fs::write(&changed, text(&log).replacen("fnmf", "felb", 1)).unwrap();
+    let told = verify(&changed);
+    assert!(told.code == Some(2) && told.stderr.contains("line 1"), "{}", told.stderr);
+}
+
+#[test]
+fn an_egress_report_names_components_of_few_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    crate::common::npy(dir.path(), "own.npy", 0..90);
+    crate::common::npy(dir.path(), "others.npy", 90..150);
+    fednmf(0, "--algo fnmf --secure-sum --parties 3 -k 4 --max-iters 20")
+        .arg("--input")
+        .arg(file("own.npy"))
+        .arg("--output")
+        .arg(file("f.h5"))
+        .ok();
+    let run = fednmf(0, "audit report --threshold 90").arg(file("f.h5")).arg("--input").arg(file("own.npy"));
+    let told = run.arg("--others").arg(file("others.npy")).run();
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let told = &told[file("f.h5").display().to_string()];
+    let figures = |attack: &str| &told[attack]["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    let structure = figures("StructuralAttack");
+    assert_eq!((&structure["n_rows"], &structure["DoF_risk"]), (&90.into(), &1.into()), "{structure}");
+    assert_eq!(structure["components_below_threshold"].as_array().map(Vec::len), Some(4), "{structure}");
+    for attack in ["MembershipAttack", "NearestRecordAttack"] {
+        let found = figures(attack);
+        assert!(found["AUC"].as_f64().is_some_and(|auc| (0.2..=1.0).contains(&auc)), "{found}");
+        assert_eq!((&found["n_pos_test_examples"], &found["n_neg_test_examples"]), (&90.into(), &60.into()));
+    }
+    assert_eq!((&told["target"]["model_name"], &told["target"]["secure_sum"]), (&"fnmf".into(), &true.into()));
+}
