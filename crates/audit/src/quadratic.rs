@@ -7,7 +7,7 @@
 //! hidden subset sums, here over real numbers and without a lattice).
 
 use ndarray::{Array1, Array2, Axis, s};
-use ndarray_linalg::{Eig, FactorizeC, Inverse, QR, SolveC, UPLO};
+use ndarray_linalg::{Eig, FactorizeCInto, Inverse, QR, SolveC, UPLO};
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn haud_all_columns_of_zeros_and_ones_follow_from_their_space() {
+    fn all_columns_of_zeros_and_ones_follow_from_their_space() {
         let coin = |x| f64::from(u8::from(x < 0.3));
         assert_eq!(found(200, 12, coin), Some(12));
         assert_eq!(found(400, 24, coin), Some(24));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn haud_no_column_is_invented() {
+    fn no_column_is_invented() {
         let mut draws = Stream::new(8, Purpose::Probe, 1).at(0);
         let hidden = Array2::from_shape_fn((200, 12), |_| draws.uniform());
         let space = Space::of(&hidden.view(), 12, 1e-11).unwrap();

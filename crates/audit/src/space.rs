@@ -53,7 +53,7 @@ mod tests {
 
     /// Members are in the space of sums with unknown weights, others are not, and fifty entries give the other ones.
     #[test]
-    fn haud_members_are_in_the_space_and_follow_from_few_entries() {
+    fn members_are_in_the_space_and_follow_from_few_entries() {
         let mut draws = Stream::new(3, Purpose::Probe, 1).at(0);
         let mut matrix = |rows: usize, cols: usize| Array2::from_shape_fn((rows, cols), |_| draws.uniform());
         let (hidden, others, weights) = (matrix(200, 40), matrix(200, 30), matrix(40, 60));

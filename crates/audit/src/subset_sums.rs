@@ -98,8 +98,13 @@ pub fn in_space(space: &ArrayView2<f64>, prior: Prior) -> Vec<Vec<f64>> {
         let column = all.dot(&x);
         column.iter().all(|x| (x - x.round()).abs() < WHOLE).then(|| column.iter().map(|x| x.round() as i64).collect())
     };
-    let vectors: Vec<Vec<i64>> =
-        Basis::reduced(rows).rows.iter().filter(|row| row[..rank].iter().any(|&x| x != 0)).filter_map(whole).take(rank).collect();
+    let vectors: Vec<Vec<i64>> = Basis::reduced(rows)
+        .rows
+        .iter()
+        .filter(|row| row[..rank].iter().any(|&x| x != 0))
+        .filter_map(whole)
+        .take(rank)
+        .collect();
     allowed(Basis::reduced(vectors).rows, prior)
 }
 
@@ -224,24 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn haud_zeros_and_ones_are_found_from_one_sum_with_unknown_weights() {
+    fn zeros_and_ones_are_found_from_one_sum_with_unknown_weights() {
         assert_eq!(found((80, 20, 5)), 20);
     }
 
     #[test]
-    fn haud_more_columns_and_more_sums() {
+    fn more_columns_and_more_sums() {
         assert_eq!(found((120, 40, 10)), 40);
         assert_eq!(found((120, 30, 20)), 30);
     }
 
     #[test]
-    fn haud_too_few_bits_give_nothing() {
+    fn too_few_bits_give_nothing() {
         assert_eq!(found((120, 60, 3)), 0);
         assert_eq!(found((20, 20, 5)), 0);
     }
 
     #[test]
-    fn haud_whole_numbers_are_found_in_their_space() {
+    fn whole_numbers_are_found_in_their_space() {
         let mut draws = draws(1);
         let hidden = binary(100, 20, 0.4, &mut draws);
         let weights = Array2::from_shape_fn((20, 20), |_| draws.uniform());
