@@ -11,6 +11,8 @@ mod ppdnmf;
 mod report;
 mod rows;
 mod secure_hals;
+mod small_parties;
+mod spaces;
 
 use std::path::PathBuf;
 
@@ -99,5 +101,7 @@ fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding
     }
     findings.extend(losses::attacks(pooled, inputs)?);
     findings.extend(rows::attacks(pooled, inputs)?);
+    findings.extend(spaces::of_factors(pooled, inputs)?);
+    findings.extend(small_parties::attacks(pooled, inputs)?);
     Ok(findings)
 }
