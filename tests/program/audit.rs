@@ -33,6 +33,96 @@ fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
     all.iter().find(|f| f["attack"] == attack).unwrap_or_else(|| panic!("no {attack} in {told}"))
 }
 
+/// The command line of a run that these attacks break.
+fn risky(line: &str) -> String {
+    line.to_string()
+}
+
+/// What rank 0 of three finds in a risky run on a matrix of bytes.
+fn one_of_three(dir: &Path, line: &str, (rows, cols): (usize, usize), entry: impl Fn(usize, usize) -> u8) -> Value {
+    let input = bytes(&dir.join("m.npy"), rows, cols, entry);
+    let line = risky(&format!("{line} --parties 3 --secure-sum --eval-every 0 --input"));
+    fednmf(3, &line).arg(input).arg("--record-view").arg(dir.join("v.npz")).ok();
+    attack(&dir.join("v.rank-00.npz"), &[])
+}
+
+/// One curious party and the first sum; nothing of V is known.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn one_masked_sum_gives_hidden_zeros_and_ones_away() {
+    let dir = tempdir().unwrap();
+    let line = "--algo secure-hals -k 5 --max-iters 1";
+    let told = one_of_three(dir.path(), line, (80, 30), coin);
+    let sums = finding(&told, "subset sums");
+    assert_eq!((&sums["recovered"], &sums["total"]), (&20.into(), &20.into()), "{told}");
+    assert!(sums["rel_error"] == 0.0 && sums["baseline"].as_f64().unwrap() > 0.5, "{sums}");
+    // More hidden columns than rows.
+    let told = one_of_three(dir.path(), line, (20, 60), coin);
+    assert!(finding(&told, "subset sums")["recovered"].is_null(), "{told}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn sums_of_all_iterations_span_the_hidden_columns() {
+    let dir = tempdir().unwrap();
+    let line = "--algo secure-hals -k 6 --max-iters 12";
+    let told = one_of_three(dir.path(), line, (150, 18), coin);
+    for name in ["quadratic", "space lattice", "completion", "membership, sums"] {
+        let found = finding(&told, name);
+        assert_eq!((&found["recovered"], &found["total"]), (&12.into(), &12.into()), "{name}: {told}");
+    }
+    assert_eq!(finding(&told, "membership, sums")["auc"], 1.0);
+    // Entries of many sizes, a fifth of them not zero, which are no small whole numbers.
+    let sparse = |i: usize, j: usize| {
+        if coin(i, j) & coin(j + 7, i) == 1 { 1 + (i * 37 + j * 91 + i * j) as u8 % 251 } else { 0 }
+    };
+    let told = one_of_three(dir.path(), line, (150, 18), sparse);
+    let found = finding(&told, "linear programs");
+    assert!(found["recovered"].as_u64() >= Some(8), "{told}");
+}
+
+/// Two colluding parties and one row; one curious party and two rows.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn rows_of_small_parties_follow_from_the_factors_of_all_rounds() {
+    let dir = tempdir().unwrap();
+    let input = npy(dir.path(), "few.npy", 0..122);
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("one.txt"), "61\n60\n1\n").unwrap();
+    std::fs::write(at("two.txt"), "120\n1\n1\n").unwrap();
+    let told = |split: &str, views: usize| {
+        let line = risky("--algo fnmf -k 5 --secure-sum --eval-every 0 --max-iters 40 --split");
+        fednmf(3, &line).arg(at(split)).arg("--input").arg(&input).arg("--record-view").arg(at("r.npz")).ok();
+        let second = at("r.rank-01.npz").display().to_string();
+        attack(&at("r.rank-00.npz"), &[second.as_str()][..views - 1])
+    };
+    for (split, views) in [("one.txt", 2), ("two.txt", 1)] {
+        let told = told(split, views);
+        let found = finding(&told, "rows of few");
+        let number = |name: &str| found[name].as_f64().unwrap();
+        assert!(number("cosine") > 0.98 && number("rel_error") < 0.5 * number("baseline"), "{split}: {told}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_run_that_is_started_again_after_a_loss_gives_the_lost_term_away() {
+    let dir = tempdir().unwrap();
+    let line = risky(
+        "--algo fedavg --parties 4 --secure-sum --secure-threshold 3 -k 3 --max-iters 2 --json --quiet --input \
+         synthetic:planted,m=40,n=24,k=3 --record-view",
+    );
+    let view = |name: &str| dir.path().join(name);
+    let lost = fednmf(1, &line).arg(view("lost.npz")).env("FEDNMF_DROP", "1@1:2").run();
+    assert_eq!(lost.code, Some(0), "{}", lost.stderr);
+    fednmf(1, &line).arg(view("again.npz")).ok();
+    let again = view("again.rank-00.npz").display().to_string();
+    let told = attack(&view("lost.rank-00.npz"), &[&again]);
+    let found = finding(&told, "differencing");
+    assert_eq!(found["recovered"], 1, "{told}");
+    assert!(found["rel_error"].as_f64().unwrap() < 1e-9, "{told}");
+}
+
 /// One party of three, with only the first masked sum: finding 1 of an audit of the old start.
 #[test]
 fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {

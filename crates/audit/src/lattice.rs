@@ -30,7 +30,7 @@ impl Prior {
         ((self.mean - self.low) * (self.high - self.mean)).max(0.25 * f64::from(u8::from(self.high > self.low)))
     }
 
-    fn allows(&self, x: f64) -> bool {
+    pub fn allows(&self, x: f64) -> bool {
         x >= self.low && x <= self.high
     }
 }
@@ -249,8 +249,8 @@ impl Lattice {
 }
 
 /// An LLL-reduced basis with its Gram-Schmidt vectors.
-struct Basis {
-    rows: Vec<Vec<i64>>,
+pub(crate) struct Basis {
+    pub(crate) rows: Vec<Vec<i64>>,
     star: Vec<Vec<f64>>,
     norm2: Vec<f64>,
     mu: Vec<Vec<f64>>,
@@ -273,7 +273,7 @@ fn subtract(from: &mut [f64], factor: f64, row: &[f64]) {
 }
 
 impl Basis {
-    fn reduced(rows: Vec<Vec<i64>>) -> Basis {
+    pub(crate) fn reduced(rows: Vec<Vec<i64>>) -> Basis {
         let (n, width) = (rows.len(), rows.first().map_or(0, Vec::len));
         let mut basis = Basis { rows, star: vec![vec![0.0; width]; n], norm2: vec![0.0; n], mu: vec![vec![0.0; n]; n] };
         basis.lll(0, n);

@@ -6,6 +6,11 @@
 //! - [`lattice`]: integers from few equations.
 //! - [`dynamics`]: fits data and factors to all sums of a run.
 //! - [`neighbour`]: a neighbour's factor from weighted differences, and its products from the steps of a round.
+//! - [`subset_sums`]: whole-number columns from sums with unknown weights.
+//! - [`space`]: the space that sums span; membership in it, and completion of a column.
+//! - [`quadratic`]: columns of zeros and ones in a space.
+//! - [`sparse_columns`]: sparse columns in a space.
+//! - [`row_spans`]: rows of parties with few of them, from the factors of all rounds.
 //! - [`differencing`]: two sums over sets of parties that differ by one.
 //! - [`membership`]: whether a row was among those that a factor was fitted to.
 //! - [`noised`]: columns from sums under noise of known variance.
@@ -20,3 +25,8 @@ pub mod membership;
 pub mod neighbour;
 pub mod noised;
 pub mod pursuit;
+pub mod quadratic;
+pub mod row_spans;
+pub mod space;
+pub mod sparse_columns;
+pub mod subset_sums;

@@ -250,14 +250,14 @@ mod tests {
         certificates::make(&keys, &names, &["localhost".into()], now - hour, now + hour).unwrap();
         let file = |name: &str| keys.join(name);
         let identity = |site: &str| {
-            Identity::read(&file(&format!("{site}.pem")), &file(&format!("{site}.key")), &file("ca.pem")).unwrap()
+            Identity::read(&file(&format!("{site}.pem")), &file(&format!("{site}.key")), &file("ca.pem"), None).unwrap()
         };
         let path = dir.path().join("log");
         let log = SiteLog::open(&path, "a", identity("a")).unwrap();
         for run in ["one", "two", "three"] {
             log.add("2026-01-01".into(), ended(run)).unwrap();
         }
-        let authority = Authority::read(&file("ca.pem")).unwrap();
+        let authority = Authority::read(&file("ca.pem"), None).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let whole = read(&text, &authority).unwrap();
         assert_eq!((whole.site.as_deref(), whole.entries.len()), (Some("a"), 3));

@@ -20,8 +20,9 @@ pub struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Audit {
-    /// Attack what ranks received (--record-view): linear equations, lattice reduction, fits of the iterations, differences
-    /// over losses, membership. Several views are those of colluding ranks
+    /// Attack what ranks received (--record-view): linear equations, lattice reduction, fits of the iterations, hidden subset
+    /// sums, the space of all sums, rows of small parties, differences over losses and restarts, membership. Several views are
+    /// those of colluding ranks
     Attack(attack::AttackArgs),
     /// Verify transcripts (--transcript): signature and chain, each message against the method's table, what was spent
     /// against the budget of the data; and logs of sites (--site-log): signatures and chain

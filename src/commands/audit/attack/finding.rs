@@ -1,6 +1,8 @@
 //! The result of an attack, compared with guessing the mean of each column.
 
-use ndarray::{Array2, ArrayView2, Axis};
+use std::time::Instant;
+
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// The result of an attack.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,10 +15,14 @@ pub struct Finding {
     pub recovered: Option<(usize, usize)>,
     /// Error relative to the norm of the unknowns.
     pub error: Option<f64>,
-    /// The error of a guess without the attack.
+    /// The mean cosine of the angles between the unknowns and what was found of them.
+    pub cosine: Option<f64>,
+    /// The error of a guess without the attack, or its cosine, or its AUC.
     pub baseline: Option<f64>,
     /// The probability that a member is distinguished from another row.
     pub auc: Option<f64>,
+    /// What the attack took.
+    pub seconds: Option<f64>,
     pub note: String,
 }
 
@@ -28,10 +34,26 @@ impl Finding {
             of: "rows",
             recovered: None,
             error: None,
+            cosine: None,
             baseline: None,
             auc: None,
+            seconds: None,
             note: String::new(),
         }
+    }
+
+    /// Of other unknowns than rows.
+    #[must_use]
+    pub fn of(mut self, unknowns: &'static str) -> Finding {
+        self.of = unknowns;
+        self
+    }
+
+    /// With the time since `began`.
+    #[must_use]
+    pub fn since(mut self, began: Instant) -> Finding {
+        self.seconds = Some(began.elapsed().as_secs_f64());
+        self
     }
 
     /// With a remark.
@@ -54,6 +76,45 @@ impl Finding {
         self.baseline = Some(of_means(ground_truth));
         self
     }
+}
+
+/// How many of the hidden columns are recovered by one of the columns found, within `tolerance` times its largest entry, up to a
+/// factor if `scaled`; with the error of the nearest ones, and of the mean of each row for those that have none.
+#[must_use]
+pub fn columns_found(
+    finding: Finding,
+    found: &[Vec<f64>],
+    ground_truth: Option<&Array2<f64>>,
+    tolerance: f64,
+    scaled: bool,
+) -> Finding {
+    let mut finding = finding.of("columns");
+    let Some(ground_truth) = ground_truth else {
+        finding.note += &format!("{} columns found", found.len());
+        return finding;
+    };
+    let means = ground_truth.mean_axis(Axis(1)).unwrap_or_default();
+    let (mut recovered, mut estimate) = (0, Array2::zeros(ground_truth.dim()));
+    for (column, mut to) in ground_truth.columns().into_iter().zip(estimate.columns_mut()) {
+        let largest = column.iter().fold(f64::MIN_POSITIVE, |a: f64, x| a.max(x.abs()));
+        let candidates = found.iter().map(|x| {
+            let x = Array1::from(x.clone());
+            if scaled { &x * (x.dot(&column) / x.dot(&x).max(f64::MIN_POSITIVE)) } else { x }
+        });
+        let worst = |x: &Array1<f64>| x.iter().zip(&column).fold(0.0, |w: f64, (a, b)| w.max((a - b).abs()));
+        match candidates.min_by(|a, b| worst(a).total_cmp(&worst(b))) {
+            Some(best) if worst(&best) <= tolerance * largest => {
+                recovered += 1;
+                to.assign(&best);
+            }
+            _ => to.assign(&means),
+        }
+    }
+    finding.recovered = Some((recovered, ground_truth.ncols()));
+    finding.error = Some(distance(&estimate.view(), &ground_truth.view()));
+    let guess = Array2::from_shape_fn(ground_truth.dim(), |(i, _)| means[i]);
+    finding.baseline = Some(distance(&guess.view(), &ground_truth.view()));
+    finding
 }
 
 /// ‖A − B‖/‖B‖.

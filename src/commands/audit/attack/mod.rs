@@ -11,6 +11,8 @@ mod ppdnmf;
 mod report;
 mod rows;
 mod secure_hals;
+mod small_parties;
+mod spaces;
 
 use std::path::PathBuf;
 
@@ -33,16 +35,17 @@ use self::report::{as_json, table};
 /// Arguments of `fednmf audit attack`.
 #[derive(Debug, Args)]
 pub struct AttackArgs {
-    /// Files of --record-view: of one rank, or of several that collude
+    /// Files of --record-view: of one rank, of several that collude, or of a run and the same one started again
     #[arg(required = true, value_name = "VIEW")]
     pub views: Vec<PathBuf>,
     /// The matrix to compare with [default: the run's own --input]
     #[arg(long = "truth", value_name = "MATRIX")]
     pub ground_truth: Option<String>,
-    /// For membership inference: rows that were in nobody's data
+    /// For membership inference: rows that were in nobody's data, or columns where parties hold these; the attack on all sums
+    /// compares with the attackers' own without them
     #[arg(long, value_name = "MATRIX")]
     pub candidates: Option<String>,
-    /// For ppdnmf: the view of the party that is attacked, to compare with its copies of X
+    /// The view of the party that is attacked, to compare with its copies of X (ppdnmf) or with what it added to sums
     #[arg(long, value_name = "VIEW")]
     pub victim: Option<PathBuf>,
     /// Print JSON
@@ -99,5 +102,7 @@ fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding
     }
     findings.extend(losses::attacks(pooled, inputs)?);
     findings.extend(rows::attacks(pooled, inputs)?);
+    findings.extend(spaces::of_factors(pooled, inputs)?);
+    findings.extend(small_parties::attacks(pooled, inputs)?);
     Ok(findings)
 }

@@ -12,12 +12,16 @@ use serde_json::Value;
 use fednmf_audit::lattice;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Knowledge;
+use fednmf_comm::party_sum::SUMMED;
 use fednmf_driver::view::DATA;
 use fednmf_files::output::view::RecordedView;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use super::finding::Finding;
+
+/// Kinds of sums of the parties' V.
+const SUMS_OF_V: [&str; 2] = ["sum V_j", "sum V_i"];
 
 /// The combined knowledge of these ranks.
 pub struct PooledView {
@@ -223,6 +227,36 @@ impl PooledView {
             }
         }
         Ok(sum)
+    }
+
+    /// In methods for rows that sum factors V_j, with the number of complete iterations of each sum: the sum over the hidden
+    /// parties (n × k), less what the own parties added to it.
+    ///
+    /// # Errors
+    /// When values cannot be read.
+    pub fn hidden_parts(&self) -> Result<Vec<(usize, Array2<f64>)>> {
+        let (view, mut found) = (&self.views[0], Vec::new());
+        for at in SUMS_OF_V.iter().flat_map(|kind| self.sums(kind)) {
+            let iteration = view.records[at].iteration;
+            let mut sum = view.values(at)?;
+            for &party in &self.own {
+                // A party without rows, or that does not take part, adds nothing.
+                if let Some(own) = self.known(SUMMED, Some(party), iteration)?
+                    && let Ok(shaped) = sum.clone().into_shape_with_order(own.dim())
+                {
+                    sum = shaped - own;
+                }
+            }
+            // Components are columns here, and rows of what fnmf and its baselines send.
+            found.extend(if sum.dim() == (self.n, self.k) {
+                Some((iteration, sum))
+            } else if sum.dim() == (self.k, self.n) {
+                Some((iteration, sum.reversed_axes()))
+            } else {
+                None
+            });
+        }
+        Ok(found)
     }
 
     /// The kinds and numbers of messages that arrived unprotected.

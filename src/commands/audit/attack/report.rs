@@ -11,7 +11,8 @@ use super::pooled_view::PooledView;
 pub fn as_json(pooled: &PooledView, findings: &[Finding]) -> Value {
     let each = |f: &Finding| {
         json!({"attack": f.attack, "assumed": f.assumed, "of": f.of, "recovered": f.recovered.map(|r| r.0),
-               "total": f.recovered.map(|r| r.1), "rel_error": f.error, "baseline": f.baseline, "auc": f.auc, "note": f.note})
+               "total": f.recovered.map(|r| r.1), "rel_error": f.error, "cosine": f.cosine, "baseline": f.baseline, "auc": f.auc,
+               "seconds": f.seconds, "note": f.note})
     };
     json!({"algo": pooled.method.description().name, "ranks": pooled.ranks(), "parties": pooled.own, "hidden_parties": pooled.hidden_parties(),
            "findings": findings.iter().map(each).collect::<Vec<_>>()})
@@ -26,13 +27,18 @@ pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
         return out;
     }
     let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
-    out.push_str("attack            recovered exactly  relative error  a guess's  AUC\n");
+    out.push_str("attack            recovered exactly  relative error  cosine  a guess's  AUC    seconds\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));
         let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.3e}"));
-        let auc = f.auc.map_or_else(|| "-".to_string(), |x| format!("{x:.3}"));
-        let _ =
-            writeln!(out, "{:16}  {recovered:17}  {:>14}  {:>9}  {auc}", f.attack, number(f.error), number(f.baseline));
+        let short = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.3}"));
+        let (error, guess, cosine, auc) = (number(f.error), number(f.baseline), short(f.cosine), short(f.auc));
+        let seconds = f.seconds.map_or_else(|| "-".to_string(), |x| format!("{x:.1}"));
+        let _ = writeln!(
+            out,
+            "{:16}  {recovered:17}  {error:>14}  {cosine:>6}  {guess:>9}  {auc:5}  {seconds:>7}",
+            f.attack
+        );
         if !f.assumed.is_empty() {
             let _ = writeln!(out, "    takes for granted: {}", f.assumed);
         }

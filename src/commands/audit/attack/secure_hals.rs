@@ -18,6 +18,7 @@ use fednmf_methods::shared::least_squares::Update;
 use super::finding::Finding;
 use super::inputs::AttackInputs;
 use super::pooled_view::PooledView;
+use super::spaces;
 
 const PRODUCT: &str = "sum of M_r V_r";
 /// Maximum numbers of hidden columns, and of rounds of fitting, for the fit of the iterations.
@@ -49,19 +50,26 @@ pub fn attacks(pooled: &PooledView, method: &SecureHals, inputs: &AttackInputs<'
         }
     };
     let sum = pooled.without_own(sum, own(0))?;
+    let mut products = Vec::new();
+    for &at in &sums {
+        let iteration = pooled.views[0].records[at].iteration;
+        if let Some(sum) = pooled.shaped(&pooled.views[0], at, (m, k))? {
+            products.push((iteration, pooled.without_own(sum, own(iteration))?));
+        }
+    }
     let start = if pooled.is_single() { start::<f32>(pooled) } else { start::<f64>(pooled) };
     let start = start.select(ndarray::Axis(0), &hidden);
     let assumed = "V starts as with --start public; the first sum";
     let mut findings = on_equations(&start.t(), &sum.t(), pooled, ground_truth.as_ref(), assumed);
 
     let mut steps = Vec::new();
-    for &at in &sums {
-        let iteration = pooled.views[0].records[at].iteration;
-        let Some(sum) = pooled.shaped(&pooled.views[0], at, (m, k))? else { continue };
+    for (iteration, product) in &products {
         let Some(u) = pooled.known("U", None, iteration + 1)? else { continue };
-        steps.push(Step { product: pooled.without_own(sum, own(iteration))?, u });
+        steps.push(Step { product: product.clone(), u });
     }
     findings.push(fit(pooled, method, &steps, hidden.len(), ground_truth.as_ref()));
+    let products: Vec<Array2<f64>> = products.into_iter().map(|(_, product)| product).collect();
+    findings.extend(spaces::of_columns(pooled, &products, inputs)?);
     Ok(findings)
 }
 

@@ -1,0 +1,227 @@
+//! Attacks on the space that the sums of all iterations span: hidden columns of secure-hals, and membership for all methods with
+//! a shared factor.
+
+use std::time::{Duration, Instant};
+
+use ndarray::{Array2, ArrayView2, Axis, concatenate};
+
+use fednmf_audit::membership::auc;
+use fednmf_audit::quadratic;
+use fednmf_audit::space::Space;
+use fednmf_audit::sparse_columns;
+use fednmf_audit::subset_sums;
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::Knowledge;
+
+use super::finding::{Finding, columns_found};
+use super::ground_truth;
+use super::inputs::AttackInputs;
+use super::pooled_view::PooledView;
+
+/// What is below this part of the largest singular value of shared factors is rounding.
+const ROUNDING: f64 = 1e-9;
+/// Known entries of a column that is completed, in addition to the rank of the space.
+const MORE_ENTRIES: usize = 10;
+/// Largest numbers of rows and columns, and the time, for linear programs.
+const MOST_PROGRAMS: (usize, usize) = (600, 100);
+const PROGRAMS_TIME: Duration = Duration::from_secs(20);
+/// Sums of a method for rows that are not its shared factor.
+const PRODUCT_OF_ROWS: &str = "sum of X_r'U_r - W_r U_r'U_r";
+
+/// All attacks on sums M_h V_t (m × k each) over the hidden columns, of which no V_t is known.
+///
+/// # Errors
+/// When candidates cannot be read.
+pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let (h, ground_truth) = (pooled.hidden().len(), inputs.ground_truth.hidden(pooled));
+    let ground_truth = ground_truth.as_ref();
+    let mut findings: Vec<Finding> = subset_sums(pooled, sums, h, ground_truth).into_iter().collect();
+    let Some(all) = joined(sums, Axis(1)) else { return Ok(findings) };
+    let Some(space) = Space::of(&all.view(), h, (6.0 - pooled.bits()).exp2()) else { return Ok(findings) };
+    let rank = space.rank();
+    let assumed = format!("{} sums span {rank} dimensions; {h} hidden columns of {} entries", sums.len(), pooled.m);
+    findings.extend(membership(pooled, &space, &assumed, inputs)?);
+    if space.is_everything() || (rank < h && rank == all.ncols().min(all.nrows())) {
+        return Ok(findings);
+    }
+    // The sums span all hidden columns.
+    findings.extend(completion(&space, &assumed, ground_truth));
+    findings.extend(programs(&space, &assumed, ground_truth));
+    let prior = pooled.whole_numbers();
+    if prior.low == 0.0 && prior.high == 1.0 {
+        let began = Instant::now();
+        let quadratic = Finding::new("quadratic", format!("{assumed}; entries are 0 and 1"));
+        findings.push(match quadratic::zeros_and_ones(&space) {
+            Some(found) => {
+                let found: Vec<Vec<f64>> = found.into_iter().map(|x| x.to_vec()).collect();
+                columns_found(quadratic, &found, ground_truth, 1e-9, false).since(began)
+            }
+            None => quadratic.note(format!("needs {} rows: not tried", quadratic::needed_rows(rank))),
+        });
+    }
+    let began = Instant::now();
+    let lattice = Finding::new("space lattice", format!("{assumed}; whole numbers from 0 to {}", prior.high));
+    findings.push(if rank > subset_sums::LARGEST {
+        lattice.note(format!("more than {} dimensions: not tried", subset_sums::LARGEST))
+    } else {
+        let found = subset_sums::in_space(&space.basis.view(), prior);
+        columns_found(lattice, &found, ground_truth, 1e-9, false).since(began)
+    });
+    Ok(findings)
+}
+
+/// Matrices beside or below each other.
+fn joined(matrices: &[Array2<f64>], axis: Axis) -> Option<Array2<f64>> {
+    let views: Vec<ArrayView2<'_, f64>> = matrices.iter().map(|matrix| matrix.view()).collect();
+    concatenate(axis, &views).ok()
+}
+
+/// Hidden subset sums from the first sum, then from the first sums together.
+fn subset_sums(
+    pooled: &PooledView,
+    sums: &[Array2<f64>],
+    h: usize,
+    ground_truth: Option<&Array2<f64>>,
+) -> Option<Finding> {
+    let (prior, k) = (pooled.whole_numbers(), pooled.k);
+    let began = Instant::now();
+    let assumed = format!("entries are whole numbers from 0 to {}; nothing of V", prior.high);
+    let found = Finding::new("subset sums", assumed);
+    if h > subset_sums::LARGEST || pooled.m <= h {
+        return Some(found.of("columns").note(format!("{h} hidden columns of {} entries: not tried", pooled.m)));
+    }
+    let mut best: (usize, Vec<Vec<f64>>) = (1, Vec::new());
+    for count in 1..=h.div_ceil(k).min(sums.len()).min(3) {
+        let values = joined(&sums[..count], Axis(1))?;
+        let columns = subset_sums::columns(&values.view(), h, prior, pooled.bits());
+        if columns.len() > best.1.len() {
+            best = (count, columns);
+        }
+        if best.1.len() == h {
+            break;
+        }
+    }
+    let found = found.note(format!("{} sum(s) of {k} numbers for each row; ", best.0));
+    Some(columns_found(found, &best.1, ground_truth, 1e-9, false).since(began))
+}
+
+/// The entries of hidden columns of which some are known.
+fn completion(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) -> Option<Finding> {
+    let ground_truth = ground_truth?;
+    let (began, m) = (Instant::now(), space.basis.nrows());
+    let count = space.rank() + MORE_ENTRIES;
+    if count >= m {
+        return None;
+    }
+    let places: Vec<usize> = (0..count).map(|i| i * m / count).collect();
+    let others: Vec<usize> = (0..m).filter(|i| places.binary_search(i).is_err()).collect();
+    let mut estimate = Array2::zeros((others.len(), ground_truth.ncols()));
+    for (column, mut to) in ground_truth.columns().into_iter().zip(estimate.columns_mut()) {
+        let known = places.iter().map(|&i| column[i]).collect();
+        to.assign(&space.complete(&places, &known)?.select(Axis(0), &others));
+    }
+    let hidden = ground_truth.select(Axis(0), &others);
+    let found = Finding::new("completion", format!("{assumed}; {count} entries of a column are known"));
+    let found = found.compared(&estimate.t(), &hidden.t(), 1e-6).of("columns");
+    Some(found.note(format!("the other {} entries", others.len())).since(began))
+}
+
+/// Sparse columns by linear programs.
+fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) -> Option<Finding> {
+    let (began, (m, rank)) = (Instant::now(), space.basis.dim());
+    let found = Finding::new("linear programs", format!("{assumed}; many entries are 0"));
+    if m > MOST_PROGRAMS.0 || rank > MOST_PROGRAMS.1 {
+        return Some(found.of("columns").note(format!("{m} rows: not tried")));
+    }
+    let columns: Vec<Vec<f64>> =
+        sparse_columns::sparse(space, PROGRAMS_TIME).into_iter().map(|column| column.to_vec()).collect();
+    let found = found.note("up to a factor; ");
+    Some(columns_found(found, &columns, ground_truth, 1e-4, true).since(began))
+}
+
+/// Membership by the distance from the space of the shared factors of all iterations, for all methods but secure-hals.
+///
+/// # Errors
+/// As [`of_columns`].
+pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let factors = factors(pooled)?;
+    if factors.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
+    let Some(space) = Space::of(&all.view(), usize::MAX, ROUNDING) else { return Ok(Vec::new()) };
+    let assumed =
+        format!("shared factors of {} iterations span {} dimensions of {}", factors.len(), space.rank(), all.nrows());
+    Ok(membership(pooled, &space, &assumed, inputs)?.into_iter().collect())
+}
+
+/// What a party receives of the shared factor in all iterations, less its own part if that is known.
+fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
+    let (view, length) = (&pooled.views[0], if pooled.by_columns { pooled.m } else { pooled.n });
+    if !pooled.sums("sum of M_r V_r").is_empty() {
+        return Ok(Vec::new());
+    }
+    let products = pooled.sums(PRODUCT_OF_ROWS);
+    let mut found = Vec::new();
+    for &at in &products {
+        found.extend(pooled.shaped(view, at, (length, pooled.k))?);
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if !pooled.by_columns {
+        let parts = pooled.hidden_parts()?;
+        if !parts.is_empty() {
+            return Ok(parts.into_iter().map(|(_, part)| part).collect());
+        }
+    }
+    let name = if pooled.by_columns { "U" } else { "V" };
+    let shared = view.of_kind(Knowledge::Own, name).filter(|&at| view.records[at].to.is_none());
+    // The first one is the start.
+    shared.skip(1).map(|at| view.values(at)).filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == length)).collect()
+}
+
+/// How well the hidden rows or columns are told from others by their distance from a space: from candidates if given, else from
+/// those of the own parties.
+fn membership(pooled: &PooledView, space: &Space, assumed: &str, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
+    let began = Instant::now();
+    let found = Finding::new("membership, sums", assumed).of("members");
+    if space.is_everything() {
+        return Ok(Some(found.note("they span everything, which tells nothing")));
+    }
+    let by_rows = |matrix: Array2<f64>| if pooled.by_columns { matrix.reversed_axes() } else { matrix };
+    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows) else { return Ok(None) };
+    let (others, whose) = match inputs.candidates {
+        Some(name) => {
+            let read = ground_truth::read(pooled, name, true, inputs.alone).map_err(|e| e.at("--candidates"))?;
+            let others = by_rows(read);
+            if others.ncols() != members.ncols() {
+                let (have, want) = (others.ncols(), members.ncols());
+                return Err(Error::input(format!(
+                    "--candidates {name}: have {have} entries each, and the data of the run {want}"
+                )));
+            }
+            (others, "candidates")
+        }
+        None if pooled.is_all() => return Ok(None),
+        None => {
+            let own =
+                pooled.own.iter().map(|&party| Ok(by_rows(pooled.own_data(party)?))).collect::<Result<Vec<_>>>()?;
+            let Some(own) = joined(&own, Axis(0)) else { return Ok(None) };
+            (own, "own")
+        }
+    };
+    let (near, far) = (space.distances(&members.view()), space.distances(&others.view()));
+    let mut found = found;
+    found.auc = auc(&near, &far);
+    found.baseline = Some(0.5);
+    let largest = near.iter().copied().fold(0.0, f64::max);
+    let smallest = far.iter().copied().fold(f64::INFINITY, f64::min);
+    let below = near.iter().filter(|&&x| x < smallest).count();
+    found.recovered = Some((below, near.len()));
+    Ok(Some(
+        found
+            .note(format!("distance: members at most {largest:.1e}, {} {whose} at least {smallest:.1e}", far.len()))
+            .since(began),
+    ))
+}
