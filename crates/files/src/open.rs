@@ -97,8 +97,9 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
     let found = || {
-        let file = read_header(path, dataset, spec.table, spec.private)?;
+        let mut file = read_header(path, dataset, spec.table, spec.private)?;
         names::check(path, dataset, file.rows, file.cols)?;
+        file.select(&spec.features, path, dataset, spec.private)?;
         Ok(Some(file))
     };
     let found = if comm.is_root() { found() } else { Ok(None) };
@@ -154,6 +155,7 @@ fn party_files(
                 file.set_counts(vec![count])?;
             }
             names::check(&path, dataset, file.rows, file.cols)?;
+            file.select(&spec.features, &path, dataset, spec.private)?;
             let names = shared_names(spec, &path);
             files.push((file, names.as_deref().map(names::digest)));
         }
