@@ -208,6 +208,11 @@ def _chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool
 
 def _matrix(adata: Any, layer: Optional[str]) -> Any:
     if layer is None:
+        if adata.isbacked:
+            raise ValueError(
+                f"adata is backed by {adata.filename}, and the matrix must be in memory: call adata.to_memory() first; for a matrix "
+                "that does not fit, `fednmf --input` reads the file a part at a time"
+            )
         return adata.X
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"

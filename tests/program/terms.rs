@@ -116,7 +116,7 @@ fn clusters_agree_with_known_groups() {
     let titled = format!("group\n{}", "a\n".repeat(n));
     std::fs::write(file("titled.txt"), titled).unwrap();
     std::fs::write(file("binary.npy"), b"\x93NUMPY\x01\x00\n\n").unwrap();
-    for (name, words) in [("titled.txt", ["has 201 labels", "header"]), ("binary.npy", ["--labels", "not text"])] {
+    for (name, words) in [("titled.txt", ["has 201 labels", "header"]), ("binary.npy", ["--labels", "binary.npy"])] {
         fednmf(0, "clusters").own_process().arg(file("f.npz")).arg("--labels").arg(file(name)).refused(&words);
     }
     fednmf(0, "clusters --output c.csv").own_process().arg(file("f.npz")).refused(&["c.csv", ".tsv"]);
@@ -145,8 +145,12 @@ fn labels_are_matched_by_the_names_beside_them() {
         let told = good(labelled("l.tsv", text, ":2").run());
         assert!(told.contains("1.000000 (4 rows in 2 clusters, without 1 of zeros alone)"), "{told}");
     }
-    labelled("l.tsv", "r0\tx\nr1\tx\nr2\ty\nr3\ty\nr4\tx\n", "").refused(&["--labels", "a label of its own", "FILE:2"]);
-    labelled("l.csv", "r0,x\nr1,x\nr2,y\nr3,y\nr4,x\n", "").refused(&["--labels", "tabs"]);
+    labelled("l.tsv", "r0\tx\nr1\tx\nr2\ty\nr3\ty\nr4\tx\n", "").refused(&[
+        "--labels",
+        "a label of its own",
+        "FILE:COLUMN",
+    ]);
+    labelled("l.csv", "r0,x\nr1,x\nr2,y\nr3,y\nr4,x\n", "").refused(&["--labels", "FILE:COLUMN"]);
 }
 
 #[test]

@@ -176,7 +176,8 @@ fn party_files(
     let mut files = Vec::with_capacity(parties.count);
     let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
     let mut nameless: Option<String> = None;
-    let mut named: Option<(String, String)> = None;
+    let mut named: Option<(String, usize, String)> = None;
+    let shared = |file: &MatrixFile| if (spec.stack == Stack::Rows) != spec.transpose { file.cols } else { file.rows };
     for (rank, (file, digest)) in
         all.into_iter().enumerate().flat_map(|(r, files)| files.into_iter().map(move |f| (r, f)))
     {
@@ -184,11 +185,14 @@ fn party_files(
             nameless.get_or_insert_with(|| file.path().to_string());
         }
         if let Some(digest) = digest {
-            let (first, known) = named.get_or_insert_with(|| (file.path().to_string(), digest.clone()));
-            if *known != digest {
+            let count = shared(&file);
+            let (first, first_count, known) =
+                named.get_or_insert_with(|| (file.path().to_string(), count, digest.clone()));
+            // Different numbers say more, and are refused below.
+            if *known != digest && *first_count == count {
                 return Err(Error::input(format!(
                     "{first} and {}: their {what} have different names, or another order; every party's file must have the \
-                     same {what}",
+                     same {what} in the same order, so select and sort them by a list that all parties have",
                     file.path()
                 ))
                 .on_all_ranks());
@@ -196,7 +200,7 @@ fn party_files(
         }
         files.push((file, Some(rank)));
     }
-    let warning = named.zip(nameless).map(|((with, _), without)| {
+    let warning = named.zip(nameless).map(|((with, ..), without)| {
         format!("{with} has names of {what}, and {without} has none: the {what} of the parties are matched by position")
     });
     Ok((files, warning))
@@ -275,14 +279,16 @@ fn stack(spec: &InputSpec, mut files: Vec<(MatrixFile, Option<usize>)>) -> Resul
             };
             if mine != theirs {
                 return Err(Error::input(format!(
-                    "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same number",
+                    "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}; select them by a list that all \
+                     parties have",
                     content.path(),
                     first.content.path()
                 )));
             }
             if content.sparse() != first.content.sparse() {
                 return Err(Error::input(format!(
-                    "{} and {}: one is sparse, the other dense; the parties' files must be of one kind",
+                    "{} and {}: one is sparse, the other dense; the parties' files must be of one kind, so convert one \
+                     (scipy.sparse.save_npz writes a sparse matrix, numpy.save a dense one)",
                     content.path(),
                     first.content.path()
                 )));

@@ -41,7 +41,7 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
         _ if is_hdf5_name(text) => {
             return Err(wrong("which column? Give it as FILE.h5ad:obs/COLUMN".into()));
         }
-        _ if is_numbers(text) => (numbers(text)?, None),
+        _ if is_numbers(text) => (numbers(text).map_err(|e| e.at(option))?, None),
         _ => (list(option, text)?, order_beside(option, text, known)?),
     };
     if all.len() != count {
