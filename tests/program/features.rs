@@ -147,7 +147,7 @@ fn hdata_features_of_one_type_are_used() {
             assert!(done.code == Some(0) && !done.stderr.contains("ignored"), "{name}: {}", done.stderr);
         }
     }
-    let none = fednmf(0, line).arg("--input").arg(at("genes.npy")).args(["--feature-type", "Peaks"]);
+    let none = fednmf(0, "-k 2").arg("--input").arg(at("genes.npy")).args(["--feature-type", "Peaks"]);
     none.refused(&["--feature-type Peaks", "does not tell the types"]);
 }
 
@@ -183,7 +183,7 @@ fn hdata_highly_variable_genes_are_used_when_asked_for() {
     let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
     file.group("var").unwrap().unlink("highly_variable").unwrap();
     drop(file);
-    let none = fednmf(0, line).arg("--input").arg(at("x.h5ad")).args(["--highly-variable", "--feature-type"]);
+    let none = fednmf(0, "-k 2").arg("--input").arg(at("x.h5ad")).args(["--highly-variable", "--feature-type"]);
     none.arg("Gene Expression").refused(&["--highly-variable", "no column highly_variable"]);
 }
 
@@ -254,7 +254,7 @@ fn hdata_names_in_other_files_are_refused() {
             let new = var.new_dataset::<FixedAscii<8>>().external(from.to_str().unwrap(), 0, 48);
             new.shape(6).create("_index").unwrap();
         }
-        drop(file);
+        drop((var, file));
         run(name).refused(&[name, other, "another file"]);
     }
 }

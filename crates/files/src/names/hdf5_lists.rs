@@ -19,7 +19,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
 fn read(path: &str, dataset: Option<&str>) -> Result<Names> {
     let Ok(file) = File::open(path) else { return Ok(Names::default()) };
     let foreign = RefCell::new(None);
-    let own = |data: Dataset| match check_own(path, &data.name(), &file, &data) {
+    let own = |data: Dataset| match check_own(path, "a list of names", &file, &data) {
         Ok(()) => Some(data),
         Err(e) => {
             *foreign.borrow_mut() = Some(e);
