@@ -11,8 +11,6 @@ use crate::formats::detect;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::names;
-
-#[cfg(feature = "hdf5")]
 use crate::names::hdf5_lists;
 
 /// The type of the features that are used (`--feature-type`), where the input tells types: genes, antibodies, …
@@ -66,24 +64,12 @@ pub fn types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
     if Path::new(path).is_dir() {
         return names::types_in_directory(Path::new(path)).map(|types| (true, types));
     }
-    if !is_readable(path, dataset) {
-        return None;
-    }
-    #[cfg(feature = "hdf5")]
-    return hdf5_lists::feature_types(path, dataset);
-    #[cfg(not(feature = "hdf5"))]
-    None
+    is_readable(path, dataset).then(|| hdf5_lists::feature_types(path, dataset)).flatten()
 }
 
 /// Whether each column of an AnnData matrix is marked as highly variable; `None` if nothing is.
 fn highly_variable(path: &str, dataset: Option<&str>) -> Option<Vec<bool>> {
-    if !is_readable(path, dataset) {
-        return None;
-    }
-    #[cfg(feature = "hdf5")]
-    return hdf5_lists::highly_variable(path, dataset);
-    #[cfg(not(feature = "hdf5"))]
-    None
+    is_readable(path, dataset).then(|| hdf5_lists::highly_variable(path, dataset)).flatten()
 }
 
 fn is_readable(path: &str, dataset: Option<&str>) -> bool {

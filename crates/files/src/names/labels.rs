@@ -9,14 +9,12 @@ use fednmf_comm::Communicator;
 use fednmf_data::layout::Layout;
 use fednmf_linalg::Block;
 
-use super::{Names, column_of, hint_at_header, lines_of, list, of_file, order_beside};
+use super::{Names, column_of, hdf5_lists, hint_at_header, lines_of, list, of_file, order_beside};
 use crate::formats::fields;
+use crate::formats::hdf5;
 use crate::formats::hdf5::is_hdf5_name;
 use crate::open::open;
 use crate::spec::InputSpec;
-
-#[cfg(feature = "hdf5")]
-use super::hdf5_lists;
 
 /// The labels that `option` names for items with these names, in their order: `FILE.h5ad:obs/COLUMN`, `FILE:COLUMN` with the
 /// title or the number of a column of a text table, `.npy`, idx, or a text file with a label on each line. Labels of an AnnData file
@@ -58,10 +56,12 @@ pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) 
 }
 
 /// A column of a data frame, with the names of its rows.
-#[cfg(feature = "hdf5")]
 fn in_anndata(path: &str, place: &str) -> std::result::Result<(Vec<String>, Option<Vec<String>>), String> {
     let place = place.trim_start_matches('/');
     let (frame, title) = place.split_once('/').unwrap_or(("obs", place));
+    if let Some(refusal) = hdf5::refusal(Path::new(path)) {
+        return Err(refusal.message);
+    }
     if !Path::new(path).is_file() {
         return Err("there is no such file; check the name".into());
     }
@@ -78,11 +78,6 @@ fn in_anndata(path: &str, place: &str) -> std::result::Result<(Vec<String>, Opti
             Err(format!("{frame} has no such column; it has {}", if there.is_empty() { "none" } else { &there }))
         }
     }
-}
-
-#[cfg(not(feature = "hdf5"))]
-fn in_anndata(_path: &str, _place: &str) -> std::result::Result<(Vec<String>, Option<Vec<String>>), String> {
-    Err("this build has no HDF5 library".into())
 }
 
 /// The column of a text table with this title, and the order of the items `known` if the first column has their names.

@@ -2,6 +2,9 @@
 
 #[cfg(feature = "hdf5")]
 pub(crate) mod hdf5_lists;
+#[cfg(not(feature = "hdf5"))]
+#[path = "absent.rs"]
+pub(crate) mod hdf5_lists;
 mod labels;
 
 use std::collections::{HashMap, HashSet};
@@ -18,15 +21,8 @@ use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::spec::{InputSpec, Source, party_path};
 
-#[cfg(feature = "hdf5")]
 pub use hdf5_lists::of_file;
 pub use labels::labels;
-
-/// No names: this build has no HDF5 library.
-#[cfg(not(feature = "hdf5"))]
-pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
-    Names::default()
-}
 
 /// Names of the columns and rows of a matrix, if known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -142,7 +138,6 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
 pub fn probe(path: &str, dataset: Option<&str>) {
     for of in [None, Some("raw/X"), dataset] {
         drop(of_file(path, of));
-        #[cfg(feature = "hdf5")]
         drop((hdf5_lists::feature_types(path, of), hdf5_lists::highly_variable(path, of)));
     }
 }
@@ -156,7 +151,6 @@ pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Res
     let names = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
     } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, dataset).is_ok() {
-        #[cfg(feature = "hdf5")]
         hdf5_lists::check_own_names(path, dataset)?;
         of_file(path, dataset)
     } else {
