@@ -34,14 +34,17 @@ def choose_k(result: KChoice, axes: Optional[Sequence[Any]] = None) -> np.ndarra
     error, stability = axes
     ks = result.column("k")
     by_divergence = not np.isnan(result.column("divergence")).all()
-    if by_divergence:
-        error.plot(ks, result.column("divergence"), "o-", label="Kullback-Leibler divergence")
-    else:
+    heldout = result.column("heldout")
+    is_held_out = not np.isnan(heldout).all()
+    # The divergence is a sum over the seen entries, and that of held-out ones a mean: they do not go on one axis.
+    if not by_divergence:
         error.plot(ks, result.column("rmse"), "o-", label="seen entries")
-        heldout = result.column("heldout")
-        if not np.isnan(heldout).all():
-            error.errorbar(ks, heldout, yerr=result.column("heldout_se"), fmt="s-", capsize=3, label="held-out entries")
-    error.set_ylabel("divergence" if by_divergence else "root mean squared error")
+    elif not is_held_out:
+        error.plot(ks, result.column("divergence"), "o-", label="Kullback-Leibler divergence")
+    if is_held_out:
+        error.errorbar(ks, heldout, yerr=result.column("heldout_se"), fmt="s-", capsize=3, label="held-out entries")
+    per_entry = " per entry" if is_held_out else ""
+    error.set_ylabel(f"divergence{per_entry}" if by_divergence else "root mean squared error")
     for name, label in [
         ("silhouette", "mean silhouette"),
         ("least_silhouette", "least stable component"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -78,13 +79,14 @@ def nmf(
 def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: Optional[int] = None) -> None:
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
 
-    Genes are matched by name. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
+    Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
+    with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
     cells of `reference`, those of its ``obsm["X_nmf"]``.
 
     Raises
     ------
     ValueError
-        If `reference` has no components, or `adata` lacks a gene that they use.
+        If `reference` has no components, or no gene in common with `adata`.
     """
     if "NMF" not in reference.varm or "nmf" not in reference.uns:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
@@ -95,15 +97,22 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
         if not index.is_unique:
             raise ValueError(f"names of genes in {what} are not unique: call var_names_make_unique() first")
     where = adata.var_names.get_indexer(names)
-    if (where < 0).any():
-        lacking = names[where < 0]
-        raise ValueError(f"adata lacks {len(lacking)} of the {len(names)} genes of the components: {lacking[0]}, ...")
+    common = where >= 0
+    if not common.any():
+        raise ValueError(f"adata has none of the {len(names)} genes of the components: {names[0]}, ...")
+    if not common.all():
+        warnings.warn(
+            f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit; "
+            f"{adata.n_vars - common.sum()} of its genes are not among them, and are ignored",
+            UserWarning,
+            stacklevel=2,
+        )
     params = reference.uns["nmf"]["params"]
     model = NMF(beta_loss=params["beta_loss"], n_jobs=n_jobs)
-    model.components_ = np.ascontiguousarray(components[used].T)
-    model.n_components_, model.n_features_in_ = components.shape[1], int(used.sum())
+    model.components_ = np.ascontiguousarray(components[used][common].T)
+    model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
     l1, l2 = params.get("penalty", (0.0, 0.0))
-    X = model._checked(_matrix(adata, layer)[:, where], reset=False)
+    X = model._checked(_matrix(adata, layer)[:, where[common]], reset=False)
     adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)))
 
 
@@ -137,7 +146,7 @@ def choose_k(
     layer, use_highly_variable
         As in `nmf`, for AnnData.
     method : "hals", "mu", "auto", "bpp", "kl-mu", "kl-cd" or "dsanls"
-        "kl-mu" and "kl-cd" hold no entries out, and their error is the Kullback-Leibler divergence.
+        The error of "kl-mu" and "kl-cd" is the Kullback-Leibler divergence; on held-out entries its mean.
     holdout : float or None
         Share of the entries that a run does not see; None: 0.05, or 0 for "kl-mu" and "kl-cd". With 0
         each run is faster, and stability and error decide.
@@ -199,6 +208,11 @@ def _chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool
 
 def _matrix(adata: Any, layer: Optional[str]) -> Any:
     if layer is None:
+        if adata.isbacked:
+            raise ValueError(
+                f"adata is backed by {adata.filename}, and the matrix must be in memory: call adata.to_memory() first; for a matrix "
+                "that does not fit, `fednmf --input` reads the file a part at a time"
+            )
         return adata.X
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"

@@ -49,8 +49,34 @@ def test_new_cells_get_weights_by_the_names_of_genes(cells, loss):
     fednmf.tl.project(new, cells)
     tolerance = 1e-3 if loss == "frobenius" else 0.1
     np.testing.assert_allclose(new.obsm["X_nmf"], cells.obsm["X_nmf"][:20], rtol=tolerance, atol=tolerance)
-    with pytest.raises(ValueError, match="adata lacks 30 of the 40 genes of the components: gene10, ..."):
-        fednmf.tl.project(cells[:, :10].copy(), cells)
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
+    fednmf.tl.nmf(cells, 3, beta_loss=loss, max_iter=1000)
+    X = cells.X[:20, 5:].toarray()
+    new = anndata.AnnData(sp.csr_matrix(np.hstack([X[:, :2], X])))
+    new.var_names = ["other", "another", *cells.var_names[5:]]
+    other = new[:, :2].copy()
+    with pytest.warns(UserWarning, match="5 of the 40 genes of the components are missing .* 2 of its genes"):
+        fednmf.tl.project(new, cells)
+    W, H = new.obsm["X_nmf"], cells.varm["NMF"][5:].T
+    # No weight can be changed for the better: the conditions of Karush, Kuhn and Tucker on the common genes.
+    fit = W @ H
+    slope = (fit - X if loss == "frobenius" else 1 - X / np.maximum(fit, 1e-30)) @ H.T
+    size = np.abs(X @ H.T).max() if loss == "frobenius" else H.sum()
+    assert slope.min() > -1e-3 * size and np.abs(slope * W).max() < 1e-2 * size * W.max()
+    with pytest.raises(ValueError, match="has none of the 40 genes of the components: gene0, ..."):
+        fednmf.tl.project(other, cells)
+
+
+def test_a_backed_matrix_is_refused_with_the_remedy(cells, tmp_path):
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    for call in (lambda: fednmf.tl.nmf(backed, 3), lambda: fednmf.tl.choose_k(backed, [2, 3], 2)):
+        with pytest.raises(ValueError, match=r"adata\.to_memory\(\)"):
+            call()
+    fednmf.tl.nmf(backed.to_memory(), 3)
 
 
 def test_what_does_not_exist_is_named(cells):

@@ -2,6 +2,7 @@
 //! runs.
 
 mod args;
+pub mod features;
 mod options;
 pub mod parameters;
 mod reference;

@@ -16,8 +16,8 @@ use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 use fednmf_files::names;
-use fednmf_files::output::matrices::check_writable;
-use fednmf_files::output::targets::check_new;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
 
 use super::factor_rows::{FactorRows, Scale, Side};
 
@@ -29,8 +29,9 @@ pub struct ClustersArgs {
     /// What is clustered: rows of the matrix, or its columns
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Rows)]
     pub of: Side,
-    /// Known clusters, a label a line (FILE:2: its second column, between tabs) in the order of the rows, or of the names in the
-    /// first column: print the adjusted Rand index
+    /// Known clusters: print the adjusted Rand index. FILE.h5ad:obs/COLUMN, FILE:COLUMN with the title of a column of a .csv or
+    /// .tsv table (FILE:2: the second one, between tabs, without titles), .npy, idx, or a text file with a label a line; in the
+    /// order of the rows, or of the names in the first column
     #[arg(long, value_name = "FILE")]
     pub labels: Option<String>,
     /// Write the clusters to this .tsv instead of printing them
@@ -50,11 +51,12 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
         return Err(Error::input("clusters: works on one rank; start it without mpirun").on_all_ranks().into());
     }
     if let Some(path) = &args.output {
-        check_writable(path).map_err(|e| e.at("--output"))?;
         if path.extension().is_none_or(|end| end != "tsv") {
             return Err(Error::input(format!("--output {}: clusters are written to .tsv", path.display())));
         }
-        check_new("--output", path)?;
+        let mut sources = vec![("FACTORS", args.factors.clone())];
+        sources.extend(args.labels.as_deref().map(|text| ("--labels", names::file_of(text))));
+        targets::check(&[Target { option: "--output", path, content: Content::Table(HEADER) }], &sources)?;
     }
     let rows = FactorRows::read(&args.factors, args.of, Scale::Balanced, None)?;
     let found = assigned(&rows.weights);
@@ -89,9 +91,12 @@ fn assigned(weights: &Array2<f64>) -> Vec<Option<(usize, f64)>> {
     weights.rows().into_iter().map(one).collect()
 }
 
+/// The titles of the table.
+const HEADER: &str = "name\tcluster\tshare";
+
 /// A row without a cluster has an empty field.
 fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
-    let mut out = String::from("name\tcluster\tshare\n");
+    let mut out = format!("{HEADER}\n");
     for (row, found) in found.iter().enumerate() {
         let cells = found.map_or_else(|| "\t0".to_string(), |(cluster, share)| format!("{cluster}\t{share}"));
         let _ = writeln!(out, "{}\t{cells}", rows.name(row));
@@ -101,26 +106,17 @@ fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
 
 /// The adjusted Rand index of the clusters and the labels of a file, of the rows that have a cluster.
 fn agreement(text: &str, rows: &FactorRows, found: &[Option<(usize, f64)>]) -> Result<f64> {
-    let labels = names::list("--labels", text)?;
+    let labels = names::labels("--labels", text, rows.names(), found.len())?;
     let wrong = |what: String| Error::input(format!("--labels {text}: {what}"));
-    if labels.len() != found.len() {
-        return Err(wrong(format!(
-            "has {} labels, and there are {} rows; give one for each{}",
-            labels.len(),
-            found.len(),
-            names::hint_at_header(labels.len(), found.len())
-        )));
-    }
     let distinct: HashSet<&String> = labels.iter().collect();
     if labels.len() > 1 && distinct.len() == labels.len() {
         return Err(wrong(
-            "each row has a label of its own, which makes no clusters; if the labels are a column of a table, put tabs between \
-             its columns and name it (FILE:2)"
+            "each row has a label of its own, which makes no clusters; if the labels are a column of a table, name it \
+             (FILE:COLUMN)"
                 .into(),
         ));
     }
-    let order = names::order_beside("--labels", text, rows.names())?;
-    let label = |row: usize| &labels[order.as_ref().map_or(row, |order| order[row])];
+    let label = |row: usize| &labels[row];
     let both = found.iter().enumerate().filter_map(|(row, found)| found.map(|(cluster, _)| (cluster, label(row))));
     let (clusters, labels): (Vec<usize>, Vec<&String>) = both.unzip();
     Ok(adjusted_rand(&clusters, &labels))

@@ -179,9 +179,9 @@ fn measures(
         let only_stored = provenance.missing == Missing::ZeroUnobserved;
         let observed = Observed::new(whole(block)?, only_stored, left_out.into_iter());
         let fit = observed.fit(&u.view(), &v.view());
-        let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held];
+        let mut sums = [fit.residual2, fit.norm2, fit.count, fit.held2, fit.held, fit.sum];
         comm.sum(FIT, &mut sums);
-        let [residual2, norm2, count, held2, held] = sums;
+        let [residual2, norm2, count, held2, held, total] = sums;
         if count == 0.0 {
             return Err(Error::input("--missing: nothing of the matrix is observed; name the marks of the run")
                 .on_all_ranks()
@@ -199,6 +199,11 @@ fn measures(
         measures.extend(penalties.objective(loss, penalty));
         if held > 0.0 && provenance.held_out() {
             measures.push((Measure::HeldoutRmse.key(), (held2 / held).sqrt()));
+            if provenance.beta == Some(1.0) {
+                let mut sum = [observed.heldout_divergence(&u.view(), &v.view(), total / count)];
+                comm.sum(FIT, &mut sum);
+                measures.push((Measure::HeldoutDivergence.key(), sum[0] / held));
+            }
             measures.push((HELD_OUT, held));
         }
         return Ok(measures);
@@ -250,11 +255,9 @@ fn text(
         }
         return format!("{}\n", Value::from(all));
     }
-    let leading = match value(Measure::HeldoutRmse.key()) {
-        Some(_) => Measure::HeldoutRmse,
-        None if value(Measure::Objective.key()).is_some() => Measure::Objective,
-        None => provenance.method.map_or(Measure::RelativeError, |method| method.measure),
-    };
+    let beside = [Measure::HeldoutDivergence, Measure::HeldoutRmse, Measure::Objective];
+    let beside = beside.into_iter().find(|measure| value(measure.key()).is_some());
+    let leading = beside.or_else(|| Some(provenance.method?.measure)).unwrap_or(Measure::RelativeError);
     let mut shown: Vec<String> =
         leading.leading(value).iter().map(|(measure, x)| format!("{} {x:.6}", measure.label())).collect();
     shown.extend(value("rmse").map(|x| format!("RMSE {x:.6} on the observed entries")));

@@ -25,6 +25,7 @@ use fednmf_methods::parameters;
 use fednmf_methods::parameters::count;
 
 use super::report::DisplayArgs;
+use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::{Group, words};
 
 /// Maximum number of parties of a run; the state of each must fit in memory.
@@ -52,6 +53,9 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub table: Group<TableOptions>,
+
+    #[command(flatten, next_help_heading = "What to factorise, and how")]
+    pub features: FeatureArgs,
 
     /// Divide the data by its largest entry
     #[arg(long, value_name = "HOW", value_parser = words::<Scale>(), default_value_t = Scale::None, help_heading = "What to factorise, and how")]
@@ -309,6 +313,7 @@ impl RunArgs {
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.table = args.table.0;
+        input.features = args.features.choice();
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         apply_method_requirements(&mut input, method, eval_every > 0);

@@ -1,11 +1,10 @@
 //! Stored factors, and a matrix that is used with them: read and prepared as in the run that made the factors, with its rows
 //! and columns matched to theirs.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
@@ -17,6 +16,7 @@ use fednmf_driver::progress::Progress;
 use fednmf_driver::{metadata, missing, plan, streaming};
 use fednmf_files as data;
 use fednmf_files::formats::options::TableFormat;
+use fednmf_files::names;
 use fednmf_files::names::{Match, Names, compare, repeated, unmatched};
 use fednmf_files::output::matrices::{Factor, OwnParts, Stored};
 use fednmf_files::{Input, InputSpec, TableOptions};
@@ -91,22 +91,86 @@ pub enum Order {
     Same,
     /// Row or column i of the matrix is row `order[i]` of the factor.
     Reordered(Vec<usize>),
-    /// As `Reordered`, but the factor has more rows, for which the matrix has zeros.
-    Subset(Vec<usize>),
+    /// Matrix and factor have only some of their names in common.
+    Common(Common),
+}
+
+/// The columns of a matrix that a factor of another one has too.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Common {
+    /// The row of the factor for each column of the matrix, if it has one.
+    rows: Vec<Option<usize>>,
+    /// Rows of the factor.
+    factor_rows: usize,
+    /// Whether the matrix has zeros in columns that it does not list, as triples do. Otherwise their entries are unknown.
+    others_are_zero: bool,
+}
+
+impl Common {
+    /// The common columns, and the row of the factor for each.
+    fn columns(&self) -> (Vec<usize>, Vec<usize>) {
+        self.rows.iter().enumerate().filter_map(|(j, row)| Some((j, (*row)?))).unzip()
+    }
+
+    /// Rows of the factor that the matrix has no column for.
+    pub fn missing(&self) -> usize {
+        self.factor_rows - self.columns().0.len()
+    }
+
+    /// Columns of the matrix that the factor has no row for.
+    pub fn ignored(&self) -> usize {
+        self.rows.len() - self.columns().0.len()
+    }
+
+    /// Whether the matrix has zeros in the columns that it lacks.
+    pub fn others_are_zero(&self) -> bool {
+        self.others_are_zero
+    }
+
+    /// The rows of the factor for the columns that [`Common::block`] keeps.
+    pub fn factor(&self, factor: Array2<f64>) -> Array2<f64> {
+        if self.others_are_zero { factor } else { factor.select(Axis(0), &self.columns().1) }
+    }
+
+    /// What is known of a block of the matrix: its common columns, or the zeros of the others as well.
+    pub fn block(&self, block: &Block<f64>) -> Block<f64> {
+        let (columns, rows) = self.columns();
+        match block.select(Axis(1), &columns) {
+            Block::Sparse(x) if self.others_are_zero => Block::Sparse(x.with_columns_at(&rows, self.factor_rows)),
+            selected => selected,
+        }
+    }
+
+    /// The place in [`Common::block`] of each column of the matrix.
+    pub fn places(&self) -> Vec<Option<usize>> {
+        if self.others_are_zero {
+            return self.rows.clone();
+        }
+        let mut next = 0..;
+        self.rows.iter().map(|row| row.and_then(|_| next.next())).collect()
+    }
+
+    /// A factor with a row for each column of the matrix, zero where `known` (of [`Common::factor`]) has none. Where the
+    /// other columns are zero it remains the whole factor.
+    pub fn spread(&self, known: Array2<f64>) -> Array2<f64> {
+        if self.others_are_zero {
+            return known;
+        }
+        let mut all = Array2::zeros((self.rows.len(), known.ncols()));
+        self.columns().0.into_iter().zip(known.rows()).for_each(|(j, row)| all.row_mut(j).assign(&row));
+        all
+    }
 }
 
 impl Order {
-    /// The rows of the factor in the order of the matrix, if it differs; none for a subset.
+    /// The rows of the factor in the order of the matrix, if that alone differs.
     pub fn permutation(&self) -> Option<&[usize]> {
         if let Order::Reordered(order) = self { Some(order) } else { None }
     }
 
-    /// The row of the stored factor for row or column i of the matrix.
+    /// The row of the stored factor for row or column i of a matrix with all of its rows.
     pub fn factor_row(&self, i: usize) -> usize {
-        match self {
-            Order::Same => i,
-            Order::Reordered(order) | Order::Subset(order) => order[i],
-        }
+        self.permutation().map_or(i, |order| order[i])
     }
 
     /// The row or column of the matrix for each row of the factor; `None` if it is the same.
@@ -215,42 +279,41 @@ impl<'a> OpenedInput<'a> {
         }
     }
 
-    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Triples contain only the items that occur
-    /// in them; all others are empty columns.
+    /// The order of the columns of a matrix of new rows in a V of `v_rows` rows. Without names it has as many.
     fn order_of_columns(&self, v_rows: usize) -> Result<Order> {
         let (m, n) = self.shape();
-        let known = self.factors.stored.names().columns;
-        if let Some((new, known)) = self.names.columns.as_ref().zip(known.as_ref()) {
-            if self.spec.table.format == TableFormat::Triples && new.len() != known.len() {
-                let places: HashMap<&String, usize> = known.iter().enumerate().map(|(i, name)| (name, i)).collect();
-                let place =
-                    |item: &String| places.get(item).copied().ok_or_else(|| self.unknown("the item", item, v_rows));
-                return Ok(Order::Subset(new.iter().map(place).collect::<Result<_>>()?));
+        let StoredFactors { path, stored, .. } = self.factors;
+        let (new, known) = (self.names.columns.as_deref(), stored.names().columns);
+        let (sparse_lists, items) =
+            (self.spec.table.format == TableFormat::Triples, self.input.header().items.is_some());
+        let hint = match (m == v_rows, self.spec.transpose) {
+            (true, false) => ": add --transpose",
+            (true, true) => ": omit --transpose",
+            _ => "",
+        };
+        if let Some((new, known)) = new.zip(known.as_deref())
+            && (sparse_lists || items || !names::are_numbers(new) || !names::are_numbers(known))
+            && (v_rows != n || matches!(compare(Some(new), Some(known)), Match::Different(..)))
+        {
+            let rows = names::places(new, known).map_err(|name| self.factors.error(repeated("column", &name)))?;
+            let first = |names: &[String]| names.first().cloned().unwrap_or_default();
+            if rows.iter().all(Option::is_none) {
+                return Err(self.factors.error(format!(
+                    "no column of the new matrix is among the {v_rows} of the factors (the first ones are {} and {}); both \
+                     need the same kind of names{hint}",
+                    first(new),
+                    first(known)
+                )));
             }
-            if new.len() > v_rows {
-                let known: HashSet<&String> = known.iter().collect();
-                if let Some(name) = new.iter().find(|name| !known.contains(name)) {
-                    return Err(self.unknown("column", name, v_rows));
-                }
-            }
+            return Ok(Order::Common(Common { rows, factor_rows: v_rows, others_are_zero: sparse_lists }));
         }
         if v_rows != n {
-            let hint = match (m == v_rows, self.spec.transpose) {
-                (true, false) => ": add --transpose",
-                (true, true) => ": omit --transpose",
-                _ => "",
-            };
             return Err(self.factors.error(format!(
-                "V has {v_rows} rows, one for each column of its matrix, but the new matrix is {m} x {n}; it needs the same \
-                 columns{hint}"
+                "V has {v_rows} rows, one for each column of its matrix, but the new matrix is {m} x {n}; without names it needs \
+                 the same columns{hint}"
             )));
         }
-        order(&self.factors.path, "column", self.names.columns.as_deref(), known.as_deref())
-    }
-
-    fn unknown(&self, what: &str, name: &str, v_rows: usize) -> Error {
-        self.factors
-            .error(format!("{what} {name} of the new matrix is not among the {v_rows} of the factors; leave it out"))
+        order(path, "column", new, known.as_deref())
     }
 }
 

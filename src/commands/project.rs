@@ -31,7 +31,7 @@ use fednmf_methods::shared::missing::Observed;
 
 use crate::cli::parameters::Group;
 
-use super::matched_input::{Order, StoredFactors, spec_of, whole};
+use super::matched_input::{Common, Order, StoredFactors, spec_of, whole};
 use super::provenance::METHOD_OF_V;
 
 /// `fednmf project`.
@@ -39,10 +39,12 @@ use super::provenance::METHOD_OF_V;
 pub struct ProjectArgs {
     /// File with V, as --output writes it (.h5, .h5ad, .npz)
     pub factors: PathBuf,
-    /// The new matrix: any input that a run takes, with the columns of the old one
+    /// The new matrix: any input that a run takes. Columns are matched by name: others than the old ones are ignored, and old
+    /// ones that it lacks are left out of the fit. Without names it has the same columns
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
-    /// Write the new U, and V with its rows in the order of the new matrix's columns, to this file (.h5, .h5ad, .npz)
+    /// Write the new U, and V with a row for each column of the new matrix (zeros where the old one lacked it), to this file
+    /// (.h5, .h5ad, .npz)
     #[arg(short = 'o', long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
     /// Add both to this AnnData file, which keeps everything else; may be the input
@@ -70,7 +72,7 @@ pub struct ProjectArgs {
 }
 
 /// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its
-/// observed entries if some are missing, and with the penalty on U that the factors were made with, as in an update of
+/// observed entries if some are missing, and the columns that V has a row for, and with the penalty on U that the factors were made with, as in an update of
 /// U by `bpp`. For factors that minimise a divergence, the divergence replaces the squared error. The matrix is scaled
 /// as that of the factors. Every rank solves its own rows; V is on all of them. Collective.
 ///
@@ -87,11 +89,12 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     }
     let input = factors.open_input(spec, comm)?;
     let stored_v = comm.agree_on_error(factors.factor("V"))?;
-    let (columns, _) = stored_v.shape();
+    let (v_rows, _) = stored_v.shape();
     let matched = input.match_columns(&stored_v, comm)?;
     let (m, n, k) = matched.sizes();
     let v = comm.agree_on_error(match &matched.orders.columns {
-        Order::Subset(_) | Order::Same => whole(&stored_v),
+        Order::Same => whole(&stored_v),
+        Order::Common(common) => whole(&stored_v).map(|v| common.factor(v)),
         Order::Reordered(order) => whole(&stored_v).map(|v| v.select(Axis(0), order)),
     })?;
     let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
@@ -101,8 +104,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Order::Reordered(_) => progress.note(
             "the columns of the new matrix are in another order than those of the factors: V is sorted like them",
         ),
-        Order::Subset(_) => progress
-            .note(&format!("the new matrix has {n} of the {columns} items of the factors; the others are empty")),
+        Order::Common(common) => progress.note(&note_on_common(common, v_rows, &args.input)),
     }
     if !run.note(None).is_empty() {
         progress.note(&run.note(None));
@@ -129,31 +131,32 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let add_to = args.add_to.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     let destination = args.output.as_deref().or(add_to.as_deref());
     let destination = destination.map(|path| Destination { path, add: args.add_to.is_some(), private: None });
-    let mut annotations = metadata::annotations(destination, matched.spec(), (m, columns), comm)?;
+    // Without a list of its columns, the matrix has those of the factors.
+    let keeps_v = matches!(&matched.orders.columns, Order::Common(common) if common.others_are_zero());
+    let n = if keeps_v { v_rows } else { n };
+    let mut annotations = metadata::annotations(destination, matched.spec(), (m, n), comm)?;
     annotations.owner_only = stored_v.is_private();
-    if comm.is_root() && (annotations.columns.is_none() || matches!(matched.orders.columns, Order::Subset(_))) {
+    if comm.is_root() && (annotations.columns.is_none() || keeps_v) {
         annotations.columns = stored.names().columns;
     }
-    let streaming = match (&run.missing, &matched.orders.columns) {
-        (Missing::None, Order::Same | Order::Reordered(_)) => Ok(()),
-        (Missing::None, Order::Subset(_)) => Err("the new matrix lacks items of the factors".to_string()),
+    let streaming = match run.missing {
+        Missing::None => Ok(()),
         _ => Err("--missing needs the whole matrix in memory".to_string()),
     };
     let mut matrix = matched.load(streaming, &mut progress, comm)?;
     if let Some(warning) = missing::warning_of_stored_zeros(&run.missing, matrix.stored_zeros) {
         progress.warn(&warning);
     }
-    let mut block = matrix.block.take();
-    if let (Order::Subset(places), Some(Block::Sparse(x))) = (&matrix.orders.columns, &block) {
-        block = Some(Block::Sparse(x.with_columns_at(places, columns)));
-    }
-    let n = columns;
-    let penalty = run.regularization.penalties((m, n)).u;
+    let block = matrix.block.take();
+    let common = if let Order::Common(common) = &matrix.orders.columns { Some(common) } else { None };
+    let penalty = run.regularization.penalties((m, v_rows)).u;
     let mut divergence = None;
     let (u, error) = if run.missing == Missing::None {
         let mut u = Array2::zeros((matrix.rows.len(), k));
-        let mut sums = [0.0; 2];
+        let mut sums = [0.0; 3];
         Panels::pass_over(&mut matrix.panels, block.as_ref(), comm, |rows, block| {
+            let own = common.map(|common| common.block(block));
+            let block = own.as_ref().unwrap_or(block);
             let solved = match run.beta {
                 None => nls::project(block, &v.view(), penalty),
                 Some(1.0) => nls::divergence::project(block, &v.view(), penalty),
@@ -163,20 +166,23 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             if let Some(beta) = run.beta {
                 sums[1] += metrics::own_divergence(beta, block, &solved.view(), &v.view());
             }
+            sums[2] += own.as_ref().map_or(0.0, Block::norm2);
             u.slice_mut(s![rows, ..]).assign(&solved);
         })?;
         comm.sum(metrics::RESIDUAL, &mut sums);
         if let (Some(_), Some(method)) = (run.beta, run.method) {
             divergence = Some((method.measure, sums[1]));
         }
-        (u, metrics::relative(sums[0], matrix.norm2))
+        (u, metrics::relative(sums[0], if common.is_some() { sums[2] } else { matrix.norm2 }))
     } else {
-        // The block has all columns of a subset's factor, and is otherwise in the order of the matrix.
-        let is_subset = matches!(matrix.orders.columns, Order::Subset(_));
-        let column = |j| if is_subset { matrix.orders.columns.factor_row(j) } else { j };
-        let marks = matrix.marked().map(|(a, j)| (a, column(j)));
-        let block = block.ok_or_else(|| Error::failed("a rank has no block"))?;
-        let observed = Observed::new(block, run.missing == Missing::ZeroUnobserved, marks);
+        let mut block = block.ok_or_else(|| Error::failed("a rank has no block"))?;
+        let mut marks: Vec<(usize, usize)> = matrix.marked().collect();
+        if let Some(common) = common {
+            let places = common.places();
+            block = common.block(&block);
+            marks = marks.into_iter().filter_map(|(a, j)| Some((a, places[j]?))).collect();
+        }
+        let observed = Observed::new(block, run.missing == Missing::ZeroUnobserved, marks.into_iter());
         let u = if by_least_squares {
             observed.project(&v.view(), penalty)
         } else {
@@ -192,6 +198,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         (u, metrics::relative(sums[0], sums[1]))
     };
     if let Some(Destination { path, .. }) = destination {
+        let v = if let Some(common) = common { common.spread(v) } else { v };
         let own_v = fednmf_comm::even_part(n, comm.size(), comm.rank());
         let pieces = [
             Piece::shared("U", m, matrix.rows.start, u.view()),
@@ -209,25 +216,44 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             if let Some((measure, divergence)) = divergence {
                 all[measure.key()] = divergence.into();
             }
+            if let Some(common) = common {
+                all["columns_missing"] = common.missing().into();
+                all["columns_ignored"] = common.ignored().into();
+            }
             print_line(&all.to_string())?;
         } else {
             let output = destination.map_or_else(
                 || "U was not kept (no --output).".into(),
                 |to| {
-                    let sorted = if matches!(matrix.orders.columns, Order::Reordered(_)) {
-                        ", sorted like the new columns,"
-                    } else {
-                        ""
+                    let sorted = match &matrix.orders.columns {
+                        Order::Reordered(_) => ", sorted like the new columns,",
+                        Order::Common(common) if !common.others_are_zero() => {
+                            ", with a row for each new column (zeros where the factors have none),"
+                        }
+                        _ => "",
                     };
                     format!("U and V{sorted} are in {}.", to.path.display())
                 },
             );
             let divergence =
-                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6e}, ", measure.label()));
+                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6}, ", measure.label()));
             print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }
     Ok(EXIT_DONE)
+}
+
+/// What becomes of columns that only the factors, or only the matrix `input`, have.
+fn note_on_common(common: &Common, v_rows: usize, input: &str) -> String {
+    let missing = match common.others_are_zero() {
+        true => "do not occur in it, and count as zero",
+        false => "are missing in it, and are left out of the fit",
+    };
+    format!(
+        "{input}: {} of the {v_rows} columns of the factors {missing}; {} of its columns are not in the factors, and are ignored",
+        common.missing(),
+        common.ignored()
+    )
 }
 
 /// Checks the output before anything is read.
@@ -258,6 +284,8 @@ fn opened(args: &ProjectArgs) -> Result<StoredFactors> {
             method.name
         )));
     }
+    // The names of V choose the genes of another matrix.
+    run.features.highly_variable = Some(false);
     // Entries held out of the run are unrelated to another matrix.
     run.holdout = None;
     if args.missing.is_some() {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use fednmf_base::error::{Error, Result};
 use fednmf_data::Stack;
 use fednmf_driver::missing::{COLUMN_ORDER, HELD_OUT_OF_SPARSE, MARKS, ROW_ORDER, checksum_text};
+use fednmf_files::features::FeatureChoice;
 use fednmf_files::names::{Names, digest};
 use fednmf_files::{InputSpec, Scale, Threshold};
 use fednmf_methods::description::Description;
@@ -38,6 +39,8 @@ pub struct Provenance {
     /// The share of the entries that were held out, and the seed that drew them.
     pub holdout: Option<(f64, u64)>,
     pub transpose: bool,
+    /// The features that were used.
+    pub features: FeatureChoice,
     /// How `{party}` files are combined.
     stack: Stack,
     /// Whether the user specified which entries are missing.
@@ -103,6 +106,7 @@ impl Provenance {
             personalized: parameter("personalize").is_some_and(|value| *value == true || *value == 1),
             holdout,
             transpose,
+            features: FeatureChoice::from_json(parameter),
             stack,
             own_missing: false,
             zeros_were_missing: missing == Missing::ZeroUnobserved,
@@ -120,6 +124,7 @@ impl Provenance {
         input.binarize = self.binarize;
         input.allow_nan = self.missing == Missing::Nan;
         input.stack = self.stack;
+        input.features = self.features.clone();
     }
 
     /// Whether each party has parts of V of its own, in its file.

@@ -9,6 +9,8 @@ use fednmf_base::stdout::print_line;
 use fednmf_comm::{Communicator, Signals};
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, Source, TableOptions};
 
 /// `fednmf generate`: rank 0 writes, the others wait.
@@ -23,10 +25,7 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     };
     let mut progress = Progress::new(comm.is_root(), None);
     let generate = |progress: &mut Progress| {
-        if std::fs::metadata(output).is_ok_and(|found| !found.is_file() || found.len() > 0) {
-            let shown = output.display();
-            return Err(Error::input(format!("{shown}: exists and is not replaced; remove it or choose another name")));
-        }
+        targets::check(&[Target { option: "--output", path: output, content: Content::Marked }], &[])?;
         let signals = Signals::catch()?;
         let mut step = |part| {
             progress.loading(part);

@@ -13,8 +13,10 @@ use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
-use fednmf_files::output::matrices::check_writable;
-use fednmf_files::output::targets::check_new;
+use fednmf_files::names;
+use fednmf_files::output::own_mark::{MARK, seal};
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
 
 use super::factor_rows::{FactorRows, Scale, Side};
 
@@ -71,29 +73,40 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
         return Err(Error::input("--count 0: must be at least 1"));
     }
     let as_json = match &args.output {
-        Some(path) => is_json(path)?,
+        Some(path) => is_json(path, args)?,
         None => args.json,
     };
     let rows = FactorRows::read(&args.factors, args.of, Scale::Unit, args.terms.as_deref())?;
     let lists = ranked(&rows.weights, args.by, args.count);
-    let text = if as_json { json(&lists, &rows) } else { table(&lists, &rows) };
+    let mark = args.output.as_ref().map(|_| MARK);
+    let text = if as_json { json(&lists, &rows, mark) } else { table(&lists, &rows) };
+    let write = |out: &mut std::fs::File| {
+        out.write_all(text.as_bytes())?;
+        if as_json { seal(out) } else { Ok(()) }
+    };
     match &args.output {
         None => print(&text)?,
-        Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+        Some(path) => unfinished::replace(path, Access::Default, write)
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
     Ok(EXIT_DONE)
 }
 
+/// The titles of the table.
+const HEADER: &str = "component\trank\tname\tweight\tscore";
+
 /// Checks the output; returns whether it is JSON.
-fn is_json(path: &Path) -> Result<bool> {
-    check_writable(path).map_err(|e| e.at("--output"))?;
-    check_new("--output", path)?;
-    match path.extension().and_then(|end| end.to_str()) {
-        Some("json") => Ok(true),
-        Some("tsv") => Ok(false),
-        _ => Err(Error::input(format!("--output {}: terms are written to .tsv or .json", path.display()))),
-    }
+fn is_json(path: &Path, args: &TopArgs) -> Result<bool> {
+    let as_json = match path.extension().and_then(|end| end.to_str()) {
+        Some("json") => true,
+        Some("tsv") => false,
+        _ => return Err(Error::input(format!("--output {}: terms are written to .tsv or .json", path.display()))),
+    };
+    let mut sources = vec![("FACTORS", args.factors.clone())];
+    sources.extend(args.terms.as_deref().map(|text| ("--terms", names::file_of(text))));
+    let content = if as_json { Content::Marked } else { Content::Table(HEADER) };
+    targets::check(&[Target { option: "--output", path, content }], &sources)?;
+    Ok(as_json)
 }
 
 /// The feature score of a row (Kim and Park, Sparse non-negative matrix factorizations via alternating non-negativity-
@@ -128,7 +141,7 @@ fn ranked(weights: &Array2<f64>, by: Ranking, count: usize) -> Vec<Vec<Top>> {
 }
 
 fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
-    let mut out = String::from("component\trank\tname\tweight\tscore\n");
+    let mut out = format!("{HEADER}\n");
     for (component, list) in lists.iter().enumerate() {
         for (rank, top) in list.iter().enumerate() {
             let name = rows.name(top.row);
@@ -138,12 +151,17 @@ fn table(lists: &[Vec<Top>], rows: &FactorRows) -> String {
     out
 }
 
-fn json(lists: &[Vec<Top>], rows: &FactorRows) -> String {
+/// With the mark of a file, if it is for one.
+fn json(lists: &[Vec<Top>], rows: &FactorRows, mark: Option<&str>) -> String {
     let term =
         |top: &Top| json!({"name": rows.name(top.row), "row": top.row, "weight": top.weight, "score": top.score});
     let terms = |list: &Vec<Top>| list.iter().map(term).collect::<Vec<_>>();
     let component = |(number, list)| json!({"component": number, "terms": terms(list)});
-    format!("{}\n", json!({"components": lists.iter().enumerate().map(component).collect::<Vec<_>>()}))
+    let mut all = json!({"components": lists.iter().enumerate().map(component).collect::<Vec<_>>()});
+    if let Some(mark) = mark {
+        all["mark"] = mark.into();
+    }
+    format!("{all}\n")
 }
 
 #[cfg(test)]

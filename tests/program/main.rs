@@ -45,6 +45,8 @@ mod extremes;
 #[cfg(feature = "mpi")]
 mod faults;
 #[cfg(feature = "mpi")]
+mod features;
+#[cfg(feature = "mpi")]
 mod files;
 #[cfg(feature = "mpi")]
 mod grid;

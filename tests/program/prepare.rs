@@ -14,7 +14,9 @@ fn a_prepared_matrix_is_read_with_its_names() {
     let made = fednmf(0, "prepare one-hot --bins 2").arg(file("people.csv")).arg("-o").arg(file("hot.csv")).run();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let text = std::fs::read_to_string(file("hot.csv")).unwrap();
-    assert!(text.starts_with("index,\"sex=f\",\"sex=m\",\"age<=46.5\",\"age>46.5\"\n\"7\",1,0,1,0\n"), "{text}");
+    let (mark, text) = text.split_once(',').unwrap();
+    assert!(mark.starts_with("fednmf-crc32-"), "{mark}");
+    assert!(text.starts_with("\"sex=f\",\"sex=m\",\"age<=46.5\",\"age>46.5\"\n\"7\",1,0,1,0\n"), "{text}");
     let seen = fednmf(0, "inspect --json").arg(file("hot.csv")).run();
     let seen: Value = serde_json::from_str(&seen.stdout).unwrap();
     assert_eq!((&seen["rows"], &seen["cols"], &seen["nonzeros"]), (&4.into(), &4.into(), &7.into()));
@@ -46,6 +48,50 @@ fn rules_of_one_matrix_serve_another() {
     }
 }
 
+/// A command replaces what it wrote itself, and neither an input nor what anybody changed.
+#[test]
+fn own_outputs_are_replaced_and_others_are_not() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let run = |line: &str| {
+        let done = fednmf(0, line).run();
+        (done.code, done.stderr)
+    };
+    let (input, factors) = (file("in.mtx"), file("f.h5"));
+    assert_eq!(run(&format!("generate sparse,m=30,n=12,density=0.4,values=counts -o {input}")).0, Some(0));
+    fednmf(0, &format!("-k 2 --max-iters 5 --input {input} --output {factors}")).ok();
+    let sparse = "generate sparse,m=20,n=9,density=0.3 -o";
+    for (name, line) in [
+        ("a.npy", "generate planted,m=20,n=9,k=2 -o".to_string()),
+        ("b.mtx", "generate planted,m=20,n=9,k=2 -o".to_string()),
+        ("c.mtx", sparse.to_string()),
+        ("d.npz", sparse.to_string()),
+        ("e.mtx", format!("prepare tf-idf {input} -o")),
+        ("f.npy", format!("prepare tf-idf {input} -o")),
+        ("g.csv", format!("prepare tf-idf {input} -o")),
+        ("rules.json", format!("prepare tf-idf {input} -o {} --save-rules", file("h.npy"))),
+        ("top.tsv", format!("top {factors} --output")),
+        ("top.json", format!("top {factors} --output")),
+        ("clusters.tsv", format!("clusters {factors} --output")),
+    ] {
+        let (line, path) = (format!("{line} {}", file(name)), file(name));
+        assert_eq!(run(&line), (Some(0), String::new()), "{line}");
+        let first = std::fs::read(&path).unwrap();
+        assert_eq!(run(&line), (Some(0), String::new()), "{line}");
+        assert_eq!(std::fs::read(&path).unwrap(), first, "{name}");
+        if !name.ends_with(".tsv") && name != "top.json" && name != "rules.json" {
+            assert_eq!(run(&format!("inspect {path}")).0, Some(0), "{name}");
+        }
+        let text = [&first[..], b"note\n"].concat();
+        std::fs::write(&path, &text).unwrap();
+        let (code, told) = run(&line);
+        assert!(code == Some(2) && told.contains("is not replaced") && told.contains(name), "{line}: {told}");
+        assert_eq!(std::fs::read(&path).unwrap(), text, "{name}");
+    }
+    let (code, told) = run(&format!("prepare tf-idf {input} -o {input}"));
+    assert!(code == Some(2) && told.contains("would overwrite"), "{told}");
+}
+
 /// One message, exit code 2, and no output.
 #[test]
 fn wrong_preparations_are_refused() {
@@ -67,7 +113,7 @@ fn wrong_preparations_are_refused() {
         (format!("prepare one-hot {input} -o {out} --transpose"), ["--transpose", "one-hot"]),
         (format!("prepare tf-idf {input} -o {out} --rules /no/such.json"), ["--rules", "/no/such.json"]),
         (format!("prepare tf-idf {input} -o {}", file("o.xls")), ["o.xls", ".mtx, .npy or .csv"]),
-        (format!("prepare tf-idf {input} -o {input}"), ["a.npy", "exists"]),
+        (format!("prepare tf-idf {input} -o {input}"), ["a.npy", "would overwrite"]),
         (format!("prepare tf-idf {input} -o {out} --quantile 0.5"), ["--quantile", "prepare quantile"]),
         (format!("prepare quantile {input} -o {out} --bins 3"), ["--bins", "prepare one-hot"]),
         (format!("prepare quantile {input} -o {out} --rules {rules} --quantile 0.5"), ["--quantile", "--rules"]),

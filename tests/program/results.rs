@@ -543,6 +543,55 @@ fn an_infinite_divergence_is_explained() {
     }
 }
 
+/// Columns of the factors that new rows lack are left out of the fit, as if they were missing, and other columns are ignored.
+#[test]
+fn new_rows_have_the_columns_that_their_names_say() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x: [[f64; 4]; 6] = std::array::from_fn(|i| std::array::from_fn(|j| ((i * 7 + j * 3) % 5) as f64 + 1.0));
+    table(&at("old.csv"), &x, &ROWS, &COLUMNS);
+    let line = |i: usize, fields: [&str; 4]| format!("g{i},{}\n", fields.join(","));
+    // c1 is unknown in one file, and absent from the other, which has the others in another order and two of its own.
+    let gaps = format!("gene,c0,c1,c2,c3\n{}{}", line(0, ["3", "nan", "1", "7"]), line(1, ["2", "nan", "6", "1"]));
+    let named = format!("gene,z,c3,c0,y,c2\n{}{}", "g0,9,7,3,8,1\n", "g1,5,1,2,4,6\n");
+    fs::write(at("gaps.csv"), gaps).unwrap();
+    fs::write(at("named.csv"), named).unwrap();
+    fs::write(at("zeros.csv"), "gene,c0,c1,c2,c3\ng0,3,0,1,7\ng1,2,0,6,1\n").unwrap();
+    fs::write(at("foreign.csv"), "gene,p,q,r,s\ng0,3,0,1,7\n").unwrap();
+    for method in
+        ["--algo hals -k 2 --max-iters 40", "--algo kl-mu -k 2 --max-iters 40", "--algo hals -k 2 --alpha-u 0.1"]
+    {
+        fednmf(0, method).arg("--input").arg(at("old.csv")).arg("--output").arg(at("f.h5")).ok();
+        let project = |ranks, input: &str, more: &str| {
+            let to = at("p.h5");
+            let line = format!(
+                "project {} {more} --input {} --output {}",
+                at("f.h5").display(),
+                at(input).display(),
+                to.display()
+            );
+            let done = fednmf(ranks, &line).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            (matrix(&to, "U"), matrix(&to, "V"), done.stderr)
+        };
+        let (expected, v, _) = project(1, "gaps.csv", "--missing nan");
+        for ranks in [1, 2] {
+            let (u, own, told) = project(ranks, "named.csv", "");
+            assert!((&u - &expected).iter().all(|x| x.abs() < 1e-5), "{method}: {u} {expected}");
+            assert!(told.contains("1 of the 4 columns of the factors are missing"), "{told}");
+            assert!(told.contains("2 of its columns are not in the factors"), "{told}");
+            // V has a row for each column of the new matrix.
+            for (row, of) in [None, Some(3), Some(0), None, Some(2)].into_iter().enumerate() {
+                let there = of.map_or_else(|| ndarray::Array1::zeros(2), |of| v.row(of).to_owned());
+                assert_eq!(own.row(row), there);
+            }
+        }
+        let (zeros, ..) = project(1, "zeros.csv", "");
+        assert!((&zeros - &expected).iter().any(|x| x.abs() > 1e-2), "a missing column is no column of zeros");
+        fednmf(0, "project").arg(at("f.h5")).arg("--input").arg(at("foreign.csv")).refused(&["no column", "p", "c0"]);
+    }
+}
+
 /// Names in another order cannot be matched where one of them occurs twice.
 #[test]
 fn repeated_names_are_the_reason_of_a_refusal() {

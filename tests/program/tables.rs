@@ -179,6 +179,8 @@ fn triples_with_some_of_the_items_are_projected() {
     let all: String = "hgfedcba".chars().map(|item| format!("z,{item},1\n")).collect();
     std::fs::write(file("all.csv"), format!("{rated}{all}")).unwrap();
     std::fs::write(file("unknown.csv"), "user,item,rating\nx,c,3\nx,q,5\n").unwrap();
+    std::fs::write(file("known.csv"), "user,item,rating\nx,c,3\n").unwrap();
+    std::fs::write(file("other.csv"), "user,item,rating\nx,p,3\nx,q,5\n").unwrap();
     for missing in ["none", "zero-unobserved"] {
         let run = fednmf(2, &format!("--algo hals -k 2 --max-iters 30 --missing {missing} --format triples --input"));
         run.arg(file("r.csv")).arg("--output").arg(file("f.h5")).ok();
@@ -198,7 +200,12 @@ fn triples_with_some_of_the_items_are_projected() {
         });
         let difference = &some - &all.slice(ndarray::s![..2, ..]);
         assert!(difference.iter().all(|x| x.abs() < 1e-9), "{missing}: {some} {all}");
-        project("unknown.csv").refused(&["the item q", "leave it out"]);
+        // Items that the factors do not know are ignored.
+        let told = project("unknown.csv").run();
+        assert!(told.stderr.contains("1 of its columns are not in the factors, and are ignored"), "{}", told.stderr);
+        let with_unknown = matrix(&file("p.h5"), "U");
+        assert_eq!((project("known.csv").run().code, matrix(&file("p.h5"), "U")), (Some(0), with_unknown));
+        project("other.csv").refused(&["no column of the new matrix", "p and a"]);
     }
 }
 

@@ -75,7 +75,7 @@ pub fn create_part(path: &Path, access: Access) -> io::Result<fs::File> {
         fs::remove_file(&part)?;
     }
     let mode = if access == Access::OwnerOnly { 0o600 } else { 0o666 };
-    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(part)
+    fs::OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(part)
 }
 
 /// Creates or replaces a file in one step; `write` writes its contents. After an error the previous file is unchanged.

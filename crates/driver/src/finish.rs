@@ -71,6 +71,7 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     let wanted = outputs.factors.is_some() || outputs.report.is_some();
     let arranged = wanted.then(|| arrange(&comm, run.planned.spec.factor_scale, &found)).flatten();
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    let factors = run.output_pieces(factors);
     problems.extend(write_factors(&run, (&driver, stop), &mut outputs, &comm, &factors, privacy.as_ref())?);
     write_records(&run, (&driver, stop), &comm, privacy.as_ref())?;
     let profile = summary::profile(&comm, run.planned.is_private());
@@ -242,12 +243,14 @@ fn lost(trajectory: &Trajectory) -> Option<(String, Value)> {
 fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Trajectory) -> Vec<String> {
     let mut all = Vec::new();
     let value = |measure: Measure| end[measure.key()].as_f64();
-    if let (Measure::HeldoutRmse, Some(last), Some(best)) = (leading, value(leading), trajectory.best_loss)
+    if let (Measure::HeldoutRmse | Measure::HeldoutDivergence, Some(last), Some(best)) =
+        (leading, value(leading), trajectory.best_loss)
         && last > 1.01 * best
     {
         all.push(format!(
-            "the held-out RMSE rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
+            "the {} rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
              earlier (--tol 1e-3), or use fewer components than -k {}",
+            leading.label(),
             run.planned.spec.k
         ));
     }
@@ -380,6 +383,7 @@ fn write_last_good<T: Real>(error: Error, run: &RunRecord, driver: &Driver<T>, c
     let found = good.pieces();
     let arranged = arrange(comm, run.planned.spec.factor_scale, &found);
     let factors = arranged.as_ref().map_or(found, |arranged| arranged.iter().map(OwnedPiece::view).collect());
+    let factors = run.output_pieces(factors);
     let message = match matrices::write_factors(comm, path, &factors, &all, &run.annotations) {
         Ok(()) => format!("the factors of iteration {}, the last good ones, are in {}", good.iteration, path.display()),
         Err(e) => format!("nor can the last good factors be kept: {e}"),

@@ -139,8 +139,7 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
     let (rows, columns) = if turned { (&there.columns, &there.rows) } else { (&there.rows, &there.columns) };
     for (what, ours, theirs) in [("row", &annotations.rows, rows), ("column", &annotations.columns, columns)] {
         // AnnData has numbers if no names were given.
-        let numbered = |names: &[String]| (0..).zip(names).all(|(i, name)| *name == i.to_string());
-        let named = theirs.as_deref().filter(|names| ours.is_some() || !numbered(names));
+        let named = theirs.as_deref().filter(|theirs| ours.is_some() || !names::are_numbers(theirs));
         if let Some(text) = names::unmatched(what, ours.as_deref(), "the file has", named) {
             warnings.push(format!("--add-to {shown}: {text}"));
         }

@@ -11,7 +11,7 @@ use fednmf_base::error::{Result, SharedResult};
 use fednmf_base::unfinished::Access;
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
 use fednmf_data::Sharing;
-use fednmf_data::state::{Owner, ReadRows};
+use fednmf_data::state::{Owner, Piece, ReadRows};
 use fednmf_files::names::Names;
 use fednmf_files::output::attributes;
 use fednmf_files::output::checkpoint::Checkpoint;
@@ -60,6 +60,8 @@ pub struct RunRecord {
     pub sample: Option<Sample>,
     /// Whether a factor stays with the parties.
     pub private_factor: bool,
+    /// Whether all data are one party's, so that nobody else's factors are beside its own.
+    pub one_party: bool,
 }
 
 impl<T: Real> Run<T> {
@@ -129,7 +131,8 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     let building = Instant::now();
     let (mut algorithm, marks) = build(&planned, matrix, comm)?;
     let building = building.elapsed().as_secs_f64();
-    let private_factor = hosted.is_some() && has_private_factor(&*algorithm, comm);
+    let one_party = is_one_party(&planned, &*algorithm, comm);
+    let private_factor = hosted.is_some() && !one_party && has_private_factor(&*algorithm, comm);
     let annotations = match public {
         Some(annotations) => annotations,
         // A method of parties may still give all factors to all parties.
@@ -197,7 +200,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
         view,
         sums,
     };
-    Ok(Run { record: RunRecord { planned, start, annotations, sample, private_factor }, driver })
+    Ok(Run { record: RunRecord { planned, start, annotations, sample, private_factor, one_party }, driver })
 }
 
 /// The names for the output of the factors, private ones for the parties `hosted` here. Collective.
@@ -225,6 +228,23 @@ struct HasPrivateFactor(bool);
 
 impl Public for HasPrivateFactor {
     const WHY: &'static str = "the method decides it";
+}
+
+/// Whether a single party has all data, in a file of all ranks, and its private matrices are factors. Collective.
+fn is_one_party<T: Real>(planned: &Planned, algorithm: &dyn Algorithm<T>, comm: &Communicator) -> bool {
+    let others =
+        algorithm.factors().iter().any(|piece| piece.owner != Owner::Shared && !["U", "V"].contains(&piece.name));
+    let others =
+        comm.all_gather_public(CONTROL, &HasPrivateFactor(others)).into_iter().any(|HasPrivateFactor(any)| any);
+    !others && planned.is_private() && planned.parties.count == 1 && !planned.input.by_party() && !comm.has_owners()
+}
+
+impl RunRecord {
+    /// The pieces for the output: a single party's own factors are in the shared file.
+    pub fn output_pieces<'a, T>(&self, pieces: Vec<Piece<'a, T>>) -> Vec<Piece<'a, T>> {
+        let owner = |piece: &Piece<'a, T>| if self.one_party { Owner::Shared } else { piece.owner };
+        pieces.into_iter().map(|piece| Piece { owner: owner(&piece), ..piece }).collect()
+    }
 }
 
 /// Prints how long the run may take, and what it releases unprotected. Collective.

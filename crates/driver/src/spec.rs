@@ -281,6 +281,7 @@ impl Spec {
         all.insert("transpose".into(), self.input.transpose.into());
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
+        all.extend(self.input.features.to_json());
         let mut add = |parameter: Parameter| {
             if parameter.affects_result {
                 all.insert(parameter.name.into(), parameter.value.into());

@@ -16,7 +16,8 @@ use fednmf_base::units::bytes;
 use fednmf_data::memory;
 use fednmf_data::synthetic::{Generator, Synthetic, SyntheticKind};
 
-use crate::formats::npy::write_header;
+use crate::formats::npy::{write_header, write_marked_header};
+use crate::output::own_mark::{MARK, seal};
 use crate::output::targets;
 
 /// Rows generated at once.
@@ -99,13 +100,14 @@ pub fn generate(spec: &Synthetic, output: &Path, progress: &mut Progress<'_>) ->
     format.check_space(spec, output)?;
     let written = unfinished::replace(output, Access::Default, |file| {
         let to = (format.write)(spec, BufWriter::with_capacity(1 << 20, file.try_clone()?), progress)?;
-        to.into_inner().map_err(std::io::IntoInnerError::into_error).map(drop)
+        to.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        seal(file)
     });
     written.map_err(|e| Error::failed(format!("{}: cannot be written: {e}; check the free space", output.display())))
 }
 
 fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
-    write_header(&mut to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
+    write_marked_header(&mut to, "<f8", &format!("{}, {}", spec.m, spec.n))?;
     let generator = Generator::new(spec);
     for first in (0..spec.m).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((STEP.min(spec.m - first), spec.n));
@@ -118,7 +120,7 @@ fn npy(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -
 
 /// A MatrixMarket array is stored by columns, so a few columns are generated at a time.
 fn array(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
-    writeln!(to, "%%MatrixMarket matrix array real general\n{} {}", spec.m, spec.n)?;
+    writeln!(to, "%%MatrixMarket matrix array real general\n% {MARK}\n{} {}", spec.m, spec.n)?;
     let generator = Generator::new(spec);
     for first in (0..spec.n).step_by(STEP) {
         let mut block = Array2::<f64>::zeros((spec.m, STEP.min(spec.n - first)));
@@ -156,7 +158,7 @@ fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress
         count += 1;
         Ok(())
     })?;
-    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", spec.m, spec.n)?;
+    writeln!(to, "%%MatrixMarket matrix coordinate real general\n% {MARK}\n{} {} {count}", spec.m, spec.n)?;
     let mut second = |part: f64| progress(0.5 + part / 2.0);
     entries(spec, &mut second, |i, j, value| writeln!(to, "{} {} {value}", i + 1, j + 1))?;
     Ok(to)
@@ -190,5 +192,6 @@ fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Re
     zip.start_file("format.npy", options)?;
     write_header(&mut zip, "|S3", "")?;
     zip.write_all(b"csr")?;
+    zip.set_comment(MARK)?;
     Ok(zip.finish()?)
 }

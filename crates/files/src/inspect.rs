@@ -1,5 +1,7 @@
 //! Describes an input, for `fednmf inspect`.
 
+use std::collections::BTreeMap;
+
 use fednmf_base::error::SharedResult;
 use fednmf_comm::Communicator;
 use fednmf_data::Labels;
@@ -8,9 +10,11 @@ use fednmf_data::layout::Layout;
 use fednmf_data::messages::COUNTS;
 use fednmf_linalg::Block;
 
+use crate::features;
+use crate::features::FeatureType;
 use crate::formats::options::{Repeated, TableFormat};
 use crate::open::{Input, open};
-use crate::spec::InputSpec;
+use crate::spec::{InputSpec, Source};
 
 /// The description of a matrix.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -24,6 +28,9 @@ pub struct Summary {
     /// Notes on inferred properties of text tables, with the options that override them.
     #[serde(skip)]
     pub notes: Vec<String>,
+    /// The number of features of each type, where a file of 10x or AnnData tells types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature_types: Option<BTreeMap<String, u64>>,
     /// Whether its blocks are stored sparse.
     pub sparse: bool,
     pub nonzeros: u64,
@@ -76,6 +83,13 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input,
 /// As [`crate::Input::load`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> SharedResult<Summary> {
     let mut spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
+    spec.features.feature_type = FeatureType::All;
+    let feature_types = match &spec.source {
+        Source::File { path, dataset } if !spec.by_party() => features::types(path, dataset.as_deref()),
+        _ => None,
+    };
+    let feature_types = feature_types
+        .map(|(_, types)| features::counts(&types).into_iter().map(|(name, n)| (name.to_string(), n as u64)).collect());
     if spec.table.format == TableFormat::Triples && spec.table.repeated == Repeated::Refuse {
         spec.table.repeated = Repeated::Sum;
     }
@@ -120,6 +134,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         cols: n,
         format: loaded.header.format,
         labels: loaded.header.labels,
+        feature_types,
         notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().collect()].concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,

@@ -11,6 +11,7 @@
 // Some code is only used for HDF5 files.
 #![cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 
+pub mod features;
 pub mod formats;
 pub mod hdf5_probe;
 pub mod names;

@@ -112,8 +112,9 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
     let found = || {
-        let file = read_header(path, dataset, spec.table, spec.private)?;
+        let mut file = read_header(path, dataset, spec.table, spec.private)?;
         names::check(path, dataset, file.rows, file.cols)?;
+        file.select(&spec.features, path, dataset, spec.private)?;
         Ok(Some(file))
     };
     let found = if comm.is_root() { found() } else { Ok(None) };
@@ -240,6 +241,7 @@ fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Co
                 file.set_counts(vec![count])?;
             }
             names::check(&path, dataset, file.rows, file.cols)?;
+            file.select(&spec.features, &path, dataset, spec.private)?;
             let names = shared_names(spec, &path);
             files.push(FileFacts::of(file, names.as_deref().map(names::digest), comm.rank()));
         }
@@ -257,19 +259,26 @@ fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Co
     let own = comm.agree_on_error(keep_at_site(read_own(), comm))?;
     let (files, joint) = if spec.kept { kept(own, spec, comm) } else { shared(own, spec, comm) };
     let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
-    let named = files.iter().find_map(|file| Some((&file.name, file.shown.names.as_ref()?)));
-    let other = |(_, known): &(&String, &String)| {
-        files.iter().find(|file| file.shown.names.as_ref().is_some_and(|digest| digest != *known))
+    let common = |file: &FileFacts| match (spec.stack == Stack::Rows) != spec.transpose {
+        true => file.shown.cols,
+        false => file.shown.rows,
+    };
+    let named = files.iter().find_map(|file| Some((file, file.shown.names.as_ref()?)));
+    // Different numbers say more, and are refused below.
+    let other = |(first, known): &(&FileFacts, &String)| {
+        let differs = |file: &&FileFacts| file.shown.names.as_ref().is_some_and(|digest| digest != *known);
+        files.iter().find(|file| differs(file) && common(file) == common(first))
     };
     if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
         return Err(Error::input(format!(
-            "{first} and {}: their {what} have different names, or another order; every party's file must have the same {what}",
-            other.name
+            "{} and {}: their {what} have different names, or another order; every party's file must have the same {what} in \
+             the same order, so select and sort them by a list that all parties have",
+            first.name, other.name
         ))
         .on_all_ranks());
     }
     let nameless = files.iter().find(|file| file.shown.names.is_none());
-    let warning = named.zip(nameless).map(|((with, _), FileFacts { name: without, .. })| {
+    let warning = named.zip(nameless).map(|((FileFacts { name: with, .. }, _), FileFacts { name: without, .. })| {
         format!("{with} has names of {what}, and {without} has none: the {what} of the parties are matched by position")
     });
     Ok(Found { files, joint, warning })
@@ -371,13 +380,15 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         };
         if mine != theirs {
             return Err(Error::input(format!(
-                "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same number",
+                "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}; select them by a list \
+                 that all parties have",
                 file.name, first.name
             )));
         }
         if file.shown.sparse != first.shown.sparse {
             return Err(Error::input(format!(
-                "{} and {}: one is sparse, the other dense; the parties' files must be of one kind",
+                "{} and {}: one is sparse, the other dense; the parties' files must be of one kind, so convert one \
+                 (scipy.sparse.save_npz writes a sparse matrix, numpy.save a dense one)",
                 file.name, first.name
             )));
         }

@@ -12,8 +12,10 @@ use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
 use fednmf_data::{Sharing, Stack};
 
+use crate::features::FeatureChoice;
 use crate::formats::hdf5::is_hdf5_name;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
+use crate::names::Names;
 
 /// The source of the matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,6 +109,8 @@ pub struct InputSpec {
     pub parties: Option<usize>,
     /// Range of items that must be columns of transactions, even if no file has them; once the input is open, all items.
     pub items: Option<Range<u64>>,
+    /// Which features of single-cell data are used.
+    pub features: FeatureChoice,
     /// How `{party}` files are combined.
     pub stack: Stack,
     /// How parties share the statistics of their data while loading.
@@ -156,6 +160,7 @@ impl InputSpec {
             table: TableOptions::default(),
             parties: None,
             items: None,
+            features: FeatureChoice::default(),
             stack: Stack::Rows,
             kept: false,
             sharing: Sharing::Clear,
@@ -163,6 +168,15 @@ impl InputSpec {
             ask_values: false,
             own_disk: false,
         })
+    }
+
+    /// The names of the features that are used, among all names of a file.
+    pub(crate) fn selected(&self, path: &str, dataset: Option<&str>, mut all: Names) -> Names {
+        if let Ok(Some(selection)) = self.features.select(path, dataset, self.private) {
+            let side = if selection.of_rows { &mut all.rows } else { &mut all.columns };
+            *side = side.take().map(|names| selection.names(&names));
+        }
+        all
     }
 
     /// Which entries are accepted.

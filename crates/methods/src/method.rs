@@ -97,7 +97,7 @@ impl<'a> Groups<'a> {
     pub fn measure(&self, method: &Description) -> Measure {
         let held_out = |group: &MissingParams| group.holdout > 0.0 || group.missing.marks().is_some();
         if self.missing.is_some_and(held_out) {
-            Measure::HeldoutRmse
+            if method.measure == Measure::Divergence { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
         } else if self.is_regularized() {
             Measure::Objective
         } else {

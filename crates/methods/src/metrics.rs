@@ -24,6 +24,8 @@ pub enum Measure {
     Nmse,
     /// Root mean squared error on the entries that were held out.
     HeldoutRmse,
+    /// Mean Kullback-Leibler divergence of the fit from the entries that were held out ([`heldout_divergence_of`]).
+    HeldoutDivergence,
     /// The objective of a regularised method: ½‖M − UVᵀ‖_F², or the divergence, plus the penalties on the factors.
     Objective,
 }
@@ -42,6 +44,7 @@ impl Measure {
             Measure::BetaDivergence => "beta_divergence",
             Measure::Nmse => "nmse",
             Measure::HeldoutRmse => "heldout_rmse",
+            Measure::HeldoutDivergence => "heldout_kl_divergence",
             Measure::Objective => "objective",
         }
     }
@@ -56,6 +59,7 @@ impl Measure {
             Measure::BetaDivergence => "beta divergence",
             Measure::Nmse => "NMSE",
             Measure::HeldoutRmse => "held-out RMSE",
+            Measure::HeldoutDivergence => "held-out KL divergence per entry",
             Measure::Objective => "objective",
         }
     }
@@ -69,7 +73,9 @@ impl Measure {
     /// first value. A divergence or an objective may start at any size, far above the others: it is compared with the last one.
     pub fn size_of_decrease(self, first: f64, last: f64) -> f64 {
         match self {
-            Measure::Divergence | Measure::BetaDivergence | Measure::Objective => last.max(NEGLIGIBLE * first),
+            Measure::Divergence | Measure::BetaDivergence | Measure::HeldoutDivergence | Measure::Objective => {
+                last.max(NEGLIGIBLE * first)
+            }
             _ => first,
         }
     }
@@ -86,6 +92,17 @@ impl Measure {
 pub fn note_infinite(divergence: f64) -> Option<&'static str> {
     (divergence == f64::INFINITY)
         .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
+}
+
+/// The least fit of a held-out entry, as a share of the mean of the observed entries. A component without weight for it is no
+/// claim that it is impossible, which an infinite divergence would say.
+const LEAST_FIT: f64 = 1e-3;
+
+/// The term m ln(m / f) − m + f of a held-out entry m with the fit f, which counts as at least a thousandth of the `mean` of the
+/// observed entries.
+pub fn heldout_divergence_of(m: f64, fit: f64, mean: f64) -> f64 {
+    let fit = fit.max(LEAST_FIT * mean);
+    if m > 0.0 { m * (m / fit).ln() - m + fit } else { fit }
 }
 
 /// The term of a rank in an evaluation.
@@ -188,6 +205,15 @@ pub fn relative(residual2: f64, norm2: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_divergence_of_held_out_entries_is_finite_and_scales() {
+        assert!((heldout_divergence_of(2.0, 1.0, 1.0) - (2.0 * 2.0f64.ln() - 1.0)).abs() < 1e-15);
+        assert_eq!((heldout_divergence_of(3.0, 3.0, 1.0), heldout_divergence_of(0.0, 0.5, 1.0)), (0.0, 0.5));
+        let unseen = heldout_divergence_of(2.0, 0.0, 1.0);
+        assert!(unseen.is_finite() && unseen > heldout_divergence_of(2.0, 0.1, 1.0));
+        assert!((heldout_divergence_of(2e9, 0.0, 1e9) / 1e9 - unseen).abs() < 1e-9);
+    }
 
     #[test]
     fn the_relative_error_follows_the_measure_that_leads() {

@@ -153,7 +153,9 @@ fn leading(histories: &[History]) -> Measure {
     let of = |history: &History| {
         let has = |measure: Measure| history.evaluations.iter().any(|e| finite(e, measure.key()).is_some());
         let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description().measure);
-        let beside = [Measure::HeldoutRmse, Measure::Objective].into_iter().find(|measure| has(*measure));
+        let beside = [Measure::HeldoutDivergence, Measure::HeldoutRmse, Measure::Objective]
+            .into_iter()
+            .find(|measure| has(*measure));
         beside.or(method).unwrap_or(Measure::RelativeError)
     };
     let mut all = histories.iter().map(of);

@@ -10,6 +10,7 @@ use fednmf_base::host;
 use fednmf_driver::kernels;
 use fednmf_driver::spec::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
+use fednmf_files::features::{FeatureChoice, FeatureType};
 use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters::{GridShape, any_number, whole_number};
@@ -137,6 +138,8 @@ impl EstimateArgs {
             let mut input = InputSpec::parse(input)?;
             apply_method_requirements(&mut input, method, true);
             input.ask_values = self.precision.given().is_none() && !input.private;
+            // At most all features are used.
+            input.features = FeatureChoice { feature_type: FeatureType::All, highly_variable: Some(false) };
             return Ok(Matrix::Input(input));
         }
         let (Some(m), Some(n)) = (self.rows, self.cols) else {

@@ -19,11 +19,13 @@ use fednmf_comm::Communicator;
 use fednmf_data::{Layout, NanRemedy};
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
-use fednmf_files::output::targets::check_new;
+use fednmf_files::output::targets;
+use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, Source, TableFormat, TableOptions, names};
 use fednmf_linalg::Block;
 use fednmf_methods::parameters;
 
+use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::Group;
 
 use self::matrix::Prepared;
@@ -58,6 +60,8 @@ pub struct PrepareArgs {
     pub transpose: bool,
     #[command(flatten)]
     pub table: Group<TableOptions>,
+    #[command(flatten)]
+    pub features: FeatureArgs,
 }
 
 /// The kinds of preparation.
@@ -98,7 +102,7 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
         )));
     }
     check_options(args)?;
-    check_outputs(args)?;
+    check_outputs(args, &spec)?;
     let given = args.rules.as_deref().map(Rules::read).transpose()?;
     let (prepared, rules) = if args.how == How::OneHot {
         let Source::File { path, .. } = &spec.source else { return Err(one_hot::no_table(&args.input)) };
@@ -106,6 +110,7 @@ pub fn prepare(args: &PrepareArgs, comm: &Communicator) -> Result<i32> {
     } else {
         spec.transpose = args.transpose;
         spec.table = args.table.0;
+        spec.features = args.features.choice();
         spec.nan_remedy = NanRemedy::FillIn;
         // Negative entries have quantiles too, and the result is 0 or 1.
         spec.allow_negative = args.how == How::Quantile;
@@ -157,6 +162,10 @@ fn check_options(args: &PrepareArgs) -> Result<()> {
         (args.bins.is_some() && !one_hot, "--bins: belongs to 'prepare one-hot'"),
         (args.transpose && one_hot, "--transpose: one-hot makes columns of the values of a table"),
         (
+            one_hot && !args.features.words().is_empty(),
+            "--feature-type, --highly-variable: one-hot makes columns of the values of a table",
+        ),
+        (
             args.table.0.format == TableFormat::Triples && one_hot,
             "--format triples: one-hot makes columns of the values of a table",
         ),
@@ -167,15 +176,16 @@ fn check_options(args: &PrepareArgs) -> Result<()> {
     }
 }
 
-/// Refuses outputs of an unknown kind, and those that exist: a prepared matrix may be all that is left of its data.
-fn check_outputs(args: &PrepareArgs) -> Result<()> {
+/// Refuses outputs of an unknown kind, and those that would replace other files than prepared ones.
+fn check_outputs(args: &PrepareArgs, spec: &InputSpec) -> Result<()> {
     write::check_name(&args.output)?;
-    for (option, path) in [("--output", Some(&args.output)), ("--save-rules", args.save_rules.as_ref())] {
-        let Some(path) = path else { continue };
-        check_new(option, path)?;
-    }
-    if args.save_rules.as_deref().is_some_and(|path| path == args.output) {
-        return Err(Error::input("--save-rules: is the same file as --output; give each a name of its own"));
-    }
-    Ok(())
+    let mut sources: Vec<_> = spec.files().into_iter().map(|path| ("the matrix", path)).collect();
+    sources.extend(args.rules.clone().map(|path| ("--rules", path)));
+    let mut targets = vec![Target { option: "--output", path: &args.output, content: Content::Marked }];
+    targets.extend(args.save_rules.as_deref().map(|path| Target {
+        option: "--save-rules",
+        path,
+        content: Content::Marked,
+    }));
+    targets::check(&targets, &sources)
 }

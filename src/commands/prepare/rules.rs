@@ -4,12 +4,14 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use fednmf_base::error::{Error, Result, why_not_json};
 use fednmf_base::unfinished::{Access, replace};
 use fednmf_base::warning::warn;
 use fednmf_files::names;
 use fednmf_files::names::Match;
+use fednmf_files::output::own_mark::{MARK, seal};
 
 use super::matrix::Prepared;
 use super::write::unwritable;
@@ -59,8 +61,11 @@ impl Rules {
     pub fn read(path: &Path) -> Result<Rules> {
         let wrong = |why: String| Error::input(format!("--rules {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
-        serde_json::from_str(&text)
-            .map_err(|e| wrong(format!("is not what --save-rules writes ({})", why_not_json(&e))))
+        let rules = serde_json::from_str(&text).and_then(|mut rules: Value| {
+            rules.as_object_mut().and_then(|rules| rules.remove("mark"));
+            serde_json::from_value(rules)
+        });
+        rules.map_err(|e| wrong(format!("is not what --save-rules writes ({})", why_not_json(&e))))
     }
 
     /// Writes the rules to a file that only its owner can read.
@@ -68,9 +73,10 @@ impl Rules {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(self).map_err(|e| unwritable(path, &e.into()))?;
+        let mut text = serde_json::to_value(self).map_err(|e| unwritable(path, &e.into()))?;
+        text["mark"] = MARK.into();
         // Rules contain information about the data.
-        let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}"));
+        let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}").and_then(|()| seal(out)));
         written.map_err(|e| unwritable(path, &e))
     }
 

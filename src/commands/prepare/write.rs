@@ -9,7 +9,8 @@ use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
 use fednmf_comm::Signals;
-use fednmf_files::formats::npy::write_header;
+use fednmf_files::formats::npy::write_marked_header;
+use fednmf_files::output::own_mark::{MARK, seal};
 
 use super::matrix::Prepared;
 
@@ -67,16 +68,23 @@ pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
     }
     let signals = Signals::catch()?;
     let written = unfinished::replace(path, Access::Default, |file| {
-        let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file, signals: &signals });
+        let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file: &mut *file, signals: &signals });
         write(matrix, &mut to)?;
-        to.flush()
+        to.flush()?;
+        drop(to);
+        seal(file)
     });
     written.map_err(|e| signals.or_stopped(path, unwritable(path, &e)))
 }
 
 fn coordinate(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
     let count: usize = matrix.rows.iter().map(Vec::len).sum();
-    writeln!(to, "%%MatrixMarket matrix coordinate real general\n{} {} {count}", matrix.rows.len(), matrix.cols)?;
+    writeln!(
+        to,
+        "%%MatrixMarket matrix coordinate real general\n% {MARK}\n{} {} {count}",
+        matrix.rows.len(),
+        matrix.cols
+    )?;
     for (i, row) in matrix.rows.iter().enumerate() {
         row.iter().try_for_each(|(j, x)| writeln!(to, "{} {} {x}", i + 1, j + 1))?;
     }
@@ -95,13 +103,13 @@ fn dense(matrix: &Prepared, mut write: impl FnMut(usize, &[f64]) -> IoResult<()>
 }
 
 fn npy(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
-    write_header(to, "<f8", &format!("{}, {}", matrix.rows.len(), matrix.cols))?;
+    write_marked_header(to, "<f8", &format!("{}, {}", matrix.rows.len(), matrix.cols))?;
     dense(matrix, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
 }
 
-/// With a header and an index column: numbers, where there are no names.
+/// With a header and an index column, whose title is the mark: numbers, where there are no names.
 fn csv(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
-    write!(to, "index")?;
+    write!(to, "{MARK}")?;
     for j in 0..matrix.cols {
         write!(to, ",{}", quoted(matrix.column_names.as_deref(), j))?;
     }

@@ -15,6 +15,7 @@ use fednmf_methods::method::{ConfiguredMethod, Method as _};
 use fednmf_methods::parameters;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
+use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::{Group, words};
 
 /// A method by its name or an alias.
@@ -45,11 +46,11 @@ pub struct SweepArgs {
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
-    /// Method. kl-mu and kl-cd hold no entries out
+    /// Method
     #[arg(long, value_name = "NAME", value_parser = sweepable_methods(), default_value = Hals::DESCRIPTION.name)]
     pub algo: Arc<dyn ConfiguredMethod>,
-    /// Share of the observed entries that a run does not see; 0: none, each run is faster, and k is chosen by stability and
-    /// error [default: 0.05; 0 for kl-mu and kl-cd]
+    /// Share of the observed entries that a run does not see; k is chosen by the error on them, which is the divergence for kl-mu
+    /// and kl-cd. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for kl-mu and kl-cd]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
@@ -80,6 +81,8 @@ pub struct SweepArgs {
     pub regularization: Group<RegularizationParams>,
     #[command(flatten)]
     pub table: Group<TableOptions>,
+    #[command(flatten)]
+    pub features: FeatureArgs,
     /// No progress on stderr
     #[arg(long, short = 'q')]
     pub quiet: bool,

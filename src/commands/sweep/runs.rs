@@ -57,7 +57,7 @@ impl Sweep<'_> {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout)?;
+        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout);
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
@@ -70,6 +70,7 @@ impl Sweep<'_> {
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.table = args.table.0;
+        input.features = args.features.choice();
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         if args.binarize.is_some() && args.missing == SweepMissing::Nan {
@@ -118,13 +119,14 @@ impl Sweep<'_> {
         all
     }
 
-    /// How the matrix was scaled and thresholded; empty if it was not.
+    /// How the matrix was scaled and thresholded, and its features chosen; empty if nothing was done.
     fn preparation(&self) -> Map<String, Value> {
         let mut all = Map::new();
         if self.args.scale == Scale::Max {
             all.insert("scale".into(), "max".into());
         }
         all.extend(self.args.binarize.map(|threshold| ("binarize".to_string(), threshold.to_json())));
+        all.extend(self.input.features.to_json());
         all
     }
 

@@ -10,10 +10,10 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
-use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing, leaves_out};
+use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
 use fednmf_driver::spec::Scale;
 use fednmf_methods::distributed::hals::Hals;
-use fednmf_methods::method::Method as _;
+use fednmf_methods::metrics::Measure;
 use fednmf_report as report;
 
 use super::consensus::Consensus;
@@ -54,8 +54,10 @@ impl Summary<'_> {
 
     fn json(&self) -> Value {
         let choice = self.choice.as_ref();
+        let held_out = self.points.iter().find(|point| point.heldout.is_some());
         json!({
-            "points": self.points, "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
+            "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
+            "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
             "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
             "consensus": self.consensus, "next_command": self.next(),
         })
@@ -76,11 +78,9 @@ impl Summary<'_> {
     /// The final recommendation and the next command.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
-            let more = match (leaves_out(&*self.sweep.args.algo), self.sweep.args.runs) {
-                (true, 1) => "entries that are held out (without --holdout 0), or several starts (--runs)",
-                (true, _) => "entries that are held out (without --holdout 0)",
-                (false, 1) => "several starts (--runs), or a method that holds entries out (--algo hals)",
-                (false, _) => "a method that holds entries out (--algo hals)",
+            let more = match self.sweep.args.runs {
+                1 => "entries that are held out (--holdout 0.05), or several starts (--runs)",
+                _ => "entries that are held out (--holdout 0.05)",
             };
             return format!("No k can be recommended. Try smaller ones, more --max-iters, or {more}.");
         };
@@ -117,11 +117,13 @@ impl Summary<'_> {
         prepared.extend(threshold.iter().flat_map(|threshold| ["--binarize", threshold]));
         let table = args.table.0.words();
         prepared.extend(table.iter().map(String::as_str));
+        let features = args.features.words();
+        prepared.extend(features.iter().map(String::as_str));
         let penalties = args.regularization.0.words();
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
-            add(&["sweep", "--input", input, "--k", &args.components, "--algo", Hals::DESCRIPTION.name]);
+            add(&["sweep", "--input", input, "--k", &args.components, "--algo", args.algo.description().name]);
             add(&["--holdout", "0.05"]);
             add(&["--output", &output]);
             add(missing);
@@ -149,11 +151,13 @@ impl Summary<'_> {
         let mut out = String::new();
         let divergence = self.points.iter().any(|p| p.divergence.is_some());
         let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.6}"));
+        // The divergence is a sum over the observed entries, and that of held-out ones a mean.
+        let held = if divergence { "held out/entry" } else { "held out" };
         let _ = write!(out, "{:>6}  {:>12}", "k", "rmse");
         if divergence {
             let _ = write!(out, "  {:>14}", "divergence");
         }
-        let _ = writeln!(out, "  {:>12}  {:>10}  {:>10}", "held out", "silhouette", "cosine");
+        let _ = writeln!(out, "  {held:>14}  {:>10}  {:>10}", "silhouette", "cosine");
         for p in self.points {
             let _ = write!(out, "{:>6}  {:>12}", p.k, number(Some(p.rmse)));
             if divergence {
@@ -161,7 +165,7 @@ impl Summary<'_> {
             }
             let _ = writeln!(
                 out,
-                "  {:>12}  {:>10}  {:>10}",
+                "  {:>14}  {:>10}  {:>10}",
                 number(p.heldout.map(|h| h.0)),
                 number(p.stability.map(|s| s.mean)),
                 number(p.stability.map(|s| s.cosine))
@@ -191,7 +195,11 @@ impl Summary<'_> {
             let points = self.points.iter().filter_map(|p| Some((p.k as f64, of(p)?))).collect();
             (name.to_string(), points)
         };
-        let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &|p| p.heldout.map(|h| h.0))];
+        let held_out = |measure: Measure| {
+            move |p: &Point| p.heldout.filter(|_| p.heldout_measure() == measure).map(|(mean, _)| mean)
+        };
+        let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &held_out(Measure::HeldoutRmse))];
+        let divergence_held_out = [line("held out", &held_out(Measure::HeldoutDivergence))];
         let divergence = [line("Kullback-Leibler divergence", &|p| p.divergence)];
         let stable = [
             line("mean silhouette", &|p| p.stability.map(|s| s.mean)),
@@ -224,6 +232,7 @@ impl Summary<'_> {
             &[
                 ("elbow", "Root mean squared error", &errors),
                 ("divergence", "Divergence", &divergence),
+                ("heldout-divergence", "Divergence per held-out entry", &divergence_held_out),
                 ("stability", "Stability over the runs", &stable),
             ],
             &sections,

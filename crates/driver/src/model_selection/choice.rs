@@ -1,5 +1,7 @@
 //! The choice of the number of components, from the error on held-out entries and the stability of the components.
 
+use fednmf_methods::metrics::Measure;
+
 use super::stability::Stability;
 
 /// The results for one k.
@@ -14,7 +16,7 @@ pub struct Point {
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
     pub best: Option<f64>,
-    /// Mean over the runs of the same error on held-out entries, and its standard error.
+    /// Mean over the runs of [`Point::heldout_measure`], and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
 }
@@ -43,6 +45,11 @@ impl Point {
     /// The measure that the method minimises.
     fn error(&self) -> f64 {
         self.divergence.unwrap_or(self.rmse)
+    }
+
+    /// What is measured on held-out entries: what the method minimises.
+    pub fn heldout_measure(&self) -> Measure {
+        if self.divergence.is_some() { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
     }
 
     /// What the method minimises, in the best run.
@@ -153,7 +160,8 @@ fn elbow(before: &Point, at: &Point, after: &Point) -> f64 {
 /// The smallest k within one standard error of the least error on held-out entries, or a smaller stable one nearby.
 fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
     let (best, least, deviation) = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let mut reasons = vec![format!("the error on held-out entries is least at k = {}: {least:.6}", best.k)];
+    let measure = best.heldout_measure().label();
+    let mut reasons = vec![format!("the {measure} is least at k = {}: {least:.6}", best.k)];
     let (simplest, error, _) = known.iter().copied().filter(|p| p.1 <= least + deviation).min_by_key(|p| p.0.k)?;
     if simplest.k != best.k {
         reasons.push(format!(
@@ -203,6 +211,16 @@ mod tests {
         assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
         assert_eq!(choose(&[], 90), None);
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
+    }
+
+    #[test]
+    fn the_reason_names_what_was_measured_on_held_out_entries() {
+        let reason = |divergence| {
+            let of = |k, error| Point { divergence, ..point(k, Some((error, 0.0)), 0.9) };
+            choose(&[of(2, 2.0), of(3, 1.0), of(4, 2.0)], 9).unwrap().reasons[0].clone()
+        };
+        assert!(reason(None).contains("held-out RMSE is least at k = 3"));
+        assert!(reason(Some(70.0)).contains("held-out KL divergence per entry is least at k = 3"));
     }
 
     #[test]

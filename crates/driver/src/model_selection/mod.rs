@@ -9,6 +9,6 @@ mod trial;
 
 pub use choice::{Choice, Point, STABLE, choose};
 pub use consensus::{Component, Consensus};
-pub use method::{SweepMissing, configure, leaves_out, left_out, sweepable, sweepable_method};
+pub use method::{SweepMissing, configure, left_out, sweepable, sweepable_method};
 pub use stability::{Matched, Similarities, Stability};
 pub use trial::{Errors, Finished, Trial, check_sizes, layout, point};

@@ -45,7 +45,7 @@ pub struct Finished {
 pub struct Errors {
     /// Root mean squared error on observed entries.
     pub rmse: Option<f64>,
-    /// That on held-out entries.
+    /// That on held-out entries, or the mean divergence of the fit from them if that is what is minimised.
     pub heldout: Option<f64>,
     pub divergence: Option<f64>,
 }
@@ -53,8 +53,9 @@ pub struct Errors {
 impl Errors {
     /// The errors that `value` returns for their keys.
     pub fn named(value: impl Fn(&str) -> Option<f64>) -> Self {
-        let [rmse, heldout, divergence] = ["rmse", "heldout_rmse", "kl_divergence"].map(value);
-        Errors { rmse, heldout, divergence }
+        let of = |measure: Measure| value(measure.key());
+        let heldout = of(Measure::HeldoutDivergence).or_else(|| of(Measure::HeldoutRmse));
+        Errors { rmse: value("rmse"), heldout, divergence: of(Measure::Divergence) }
     }
 }
 

@@ -166,7 +166,21 @@ fn read_entries<T: Real>(
         let Some(content) = &file.content else { continue };
         // A dense file stores zeros at positions that other formats omit.
         let stores_zeros = content.sparse();
+        let selected = content.selection.as_ref().map(|selection| (selection.of_rows, selection.places()));
         let mut sink = |i: usize, j: usize, value: f64| {
+            let (i, j) = match &selected {
+                None => (i, j),
+                Some((of_rows, places)) => match places.get(if *of_rows { i } else { j }) {
+                    Some(Some(place)) => {
+                        if *of_rows {
+                            (*place, j)
+                        } else {
+                            (i, *place)
+                        }
+                    }
+                    _ => return Ok(()),
+                },
+            };
             if value == 0.0 {
                 zeros += u64::from(stores_zeros);
             } else {

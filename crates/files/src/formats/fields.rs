@@ -7,6 +7,7 @@ use fednmf_base::error::Result;
 use crate::formats::io::InputFile;
 use crate::formats::number::float;
 use crate::formats::text::TextBlocks;
+use crate::output::own_mark;
 
 /// Number of lines at the start of a file from which its layout is inferred.
 const LOOK: usize = 20;
@@ -296,6 +297,7 @@ pub fn counts_from<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Option<i64
 pub fn names_an_index(field: &[u8]) -> bool {
     field.is_empty()
         || field.starts_with(b"Unnamed: 0")
+        || field.starts_with(own_mark::START.as_bytes())
         || [&b"index"[..], b"id"].iter().any(|word| field.eq_ignore_ascii_case(word))
 }
 

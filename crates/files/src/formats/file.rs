@@ -11,6 +11,7 @@ use fednmf_data::policy::EntryPolicy;
 use fednmf_data::values::Values;
 use fednmf_linalg::{Real, even_part};
 
+use crate::features::{FeatureChoice, Selection};
 use crate::formats::compressed::{Compressed, CompressedReader};
 use crate::formats::fimi::{Items, Transactions};
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
@@ -19,7 +20,7 @@ use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
 use crate::formats::mtx::{ArrayReader, Market};
 use crate::formats::raw::{RawArray, RawReader};
-use crate::formats::reader::{BlockResult, DenseReader, EntrySink};
+use crate::formats::reader::{BlockResult, DenseReader, EntrySink, SelectedReader};
 use crate::formats::refusal::Refusal;
 use crate::formats::table::{Table, TableReader};
 use crate::formats::text::{TextBlocks, error_at};
@@ -42,6 +43,10 @@ pub struct MatrixFile {
     /// Element type of the stored entries; for a text table, [`Values::Double`] until its values have been examined.
     pub values: Values,
     encoding: Encoding,
+    /// The rows or columns that are used, of which alone `rows` and `cols` tell.
+    pub selection: Option<Selection>,
+    /// A note on them.
+    selection_note: Option<String>,
     /// The counts of all parts of a text, if it had to be counted.
     counts: Vec<PartCount>,
 }
@@ -90,7 +95,19 @@ impl MatrixFile {
         encoding: Encoding,
     ) -> Self {
         let (image, values) = (None, Values::Double);
-        MatrixFile { file, rows, cols, stored, format, image, values, encoding, counts: Vec::new() }
+        MatrixFile {
+            file,
+            rows,
+            cols,
+            stored,
+            format,
+            image,
+            values,
+            encoding,
+            selection: None,
+            selection_note: None,
+            counts: Vec::new(),
+        }
     }
 
     /// The path for messages.
@@ -114,7 +131,20 @@ impl MatrixFile {
 
     /// A note for the user on inferred properties of a text table.
     pub fn note(&self) -> Option<&str> {
-        self.header()?.note.as_deref()
+        self.header().and_then(|header| header.note.as_deref()).or(self.selection_note.as_deref())
+    }
+
+    /// Uses the chosen features of single-cell data alone.
+    ///
+    /// # Errors
+    /// As [`FeatureChoice::select`].
+    pub fn select(&mut self, features: &FeatureChoice, path: &str, dataset: Option<&str>, private: bool) -> Result<()> {
+        self.selection_note = features.note(path, dataset);
+        self.selection = features.select(path, dataset, private)?;
+        if let Some(Selection { of_rows, kept, .. }) = &self.selection {
+            *(if *of_rows { &mut self.rows } else { &mut self.cols }) = kept.len();
+        }
+        Ok(())
     }
 
     /// Whether its blocks are stored sparse.
@@ -311,9 +341,10 @@ impl MatrixFile {
         share: Range<usize>,
         policy: EntryPolicy,
     ) -> Result<Box<dyn DenseReader<T> + '_>> {
-        Ok(match &self.encoding {
+        let reader: Box<dyn DenseReader<T> + '_> = match &self.encoding {
             Encoding::Raw(raw) => {
                 let width = if raw.by_columns { self.rows } else { self.cols };
+                let width = self.selection.as_ref().map_or(width, |selection| selection.all);
                 Box::new(RawReader::open(&self.file, raw, width, policy)?)
             }
             Encoding::Table(table) => {
@@ -330,6 +361,11 @@ impl MatrixFile {
                 Box::new(ArrayReader::new(market, self.blocks(part, parts)?, share.start, policy))
             }
             _ => return Err(self.file.error("holds no dense matrix")),
+        };
+        // AnnData has the features in the columns, and stores rows.
+        Ok(match &self.selection {
+            Some(selection) => Box::new(SelectedReader::new(reader, selection)),
+            None => reader,
         })
     }
 
@@ -338,6 +374,9 @@ impl MatrixFile {
     /// # Errors
     /// If they cannot: the reason and a remedy, as a predicate: "is …".
     pub fn check_lines(&self, by_columns: bool) -> std::result::Result<(), String> {
+        if self.selection.is_some() {
+            return Err("is read with some of its features alone; write these to a file of their own".into());
+        }
         let stored = match &self.encoding {
             Encoding::Npz(_, arrays) if !arrays.divisible() => {
                 return Err("is compressed; write it by scipy.sparse.save_npz(…, compressed=False)".into());

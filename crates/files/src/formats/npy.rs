@@ -5,6 +5,7 @@
 
 use crate::formats::io::read_header;
 use crate::formats::raw::{NumberType, RawArray};
+use crate::output::own_mark::MARK;
 
 /// The header of an array.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,7 +121,18 @@ fn number(descr: &str) -> Result<(NumberType, bool), String> {
 /// # Errors
 /// If `to` cannot be written.
 pub fn write_header(to: &mut dyn std::io::Write, descr: &str, shape: &str) -> std::io::Result<()> {
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    write_text(to, format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}"))
+}
+
+/// Writes the header as [`write_header`], with the mark of a file of fednmf, as a comment in Python.
+///
+/// # Errors
+/// If `to` cannot be written.
+pub fn write_marked_header(to: &mut dyn std::io::Write, descr: &str, shape: &str) -> std::io::Result<()> {
+    write_text(to, format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }} # {MARK}"))
+}
+
+fn write_text(to: &mut dyn std::io::Write, mut text: String) -> std::io::Result<()> {
     // Padding aligns the numbers to 64 bytes.
     let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
     text.extend(std::iter::repeat_n(' ', length - text.len() - 1));

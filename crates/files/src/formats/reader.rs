@@ -6,6 +6,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_data::policy::EntryPolicy;
 use fednmf_linalg::Real;
 
+use crate::features::Selection;
 use crate::formats::refusal::Refusal;
 
 /// Receives (row, column, value) of each entry, with the indices of the file; the error states what is wrong with the value.
@@ -48,5 +49,41 @@ pub trait DenseReader<T: Real> {
     fn fill(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
         self.read(lines.clone(), within.clone(), out)?;
         self.check(lines, within, out)
+    }
+}
+
+/// Reads some entries of each line.
+pub struct SelectedReader<'a, T> {
+    whole: Box<dyn DenseReader<T> + 'a>,
+    selection: &'a Selection,
+    /// A whole line, and its number.
+    line: (Option<usize>, Vec<T>),
+}
+
+impl<'a, T: Real> SelectedReader<'a, T> {
+    pub fn new(whole: Box<dyn DenseReader<T> + 'a>, selection: &'a Selection) -> Self {
+        SelectedReader { whole, selection, line: (None, vec![T::zero(); selection.all]) }
+    }
+}
+
+impl<T: Real> DenseReader<T> for SelectedReader<'_, T> {
+    fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
+        for (line, out) in lines.zip(out.chunks_exact_mut(within.len().max(1))) {
+            if self.line.0 != Some(line) {
+                self.whole.read(line..line + 1, 0..self.selection.all, &mut self.line.1)?;
+                self.line.0 = Some(line);
+            }
+            let kept = &self.selection.kept[within.clone()];
+            out.iter_mut().zip(kept).for_each(|(out, &at)| *out = self.line.1[at]);
+        }
+        Ok(())
+    }
+
+    fn policy(&self) -> EntryPolicy {
+        self.whole.policy()
+    }
+
+    fn refusal(&self, line: usize, at: usize, why: &str) -> Error {
+        self.whole.refusal(line, self.selection.kept[at], why)
     }
 }

@@ -1,14 +1,32 @@
 //! The lists of names in HDF5 files of AnnData, 10x and loom.
 
+use std::cell::RefCell;
+
 use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
-use hdf5::{Dataset, H5Type, LocationType};
+use hdf5::{Dataset, File, Group, H5Type, LocationType};
+
+use fednmf_base::error::Result;
 
 use super::{MOST_BYTES, Names};
-use crate::formats::hdf5::tenx_group;
+use crate::formats::hdf5::{check_own, tenx_group};
 
 /// The names stored in an HDF5 file, for one of its matrices (X by default).
 pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
-    let Ok(file) = hdf5::File::open(path) else { return Names::default() };
+    read(path, dataset).unwrap_or_default()
+}
+
+/// The names, if all are in the file itself: others would be read from a file that was not named.
+fn read(path: &str, dataset: Option<&str>) -> Result<Names> {
+    let Ok(file) = File::open(path) else { return Ok(Names::default()) };
+    let foreign = RefCell::new(None);
+    let own = |data: Dataset| match check_own(path, "a list of names", &file, &data) {
+        Ok(()) => Some(data),
+        Err(e) => {
+            *foreign.borrow_mut() = Some(e);
+            None
+        }
+    };
+    let list_of = |data: Dataset| list_of(&own(data)?);
     let index = |group: &str| {
         let place = group.split('/').next().unwrap_or(group);
         if !file.link_exists(place) || !file.link_exists(group) {
@@ -16,7 +34,7 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         }
         // Before version 0.7 AnnData wrote a table of records.
         if file.loc_type_by_name(group).is_ok_and(|kind| kind == LocationType::Dataset) {
-            return file.dataset(group).ok().and_then(|records| {
+            return file.dataset(group).ok().and_then(own).and_then(|records| {
                 strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
             });
         }
@@ -30,13 +48,9 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         }
         // Text that may be missing is stored as a group of values and a mask.
         if let Ok(inner) = group.group(&name) {
-            return inner
-                .link_exists("values")
-                .then(|| inner.dataset("values").ok())
-                .flatten()
-                .and_then(|d| list_of(&d));
+            return inner.link_exists("values").then(|| inner.dataset("values").ok()).flatten().and_then(list_of);
         }
-        group.dataset(&name).ok().and_then(|d| list_of(&d))
+        group.dataset(&name).ok().and_then(list_of)
     };
     let tenx_group = tenx_group(&file, dataset);
     let tenx = |name: &str| {
@@ -44,14 +58,14 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
         let (first, rest) = name.split_once('/').unwrap_or((name, ""));
         let there = matrix.link_exists(first)
             && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
-        there.then(|| matrix.dataset(name).ok()).flatten().and_then(|d| list_of(&d))
+        there.then(|| matrix.dataset(name).ok()).flatten().and_then(list_of)
     };
     let attribute = |names: [&str; 2]| {
         let found = names.into_iter().find(|name| {
             let (group, list) = name.split_once('/').unwrap_or((name, ""));
             file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
         })?;
-        list_of(&file.dataset(found).ok()?)
+        list_of(file.dataset(found).ok()?)
     };
     // 10x and loom store genes × cells.
     let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
@@ -72,7 +86,112 @@ pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
     // Cell Ranger 2 has the names of the genes in addition to their identifiers.
     let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
     let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
-    Names { columns, rows, turned }
+    match foreign.take() {
+        Some(e) => Err(e),
+        None => Ok(Names { columns, rows, turned }),
+    }
+}
+
+/// A member of a group, if it exists.
+fn member(group: &Group, name: &str) -> Option<Dataset> {
+    group.link_exists(name).then(|| group.dataset(name).ok()).flatten()
+}
+
+/// The data frame of this name in AnnData (from version 0.7 on); `obs`, `var`, `raw/var`.
+fn frame(file: &File, name: &str) -> Option<Group> {
+    let place = name.split('/').next().unwrap_or(name);
+    let there = file.link_exists(place) && file.link_exists(name);
+    (there && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group))
+        .then(|| file.group(name).ok())
+        .flatten()
+}
+
+/// The frame of the features that are the columns of a matrix in AnnData.
+fn features_of(file: &File, dataset: Option<&str>) -> Option<Group> {
+    match dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default()) {
+        "raw" => frame(file, "raw/var"),
+        "X" | "layers" => frame(file, "var"),
+        _ => None,
+    }
+}
+
+/// Text, or numbers or truth values as text.
+fn as_text(data: &Dataset) -> Option<Vec<String>> {
+    if data.ndim() != 1 {
+        return None;
+    }
+    if data.dtype().is_ok_and(|kind| kind.is::<bool>()) {
+        return Some(data.read_raw::<bool>().ok()?.iter().map(bool::to_string).collect());
+    }
+    list_of(data).or_else(|| Some(data.read_raw::<f64>().ok()?.iter().map(f64::to_string).collect()))
+}
+
+/// A column of a data frame of AnnData as text: text, categories, numbers or truth values.
+fn column(file: &File, frame: &Group, name: &str) -> Option<Vec<String>> {
+    let path = file.filename();
+    let own = |data: Dataset| check_own(&path, name, file, &data).is_ok().then_some(data);
+    if !frame.link_exists(name) {
+        return None;
+    }
+    let of_codes = |codes: Dataset, categories: Dataset| -> Option<Vec<String>> {
+        let categories = as_text(&own(categories)?)?;
+        // A missing value has the code −1.
+        let text = |code: &i64| usize::try_from(*code).ok().and_then(|code| categories.get(code).cloned());
+        Some(own(codes)?.read_raw::<i64>().ok()?.iter().map(|code| text(code).unwrap_or_default()).collect())
+    };
+    if frame.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group) {
+        let inner = frame.group(name).ok()?;
+        if let Some((codes, categories)) = member(&inner, "codes").zip(member(&inner, "categories")) {
+            return of_codes(codes, categories);
+        }
+        return as_text(&own(member(&inner, "values")?)?);
+    }
+    let data = member(frame, name)?;
+    // Versions before 0.8 of AnnData have the categories of all columns in a group beside them.
+    if frame.link_exists("__categories")
+        && let Some(categories) = member(&frame.group("__categories").ok()?, name)
+    {
+        return of_codes(data, categories);
+    }
+    as_text(&own(data)?)
+}
+
+/// The column of a data frame of an AnnData file, `obs` or `var`, as text.
+pub fn column_of_frame(path: &str, name_of_frame: &str, name: &str) -> Option<Vec<String>> {
+    let file = File::open(path).ok()?;
+    column(&file, &frame(&file, name_of_frame)?, name)
+}
+
+/// The titles of the columns of a data frame.
+pub fn columns_of_frame(path: &str, name: &str) -> Vec<String> {
+    let names = || frame(&File::open(path).ok()?, name)?.member_names().ok();
+    names().unwrap_or_default().into_iter().filter(|name| !name.starts_with('_')).collect()
+}
+
+/// The types of the features in a file of 10x (in its rows) or AnnData (in the columns of the matrix), and whether they are rows.
+pub fn feature_types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
+    let file = File::open(path).ok()?;
+    if !file.link_exists("obs") {
+        let matrix = tenx_group(&file, dataset)?;
+        let features = matrix.link_exists("features").then(|| matrix.group("features").ok()).flatten()?;
+        return Some((true, column(&file, &features, "feature_type")?));
+    }
+    Some((false, column(&file, &features_of(&file, dataset)?, "feature_types")?))
+}
+
+/// Whether each column of a matrix in AnnData is marked in `var/highly_variable`.
+pub fn highly_variable(path: &str, dataset: Option<&str>) -> Option<Vec<bool>> {
+    let file = File::open(path).ok()?;
+    let marks = column(&file, &features_of(&file, dataset)?, "highly_variable")?;
+    Some(marks.iter().map(|mark| mark.eq_ignore_ascii_case("true") || mark == "1").collect())
+}
+
+/// Refuses names that are in other files.
+///
+/// # Errors
+/// If some are.
+pub fn check_own_names(path: &str, dataset: Option<&str>) -> Result<()> {
+    read(path, dataset).map(drop)
 }
 
 /// The names of a record of a data frame, as AnnData wrote it before version 0.7.

@@ -1,12 +1,16 @@
 //! Names of rows and columns, from a list or from the input itself.
 
 #[cfg(feature = "hdf5")]
-mod hdf5_lists;
+pub(crate) mod hdf5_lists;
+#[cfg(not(feature = "hdf5"))]
+#[path = "absent.rs"]
+pub(crate) mod hdf5_lists;
+mod labels;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
@@ -17,14 +21,8 @@ use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::spec::{InputSpec, Source, party_path};
 
-#[cfg(feature = "hdf5")]
 pub use hdf5_lists::of_file;
-
-/// No names: this build has no HDF5 library.
-#[cfg(not(feature = "hdf5"))]
-pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
-    Names::default()
-}
+pub use labels::labels;
 
 /// Names of the columns and rows of a matrix, if known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -43,6 +41,12 @@ fn column_of(text: &str) -> (&str, usize) {
     let numbered = text.rsplit_once(':');
     let numbered = numbered.and_then(|(path, n)| Some((path, n.parse::<usize>().ok().filter(|&n| n > 0)?)));
     numbered.unwrap_or((text, 1))
+}
+
+/// The file that `text` names, perhaps with a column.
+pub fn file_of(text: &str) -> PathBuf {
+    let named = text.rsplit_once(':').map(|(path, _)| path).filter(|path| Path::new(path).is_file());
+    named.unwrap_or(text).into()
 }
 
 /// The order of the items `known` in the table of a list, if the list is not its first column and the first column has the
@@ -69,6 +73,17 @@ pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Resul
 pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let (path, column) = column_of(text);
     let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
+    let lines = lines_of(option, path)?;
+    let name = |(i, line): (usize, &str)| {
+        let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
+        name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
+    };
+    lines.lines().enumerate().map(name).collect()
+}
+
+/// The text of a file, perhaps compressed.
+fn lines_of(option: &str, path: &str) -> Result<String> {
+    let wrong = |what: String| Error::input(format!("{option} {path}: {what}"));
     let file = std::fs::File::open(path).map_err(|e| wrong(format!("cannot be read ({e}); check the name")))?;
     let mut all = Vec::new();
     let read = if Path::new(path).extension().is_some_and(|e| e == "gz") {
@@ -80,12 +95,7 @@ pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     if all.contains(&0) {
         return Err(wrong("is not text; give a text file with a name on each line".into()));
     }
-    let lines = String::from_utf8_lossy(&all);
-    let name = |(i, line): (usize, &str)| {
-        let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
-        name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
-    };
-    lines.lines().enumerate().map(name).collect()
+    Ok(String::from_utf8_lossy(&all).into_owned())
 }
 
 /// A hint for a user whose list has one line more than the required `count`.
@@ -101,20 +111,21 @@ pub fn of_input(spec: &InputSpec) -> Names {
 
 /// The names in one file of an input, after `--transpose`.
 pub fn of_path(path: &str, spec: &InputSpec) -> Names {
+    let dataset = match &spec.source {
+        Source::File { dataset, .. } => dataset.as_deref(),
+        Source::Synthetic(_) => None,
+    };
     let Names { columns, rows, turned } = if let Some(items) = &spec.items {
         Names { columns: Some(items.clone().map(|item| item.to_string()).collect()), ..Names::default() }
     } else if Path::new(path).is_dir() {
-        of_directory(Path::new(path))
+        spec.selected(path, dataset, of_directory(Path::new(path)))
     } else if !detect::is_hdf5(path) {
         let (columns, rows) = detect::names(path, spec.table);
         // A text table does not define its observations: they are the rows of the matrix, transposed or not.
         Names { columns, rows, turned: spec.transpose }
     } else {
-        let dataset = match &spec.source {
-            Source::File { dataset, .. } => dataset.as_deref(),
-            _ => None,
-        };
-        hdf5_probe::run(Content::Names, path, dataset).map_or_else(|_| Names::default(), |()| of_file(path, dataset))
+        let names = hdf5_probe::run(Content::Names, path, dataset).map(|()| of_file(path, dataset));
+        spec.selected(path, dataset, names.unwrap_or_default())
     };
     if spec.transpose {
         Names { columns: rows, rows: columns, turned: !turned }
@@ -125,7 +136,10 @@ pub fn of_path(path: &str, spec: &InputSpec) -> Names {
 
 /// Reads, in the process of a probe, all names that may be requested.
 pub fn probe(path: &str, dataset: Option<&str>) {
-    [None, Some("raw/X"), dataset].into_iter().for_each(|of| drop(of_file(path, of)));
+    for of in [None, Some("raw/X"), dataset] {
+        drop(of_file(path, of));
+        drop((hdf5_lists::feature_types(path, of), hdf5_lists::highly_variable(path, of)));
+    }
 }
 
 /// Checks that there are as many names as rows and columns of the matrix (before `--transpose`). Directories and HDF5 files
@@ -137,6 +151,7 @@ pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Res
     let names = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
     } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, dataset).is_ok() {
+        hdf5_lists::check_own_names(path, dataset)?;
         of_file(path, dataset)
     } else {
         return Ok(());
@@ -241,18 +256,54 @@ pub fn compare(first: Option<&[String]>, second: Option<&[String]>) -> Match {
     }
 }
 
+/// The place in `second` of each name of `first`, where it has one.
+///
+/// # Errors
+/// A name that both have, and one of them more than once.
+pub fn places(first: &[String], second: &[String]) -> std::result::Result<Vec<Option<usize>>, String> {
+    let mut known = HashMap::new();
+    let mut ambiguous = HashSet::new();
+    for (i, name) in second.iter().enumerate() {
+        if known.insert(name, i).is_some() {
+            ambiguous.insert(name);
+        }
+    }
+    let mut taken = vec![false; second.len()];
+    let place = |name: &String| match known.get(name) {
+        None => Ok(None),
+        Some(&i) if ambiguous.contains(name) || std::mem::replace(&mut taken[i], true) => Err(name.clone()),
+        Some(&i) => Ok(Some(i)),
+    };
+    first.iter().map(place).collect()
+}
+
+/// Whether names are the numbers of their places, which AnnData gives where there are none.
+pub fn are_numbers(names: &[String]) -> bool {
+    (0..).zip(names).all(|(i, name)| *name == i.to_string())
+}
+
 fn sorted(names: &[String]) -> Vec<&String> {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort_unstable();
     names
 }
 
+/// The first of the lists with these names in a directory written by 10x.
+fn list_in_directory(path: &Path, names: &[&str]) -> Option<PathBuf> {
+    let mut files =
+        names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
+    files.find(|file| file.is_file())
+}
+
+/// The types of the features in a directory written by 10x, in the third column of their list.
+pub fn types_in_directory(path: &Path) -> Option<Vec<String>> {
+    list("", &format!("{}:3", list_in_directory(path, &["features"])?.display())).ok()
+}
+
 /// The names in a directory written by 10x: genes × cells.
 fn of_directory(path: &Path) -> Names {
     let list = |names: &[&str], column: usize| {
-        let files =
-            names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
-        let file = files.into_iter().find(|file| file.is_file())?;
+        let file = list_in_directory(path, names)?;
         // Older files of genes have two columns, identifier and name; a list may lack the second one.
         [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok())
     };
@@ -293,6 +344,16 @@ mod tests {
         assert_eq!(compared("a a b", "b a a"), Match::Repeated("a".into()));
         assert_eq!(compared("a a b", "a b b"), Match::Different(1, "a".into(), "b".into()));
         assert_eq!(compare(None, Some(&list("a"))), Match::Equal);
+    }
+
+    #[test]
+    fn places_are_those_of_unambiguous_names() {
+        let list = |names: &str| names.split(' ').map(str::to_string).collect::<Vec<_>>();
+        assert_eq!(places(&list("x c a"), &list("a b c")), Ok(vec![None, Some(2), Some(0)]));
+        // A name that only one list has may be repeated.
+        assert_eq!(places(&list("x x a"), &list("a b b")), Ok(vec![None, None, Some(0)]));
+        assert_eq!(places(&list("a a"), &list("a b")), Err("a".into()));
+        assert_eq!(places(&list("b"), &list("a b b")), Err("b".into()));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(super) fn crc_of(bytes: &[u8]) -> u32 {
 }
 
 /// The CRC of the bytes below `length` that are not in `numbers`.
-fn crc_between(file: &mut File, length: u64, numbers: &[Range<u64>]) -> io::Result<u32> {
+pub(super) fn crc_between(file: &mut File, length: u64, numbers: &[Range<u64>]) -> io::Result<u32> {
     let mut crc = Crc::new();
     let mut next = 0;
     let mut bytes = vec![0u8; 1 << 16];

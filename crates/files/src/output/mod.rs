@@ -15,6 +15,7 @@ mod hdf5;
 mod hdf5;
 pub mod matrices;
 pub mod npz;
+pub mod own_mark;
 mod own_parts;
 pub mod own_text;
 mod part;

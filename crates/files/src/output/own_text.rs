@@ -56,6 +56,22 @@ pub fn is_trace(path: &Path) -> bool {
     })
 }
 
+/// Whether a file is a table between tabs with this header and nothing else, as `fednmf top` and `clusters` print it: all
+/// columns but `name` have numbers, as fednmf writes them.
+pub fn is_table(path: &Path, header: &str) -> bool {
+    let titles: Vec<&str> = header.split('\t').collect();
+    let is_number = |field: &str| field.is_empty() || field.parse::<f64>().is_ok_and(|x| x.to_string() == field);
+    each_line(path, |number, line| {
+        let Some(line) = line.strip_suffix('\n') else { return false };
+        if number == 0 {
+            return line == header;
+        }
+        let fields: Vec<&str> = line.split('\t').collect();
+        fields.len() == titles.len()
+            && fields.iter().zip(&titles).all(|(field, title)| *title == "name" || is_number(field))
+    })
+}
+
 /// Whether `expected` accepts the number and the text, with its line end, of each line of a file.
 fn each_line(path: &Path, expected: impl Fn(usize, &str) -> bool) -> bool {
     let lines = || -> io::Result<bool> {
@@ -110,5 +126,19 @@ mod tests {
             assert!(!recognised(is_trace, &format!("{trace}{end}")), "{end}");
         }
         assert!(!recognised(is_trace, "{\"event\":\"iter\"}\n"));
+        let table = "name\tcluster\tshare\nc1\t0\t0.75\nc2\t\t0\n";
+        let is_clusters = |path: &Path| is_table(path, "name\tcluster\tshare");
+        std::fs::write(&path, table).unwrap();
+        assert!(is_clusters(&path));
+        for changed in [
+            table.replace("\t0\t0.75", "\tB cells\t0.75"),
+            table.replace("0.75", "0.750"),
+            format!("{table}# mine\n"),
+            format!("# mine\n{table}"),
+            table.replace("share", "weight"),
+        ] {
+            std::fs::write(&path, &changed).unwrap();
+            assert!(!is_clusters(&path), "{changed}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use fednmf_base::units::bytes;
 use crate as data;
 use crate::formats::hdf5;
 use crate::output::checkpoint;
+use crate::output::own_mark;
 use crate::output::own_text;
 use crate::output::part::check_writable;
 use crate::output::party_files;
@@ -36,6 +37,10 @@ pub enum Content {
     Order,
     /// The view of a rank.
     View,
+    /// A file with a mark, as [`own_mark::seal`] leaves it.
+    Marked,
+    /// A table between tabs with this header.
+    Table(&'static str),
 }
 
 /// A file that a command writes.
@@ -281,6 +286,8 @@ fn foreign(path: &Path, content: Content) -> Option<&'static str> {
         Content::Report => (own_text::is_report(path), "a report"),
         Content::View => (RecordedView::open(path).is_ok(), "a view"),
         Content::Order => (own_text::is_order(path), "an order of merges"),
+        Content::Marked => (own_mark::is_sealed(path), "a file"),
+        Content::Table(header) => (own_text::is_table(path, header), "a table"),
         // The transcript itself refuses an existing file.
         Content::AddedFactors | Content::Checkpoint | Content::Transcript => (true, ""),
     };

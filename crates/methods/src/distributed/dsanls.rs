@@ -458,8 +458,8 @@ impl<T: Real> Algorithm<T> for DsanlsRun<T> {
         let penalties = Penalties { u: self.u.penalty, v: self.v.penalty };
         let penalty = penalties.sum(&self.comm, &own, &self.v.factor.own.view());
         found.extend(penalties.objective(0.5 * residual2, penalty));
-        let heldout = self.missing.as_ref().and_then(|x| x.tally.heldout(&self.comm, &own, &v.view()));
-        found.extend(heldout);
+        let heldout = self.missing.as_ref().map(|x| x.tally.heldout(&self.comm, &own, &v.view(), false));
+        found.extend(heldout.into_iter().flatten());
         if self.gradient {
             let u = self.u.factor.gather_copy();
             let squared = self.u.gradient2(&v) + self.v.gradient2(&u);

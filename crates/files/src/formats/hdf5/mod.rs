@@ -21,9 +21,9 @@ use fednmf_data::values::Values;
 use crate::formats::compressed::Compressed;
 use crate::formats::raw::RawArray;
 
-#[cfg(feature = "hdf5")]
-pub use reader::tenx_group;
 pub use reader::{DatasetReader, group_chunk, header, open_group, probe};
+#[cfg(feature = "hdf5")]
+pub use reader::{check_own, tenx_group};
 
 /// The error for an HDF5 file in a build without the library; `None` in a build with it.
 pub fn refusal(path: &Path) -> Option<Error> {

@@ -225,7 +225,7 @@ fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
 }
 
 /// Refuses numbers in other files: they would be read without having been named, and HDF5 gives zeros where one is missing.
-fn check_own(path: &str, name: &str, file: &File, data: &Dataset) -> Result<()> {
+pub fn check_own(path: &str, name: &str, file: &File, data: &Dataset) -> Result<()> {
     let created = data.create_plist().map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     let sources = created.virtual_map().into_iter().map(|source| source.src_filename).filter(|source| source != ".");
     let stored = created.external().into_iter().map(|file| file.name);
@@ -235,7 +235,7 @@ fn check_own(path: &str, name: &str, file: &File, data: &Dataset) -> Result<()> 
         Some(other) => Err(wrong(
             path,
             format!(
-                "{name} has its numbers in another file, {other}, and no file is read that was not named; copy them into one file, \
+                "{name} has its contents in another file, {other}, and no file is read that was not named; copy them into one file, \
                  or give that file"
             ),
         )),

@@ -203,7 +203,7 @@ impl<T: Real> Algorithm<T> for Masked<T> {
         }
         let penalty = penalties.sum(comm, &own, &v.factor.own.view());
         found.extend(penalties.objective(loss, penalty));
-        found.extend(tally.heldout(comm, &own, &whole_v));
+        found.extend(tally.heldout(comm, &own, &whole_v, kind.is_divergence()));
         Ok(found)
     }
 

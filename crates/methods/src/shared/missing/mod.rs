@@ -30,10 +30,11 @@ pub use sampled::SampledMissing;
 pub use separated::{Separated, Tally};
 pub use step::UpdateKind;
 
-const HELD: MessageTag = MessageTag::of_evaluation("evaluation: squared error held out", Payload::Scalar);
+const HELD: MessageTag = MessageTag::of_evaluation("evaluation: errors held out", Payload::Scalar);
 
 /// Messages in addition to those of the exact methods.
-pub const MESSAGES: MessageSpec = MessageSpec::new(HELD, "1", "each evaluation, with --missing or --holdout");
+pub const MESSAGES: MessageSpec =
+    MessageSpec::new(HELD, "1, with a divergence 2", "each evaluation, with --missing or --holdout");
 
 fednmf_base::parameters! {
     /// Missing and held-out entries.
@@ -43,7 +44,7 @@ fednmf_base::parameters! {
         /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
         pub missing: Missing = Missing::None, "WHICH";
         /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
-        /// and report the error on them: heldout_rmse
+        /// and report the error on them: heldout_rmse, or heldout_kl_divergence too
         pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
     }
 }

@@ -7,6 +7,7 @@ use fednmf_linalg::{Block, Real, gram};
 
 use super::divergence::{Rows, divergence, project};
 use super::lists::{Holdout, Listed, Lists, each, held_out, kept};
+use crate::metrics::heldout_divergence_of;
 
 /// Rows of a matrix with missing entries.
 pub struct Observed<T: Real> {
@@ -28,6 +29,8 @@ pub struct Fit {
     pub norm2: f64,
     /// Number of observed entries.
     pub count: f64,
+    /// Σ m_ij
+    pub sum: f64,
     /// Σ (m_ij − u_i·v_j)² over the known values of marked or held-out entries.
     pub held2: f64,
     /// Number of these entries.
@@ -90,6 +93,7 @@ impl<T: Real> Observed<T> {
             u.row(a).iter().zip(v.row(b as usize)).map(|(u, v)| u.as_f64() * v.as_f64()).sum()
         };
         let mut fit = Fit { norm2: self.block.norm2(), held: self.held.len() as f64, ..Fit::default() };
+        (0..rows).for_each(|a| self.block.for_each_nonzero(a, |_, x| fit.sum += x.as_f64()));
         fit.held2 = self.held.iter().map(|&(a, b, x)| (x.as_f64() - value(a as usize, b)).powi(2)).sum();
         for a in 0..rows {
             let (columns, values) = self.lists.row(a);
@@ -113,6 +117,15 @@ impl<T: Real> Observed<T> {
     /// The Kullback-Leibler divergence of the observed entries from U Vᵀ.
     pub fn divergence(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
         divergence(self.rows(), u, v)
+    }
+
+    /// The sum of [`heldout_divergence_of`] over the known values of marked or held-out entries; `mean` is that of the observed
+    /// entries of the whole matrix.
+    pub fn heldout_divergence(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>, mean: f64) -> f64 {
+        let fit = |a: u32, b: u32| -> f64 {
+            u.row(a as usize).iter().zip(v.row(b as usize)).map(|(u, v)| u.as_f64() * v.as_f64()).sum()
+        };
+        self.held.iter().map(|&(a, b, x)| heldout_divergence_of(x.as_f64(), fit(a, b), mean)).sum()
     }
 
     /// The rows u ≥ 0 (rows × k) that minimise the divergence on the observed entries plus the penalty on U.

@@ -13,6 +13,7 @@ use crate::Measures;
 use crate::algorithm::Places;
 use crate::decision::Decision;
 use crate::metrics;
+use crate::metrics::Measure;
 use crate::parameters::Missing;
 use crate::shared::init;
 use crate::shared::row_and_column_block;
@@ -151,22 +152,34 @@ impl<T: Real> Tally<T> {
         (sum[0], vec![("rel_error", error), ("rmse", (sum[0] / self.observed).sqrt())])
     }
 
-    /// The error on the held-out entries, for the own rows of U and the whole V; `None` if none are held out. Collective.
+    /// The error on the held-out entries, and also the mean divergence of the fit from them if that is what is minimised, for the
+    /// own rows of U and the whole V; empty if none are held out. Collective.
     pub fn heldout(
         &self,
         comm: &Communicator,
         u: &ArrayView2<'_, T>,
         v: &ArrayView2<'_, T>,
-    ) -> Option<(&'static str, f64)> {
+        by_divergence: bool,
+    ) -> Measures {
         if self.held <= 0.0 {
-            return None;
+            return Vec::new();
         }
         let fit = |a: u32, b: u32| -> f64 {
             u.row(a as usize).iter().zip(v.row(b as usize)).map(|(x, y)| x.as_f64() * y.as_f64()).sum()
         };
-        let mut off: [f64; 1] = [self.places.iter().map(|&(a, b, x)| (x.as_f64() - fit(a, b)).powi(2)).sum()];
+        let mean = self.sum / self.observed;
+        let mut off = vec![0.0; 1 + usize::from(by_divergence)];
+        for &(a, b, x) in &self.places {
+            let (x, fit) = (x.as_f64(), fit(a, b));
+            off[0] += (x - fit).powi(2);
+            if let Some(sum) = off.get_mut(1) {
+                *sum += metrics::heldout_divergence_of(x, fit, mean);
+            }
+        }
         comm.sum(HELD, &mut off);
-        Some(("heldout_rmse", (off[0] / self.held).sqrt()))
+        let mut found = vec![(Measure::HeldoutRmse.key(), (off[0] / self.held).sqrt())];
+        found.extend(off.get(1).map(|sum| (Measure::HeldoutDivergence.key(), sum / self.held)));
+        found
     }
 
     /// The decisions about missing entries, with the numbers of rows and columns without an observed entry.

@@ -1,0 +1,29 @@
+//! In the place of `hdf5_lists` in a build without the HDF5 library: no file has anything.
+
+use fednmf_base::error::Result;
+
+use super::Names;
+
+pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
+    Names::default()
+}
+
+pub fn check_own_names(_path: &str, _dataset: Option<&str>) -> Result<()> {
+    Ok(())
+}
+
+pub fn column_of_frame(_path: &str, _frame: &str, _name: &str) -> Option<Vec<String>> {
+    None
+}
+
+pub fn columns_of_frame(_path: &str, _name: &str) -> Vec<String> {
+    Vec::new()
+}
+
+pub fn feature_types(_path: &str, _dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
+    None
+}
+
+pub fn highly_variable(_path: &str, _dataset: Option<&str>) -> Option<Vec<bool>> {
+    None
+}

@@ -1,0 +1,284 @@
+//! Data of single cells: features of several types, highly variable genes, labels and names in HDF5 files.
+
+use std::fs;
+use std::path::Path;
+
+use hdf5::types::{FixedAscii, VarLenUnicode};
+use ndarray::{Array2, Axis};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::common::{factor, fednmf, matrix};
+
+fn text(s: &str) -> VarLenUnicode {
+    s.parse().unwrap()
+}
+
+/// 9 cells × 6 features, the last two of which are antibodies.
+fn counts() -> Array2<f64> {
+    Array2::from_shape_fn((9, 6), |(i, j)| ((i * 5 + j * 3) % 4) as f64 + if i % 3 == j % 3 { 7.0 } else { 0.0 })
+}
+
+const TYPES: [&str; 6] = [
+    "Gene Expression",
+    "Gene Expression",
+    "Antibody Capture",
+    "Gene Expression",
+    "Gene Expression",
+    "Antibody Capture",
+];
+const GENES: [usize; 4] = [0, 1, 3, 4];
+const VARIABLE: [bool; 6] = [true, false, true, true, true, false];
+
+fn names(of: char, n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("{of}{i}")).collect()
+}
+
+/// A directory as Cell Ranger writes it: features × cells.
+fn directory(path: &Path) {
+    fs::create_dir(path).unwrap();
+    let x = counts();
+    let entries: Vec<_> = x.indexed_iter().filter(|(_, x)| **x != 0.0).collect();
+    let mut lines = format!("%%MatrixMarket matrix coordinate integer general\n6 9 {}\n", entries.len());
+    entries.iter().for_each(|((i, j), x)| lines += &format!("{} {} {x}\n", j + 1, i + 1));
+    fs::write(path.join("matrix.mtx"), lines).unwrap();
+    let features: String = TYPES.iter().enumerate().map(|(j, kind)| format!("ENS{j}\tg{j}\t{kind}\n")).collect();
+    fs::write(path.join("features.tsv"), features).unwrap();
+    fs::write(path.join("barcodes.tsv"), names('c', 9).join("\n") + "\n").unwrap();
+}
+
+fn group_of_csr(file: &hdf5::Group, name: &str, x: &Array2<f64>) {
+    let group = file.create_group(name).unwrap();
+    let stored = sprs::CsMat::csr_from_dense(x.view(), 0.0);
+    let new = || group.new_dataset_builder();
+    new().with_data(stored.data()).create("data").unwrap();
+    new().with_data(&stored.indices().iter().map(|&j| j as i32).collect::<Vec<_>>()).create("indices").unwrap();
+    new().with_data(&stored.proper_indptr().iter().map(|&i| i as i64).collect::<Vec<_>>()).create("indptr").unwrap();
+}
+
+/// The same as a file of Cell Ranger.
+fn tenx(path: &Path) {
+    let file = hdf5::File::create(path).unwrap();
+    // By cells, which are its columns.
+    group_of_csr(&file, "matrix", &counts());
+    let group = file.group("matrix").unwrap();
+    group.new_dataset_builder().with_data(&[6i32, 9]).create("shape").unwrap();
+    let list = |group: &hdf5::Group, name: &str, all: &[String]| {
+        let all: Vec<FixedAscii<32>> = all.iter().map(|name| FixedAscii::from_ascii(name).unwrap()).collect();
+        group.new_dataset_builder().with_data(&all).create(name).unwrap();
+    };
+    list(&group, "barcodes", &names('c', 9));
+    let features = group.create_group("features").unwrap();
+    list(&features, "name", &names('g', 6));
+    list(&features, "feature_type", &TYPES.map(str::to_string));
+}
+
+/// AnnData of cells × features, sparse or dense.
+fn annotated(path: &Path, sparse: bool) {
+    let file = hdf5::File::create(path).unwrap();
+    file.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("anndata")).unwrap();
+    let x = counts();
+    if sparse {
+        group_of_csr(&file, "X", &x);
+        let group = file.group("X").unwrap();
+        group.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("csr_matrix")).unwrap();
+        group.new_attr::<i64>().shape(2).create("shape").unwrap().write(&[9i64, 6]).unwrap();
+    } else {
+        file.new_dataset_builder().with_data(&x.as_standard_layout()).create("X").unwrap();
+    }
+    for (frame, names) in [("obs", names('c', 9)), ("var", names('g', 6))] {
+        let group = file.create_group(frame).unwrap();
+        group.new_attr::<VarLenUnicode>().create("_index").unwrap().write_scalar(&text("_index")).unwrap();
+        let names: Vec<VarLenUnicode> = names.iter().map(|name| text(name)).collect();
+        group.new_dataset_builder().with_data(&names).create("_index").unwrap();
+    }
+    let var = file.group("var").unwrap();
+    var.new_dataset_builder().with_data(&VARIABLE).create("highly_variable").unwrap();
+    let categories = |group: &hdf5::Group, name: &str, codes: &[i8], categories: &[&str]| {
+        let group = group.create_group(name).unwrap();
+        group.new_dataset_builder().with_data(codes).create("codes").unwrap();
+        let categories: Vec<VarLenUnicode> = categories.iter().map(|name| text(name)).collect();
+        group.new_dataset_builder().with_data(&categories).create("categories").unwrap();
+    };
+    let codes = TYPES.map(|kind| i8::from(kind == "Gene Expression"));
+    categories(&var, "feature_types", &codes, &["Antibody Capture", "Gene Expression"]);
+    let obs = file.group("obs").unwrap();
+    categories(&obs, "kind", &[0, 1, 2, 0, 1, 2, 0, 1, 2], &["B", "T", "NK"]);
+    obs.new_dataset_builder().with_data(&[0i64, 1, 2, 0, 1, 2, 0, 1, 2]).create("number").unwrap();
+}
+
+#[test]
+fn features_of_one_type_are_used() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    directory(&at("tenx"));
+    tenx(&at("tenx.h5"));
+    annotated(&at("sparse.h5ad"), true);
+    annotated(&at("dense.h5ad"), false);
+    crate::common::save_npy(&at("genes.npy"), &counts().select(Axis(1), &GENES));
+    let line = "--algo hals -k 2 --max-iters 8 --init random --factor-scale as-found";
+    fednmf(0, line).arg("--input").arg(at("genes.npy")).arg("--output").arg(at("expected.h5")).ok();
+    for (name, turned) in [("tenx", true), ("tenx.h5", true), ("sparse.h5ad", false), ("dense.h5ad", false)] {
+        let inspected = fednmf(0, "inspect --json").arg(at(name)).run();
+        let inspected: Value = serde_json::from_str(&inspected.stdout).expect(&inspected.stderr);
+        assert_eq!(inspected["feature_types"], json!({"Antibody Capture": 2, "Gene Expression": 4}), "{name}");
+        for ranks in [0, 2] {
+            let run = || {
+                let run = fednmf(ranks, line).arg("--input").arg(at(name)).arg("--output").arg(at("f.h5"));
+                if turned { run.arg("--transpose") } else { run }
+            };
+            run().refused(&["Gene Expression (4)", "Antibody Capture (2)", "--feature-type NAME"]);
+            run().args(["--feature-type"]).arg("Peaks").refused(&["--feature-type Peaks", "Gene Expression (4)"]);
+            run().args(["--feature-type"]).arg("Gene Expression").ok();
+            for factor in ["U", "V"] {
+                let off = matrix(&at("f.h5"), factor) - matrix(&at("expected.h5"), factor);
+                assert!(off.iter().all(|x| x.abs() < 1e-9), "{name} {ranks} {factor}: {off}");
+            }
+            let top = fednmf(0, "top").own_process().arg(at("f.h5")).run().stdout;
+            assert!(top.contains("\tg3\t") && top.contains("\tg4\t") && !top.contains("\tg2\t"), "{name}: {top}");
+        }
+        // What reads the matrix again chooses the same features.
+        for command in ["evaluate", "project"] {
+            let mut done = fednmf(0, command).arg(at("f.h5")).arg("--input").arg(at(name));
+            if turned {
+                done = done.arg("--transpose");
+            }
+            let done = done.run();
+            assert!(done.code == Some(0) && !done.stderr.contains("ignored"), "{name}: {}", done.stderr);
+        }
+    }
+    let none = fednmf(0, "-k 2").arg("--input").arg(at("genes.npy")).args(["--feature-type", "Peaks"]);
+    none.refused(&["--feature-type Peaks", "does not tell the types"]);
+}
+
+#[test]
+fn highly_variable_genes_are_used_when_asked_for() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let line = "--algo hals -k 2 --max-iters 8 --init random --factor-scale as-found";
+    let kept: Vec<usize> = GENES.into_iter().filter(|&j| VARIABLE[j]).collect();
+    crate::common::save_npy(&at("kept.npy"), &counts().select(Axis(1), &kept));
+    fednmf(0, line).arg("--input").arg(at("kept.npy")).arg("--output").arg(at("expected.h5")).ok();
+    for sparse in [true, false] {
+        annotated(&at("x.h5ad"), sparse);
+        let run = || {
+            let run = fednmf(0, line).arg("--input").arg(at("x.h5ad")).arg("--output").arg(at("f.h5"));
+            run.args(["--feature-type"]).arg("Gene Expression")
+        };
+        let told = run().run();
+        assert!(
+            told.stderr.contains("4 of 6 genes are marked as highly variable, and all are used"),
+            "{}",
+            told.stderr
+        );
+        let told = run().arg("--highly-variable").run();
+        assert!(told.code == Some(0) && !told.stderr.contains("marked"), "{}", told.stderr);
+        for factor in ["U", "V"] {
+            let off = matrix(&at("f.h5"), factor) - matrix(&at("expected.h5"), factor);
+            assert!(off.iter().all(|x| x.abs() < 1e-9), "{factor}: {off}");
+        }
+        let done = fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at("x.h5ad")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+    let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
+    file.group("var").unwrap().unlink("highly_variable").unwrap();
+    drop(file);
+    let none = fednmf(0, "-k 2").arg("--input").arg(at("x.h5ad")).args(["--highly-variable", "--feature-type"]);
+    none.arg("Gene Expression").refused(&["--highly-variable", "no column highly_variable"]);
+}
+
+/// The same labels in every form; the components are those of the cells modulo 3.
+#[test]
+fn labels_are_columns_of_tables_and_of_anndata_or_numbers() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let x = Array2::from_shape_fn((9, 6), |(i, j)| if i % 3 == j % 3 { 5.0 + i as f64 } else { 0.0 });
+    let header = format!("cell,{}\n", names('g', 6).join(","));
+    let rows = x
+        .outer_iter()
+        .enumerate()
+        .map(|(i, row)| format!("c{i},{}\n", row.iter().map(f64::to_string).collect::<Vec<_>>().join(",")));
+    fs::write(at("x.csv"), header + &rows.collect::<String>()).unwrap();
+    fednmf(0, "-k 3 --max-iters 60 --input").arg(at("x.csv")).arg("--output").arg(at("f.h5")).ok();
+    annotated(&at("a.h5ad"), true);
+    let shuffled = [4, 7, 1, 0, 8, 2, 5, 3, 6];
+    let table = |separator: &str| {
+        let row = |i: &usize| format!("c{i}{separator}\"kind {}\"{separator}{i}\n", i % 3);
+        format!("cell{separator}kind{separator}place\n{}", shuffled.iter().map(row).collect::<String>())
+    };
+    fs::write(at("l.csv"), table(",")).unwrap();
+    fs::write(at("l.tsv"), table("\t")).unwrap();
+    let numbers = Array2::from_shape_fn((9, 1), |(i, _)| (i % 3) as f64);
+    crate::common::save_npy(&at("l.npy"), &numbers);
+    let mut idx = vec![0, 0, 8, 1, 0, 0, 0, 9];
+    idx.extend((0..9).map(|i| i % 3));
+    fs::write(at("l-idx1-ubyte"), idx).unwrap();
+    let clusters =
+        |labels: String| fednmf(0, "clusters --json").own_process().arg(at("f.h5")).arg("--labels").arg(at(&labels));
+    for labels in ["a.h5ad:obs/kind", "a.h5ad:/obs/number", "l.csv:kind", "l.tsv:kind", "l.npy", "l-idx1-ubyte"] {
+        let done = clusters(labels.into()).run();
+        assert_eq!(done.code, Some(0), "{labels}: {}", done.stderr);
+        let found: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(found["adjusted_rand"], 1.0, "{labels}");
+    }
+    clusters("a.h5ad:obs/type".into()).refused(&["no such column", "kind, number"]);
+    clusters("a.h5ad".into()).refused(&["FILE.h5ad:obs/COLUMN"]);
+    clusters("l.csv:type".into()).refused(&["no such column", "cell, kind, place"]);
+    clusters("a.h5ad:var/highly_variable".into()).refused(&["has 6 labels", "9 rows"]);
+}
+
+/// Names through a link to another file, or in one, would be read from a file that nobody named.
+#[test]
+fn names_in_other_files_are_refused() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    annotated(&at("whole.h5ad"), true);
+    let line = "-k 1 --max-iters 1 --feature-type";
+    let run = |name: &str| fednmf(0, line).arg("Gene Expression").arg("--input").arg(at(name));
+    run("whole.h5ad").ok();
+    let names: Vec<FixedAscii<8>> = names('g', 6).iter().map(|name| FixedAscii::from_ascii(name).unwrap()).collect();
+    let source = hdf5::File::create(at("names.h5")).unwrap();
+    source.new_dataset_builder().with_data(&names).create("names").unwrap();
+    drop(source);
+    let raw: Vec<u8> = (0..6).flat_map(|i| format!("g{i}\0\0\0\0\0\0").into_bytes()).collect();
+    fs::write(at("names.bin"), raw).unwrap();
+    for (name, other) in [("linked.h5ad", "names.h5"), ("external.h5ad", "names.bin")] {
+        fs::copy(at("whole.h5ad"), at(name)).unwrap();
+        let file = hdf5::File::open_rw(at(name)).unwrap();
+        let var = file.group("var").unwrap();
+        var.unlink("_index").unwrap();
+        let from = at(other);
+        if other == "names.h5" {
+            var.link_external(from.to_str().unwrap(), "names", "_index").unwrap();
+        } else {
+            let new = var.new_dataset::<FixedAscii<8>>().external(from.to_str().unwrap(), 0, 48);
+            new.shape(6).create("_index").unwrap();
+        }
+        drop((var, file));
+        run(name).refused(&[name, other, "another file"]);
+    }
+}
+
+/// The factor of a single party has no others beside it to keep it from.
+#[test]
+fn one_party_has_both_factors_in_the_file() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (algo, more) in [("grecond", "--binarize 7"), ("fnmf", ""), ("secure-hals", "")] {
+        for ranks in [0, 2] {
+            crate::common::save_npy(&at("x.npy"), &counts());
+            let line = format!("--algo {algo} --parties 1 -k 2 --max-iters 3 {more} --input");
+            fednmf(ranks, &line).arg(at("x.npy")).arg("--output").arg(at("f.h5")).ok();
+            assert_eq!([matrix(&at("f.h5"), "U").dim(), matrix(&at("f.h5"), "V").dim()], [(9, 2), (6, 2)], "{algo}");
+            let beside = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            assert!(!beside.into_iter().any(|name| name.to_string_lossy().contains("party")), "{algo}");
+            let done = fednmf(0, "evaluate").arg(at("f.h5")).arg("--input").arg(at("x.npy")).run();
+            assert_eq!(done.code, Some(0), "{algo}: {}", done.stderr);
+        }
+    }
+    // Of two parties each keeps its own.
+    let line = "--algo fnmf --parties 2 -k 2 --max-iters 3 --input";
+    fednmf(0, line).arg(at("x.npy")).arg("--output").arg(at("two.h5")).ok();
+    assert!(!hdf5::File::open(at("two.h5")).unwrap().link_exists("U"));
+    assert_eq!(factor(&at("two.h5"), "U").dim(), (9, 2));
+}
