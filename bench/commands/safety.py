@@ -1,6 +1,6 @@
 """Checks for memory errors, undefined behaviour and leaks that take too long for `make test`.
 
-    adversary [BINARY [SECONDS]]  what one or two of three parties find by all attacks, on all private methods, as a table
+    adversary [BINARY [SECONDS [DATA ...]]]  what one or two of three parties find by all attacks, on all private methods, as a table
     attacks [BINARY [DATA]]       what one party can compute of the others' data, as a table
     columns [BINARY [DATA]]       methods for private columns: error, bytes, and what attacks recover, as a table
     epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
