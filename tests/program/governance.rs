@@ -222,7 +222,7 @@ fn an_egress_report_names_components_of_few_rows() {
     let file = |name: &str| dir.path().join(name);
     crate::common::npy(dir.path(), "own.npy", 0..90);
     crate::common::npy(dir.path(), "others.npy", 90..150);
-    fednmf(0, "--algo fnmf --secure-sum --parties 3 -k 4 --max-iters 20")
+    fednmf(0, "--algo fnmf --secure-sum --accept-risk membership --parties 3 -k 4 --max-iters 20")
         .arg("--input")
         .arg(file("own.npy"))
         .arg("--output")
