@@ -123,7 +123,10 @@ fn control_and_metadata_do_not_depend_on_the_entries() {
 /// Files and hosts are not named in what others may see, which is for the owner alone under masks.
 #[test]
 fn what_a_run_of_parties_writes_names_no_file() {
-    for (line, mode) in [("--algo fnmf", None), ("--algo fnmf --secure-sum --accept-risk few-rows,membership --start shared", Some(0o600))] {
+    for (line, mode) in [
+        ("--algo fnmf", None),
+        ("--algo fnmf --secure-sum --accept-risk few-rows,membership --start shared", Some(0o600)),
+    ] {
         let dir = tempdir().unwrap();
         files(dir.path(), 0, 0);
         let at = |name: &str| dir.path().join(name);
