@@ -292,7 +292,7 @@ fn files_of_parties_have_the_same_columns() {
     let pattern = at("p{party}.h5ad");
     for algo in ["fnmf", "hals"] {
         let run = fednmf(2, &format!("--algo {algo} -k 2 --max-iters 2 --input")).arg(&pattern);
-        run.refused(&["p0.h5ad", "p1.h5ad", "names"]);
+        run.refused(&["the file of party 0", "party 1", "names"]);
     }
     annotated(&at("p1.h5ad"), &x, &["A", "B", "C", "D"]);
     let run = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&pattern);
@@ -315,7 +315,7 @@ fn files_of_different_widths_are_columns_side_by_side() {
     let line = |line: &str| format!("{line} --input {}", pattern.display());
     let found = summary(&line("estimate --json -k 2 --algo secure-hals"));
     assert_eq!((&found["m"], &found["n"]), (&12.into(), &16.into()));
-    fednmf(0, &line("estimate -k 2 --algo fnmf")).refused(&["w-1.npy", "7 columns"]);
+    fednmf(0, &line("estimate -k 2 --algo fnmf")).refused(&["the file of party 1", "7 columns"]);
     let done = fednmf(0, &format!("inspect --json {}", pattern.display())).run();
     let found: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!((&found["rows"], &found["cols"]), (&12.into(), &16.into()));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use fednmf_methods::description::COMMON_MESSAGES;
 
 use crate::common::fednmf;
-use crate::common::sites::{NAMES, Stage, end_of, text};
+use crate::common::sites::{NAMES, Stage, accepting, end_of, text};
 
 /// A command with the identity of a site.
 fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, String) {
@@ -26,7 +26,7 @@ fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, Stri
 fn agree(stage: &Stage, words: &str) -> Value {
     let file = stage.at("proposal.json");
     let _ = std::fs::remove_file(&file);
-    let words = words.replace("{site}", &stage.at("a").display().to_string());
+    let words = accepting(words).replace("{site}", &stage.at("a").display().to_string());
     let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input rows.npy {words}", file.display()));
     assert_eq!(code, Some(0), "{words}: {stderr}");
     for site in NAMES {

@@ -374,7 +374,6 @@ fn what_cannot_be_streamed_is_refused_with_advice() {
     for (line, file, words) in [
         ("--algo dsanls", &rows, &["dsanls needs the whole matrix", "hals, bpp, mu", "--algo hals"][..]),
         ("--algo kl-mu", &rows, &["kl-mu needs"]),
-        ("--algo syn-sd", &rows, &["syn-sd needs"]),
         ("--algo hals --missing zero-unobserved", &rows, &["--missing"]),
         ("--algo hals --holdout 0.1", &rows, &["--holdout"]),
         ("--algo hals --precision mixed", &rows, &["--precision mixed", "f32"]),
@@ -392,6 +391,10 @@ fn what_cannot_be_streamed_is_refused_with_advice() {
         run.arg("--output").arg(&out).refused(&[&["memory", "--memory allows"][..], words].concat());
         assert!(!out.exists(), "{line}");
     }
+    // How much the data of a party need is for its own rank.
+    fednmf(2, "--algo syn-sd -k 3 --memory 1400K --input")
+        .arg(&rows)
+        .refused(&["lacks memory for its data", "--memory"]);
     fednmf(2, "--algo hals -k 3 --memory 1M --input synthetic:planted,m=2000,n=500,k=3").refused(&["fednmf generate"]);
 }
 

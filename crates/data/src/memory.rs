@@ -103,7 +103,8 @@ pub fn check_own(need: f64, limit: Option<u64>, comm: &Communicator) -> SharedRe
     let enough = if node.lacks() {
         warn(&node.lack());
         Err(Error::input(format!(
-            "rank {rank} lacks memory for its data, and says there how much; use a smaller part of the matrix or              --precision f32, or set --memory if more can be used"
+            "rank {rank} lacks memory for its data, and says there how much; use a smaller part of the matrix or \
+             --precision f32, or set --memory if more can be used"
         )))
     } else {
         Ok(())

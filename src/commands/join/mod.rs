@@ -106,7 +106,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if process.size() > 1 {
         return Err(Error::input("join: a site is one process; start it without mpirun").on_all_ranks().into());
     }
-    if args.policy.is_none() && !args.no_policy {
+    if args.policy.is_none() && !args.no_policy && args.propose.is_none() {
         return Err(Error::input(
             "join: give --policy F.json, which says what this site agrees to, or --no-policy, if it agrees to all that the \
              command line says, with whatever sites the hub names",

@@ -339,7 +339,8 @@ mod tests {
     /// Each field refuses what it is about, by its name, and nothing else; all that a run violates are named at once.
     #[test]
     fn every_field_refuses_by_name() {
-        let line = "fednmf --algo felb -k 6 --max-iters 50 --precision f32 --trace t.jsonl --dp gaussian --epsilon 1";
+        let line = "fednmf --algo felb -k 6 --max-iters 50 --precision f32 --trace t.jsonl --dp gaussian --epsilon 1 \
+                    --eval-every 10";
         let cases = [
             (r#""methods": ["fnmf"]"#, r#""methods": ["felb"]"#),
             (r#""require": ["budget"]"#, r#""require": ["dp"]"#),
