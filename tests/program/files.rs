@@ -292,7 +292,7 @@ fn files_of_parties_have_the_same_columns() {
     let pattern = at("p{party}.h5ad");
     for algo in ["fnmf", "hals"] {
         let run = fednmf(2, &format!("--algo {algo} -k 2 --max-iters 2 --input")).arg(&pattern);
-        run.refused(&["the file of party 0", "party 1", "names"]);
+        run.refused(&["different names", "same columns in the same order"]);
     }
     annotated(&at("p1.h5ad"), &x, &["A", "B", "C", "D"]);
     let run = fednmf(2, "--algo hals -k 2 --max-iters 2 --input").arg(&pattern);
