@@ -140,7 +140,7 @@ impl EstimateArgs {
             input.ask_values = self.precision.given().is_none() && !input.private;
             // At most all features are used.
             input.features = FeatureChoice { feature_type: FeatureType::All, highly_variable: Some(false) };
-            return Ok(Matrix::Input(input));
+            return Ok(Matrix::Input(Box::new(input)));
         }
         let (Some(m), Some(n)) = (self.rows, self.cols) else {
             return Err(Error::input("which matrix? Give -m and -n (and --nnz or --density), or --input"));

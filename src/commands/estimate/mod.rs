@@ -66,7 +66,7 @@ pub struct EstimateRequest {
 pub enum Matrix {
     /// m, n, and the stored entries where it is sparse.
     Shape(usize, usize, Option<f64>),
-    Input(InputSpec),
+    Input(Box<InputSpec>),
 }
 
 /// The factorisation that is estimated: matrix and method.
