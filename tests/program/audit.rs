@@ -35,7 +35,7 @@ fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
 
 /// The command line of a run that these attacks break, and that is refused unless the risk is accepted.
 fn risky(line: &str) -> String {
-    format!("--accept-risk few-rows,membership {line}")
+    format!("--accept-risk few-rows,membership,few-values {line}")
 }
 
 /// What rank 0 of three finds in a risky run on a matrix of bytes.
@@ -131,7 +131,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
     let told = |start: &str| {
         let view = dir.path().join(format!("{start}.npz"));
         let line = format!(
-            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership --start {start} --input"
+            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values --start {start} --input"
         );
         fednmf(3, &line).arg(&input).arg("--record-view").arg(&view).ok();
         attack(&dir.path().join(format!("{start}.rank-01.npz")), &[])
@@ -157,7 +157,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
 fn as_many_sums_as_columns_are_linear_equations() {
     let dir = tempdir().unwrap();
     // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, for any data.
-    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership --start public --input \
+    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership,few-values --start public --input \
                 synthetic:planted,m=30,n=12,k=3 --record-view";
     fednmf(2, line).arg(dir.path().join("v.npz")).ok();
     let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
@@ -326,7 +326,7 @@ fn colluding_parties_find_members_better_than_one() {
     let others = others.display().to_string();
     for (algo, more) in [("fedavg", ""), ("felb", "--binarize 0.5")] {
         let line = format!(
-            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership --input"
+            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values --input"
         );
         let view = |rank: usize| dir.path().join(format!("{algo}.rank-0{rank}.npz"));
         fednmf(3, &line).arg(&few).arg("--record-view").arg(dir.path().join(format!("{algo}.npz"))).ok();
@@ -343,7 +343,7 @@ fn colluding_parties_find_members_better_than_one() {
 #[test]
 fn no_sum_is_repeated_without_a_lost_party() {
     let dir = tempdir().unwrap();
-    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
+    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
                 synthetic:planted,m=40,n=24,k=3 --record-view";
     for stage in 1..=4 {
         let view = dir.path().join(format!("{stage}.npz"));

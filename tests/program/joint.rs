@@ -197,25 +197,30 @@ fn masked_sums_give_the_factors_of_plain_ones_on_any_number_of_ranks() {
             let run = fednmf(ranks, &format!("{line} {more}")).arg("--output").arg(&out).ok();
             (number(&run, "objective"), matrix(&out, "V"), factor(&out, "U"), factor(&out, "W"))
         };
-        let (plain, masked) = (found(1, ""), found(1, "--secure-sum --accept-risk few-rows,membership"));
+        let (plain, masked) = (found(1, ""), found(1, "--secure-sum --accept-risk few-rows,membership,few-values"));
         for ranks in 2..=4 {
             assert_eq!(found(ranks, ""), plain, "{words} on {ranks} ranks");
             assert_eq!(
-                found(ranks, "--secure-sum --accept-risk few-rows,membership"),
+                found(ranks, "--secure-sum --accept-risk few-rows,membership,few-values"),
                 masked,
                 "{words} on {ranks} ranks"
             );
         }
         assert!((plain.0 - masked.0).abs() < 1e-6 * plain.0, "{words}: {} {}", plain.0, masked.0);
         assert!(distance(&plain.1, &masked.1) < 1e-5 && distance(&plain.3, &masked.3) < 1e-5, "{words}");
-        let surviving =
-            fednmf(2, &format!("{line} --secure-sum --accept-risk few-rows,membership --secure-threshold 3")).ok();
+        let surviving = fednmf(
+            2,
+            &format!("{line} --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3"),
+        )
+        .ok();
         assert!((number(&surviving, "objective") - plain.0).abs() < 1e-6 * plain.0, "{words}: {surviving}");
     }
-    let wire =
-        fednmf(2, "--algo inmf --parties 3 --secure-sum --accept-risk few-rows,membership -k 2 --max-iters 3 --input")
-            .arg(&digits)
-            .ok();
+    let wire = fednmf(
+        2,
+        "--algo inmf --parties 3 --secure-sum --accept-risk few-rows,membership,few-values -k 2 --max-iters 3 --input",
+    )
+    .arg(&digits)
+    .ok();
     for row in wire["wire"].as_array().unwrap() {
         let payload = row["payload"].as_str().unwrap();
         assert!(["Masked", "Control", "Metadata", "Data"].contains(&payload) || row["bytes"] == 0, "{row}");

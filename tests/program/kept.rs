@@ -77,12 +77,12 @@ fn varies(kind: &str, payload: &str) -> bool {
 }
 
 const LINES: [&str; 7] = [
-    "--algo fnmf --secure-sum --accept-risk few-rows,membership --start shared --barycenter mean",
+    "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --start shared --barycenter mean",
     "--algo fnmf --secure-sum --start shared --dp gaussian --dp-noise 0.1 --clip 2 --secret-seed 7 --eval-every 0",
     "--algo felb --binarize 0.5 --secure-sum --dp xor --dp-noise 0.1 --secret-seed 7 --eval-every 0",
-    "--algo inmf --secure-sum --accept-risk few-rows,membership",
-    "--algo syn-sd --secure-sum --accept-risk few-rows,membership",
-    "--algo secure-hals --secure-sum --accept-risk few-rows,membership",
+    "--algo inmf --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo syn-sd --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values",
     "--algo secure-hals --secure-sum --dp gaussian --epsilon 8 --secret-seed 7 --eval-every 0",
 ];
 
@@ -125,7 +125,7 @@ fn control_and_metadata_do_not_depend_on_the_entries() {
 fn what_a_run_of_parties_writes_names_no_file() {
     for (line, mode) in [
         ("--algo fnmf", None),
-        ("--algo fnmf --secure-sum --accept-risk few-rows,membership --start shared", Some(0o600)),
+        ("--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --start shared", Some(0o600)),
     ] {
         let dir = tempdir().unwrap();
         files(dir.path(), 0, 0);

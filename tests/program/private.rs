@@ -224,9 +224,9 @@ fn a_fork_draws_other_noise_and_is_charged() {
         "{}",
         ends[2].1
     );
-    // The noise of one step would cancel in the difference, which would be of the size of a step.
+    // The same noise would cancel in the difference: a step alone moves V by less than 0.07 of its largest entry.
     let moved = distance(&ends[0].0, &ends[2].0);
-    assert!(moved > 1.0, "{moved}");
+    assert!(moved > 0.4, "{moved}");
     restore();
     run("--max-iters 7 --resume").refused(&["b.json", "from another state than before", "of 1.5"]);
 }

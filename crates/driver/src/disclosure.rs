@@ -1,33 +1,61 @@
 //! Whether a run would tell more of a party's rows or columns than its parties allow.
 
-use fednmf_data::Layout;
+use std::ops::Range;
+
+use fednmf_data::{Layout, Loaded};
+use fednmf_linalg::Real;
 use fednmf_methods::method::ConfiguredMethod;
-use fednmf_methods::shared::disclosure::{Disclosure, Duration, PrivatePart};
+use fednmf_methods::shared::disclosure::{Disclosure, DisclosureParams, Duration, PrivatePart};
 use fednmf_methods::shared::dp::DpParams;
 
 /// The first risk of a run that its parties do not accept; `None` if there is none, or noise hides what is sent.
 pub fn found(
     method: &dyn ConfiguredMethod,
     layout: &Layout,
-    (m, n): (usize, usize),
+    shape: (usize, usize),
     k: usize,
     run: Duration,
 ) -> Option<Disclosure> {
+    let (params, counts) = (limits(method)?, Counts::of(layout, shape)?);
+    params.check(&counts.part(method, params, k), method.opened_sums(), run)
+}
+
+/// The same for risks that depend on the entries: those of this rank's parties.
+pub fn found_in<T: Real>(method: &dyn ConfiguredMethod, data: &Loaded<T>, k: usize) -> Option<Disclosure> {
+    let shape = (data.header.rows, data.header.cols);
+    let (params, counts) = (limits(method)?, Counts::of(&data.layout, shape)?);
+    params.check_values(&counts.part(method, params, k), method.opened_sums(), &data.blocks)
+}
+
+fn limits(method: &dyn ConfiguredMethod) -> Option<&DisclosureParams> {
     let groups = method.groups();
-    let params = groups.disclosure?;
-    if groups.dp.is_some_and(DpParams::is_on) {
-        return None;
+    groups.disclosure.filter(|_| !groups.dp.is_some_and(DpParams::is_on))
+}
+
+/// The private rows or columns.
+struct Counts {
+    of_parties: Vec<usize>,
+    /// Entries of each.
+    length: usize,
+    what: &'static str,
+}
+
+impl Counts {
+    fn of(layout: &Layout, (m, n): (usize, usize)) -> Option<Counts> {
+        let cuts = layout.cuts(m, n, None, None);
+        let (parts, length, what) = match layout {
+            Layout::PartyRows { .. } => (cuts.rows, n, "rows"),
+            Layout::PartyColumns { .. } => (cuts.cols, m, "columns"),
+            Layout::Grid { .. } | Layout::RowsAndColumns { .. } => return None,
+        };
+        Some(Counts { of_parties: parts.iter().map(Range::len).collect(), length, what })
     }
-    let cuts = layout.cuts(m, n, None, None);
-    let (parts, length, what) = match layout {
-        Layout::PartyRows { .. } => (cuts.rows, n, "rows"),
-        Layout::PartyColumns { .. } => (cuts.cols, m, "columns"),
-        Layout::Grid { .. } | Layout::RowsAndColumns { .. } => return None,
-    };
-    let counts: Vec<usize> = parts.iter().map(std::ops::Range::len).collect();
-    let threshold = groups.threshold.and_then(|group| group.secure_threshold.as_ref());
-    // As many parties as can go on can also unmask any other.
-    let unmasked = threshold.is_some_and(|&threshold| params.colluding >= threshold);
-    let part = PrivatePart { counts: &counts, length, k, masked: method.masks_sums() && !unmasked, what };
-    params.check(&part, method.opened_sums(), run)
+
+    fn part(&self, method: &dyn ConfiguredMethod, params: &DisclosureParams, k: usize) -> PrivatePart<'_> {
+        let threshold = method.groups().threshold.and_then(|group| group.secure_threshold.as_ref());
+        // As many parties as can go on can also unmask any other.
+        let unmasked = threshold.is_some_and(|&threshold| params.colluding >= threshold);
+        let masked = method.masks_sums() && !unmasked;
+        PrivatePart { counts: &self.of_parties, length: self.length, k, masked, what: self.what }
+    }
 }

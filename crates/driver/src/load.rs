@@ -17,7 +17,7 @@ use fednmf_methods::description::Partition;
 use super::checks::{check_form, check_size};
 use super::open::OpenFiles;
 use super::plan::{Planned, divided};
-use super::{grid, missing, notes, streaming};
+use super::{disclosure, grid, missing, notes, streaming};
 use crate::progress::Progress;
 
 /// A planned run whose data are loaded.
@@ -96,6 +96,10 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
     let (data, note) = streaming::load::<T>(input, (&planned.layout, choose), &planned.storage, comm, show)?;
     note.iter().for_each(|note| progress.note(note));
+    if planned.method.masks_sums() || comm.has_owners() {
+        let found = disclosure::found_in(&*planned.method, &data, planned.spec.k);
+        comm.agree_on_error(found.map_or(Ok(()), |found| Err(Error::input(found.reason))))?;
+    }
     let mut grids = None;
     if let Some(choice) = planned.grid.filter(|_| !data.grids.is_empty()) {
         grids = Some(grid::counted(&choice, &data.grids));

@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 
 use fednmf_base::words::Words;
 
+use fednmf_linalg::{Block, Real};
+
+use crate::federated::few_values;
 use crate::parameters::{Auto, ParamType, ParamValue, Parsed, count};
 
 /// The largest ratio of opened vectors to hidden rows or columns.
@@ -27,6 +30,8 @@ fednmf_base::words! {
         FewRows = "few-rows",
         /// Whether a row or column is among those of the parties, and perhaps the row itself
         Membership = "membership",
+        /// Whole numbers and other entries with few values, from a single exact sum
+        FewValues = "few-values",
     }
 }
 
@@ -69,7 +74,8 @@ fednmf_base::parameters! {
         #[affects_result = false]
         pub min_rows: Auto<usize> = Auto::Auto, "N";
         /// Run although others may compute this, several by commas: few-rows, the rows or columns of a party that has few;
-        /// membership, whether a row or column is among those of the parties, and perhaps the row itself
+        /// membership, whether a row or column is among those of the parties, and perhaps the row itself; few-values, whole
+        /// numbers from a single exact sum
         #[affects_result = false]
         pub accept_risk: Accepted = Accepted::default(), "RISK[,RISK]";
     }
@@ -82,6 +88,8 @@ pub enum OpenedSums {
     AtEvaluations,
     /// So many in each iteration.
     EachIteration(usize),
+    /// One in each iteration that is a combination of the rows or columns, exactly.
+    ExactProducts,
 }
 
 /// How long a run may last.
@@ -98,6 +106,7 @@ impl OpenedSums {
         match self {
             OpenedSums::AtEvaluations => 1 + run.iterations.checked_div(run.eval_every).unwrap_or(0),
             OpenedSums::EachIteration(count) => count.saturating_mul(run.iterations),
+            OpenedSums::ExactProducts => run.iterations,
         }
     }
 }
@@ -118,6 +127,11 @@ pub struct PrivatePart<'a> {
 }
 
 impl PrivatePart<'_> {
+    /// The number of parties that have any.
+    fn owners(&self) -> usize {
+        self.counts.iter().filter(|&&count| count > 0).count()
+    }
+
     /// The number of rows or columns that `colluding` parties together do not have, for those that lack the fewest.
     fn hidden(&self, colluding: usize) -> usize {
         let mut counts: Vec<usize> = self.counts.iter().copied().filter(|&count| count > 0).collect();
@@ -142,14 +156,39 @@ pub struct Disclosure {
 }
 
 impl DisclosureParams {
+    /// The risk that exact sums tell the entries of these blocks of parties, if they have few values: where the hidden rows
+    /// have more entries than they are rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
+    /// and Stern, "The hardness of the hidden subset sum problem and its cryptographic implications", Crypto 1999).
+    pub fn check_values<T: Real>(
+        &self,
+        part: &PrivatePart<'_>,
+        sums: Option<OpenedSums>,
+        blocks: &[Block<T>],
+    ) -> Option<Disclosure> {
+        let hidden = part.hidden(self.colluding);
+        let exact = sums == Some(OpenedSums::ExactProducts) && part.owners() > 1 && hidden < part.length;
+        if !exact || self.accept_risk.contains(Risk::FewValues) {
+            return None;
+        }
+        let (length, what) = (part.length, part.what);
+        blocks.iter().any(|block| few_values::bits(block).is_some()).then(|| Disclosure {
+            risk: Risk::FewValues,
+            reason: format!(
+                "a party's entries have few values, as whole numbers do, and there are only {hidden} {what}, of {length} entries, \
+                 that others do not have: lattice reduction may find them from a single sum; use at least {length} such {what}, \
+                 or noise (--dp); --accept-risk {} goes on all the same",
+                Risk::FewValues
+            ),
+        })
+    }
+
     /// The first risk of a run that is not accepted.
     pub fn check(&self, part: &PrivatePart<'_>, sums: Option<OpenedSums>, run: Duration) -> Option<Disclosure> {
-        let owners = part.counts.iter().filter(|&&count| count > 0).count();
         let refused = |risk, reason: String| {
             let reason = format!("{reason}; --accept-risk {} goes on all the same", Words::name(risk));
             (!self.accept_risk.contains(risk)).then_some(Disclosure { risk, reason })
         };
-        if owners < 2 {
+        if part.owners() < 2 {
             return None;
         }
         let few = || {
@@ -179,6 +218,9 @@ impl DisclosureParams {
             OpenedSums::EachIteration(count) if hidden / SHARE >= count * part.k => {
                 format!("--max-iters {} or less, ", hidden / SHARE / (count * part.k))
             }
+            OpenedSums::ExactProducts if hidden / SHARE >= part.k => {
+                format!("--max-iters {} or less, ", hidden / SHARE / part.k)
+            }
             _ => String::new(),
         };
         Some(format!(
@@ -193,6 +235,11 @@ impl DisclosureParams {
 
 #[cfg(test)]
 mod tests {
+    use fednmf_audit::membership;
+    use fednmf_audit::space::Space;
+    use fednmf_linalg::random::{Purpose, Stream};
+    use ndarray::{Array2, Zip};
+
     use super::*;
 
     fn part(counts: &[usize], length: usize, masked: bool) -> PrivatePart<'_> {
@@ -237,6 +284,54 @@ mod tests {
         assert_eq!(risk(&params, part(&[100, 100, 100], 20, true), usize::MAX), None);
         // Nobody else is there.
         assert_eq!(risk(&params, part(&[0, 5], 1000, true), 100), None);
+    }
+
+    /// Counts in blocks of 20 rows, and the same with a part that is a multiple of nothing.
+    #[test]
+    fn few_values_in_exact_sums_are_refused_where_rows_are_fewer_than_their_entries() {
+        let block = |real: f64| {
+            let count = |(i, j): (usize, usize)| ((i * 7 + j * 3) % 5) as f64;
+            let noise = |(i, j): (usize, usize)| real * ((i * 200 + j) as f64 * 0.731).sin().abs();
+            Block::<f64>::Dense(Array2::from_shape_fn((20, 200), |at| count(at) + noise(at)).into())
+        };
+        let risk = |params: &DisclosureParams, length, sums, real| {
+            let part = part(&[20, 20, 20], length, true);
+            params.check_values(&part, Some(sums), &[block(real)]).map(|found| found.risk)
+        };
+        let params = DisclosureParams::default();
+        assert_eq!(risk(&params, 200, OpenedSums::ExactProducts, 0.0), Some(Risk::FewValues));
+        assert_eq!(risk(&params, 200, OpenedSums::ExactProducts, 0.3), None);
+        assert_eq!(risk(&params, 40, OpenedSums::ExactProducts, 0.0), None, "as many rows as entries");
+        assert_eq!(risk(&params, 200, OpenedSums::EachIteration(1), 0.0), None, "fitted factors");
+        let accepting = DisclosureParams { accept_risk: [Risk::FewValues].into(), ..params };
+        assert_eq!(risk(&accepting, 200, OpenedSums::ExactProducts, 0.0), None);
+    }
+
+    /// The measurement behind the limit: the probability that a hidden row of counts is nearer to the span of the sums than
+    /// another row of the same kind.
+    #[test]
+    fn a_tenth_of_the_vectors_hardly_tells_a_member_and_half_of_them_do() {
+        let (length, programs) = (300, 6);
+        let mut draws = Stream::new(5, Purpose::Probe, 1).at(0);
+        let mut peaked = |rows: usize, cols: usize| Array2::from_shape_fn((rows, cols), |_| draws.uniform().powi(4));
+        let shares = peaked(programs, length);
+        let mut counts = |rows: usize| {
+            let (means, noise) = (peaked(rows, programs).dot(&shares), peaked(rows, length));
+            Zip::from(&means).and(&noise).map_collect(|mean, noise| (6.0 * mean * (0.3 + 4.0 * noise)).round())
+        };
+        let groups = [100, 600].map(|hidden| (hidden, counts(hidden), counts(200)));
+        for (hidden, members, others) in &groups {
+            let mut auc = |vectors: usize| {
+                let weights = Array2::from_shape_fn((*hidden, vectors), |_| draws.uniform());
+                let space = Space::of(&members.t().dot(&weights).view(), vectors, 1e-11).unwrap();
+                membership::auc(&space.distances(&members.view()), &space.distances(&others.view())).unwrap()
+            };
+            let found = [20, SHARE, 4, 2].map(|share| auc((hidden / share).min(length - 10)));
+            println!(
+                "{hidden} rows of {length} entries, a 20th, a 10th, a quarter, half as many vectors: AUC {found:.2?}"
+            );
+            assert!(found[1] < 0.75 && found[3] > found[1] + 0.1, "{hidden}: {found:?}");
+        }
     }
 
     #[test]

@@ -34,10 +34,11 @@ use fednmf_linalg::sketch::{Sketch, SketchKind};
 use fednmf_linalg::{Block, Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
-use super::{PAPER, Party, PublicInfo, few_values, fit, hosted_parties, summed};
+use super::{PAPER, Party, PublicInfo, fit, hosted_parties, summed};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
 use crate::federated::columns::local::{Draws, Scratch, trace};
+use crate::federated::few_values;
 use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, Sizes, count};

@@ -15,7 +15,6 @@
 
 pub mod asyn;
 pub mod dsanls_secure;
-mod few_values;
 mod local;
 pub mod noised_hals;
 mod row_subsample;

@@ -200,7 +200,7 @@ impl Method for SecureHals {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::EachIteration(1))
+        Some(OpenedSums::ExactProducts)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {

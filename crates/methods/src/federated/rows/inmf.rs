@@ -127,7 +127,7 @@ impl Method for Inmf {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::EachIteration(1))
+        Some(OpenedSums::ExactProducts)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
