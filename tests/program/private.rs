@@ -256,6 +256,32 @@ fn a_budget_that_is_spent_stays_spent() {
     run("--max-iters 6 --resume").refused(&["budget is spent"]);
 }
 
+/// 60 rows of 64 entries in three files: fewer than sums hide well.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn parties_with_little_data_are_refused_before_it_leaves() {
+    let dir = tempdir().unwrap();
+    (0..3).for_each(|party| drop(npy(dir.path(), &format!("p{party}.npy"), party * 20..party * 20 + 20)));
+    let run = |algo: &str, words: &str| {
+        let line = format!("--algo {algo} --max-iters 5 {words} --input");
+        fednmf(2, &line).arg(dir.path().join("p{party}.npy")).arg("--output").arg(dir.path().join("o.h5"))
+    };
+    let fedavg = |words: &str| run("fedavg", words);
+    fedavg("-k 6 --secure-sum").refused(&["fewer rows than --min-rows 24", "--accept-risk few-rows"]);
+    fedavg("-k 4 --secure-sum").refused(&["20 vectors in the space of 40 rows", "--max-iters 1 or less"]);
+    fedavg("-k 4 --secure-sum --colluding 2")
+        .refused(&["20 vectors in the space of 20 rows", "at least 200 such rows"]);
+    // The digits are whole numbers, which exact sums tell from one on.
+    let whole = "-k 3 --secure-sum --accept-risk membership";
+    run("inmf", whole).refused(&["40 rows, of 64 entries", "--accept-risk few-values"]);
+    assert!(!dir.path().join("o.h5").exists());
+    assert!(fedavg("-k 4").run().stderr.contains("what a party sends of the whole run are 20 vectors"), "only said");
+    let accepted = fedavg("-k 4 --secure-sum --accept-risk membership").arg("--trace").arg(dir.path().join("t.jsonl"));
+    accepted.ok();
+    assert_eq!(events(&dir.path().join("t.jsonl"))[0]["params"]["accept_risk"], "membership");
+    fedavg("-k 4 --secure-sum --dp gaussian --epsilon 1 --clip 1").ok();
+}
+
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn contradictory_options_are_refused_with_a_reason() {
