@@ -8,10 +8,10 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_comm::Communicator;
 use fednmf_files::output::attributes;
-use fednmf_sites::Identity;
 
 use super::join::proposal;
 use super::join::proposal::{Proposal, person};
+use super::signer::SignerArgs;
 
 /// Who agrees to what.
 #[derive(Debug, Args)]
@@ -24,18 +24,8 @@ pub struct ApproveArgs {
     /// Write the approval, for 'fednmf join --approved', to this file
     #[arg(long, short = 'o', value_name = "F.json")]
     output: PathBuf,
-    /// The site's certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    cert: PathBuf,
-    /// Its private key (PEM), which signs the approval
-    #[arg(long, value_name = "FILE")]
-    key: PathBuf,
-    /// The certificate of the CA of hub and sites (PEM)
-    #[arg(long, value_name = "FILE")]
-    ca: PathBuf,
-    /// The site, if the certificate has several names
-    #[arg(long, value_name = "NAME")]
-    site: Option<String>,
+    #[command(flatten)]
+    signer: SignerArgs,
 }
 
 /// Shows the proposal and writes the approval; returns the exit code.
@@ -46,8 +36,7 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
         return Err(Error::input("approve: start it without mpirun").on_all_ranks().into());
     }
-    let identity = Identity::read(&args.cert, &args.key, &args.ca, None)?;
-    let site = identity.site(args.site.as_deref())?;
+    let (identity, site) = args.signer.read()?;
     let (proposed, signed) = Proposal::read(&args.proposal, identity.authority())?;
     let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
     let approval = proposal::approve(signed, &args.by, attributes::now(), &site, &identity)?;

@@ -22,6 +22,8 @@ mod provenance;
 pub mod report;
 #[cfg(feature = "sites")]
 pub mod serve;
+#[cfg(feature = "sites")]
+mod signer;
 pub mod sweep;
 pub mod tools;
 pub mod top;

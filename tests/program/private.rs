@@ -275,7 +275,10 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     let whole = "-k 3 --secure-sum --accept-risk membership";
     run("inmf", whole).refused(&["40 rows, of 64 entries", "--accept-risk few-values"]);
     assert!(!dir.path().join("o.h5").exists());
-    assert!(fedavg("-k 4").run().stderr.contains("what a party sends of the whole run are 20 vectors"), "only said");
+    assert!(
+        fedavg("-k 4").run().stderr.contains("what a party sends in this run gives others 20 vectors"),
+        "only said"
+    );
     let accepted = fedavg("-k 4 --secure-sum --accept-risk membership").arg("--trace").arg(dir.path().join("t.jsonl"));
     accepted.ok();
     assert_eq!(events(&dir.path().join("t.jsonl"))[0]["params"]["accept_risk"], "membership");

@@ -8,10 +8,11 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_comm::Communicator;
 use fednmf_files::output::attributes;
-use fednmf_sites::{Event, Identity, SiteLog};
+use fednmf_sites::{Event, SiteLog};
 
 use crate::commands::join::hold;
 use crate::commands::join::proposal::person;
+use crate::commands::signer::SignerArgs;
 
 /// Arguments of `fednmf audit release`.
 #[derive(Debug, Args)]
@@ -24,18 +25,8 @@ pub struct ReleaseArgs {
     /// The log of the site, which says what was put aside and notes the release
     #[arg(long, value_name = "F.jsonl")]
     pub site_log: PathBuf,
-    /// The site's certificate (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub cert: PathBuf,
-    /// Its private key (PEM), which signs the log
-    #[arg(long, value_name = "FILE")]
-    pub key: PathBuf,
-    /// The certificate of the CA of hub and sites (PEM)
-    #[arg(long, value_name = "FILE")]
-    pub ca: PathBuf,
-    /// The site, if the certificate has several names
-    #[arg(long, value_name = "NAME")]
-    pub site: Option<String>,
+    #[command(flatten)]
+    pub signer: SignerArgs,
 }
 
 /// Releases the results; returns the exit code.
@@ -46,8 +37,7 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
         return Err(Error::input("audit release: start it without mpirun").on_all_ranks().into());
     }
-    let identity = Identity::read(&args.cert, &args.key, &args.ca, None)?;
-    let site = identity.site(args.site.as_deref())?;
+    let (identity, site) = args.signer.read()?;
     let log = SiteLog::open(&args.site_log, &site, identity)?;
     let results = hold::digests(&args.held)?;
     let entries = log.entries()?;

@@ -103,8 +103,8 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
     all.insert(
         "target".into(),
         json!({"model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
-               "secure_sum": option("secure_sum"), "dp": option("dp"), "privacy": given("privacy"),
-               "guarantee": given("guarantee")}),
+               "secure_sum": option("secure_sum"), "dp": option("dp"), "accept_risk": option("accept_risk"),
+               "privacy": given("privacy")}),
     );
     Ok(all.into())
 }

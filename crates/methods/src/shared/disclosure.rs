@@ -213,7 +213,7 @@ impl DisclosureParams {
             return None;
         }
         let what = part.what;
-        let seen = if part.masked { "the sums" } else { "what a party sends" };
+        let seen = if part.masked { "the sums of this run give" } else { "what a party sends in this run gives" };
         let shorter = match sums {
             OpenedSums::EachIteration(count) if hidden / SHARE >= count * part.k => {
                 format!("--max-iters {} or less, ", hidden / SHARE / (count * part.k))
@@ -224,9 +224,9 @@ impl DisclosureParams {
             _ => String::new(),
         };
         Some(format!(
-            "{seen} of the whole run are {vectors} vectors in the space of {hidden} {what} that others do not have, and more \
-             than a tenth as many tell whether a {one} is among them, perhaps the {one} itself; use {shorter}at least {} such \
-             {what}, or noise (--dp)",
+            "{seen} others {vectors} vectors in the space of {hidden} {what} that they do not have; more than {} let them tell \
+             whether a {one} is among these, and perhaps the {one} itself; use {shorter}at least {} such {what}, or noise (--dp)",
+            hidden / SHARE,
             SHARE * vectors,
             one = what.trim_end_matches('s')
         ))
