@@ -91,14 +91,15 @@ pub fn approximate<T: Real>(
     }
     let product =
         |grid: &mut Grid<T>, for_u: bool| if for_u { grid.product_for_u(comm) } else { grid.product_for_v(comm) };
-    for _ in 0..effort.passes {
+    for pass in 1..=effort.passes {
         product(&mut grid, !wide)?;
         let long = if wide { &mut grid.v } else { &mut grid.u };
         swap(&mut long.own, &mut long.rhs);
         product(&mut grid, wide)?;
         let short = if wide { &mut grid.u } else { &mut grid.v };
         let basis = orthonormal(comm, &short.rhs)?;
-        short.own.zip_mut_with(&basis, |x, &basis| *x = T::from_f64(basis));
+        let scale = if pass < effort.passes { scale } else { 1.0 };
+        short.own.zip_mut_with(&basis, |x, &basis| *x = T::from_f64(scale * basis));
     }
     product(&mut grid, !wide)?;
     let sides = if wide { [&mut grid.u.own, &mut grid.v.rhs] } else { [&mut grid.u.rhs, &mut grid.v.own] };
@@ -141,13 +142,17 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
     gram(&y.view(), &mut g.view_mut());
     comm.sum(GRAM, g.row_major_mut());
     let found = if comm.is_root() {
+        // LAPACK compares squares of the entries with the smallest normal number. Powers of two are exact.
+        let scale = g.diag().iter().fold(f64::MIN_POSITIVE, |a, &x| x.max(a)).log2().floor().exp2();
+        g.mapv_inplace(|x| x / scale);
         let found = g.eigh(UPLO::Lower).map_err(|e| {
             Error::failed(format!("--init: the singular vectors cannot be computed ({e}); use --init random"))
         });
         found.map(|(values, vectors)| {
             let values: Array1<f64> = values;
             // LAPACK returns them in ascending order.
-            (values.iter().rev().copied().collect(), vectors.columns().into_iter().rev().flatten().copied().collect())
+            let values = values.iter().rev().map(|x| x * scale).collect();
+            (values, vectors.columns().into_iter().rev().flatten().copied().collect())
         })
     } else {
         Ok((Vec::new(), Vec::new()))
@@ -191,6 +196,17 @@ mod tests {
             y.column_mut(3).assign(&before);
         }
         y
+    }
+
+    #[test]
+    fn the_scale_of_the_columns_changes_no_bit_of_the_basis() {
+        let basis = |exponent: i32| {
+            let scaled = columns(0.02, false) * 2f64.powi(exponent);
+            orthonormal(&Communicator::local(), &scaled).unwrap()
+        };
+        for exponent in [-480, -250, 250, 480] {
+            assert_eq!(basis(exponent), basis(0), "2^{exponent}");
+        }
     }
 
     #[test]
