@@ -12,16 +12,16 @@ use fednmf_sites::Identity;
 pub struct SignerArgs {
     /// The site's certificate (PEM)
     #[arg(long, value_name = "FILE")]
-    pub cert: PathBuf,
+    cert: PathBuf,
     /// Its private key (PEM), which signs
     #[arg(long, value_name = "FILE")]
-    pub key: PathBuf,
+    key: PathBuf,
     /// The certificate of the CA of hub and sites (PEM)
     #[arg(long, value_name = "FILE")]
-    pub ca: PathBuf,
+    ca: PathBuf,
     /// The site, if the certificate has several names
     #[arg(long, value_name = "NAME")]
-    pub site: Option<String>,
+    site: Option<String>,
 }
 
 impl SignerArgs {

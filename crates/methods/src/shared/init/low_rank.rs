@@ -98,6 +98,7 @@ pub fn approximate<T: Real>(
         product(&mut grid, wide)?;
         let short = if wide { &mut grid.u } else { &mut grid.v };
         let basis = orthonormal(comm, &short.rhs)?;
+        // The last basis is multiplied once only, and its product is the result.
         let scale = if pass < effort.passes { scale } else { 1.0 };
         short.own.zip_mut_with(&basis, |x, &basis| *x = T::from_f64(scale * basis));
     }
