@@ -65,6 +65,9 @@ impl StoredFactors {
     /// As [`data::open`].
     pub fn open_input(&self, mut spec: InputSpec, comm: &Communicator) -> Result<OpenedInput<'_>> {
         self.run.apply(&mut spec);
+        if self.run.align && !spec.by_party() {
+            spec.use_columns(&self.stored.names().columns.unwrap_or_default());
+        }
         let input = data::open(&spec, comm)?;
         spec.complete(input.header());
         let names = metadata::names_of(&spec, false, comm);

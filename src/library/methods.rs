@@ -28,6 +28,7 @@ use fednmf_methods::federated::rows::baselines::{
     FedAvg as FedAvgParams, FedProx as FedProxParams, Ipalm as IpalmParams, Mur as MurParams,
 };
 use fednmf_methods::federated::rows::fnmf::Fnmf as FnmfParams;
+use fednmf_methods::federated::rows::divergence::{FedBeta as FedBetaParams, FedKl as FedKlParams};
 use fednmf_methods::federated::rows::inmf::Inmf as InmfParams;
 use fednmf_methods::parameters::{Auto, Init, Missing, Sizes};
 use fednmf_methods::shared::dp::DpParams;
@@ -410,6 +411,17 @@ methods! {
         penalty: Penalty => federated.regularization;
     }
 
+    /// Multiplicative updates for the Kullback-Leibler divergence of all parties' rows, by exact sums: the factors of [`KlMu`]
+    /// for all rows (Lee and Seung 2001).
+    FedKl = Rows FedKlParams {}
+
+    /// Multiplicative updates for a β-divergence of all parties' rows, by exact sums: the factors of [`BetaMu`] for all rows
+    /// (Févotte and Idier 2011).
+    FedBeta = Rows FedBetaParams {
+        /// The divergence.
+        beta: Beta => beta;
+    }
+
     /// Integrative NMF (Yang and Michailidis 2016; LIGER, Welch et al. 2019): M_i ≈ U_i (V + V_i)ᵀ with V shared and V_i
     /// the party's own.
     Inmf = Rows InmfParams {
@@ -581,6 +593,8 @@ protected! { SecureSums, secure_sums, SecureSumParams:
     FedProxParams => federated.sum;
     IpalmParams => federated.sum;
     MurParams => federated.sum;
+    FedKlParams => secure_sum;
+    FedBetaParams => secure_sum;
     InmfParams => secure_sum;
     SynSdParams => syn.secure_sum;
     SynSsdUParams => syn.secure_sum;

@@ -273,3 +273,43 @@ fn options_that_mean_nothing_to_it_are_refused() {
     fednmf(2, "--algo hals --own-penalty 1").refused(&["--own-penalty", "inmf"]);
     fednmf(2, &format!("{line} --secure-sum --parties 1")).refused(&["--parties"]);
 }
+
+/// The divergences over parties are those of all rows: the factors of `kl-mu` and `beta-mu` from the same start.
+#[test]
+fn divergences_over_parties_have_the_factors_of_all_rows() {
+    let dir = tempdir().unwrap();
+    let (out, whole) = (dir.path().join("o.h5"), dir.path().join("w.h5"));
+    let counts = "--input synthetic:sparse,m=90,n=40,density=0.3 -k 4 --max-iters 12 --seed 3";
+    let positive = "--input synthetic:planted,m=90,n=40,k=4 -k 4 --max-iters 12 --seed 3";
+    let secure = "--secure-sum --accept-risk few-rows,membership,few-values";
+    for (federated, pooled, key, input) in [
+        ("fed-kl", "kl-mu", "kl_divergence", counts),
+        ("fed-kl", "kl-mu", "kl_divergence", positive),
+        ("fed-beta --beta 1", "beta-mu --beta 1", "beta_divergence", counts),
+        ("fed-beta --beta 1.5", "beta-mu --beta 1.5", "beta_divergence", counts),
+        ("fed-beta --beta 3", "beta-mu --beta 3", "beta_divergence", counts),
+        ("fed-beta --beta 0", "beta-mu --beta 0", "beta_divergence", positive),
+    ] {
+        let expected = fednmf(1, &format!("--algo {pooled} --init random {input}")).arg("--output").arg(&whole).ok();
+        let run = |ranks: usize, more: &str| {
+            let line = format!("--algo {federated} --parties 3 {input} {more}");
+            let run = fednmf(ranks, &line).arg("--output").arg(&out).ok();
+            (number(&run, key), matrix(&out, "V"), factor(&out, "U"))
+        };
+        let plain = run(1, "");
+        let (v, u) = (matrix(&whole, "V"), factor(&whole, "U"));
+        let expected = number(&expected, key);
+        assert!((plain.0 - expected).abs() <= 1e-9 * expected, "{federated}: {} {expected}", plain.0);
+        assert!(distance(&plain.1, &v) < 1e-8 && distance(&plain.2, &u) < 1e-8, "{federated}");
+        let masked = run(2, secure);
+        assert!((masked.0 - expected).abs() <= 1e-6 * expected, "{federated}: {} {expected}", masked.0);
+        assert!(distance(&masked.1, &v) < 1e-5, "{federated}");
+        for ranks in 2..=4 {
+            assert_eq!(run(ranks, ""), plain, "{federated} on {ranks} ranks");
+            assert_eq!(run(ranks, secure), masked, "{federated} on {ranks} ranks");
+        }
+    }
+    let zeros = "--algo fed-beta --beta 0 --parties 3 -k 2 --input synthetic:sparse,m=30,n=20,density=0.3";
+    fednmf(2, zeros).refused(&["--beta 0", "zero(s)"]);
+    fednmf(2, "--algo fed-kl --parties 3 -k 2 --dp gaussian --epsilon 1").refused(&["--dp", "fed-kl"]);
+}

@@ -34,6 +34,7 @@ mod transport;
 
 // Without MPI there are no ranks: these modules, and the tests marked with `needs MPI`, are left out.
 #[cfg(feature = "mpi")]
+mod align;
 mod audit;
 #[cfg(feature = "mpi")]
 mod beta;

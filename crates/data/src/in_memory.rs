@@ -149,6 +149,7 @@ impl<T: Real> Loaded<T> {
             labels: None,
             notes: Vec::new(),
             warnings: Vec::new(),
+            common: None,
             image: None,
         };
         let blocks = blocks.into_iter().map(LocalBlock::finish).collect();

@@ -28,7 +28,7 @@ pub use header::{Header, Labels};
 pub use in_memory::{Matrix, parties_in_memory};
 pub use layout::{Cuts, Layout, Stack, Tile};
 pub use loaded::Loaded;
-pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAMES, STATISTICS};
+pub use messages::{COUNTS, ENTRIES, HEADERS, LARGEST_ENTRY, MEMORY, NAME_DIGESTS, NAMES, STATISTICS};
 pub use panels::{PASS, Panels, WAITING};
 pub use policy::NanRemedy;
 pub use split::PartySplit;

@@ -17,6 +17,7 @@ pub mod hdf5_probe;
 pub mod names;
 pub mod output;
 
+mod align;
 mod distribute;
 mod generate;
 mod inspect;

@@ -14,6 +14,7 @@ use fednmf_data::messages::HEADERS;
 use fednmf_data::synthetic::Synthetic;
 use fednmf_data::values::Values;
 
+use crate::align::aligned;
 use crate::distribute::files::PlacedFile;
 use crate::formats::detect::read_header;
 use crate::formats::file::MatrixFile;
@@ -89,32 +90,39 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
                 labels: None,
                 notes,
                 warnings,
+                common: None,
                 image: None,
             };
             return Ok(Input { spec: spec.clone(), header, origin: Origin::Synthetic(synthetic.clone()) });
         }
         Source::File { path, dataset } => (path, dataset.as_deref()),
     };
+    let mut spec = spec.clone();
     let Found { files, joint, warning } = if spec.by_party() {
-        party_files(spec, path, dataset, comm)?
+        let parties = Parties { count: count_of_files(&spec, path, comm)?, ranks: comm.size() };
+        if spec.align {
+            spec = aligned(&spec, path, parties, comm)?;
+        }
+        party_files(&spec, path, dataset, parties, comm)?
     } else {
         let mut file =
-            vec![FileFacts { owner: None, ..FileFacts::of(single_file(spec, path, dataset, comm)?, None, 0) }];
-        let joint = JointFacts::of(&file, spec);
+            vec![FileFacts { owner: None, ..FileFacts::of(single_file(&spec, path, dataset, comm)?, None, 0) }];
+        let joint = JointFacts::of(&file, &spec);
         joint.widen(&mut file);
         Found { files: file, joint, warning: None }
     };
-    let (files, mut header) = stack(spec, files, joint.items).map_err(Error::on_all_ranks)?;
+    let (files, mut header) = stack(&spec, files, joint.items).map_err(Error::on_all_ranks)?;
     header.warnings.extend(warning);
+    header.common.clone_from(&spec.common);
     let origin = Origin::Files { files, by_position: joint.by_position };
-    Ok(Input { spec: spec.clone(), header, origin })
+    Ok(Input { spec, header, origin })
 }
 
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
     let found = || {
         let mut file = read_header(path, dataset, spec.table, spec.private)?;
         names::check(path, dataset, file.rows, file.cols)?;
-        file.select(&spec.features, path, dataset, spec.private)?;
+        file.select(spec, path, dataset)?;
         Ok(Some(file))
     };
     let found = if comm.is_root() { found() } else { Ok(None) };
@@ -210,23 +218,36 @@ impl FileFacts {
     }
 }
 
+/// The file of a party.
+///
+/// # Errors
+/// If there is none.
+pub(super) fn own_path(spec: &InputSpec, pattern: &str, party: usize, parties: Parties) -> Result<String> {
+    party_path(pattern, party).ok_or_else(|| {
+        if spec.own_disk && !pattern.contains(PARTY) {
+            return Error::input(format!("{pattern}: there is no such file; check the name"));
+        }
+        Error::input(format!(
+            "{pattern}: no file for party {party} ({}); there must be one for each of the {} parties, numbered from 0 \
+             (--parties)",
+            pattern.replace(PARTY, &party.to_string()),
+            parties.count
+        ))
+    })
+}
+
 /// The files of all parties, each opened only by its owner, and a warning if only some of them have names.
-fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<Found> {
-    let parties = Parties { count: count_of_files(spec, pattern, comm)?, ranks: comm.size() };
+fn party_files(
+    spec: &InputSpec,
+    pattern: &str,
+    dataset: Option<&str>,
+    parties: Parties,
+    comm: &Communicator,
+) -> SharedResult<Found> {
     let read_own = || {
         let mut files = Vec::new();
         for party in parties.hosted(comm.rank()) {
-            let Some(path) = party_path(pattern, party) else {
-                if spec.own_disk && !pattern.contains(PARTY) {
-                    return Err(Error::input(format!("{pattern}: there is no such file; check the name")));
-                }
-                return Err(Error::input(format!(
-                    "{pattern}: no file for party {party} ({}); there must be one for each of the {} parties, numbered \
-                     from 0 (--parties)",
-                    pattern.replace(PARTY, &party.to_string()),
-                    parties.count
-                )));
-            };
+            let path = own_path(spec, pattern, party, parties)?;
             let spellings = party_paths(pattern, party).count();
             if spellings > 1 && pattern.contains(PARTY) {
                 return Err(Error::input(format!(
@@ -241,7 +262,7 @@ fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Co
                 file.set_counts(vec![count])?;
             }
             names::check(&path, dataset, file.rows, file.cols)?;
-            file.select(&spec.features, &path, dataset, spec.private)?;
+            file.select(spec, &path, dataset)?;
             let names = shared_names(spec, &path);
             files.push(FileFacts::of(file, names.as_deref().map(names::digest), comm.rank()));
         }
@@ -272,7 +293,7 @@ fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Co
     if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
         return Err(Error::input(format!(
             "{} and {}: their {what} have different names, or another order; every party's file must have the same {what} in \
-             the same order, so select and sort them by a list that all parties have",
+             the same order: --align uses those that all have, in one order",
             first.name, other.name
         ))
         .on_all_ranks());
@@ -285,7 +306,7 @@ fn party_files(spec: &InputSpec, pattern: &str, dataset: Option<&str>, comm: &Co
 }
 
 /// An error in this site's own file, said here and not to the other owners.
-fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
+pub(super) fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
     own.map_err(|e| {
         if !comm.has_owners() {
             return e;
@@ -380,9 +401,10 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         };
         if mine != theirs {
             return Err(Error::input(format!(
-                "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}; select them by a list \
-                 that all parties have",
-                file.name, first.name
+                "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}{}",
+                file.name,
+                first.name,
+                if what == "columns" { "; with names of columns, --align uses those that all have" } else { "" }
             )));
         }
         if file.shown.sparse != first.shown.sparse {
@@ -421,6 +443,7 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         notes: notes_of_files,
         warnings: Vec::new(),
         items,
+        common: None,
         image: first.shown.image,
     };
     check_dimensions((rows, cols), header.sparse)?;

@@ -12,9 +12,11 @@ use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
 use fednmf_data::{Sharing, Stack};
 
-use crate::features::FeatureChoice;
+use crate::align;
+use crate::features::{FeatureChoice, Selection};
 use crate::formats::hdf5::is_hdf5_name;
 use crate::formats::options::{Repeated, TableFormat, TableOptions};
+use crate::names;
 use crate::names::Names;
 
 /// The source of the matrix.
@@ -111,6 +113,10 @@ pub struct InputSpec {
     pub items: Option<Range<u64>>,
     /// Which features of single-cell data are used.
     pub features: FeatureChoice,
+    /// Whether the columns that the files of all parties have are used alone, in the order of party 0.
+    pub align: bool,
+    /// Digests of their names, once the input is open.
+    pub common: Option<Vec<String>>,
     /// How `{party}` files are combined.
     pub stack: Stack,
     /// How parties share the statistics of their data while loading.
@@ -130,10 +136,11 @@ pub struct InputSpec {
 pub const PARTY: &str = "{party}";
 
 impl InputSpec {
-    /// Copies the number of parties and the items from the header, since only the files determine them.
+    /// Copies the number of parties, the items and the common names from the header, since only the files determine them.
     pub fn complete(&mut self, header: &Header) {
         self.parties = header.files.or(self.parties);
         self.items.clone_from(&header.items);
+        self.common.clone_from(&header.common);
     }
 
     /// Parses `PATH`, `PATH:/dataset` or `synthetic:KIND,key=value,…`. All other fields have their defaults: no
@@ -161,6 +168,8 @@ impl InputSpec {
             parties: None,
             items: None,
             features: FeatureChoice::default(),
+            align: false,
+            common: None,
             stack: Stack::Rows,
             kept: false,
             sharing: Sharing::Clear,
@@ -170,9 +179,24 @@ impl InputSpec {
         })
     }
 
-    /// The names of the features that are used, among all names of a file.
+    /// Uses the columns with these names alone, in this order.
+    pub fn use_columns(&mut self, names: &[String]) {
+        self.common = Some(names.iter().map(|name| align::digest(name)).collect());
+    }
+
+    /// The rows or columns of a file that are used; `None` if all are.
+    ///
+    /// # Errors
+    /// As [`FeatureChoice::select`].
+    pub(crate) fn selection(&self, path: &str, dataset: Option<&str>) -> Result<Option<Selection>> {
+        let chosen = self.features.select(path, dataset, self.private)?;
+        let Some(common) = &self.common else { return Ok(chosen) };
+        align::selection(common, self, &names::in_file(path, self), chosen).map(Some)
+    }
+
+    /// The names of the rows and columns that are used, among all names of a file.
     pub(crate) fn selected(&self, path: &str, dataset: Option<&str>, mut all: Names) -> Names {
-        if let Ok(Some(selection)) = self.features.select(path, dataset, self.private) {
+        if let Ok(Some(selection)) = self.selection(path, dataset) {
             let side = if selection.of_rows { &mut all.rows } else { &mut all.columns };
             *side = side.take().map(|names| selection.names(&names));
         }
@@ -211,6 +235,18 @@ impl InputSpec {
         }
         if self.table.repeated != Repeated::Refuse && self.table.format != TableFormat::Triples {
             return Err(Error::input("--repeated is for triples: add --format triples, or leave it out"));
+        }
+        if self.align && !self.by_party() {
+            return Err(Error::input(
+                "--align compares the files of several parties; give a file for each, with {party} in its name, or leave the \
+                 option out",
+            ));
+        }
+        if self.align && self.stack != Stack::Rows {
+            return Err(Error::input(
+                "--align is for parties that have rows of their own and common columns; where parties have columns, their common \
+                 rows are often people, whose names no digest hides: bring the rows into the same order beforehand",
+            ));
         }
         if self.by_party() && self.table.format == TableFormat::Triples {
             return Err(Error::input(

@@ -168,6 +168,11 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "once, while loading",
     ),
     MessageSpec::new(
+        data::NAME_DIGESTS,
+        "a digest of the name of each column of each party's file, by which a guessed name can be confirmed",
+        "once, while loading, with --align",
+    ),
+    MessageSpec::new(
         data::COUNTS,
         "counts of the entries of rows and columns",
         "while loading, where one file holds all data",

@@ -37,6 +37,8 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
         entry::<rows::baselines::FedProx>(),
         entry::<rows::baselines::Ipalm>(),
         entry::<rows::baselines::Mur>(),
+        entry::<rows::divergence::FedKl>(),
+        entry::<rows::divergence::FedBeta>(),
         entry::<rows::inmf::Inmf>(),
         entry::<boolean::felb::Felb>(),
         entry::<boolean::felb::FelbMu>(),

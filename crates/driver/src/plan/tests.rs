@@ -63,6 +63,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
         notes: Vec::new(),
         warnings: Vec::new(),
         items: None,
+        common: None,
         image: None,
     };
     Found { header, split: PartySplit::Even, streaming: Ok(()), saved: None, nonce: None }

@@ -11,7 +11,7 @@ use fednmf_data::policy::EntryPolicy;
 use fednmf_data::values::Values;
 use fednmf_linalg::{Real, even_part};
 
-use crate::features::{FeatureChoice, Selection};
+use crate::features::Selection;
 use crate::formats::compressed::{Compressed, CompressedReader};
 use crate::formats::fimi::{Items, Transactions};
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, DatasetReader};
@@ -26,6 +26,7 @@ use crate::formats::table::{Table, TableReader};
 use crate::formats::text::{TextBlocks, error_at};
 use crate::formats::triples::{Triples, TriplesReader};
 use crate::formats::{fields, fimi, hdf5, mtx, npz, triples};
+use crate::spec::InputSpec;
 
 /// Everything known about a file before its entries are read. One rank determines it and sends it to the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,14 +135,23 @@ impl MatrixFile {
         self.header().and_then(|header| header.note.as_deref()).or(self.selection_note.as_deref())
     }
 
-    /// Uses the chosen features of single-cell data alone.
+    /// Uses the chosen features of single-cell data alone, and the columns that all parties have.
     ///
     /// # Errors
-    /// As [`FeatureChoice::select`].
-    pub fn select(&mut self, features: &FeatureChoice, path: &str, dataset: Option<&str>, private: bool) -> Result<()> {
-        self.selection_note = features.note(path, dataset);
-        self.selection = features.select(path, dataset, private)?;
-        if let Some(Selection { of_rows, kept, .. }) = &self.selection {
+    /// If the choice does not fit the file, or its entries are stored in an order in which they cannot be selected.
+    pub fn select(&mut self, spec: &InputSpec, path: &str, dataset: Option<&str>) -> Result<()> {
+        self.selection_note = spec.features.note(path, dataset);
+        self.selection = spec.selection(path, dataset)?;
+        if let Some(Selection { of_rows, kept, all }) = &self.selection {
+            if spec.common.is_some() {
+                self.selection_note = Some(format!("{} of {all} columns are in the files of all parties, and used", kept.len()));
+            }
+            if !self.has_positions() && *of_rows != self.by_columns() {
+                return Err(self.file.error(
+                    "is a dense matrix whose columns are stored one after the other, so that single ones cannot be selected; \
+                     store it the other way round, or as a sparse matrix",
+                ));
+            }
             *(if *of_rows { &mut self.rows } else { &mut self.cols }) = kept.len();
         }
         Ok(())
@@ -349,7 +359,7 @@ impl MatrixFile {
             }
             Encoding::Table(table) => {
                 let blocks = self.blocks(part, parts)?;
-                Box::new(TableReader::new(&self.file, table, blocks, share.start / table.cols, policy))
+                Box::new(TableReader::new(&self.file, table, blocks, share.start / self.cols, policy))
             }
             Encoding::Hdf5Dataset(name, _) => {
                 // Memory for two rows of chunks: a read may span two. Contiguous rows need none: the library then reads
@@ -362,7 +372,7 @@ impl MatrixFile {
             }
             _ => return Err(self.file.error("holds no dense matrix")),
         };
-        // AnnData has the features in the columns, and stores rows.
+        // The selection is within the lines.
         Ok(match &self.selection {
             Some(selection) => Box::new(SelectedReader::new(reader, selection)),
             None => reader,

@@ -109,28 +109,36 @@ pub fn of_input(spec: &InputSpec) -> Names {
     if spec.by_party() { Names::default() } else { of_path(path, spec) }
 }
 
-/// The names in one file of an input, after `--transpose`.
+/// The names in one file of an input that are used, after `--transpose`.
 pub fn of_path(path: &str, spec: &InputSpec) -> Names {
-    let dataset = match &spec.source {
-        Source::File { dataset, .. } => dataset.as_deref(),
-        Source::Synthetic(_) => None,
-    };
     let Names { columns, rows, turned } = if let Some(items) = &spec.items {
         Names { columns: Some(items.clone().map(|item| item.to_string()).collect()), ..Names::default() }
-    } else if Path::new(path).is_dir() {
-        spec.selected(path, dataset, of_directory(Path::new(path)))
+    } else {
+        spec.selected(path, dataset_of(spec), in_file(path, spec))
+    };
+    if spec.transpose {
+        Names { columns: rows, rows: columns, turned: !turned }
+    } else {
+        Names { columns, rows, turned }
+    }
+}
+
+fn dataset_of(spec: &InputSpec) -> Option<&str> {
+    if let Source::File { dataset, .. } = &spec.source { dataset.as_deref() } else { None }
+}
+
+/// All names in one file of an input, as they are in the file.
+pub fn in_file(path: &str, spec: &InputSpec) -> Names {
+    let dataset = dataset_of(spec);
+    if Path::new(path).is_dir() {
+        of_directory(Path::new(path))
     } else if !detect::is_hdf5(path) {
         let (columns, rows) = detect::names(path, spec.table);
         // A text table does not define its observations: they are the rows of the matrix, transposed or not.
         Names { columns, rows, turned: spec.transpose }
     } else {
         let names = hdf5_probe::run(Content::Names, path, dataset).map(|()| of_file(path, dataset));
-        spec.selected(path, dataset, names.unwrap_or_default())
-    };
-    if spec.transpose {
-        Names { columns: rows, rows: columns, turned: !turned }
-    } else {
-        Names { columns, rows, turned }
+        names.unwrap_or_default()
     }
 }
 

@@ -72,51 +72,80 @@ impl BetaMultiply {
         x: &mut [T],
         penalty: Penalty,
     ) {
-        let (beta, exponent) = (self.beta, self.exponent());
-        let BetaMultiply { row: entries, numerator, denominator, .. } = self;
-        let k = x.len();
-        let of = |j: usize| &y.rows[j * k..(j + 1) * k];
-        numerator.fill(0.0);
-        denominator.fill(0.0);
-        if beta == 1.0 {
+        if self.beta == 1.0 {
+            let k = x.len();
+            let of = |j: usize| &y.rows[j * k..(j + 1) * k];
+            let numerator = &mut self.numerator;
+            numerator.fill(0.0);
             block.for_each_nonzero(
                 row,
                 #[inline(always)]
                 |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)),
             );
-            denominator.copy_from_slice(y.sums);
-        } else if beta == 2.0 {
+            self.denominator.copy_from_slice(y.sums);
+        } else if self.beta == 2.0 {
+            let k = x.len();
+            let numerator = &mut self.numerator;
+            numerator.fill(0.0);
             block.for_each_nonzero(
                 row,
                 #[inline(always)]
-                |j, m| add(numerator, m.as_f64(), of(j)),
+                |j, m| add(numerator, m.as_f64(), &y.rows[j * k..(j + 1) * k]),
             );
+            self.denominator.fill(0.0);
             for (l, x) in x.iter().enumerate() {
-                denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
+                self.denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
             }
         } else {
-            entries.clear();
-            entries.resize(block.shape().1, 0.0);
-            block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
-            for (j, &m) in entries.iter().enumerate() {
-                let fit = dot(x, of(j), T::as_f64);
-                let common = power(fit, beta - 1.0);
-                add(denominator, common, of(j));
-                if m != 0.0 {
-                    // The two powers differ by one factor where neither is bounded.
-                    let own = if fit >= FLOOR { common / fit } else { power(fit, beta - 2.0) };
-                    add(numerator, m * own, of(j));
-                }
-            }
+            self.sum_all_entries((block, row), y.rows, x);
         }
         let (l1, l2) = penalty.weights::<f64>();
-        for ((x, &above), &below) in x.iter_mut().zip(&*numerator).zip(&*denominator) {
+        for (l, x) in x.iter_mut().enumerate() {
             let old = x.as_f64();
-            let below = below + l1 + l2 * old;
-            let ratio = above / if below == 0.0 { FLOOR } else { below };
-            let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
-            *x = T::from_f64(if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next });
+            *x = T::from_f64(self.step(old, self.numerator[l], self.denominator[l] + l1 + l2 * old));
         }
+    }
+
+    /// The numerators Σ_j m_j f_j^(β−2) y_jl and the denominators Σ_j f_j^(β−1) y_jl for any β, from the rows of Y.
+    #[inline(always)]
+    fn sum_all_entries<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: &[T], x: &[T]) {
+        let BetaMultiply { beta, row: entries, numerator, denominator } = self;
+        let k = x.len();
+        numerator.fill(0.0);
+        denominator.fill(0.0);
+        entries.clear();
+        entries.resize(block.shape().1, 0.0);
+        block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
+        for (&m, y) in entries.iter().zip(y.chunks_exact(k)) {
+            let fit = dot(x, y, T::as_f64);
+            let common = power(fit, *beta - 1.0);
+            add(denominator, common, y);
+            if m != 0.0 {
+                // The two powers differ by one factor where neither is bounded.
+                let own = if fit >= FLOOR { common / fit } else { power(fit, *beta - 2.0) };
+                add(numerator, m * own, y);
+            }
+        }
+    }
+
+    /// The sums of an update of x from this row of a block: k numerators, then k denominators, for updates whose sums have
+    /// terms of several owners.
+    pub fn terms<T: Real>(&mut self, data: (&Block<T>, usize), y: &[T], x: &[T], sums: &mut [T]) {
+        dispatch(
+            #[inline(always)]
+            || self.sum_all_entries(data, y, x),
+        );
+        let found = self.numerator.iter().chain(&self.denominator);
+        sums.iter_mut().zip(found).for_each(|(to, &sum)| *to = T::from_f64(sum));
+    }
+
+    /// The new entry from an old one and the sums above and below.
+    #[inline(always)]
+    pub fn step(&self, old: f64, above: f64, below: f64) -> f64 {
+        let (beta, exponent) = (self.beta, self.exponent());
+        let ratio = above / if below == 0.0 { FLOOR } else { below };
+        let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
+        if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next }
     }
 }
 

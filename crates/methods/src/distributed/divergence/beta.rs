@@ -77,17 +77,27 @@ impl Method for BetaMu {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let (Beta(beta), header) = (self.beta, &problem.data.header);
-        let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
-        if beta <= 0.0 && zeros > 0 {
-            return Err(Error::input(format!(
-                "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
-                 most 0; use a larger beta, or add a small number to all entries"
-            ))
-            .on_all_ranks()
-            .into());
-        }
+        let Beta(beta) = self.beta;
+        check_zeros(beta, &problem)?;
         let update = BetaMultiply::new(beta, problem.k);
         super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)
     }
+}
+
+/// Refuses zeros where the divergence from them is infinite.
+///
+/// # Errors
+/// If β is at most 0 and an entry is zero; on all ranks.
+pub(crate) fn check_zeros<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result<()> {
+    let header = &problem.data.header;
+    let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
+    if beta <= 0.0 && zeros > 0 {
+        return Err(Error::input(format!(
+            "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
+             most 0; use a larger beta, or add a small number to all entries"
+        ))
+        .on_all_ranks()
+        .into());
+    }
+    Ok(())
 }

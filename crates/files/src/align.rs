@@ -1,0 +1,102 @@
+//! The columns that all parties' files have (`--align`), found by digests of their names.
+
+use std::collections::{HashMap, HashSet};
+
+use sha2::{Digest as _, Sha256};
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::{Communicator, Parties};
+use fednmf_data::messages::NAME_DIGESTS;
+
+use crate::features::Selection;
+use crate::names;
+use crate::names::Names;
+use crate::open::{keep_at_site, own_path};
+use crate::spec::InputSpec;
+
+/// The specification with the columns that the files of all parties have, in the order of party 0's file. Parties learn
+/// which of their own names the others have; digests of the remaining names tell nothing but whether a guess is right.
+/// Collective.
+///
+/// # Errors
+/// On all ranks, if a file has no names, or a name twice, or if no name is in all files.
+pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communicator) -> SharedResult<InputSpec> {
+    let own_names = || {
+        parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect()
+    };
+    let own: Vec<Vec<String>> = comm.agree_on_error(keep_at_site(own_names(), comm))?;
+    let digests: Vec<Vec<String>> = own.iter().map(|names| names.iter().map(|name| digest(name)).collect()).collect();
+    let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
+    let Some((first, others)) = all.split_first() else { return Ok(spec.clone()) };
+    let others: Vec<HashSet<&String>> = others.iter().map(|digests| digests.iter().collect()).collect();
+    let common: Vec<&String> = first.iter().filter(|name| others.iter().all(|other| other.contains(name))).collect();
+    if common.is_empty() {
+        let counts = all.iter().enumerate().map(|(party, names)| format!("party {party} has {}", names.len()));
+        return Err(Error::input(format!(
+            "--align: no column has the same name in all files ({}); use the same identifiers everywhere, such as gene symbols",
+            counts.collect::<Vec<_>>().join(", ")
+        ))
+        .on_all_ranks());
+    }
+    Ok(InputSpec { common: Some(common.into_iter().cloned().collect()), ..spec.clone() })
+}
+
+/// The names of the columns of a party's file.
+fn names_of(spec: &InputSpec, path: &str) -> Result<Vec<String>> {
+    let Some(names) = names::of_path(path, spec).columns else {
+        return Err(Error::input(format!(
+            "--align: {path} has no names of columns; give a file that has them (.h5ad, .csv with a header, 10x), or leave \
+             --align out"
+        )));
+    };
+    let mut seen = HashSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        Some(name) if spec.private => Err(Error::input(format!(
+            "--align: several columns of {path} have the same name (column {}); give each a name of its own",
+            names.iter().position(|other| other == name).unwrap_or(0) + 1
+        ))),
+        Some(name) => Err(Error::input(format!("--align: {path}: {}", names::repeated("column", name)))),
+        None => Ok(names),
+    }
+}
+
+/// 128 bits, in hexadecimal digits.
+pub fn digest(name: &str) -> String {
+    let hash = Sha256::new().chain_update(b"name of a column\0").chain_update(name.as_bytes()).finalize();
+    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The part of a file that belongs to columns with these digests, in their order; `names` are those of the file, `chosen` the
+/// part that is used without alignment.
+pub fn selection(common: &[String], spec: &InputSpec, names: &Names, chosen: Option<Selection>) -> Result<Selection> {
+    let of_rows = spec.transpose;
+    let all = if of_rows { &names.rows } else { &names.columns };
+    let gone = || {
+        Error::input(
+            "the factors are those of the columns that all parties have (--align), and this matrix lacks the name of one of \
+             them; give the file of the run",
+        )
+    };
+    let all = all.as_ref().ok_or_else(gone)?;
+    let chosen = chosen.map_or_else(|| (0..all.len()).collect(), |chosen| chosen.kept);
+    let places: HashMap<String, usize> = chosen.into_iter().map(|i| (digest(&all[i]), i)).collect();
+    let kept: Option<Vec<usize>> = common.iter().map(|name| places.get(name).copied()).collect();
+    Ok(Selection { of_rows, kept: kept.ok_or_else(gone)?, all: all.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_selected_in_the_order_of_the_common_names() {
+        let name = |text: &str| text.to_string();
+        let names = Names { columns: Some(["c", "a", "x", "b"].map(name).to_vec()), ..Names::default() };
+        let spec = InputSpec::parse("part-{party}.csv").unwrap();
+        let common = ["a", "b", "c"].map(digest);
+        assert_eq!(selection(&common, &spec, &names, None).unwrap().kept, [1, 3, 0]);
+        let chosen = Selection { of_rows: false, kept: vec![0, 1], all: 4 };
+        assert_eq!(selection(&common[..1], &spec, &names, Some(chosen.clone())).unwrap().kept, [1]);
+        assert!(selection(&common, &spec, &names, Some(chosen)).is_err());
+    }
+}

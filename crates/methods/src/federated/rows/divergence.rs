@@ -1,0 +1,424 @@
+//! Multiplicative updates for the Kullback-Leibler divergence and any β-divergence over parties with private rows, by exact
+//! sums. The iterates are those of [`kl-mu`](crate::distributed::divergence::mu) and
+//! [`beta-mu`](crate::distributed::divergence::beta) on all rows, with the same start.
+//!
+//! Party i holds the rows X_i. With its fit F_i = U_i Vᵀ, the update of U_i needs nothing of others, and that of V is
+//!
+//! V_jl ← V_jl (Σ_i N_i / Σ_i D_i)^γ with N_i = Σ_r x_rj f_rj^(β−2) u_rl and D_i = Σ_r f_rj^(β−1) u_rl,
+//!
+//! where γ is that of Févotte and Idier (2011), 1 for the Kullback-Leibler divergence (β = 1), whose D_i are the column sums
+//! of U_i (Lee and Seung 2001). Parties send N_i and D_i alone, and these sums can be masked. V is the last factor of an
+//! iteration, so that the first sums contain U_i that were fitted to private data instead of a start that others know.
+
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayViewMut2};
+
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
+use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_linalg::nls::Penalty;
+use fednmf_linalg::nls::divergence::{BetaMultiply, DivergenceUpdate, FixedFactor, KlMultiply, add_gram, column_sums};
+use fednmf_linalg::{Block, Contiguous, ContiguousMut, PerThread, Real, over_rows};
+use fednmf_privacy::Private;
+
+use crate::cost::{Cost, Kernel, Shape, Workload};
+use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
+use crate::distributed::divergence::beta::{Beta, check_zeros};
+use crate::method::Method;
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::shared::disclosure::OpenedSums;
+use crate::shared::init;
+use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
+use crate::{Algorithm, Measures, Problem};
+
+/// N_i V, n × k; for β ≠ 1 N_i beside D_i, n × 2k.
+const TERMS: MessageTag = MessageTag::new("sum of the terms of V's update", Payload::Product);
+/// The column sums of U_i, for β = 1.
+const SUMS: MessageTag = MessageTag::new("sum of the columns of U_r", Payload::Product);
+
+const fn describe(
+    name: &'static str,
+    summary: &'static str,
+    paper: &'static str,
+    (measure, messages): (Measure, &'static [MessageSpec]),
+) -> Description {
+    Description {
+        name,
+        summary,
+        paper,
+        partition: Partition::PartyRows,
+        measure,
+        keeps_zeros: true,
+        dp: DifferentialPrivacy::Refused("nothing bounds what one party adds to its exact sums"),
+        limits: Some([
+            "It is not safe in stated terms: exact sums have no known bound on what they tell; --secure-sum hides their terms only,",
+            "with two parties not even these. Evaluations (--eval-every 0) are sums too.",
+        ]),
+        messages,
+        ..Description::USUAL
+    }
+}
+
+/// The message table, with the shapes of what is summed in each iteration.
+macro_rules! messages {
+    ($($each:expr),*) => {
+        &[
+            $($each,)*
+            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
+            MessageSpec::new(masked(metrics::RESIDUAL), "2, with the divergence", "the same, with --secure-sum"),
+            LARGEST_TERM,
+            MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
+            SURVIVING[0],
+            SURVIVING[1],
+            SURVIVING[2],
+        ]
+    };
+}
+
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates for the Kullback-Leibler divergence over parties.
+    pub struct FedKl {
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
+}
+
+impl Method for FedKl {
+    const DESCRIPTION: &'static Description = &describe(
+        "fed-kl",
+        "Kullback-Leibler divergence of rows of several parties: the factors of kl-mu for all rows, by exact sums",
+        "Lee and Seung 2001",
+        (
+            Measure::Divergence,
+            messages!(
+                MessageSpec::new(TERMS, "n x k", "each iteration"),
+                MessageSpec::new(SUMS, "k", "each iteration"),
+                MessageSpec::new(masked(TERMS), "n x k, and k for the columns of U, as one", "each iteration, with --secure-sum")
+            ),
+        ),
+    );
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Ok(Some(cost(1.0, (&self.secure_sum, &self.threshold), workload, ranks)))
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::ExactProducts)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let update = KlMultiply::new(problem.k);
+        build((1.0, Measure::Divergence), (&self.secure_sum, &self.threshold), problem, update)
+    }
+}
+
+fednmf_base::parameters! {
+    /// Parameters of multiplicative updates for a β-divergence over parties.
+    pub struct FedBeta {
+        /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
+        pub beta: Beta = Beta(1.5), "X";
+        group secure_sum: SecureSumParams;
+        group threshold: ThresholdParams;
+    }
+}
+
+impl Method for FedBeta {
+    const DESCRIPTION: &'static Description = &describe(
+        "fed-beta",
+        "any beta-divergence of rows of several parties: the factors of beta-mu for all rows, by exact sums",
+        "Fevotte and Idier 2011",
+        (
+            Measure::BetaDivergence,
+            messages!(
+                MessageSpec::new(TERMS, "n x 2k; n x k for --beta 1", "each iteration"),
+                MessageSpec::new(SUMS, "k", "each iteration, with --beta 1"),
+                MessageSpec::new(masked(TERMS), "the same as one", "each iteration, with --secure-sum")
+            ),
+        ),
+    );
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Ok(Some(cost(self.beta.0, (&self.secure_sum, &self.threshold), workload, ranks)))
+    }
+
+    fn opened_sums(&self) -> Option<OpenedSums> {
+        Some(OpenedSums::ExactProducts)
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        let Beta(beta) = self.beta;
+        check_zeros(beta, &problem)?;
+        let update = BetaMultiply::new(beta, problem.k);
+        build((beta, Measure::BetaDivergence), (&self.secure_sum, &self.threshold), problem, update)
+    }
+}
+
+/// The cost of an iteration.
+fn cost(beta: f64, (sum, threshold): (&SecureSumParams, &ThresholdParams), workload: &Workload, ranks: usize) -> Cost {
+    let Workload { m, n, k, word, .. } = *workload;
+    let (parties, hosted) = workload.parties(ranks);
+    let rows = m.div_ceil(parties) * hosted;
+    // Where β ≠ 1, zeros have terms too.
+    let (own, all) = if beta == 1.0 {
+        (workload.part(rows, n), workload.stored)
+    } else {
+        (rows as f64 * n as f64, m as f64 * n as f64)
+    };
+    let mut cost = Cost::default();
+    // As for the same updates without parties, in both halves of an iteration.
+    let entry = if beta == 1.0 { 4.0 } else { 6.0 } * k as f64;
+    cost.add(Kernel::Other, 2.0 * entry * own, 2.0 * entry * all);
+    let sums = if beta == 1.0 { vec![(TERMS, n * k), (SUMS, k)] } else { vec![(TERMS, 2 * n * k)] };
+    sum.add_cost(Some(threshold), &mut cost, (ranks, parties), &sums, (word, 1));
+    // By rows, and by columns.
+    cost.data = 2.0 * workload.block(rows, workload.part(rows, n));
+    cost.shape = Shape { block: (rows / hosted, n), ..Shape::default() };
+    let terms = if beta == 1.0 { 1 } else { 2 };
+    cost.factors = workload.bytes((rows + ((hosted + 1) * terms + 1) * n) * k) + (16 * terms * n * k) as f64;
+    cost.caveat("the flops are those of the printed formulas; no kernel counts them");
+    cost
+}
+
+/// A party: its rows, its factor, and its terms of the sums.
+struct PartyState<T: Real> {
+    index: usize,
+    /// X_i, rows × n
+    rows: Private<Block<T>>,
+    /// X_iᵀ
+    columns: Private<Block<T>>,
+    /// U_i, rows × k
+    u: Private<Array2<T>>,
+    /// The terms, n × k or n × 2k
+    terms: Array2<T>,
+    /// The column sums of U_i
+    sums: Vec<T>,
+}
+
+/// What the parties of a rank use one after the other.
+struct Scratch {
+    /// Column sums of the fixed factor
+    sums: Vec<f64>,
+    /// Gram matrix of the fixed factor, for updates that use it
+    gram: Vec<f64>,
+    /// k ones
+    ones: Vec<f64>,
+}
+
+struct DivergenceRun<T: Real, R> {
+    beta: f64,
+    /// Under whose key the divergence is reported.
+    measure: Measure,
+    comm: PartyCommunicator,
+    party_sum: PartySum,
+    updates: PerThread<R>,
+    multiply: PerThread<BetaMultiply>,
+    members: Vec<PartyState<T>>,
+    /// V, n × k
+    v: Array2<T>,
+    /// The sums that V is updated from: n × k or n × 2k, and k
+    terms: Array2<T>,
+    sums: Vec<T>,
+    scratch: Scratch,
+    /// Expected sizes of the entries of the sums: terms, column sums, divergence.
+    expected: [f64; 3],
+    norm2: f64,
+    iteration: usize,
+}
+
+fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
+    (beta, measure): (f64, Measure),
+    (secure_sum, threshold): (&SecureSumParams, &ThresholdParams),
+    problem: Problem<'_, T>,
+    update: R,
+) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let (m, n) = (data.header.rows, data.header.cols);
+    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let width = if beta == 1.0 { k } else { 2 * k };
+    let mut members = Vec::new();
+    for (block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
+        let rows: Range<usize> = data.cuts.rows[index].clone();
+        let mut u = Array2::zeros((rows.len(), k));
+        init::u(seed, &rows, scale, u.view_mut());
+        members.push(PartyState {
+            index,
+            columns: Private::new(block.transposed()),
+            rows: Private::new(block),
+            u: Private::new(u),
+            terms: Array2::zeros((n, width)),
+            sums: vec![T::zero(); k],
+        });
+    }
+    let mut v = Array2::zeros((n, k));
+    init::v(seed, &(0..n), scale, v.view_mut());
+    // An entry of the data and its fit are expected to have this size.
+    let (rows, mean) = (m as f64, k as f64 * scale * scale);
+    let terms = if beta == 1.0 { rows * mean / k as f64 } else { rows * mean.powf(beta - 1.0) * scale };
+    let gram = if update.takes_gram() { k * k } else { 0 };
+    Ok(Box::new(DivergenceRun {
+        beta,
+        measure,
+        party_sum: party_sum(&comm, parties, secure_sum, Some(threshold))?,
+        comm,
+        updates: PerThread::new(update),
+        multiply: PerThread::new(BetaMultiply::new(beta, k)),
+        members,
+        v,
+        terms: Array2::zeros((n, width)),
+        sums: vec![T::zero(); k],
+        scratch: Scratch { sums: vec![0.0; k], gram: vec![0.0; gram], ones: vec![1.0; k] },
+        expected: [terms, rows * scale, rows * n as f64 * mean.powf(beta)],
+        norm2: data.statistics.norm2,
+        iteration: 0,
+    }))
+}
+
+impl<T: Real> PartyState<T> {
+    /// Updates U_i.
+    fn update<R: DivergenceUpdate<T> + Sync>(&mut self, v: &Array2<T>, updates: &PerThread<R>, scratch: &mut Scratch) {
+        let Scratch { sums, gram, .. } = scratch;
+        let rows = v.entries();
+        column_sums(rows, sums);
+        if !gram.is_empty() {
+            add_gram(rows, sums.len(), gram);
+        }
+        let (block, y) = (&*self.rows, FixedFactor { rows, sums, gram });
+        over_rows(&mut self.u.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), Penalty::NONE));
+        });
+    }
+}
+
+impl<T: Real> PartyState<T> {
+    /// The terms for β = 1: N_i V, and the column sums of U_i. An update from a fixed factor whose columns sum to one gives
+    /// the former.
+    fn kl_terms<R: DivergenceUpdate<T> + Sync>(&mut self, v: &Array2<T>, updates: &PerThread<R>, scratch: &mut Scratch) {
+        let Scratch { sums, ones, .. } = scratch;
+        let rows = self.u.entries();
+        column_sums(rows, sums);
+        self.sums.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::from_f64(sum));
+        self.terms.assign(v);
+        let (block, y) = (&*self.columns, FixedFactor { rows, sums: ones, gram: &[] });
+        over_rows(&mut self.terms.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), Penalty::NONE));
+        });
+    }
+
+    /// The terms for any other β: N_i beside D_i.
+    fn beta_terms(&mut self, v: &Array2<T>, multiply: &PerThread<BetaMultiply>, k: usize) {
+        let (block, rows) = (&*self.columns, self.u.entries());
+        over_rows(&mut self.terms.view_mut(), &|first, mut terms: ArrayViewMut2<'_, T>| {
+            multiply.with(|multiply| {
+                for (at, terms) in terms.row_major_mut().chunks_exact_mut(2 * k).enumerate() {
+                    let j = first + at;
+                    multiply.terms((block, j), rows, &v.entries()[j * k..(j + 1) * k], terms);
+                }
+            });
+        });
+    }
+}
+
+impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceRun<T, R> {
+    fn iterate(&mut self) -> Result<()> {
+        let DivergenceRun { beta, comm, party_sum, updates, multiply, members, v, terms, sums, scratch, expected, .. } = self;
+        let (k, kullback_leibler) = (v.ncols(), *beta == 1.0);
+        for member in members.iter_mut() {
+            comm.work("update", || {
+                member.update(v, updates, scratch);
+                if kullback_leibler {
+                    member.kl_terms(v, updates, scratch);
+                } else {
+                    member.beta_terms(v, multiply, k);
+                }
+            });
+        }
+        let of_terms = |hosted: usize| members[hosted].terms.entries();
+        let of_sums = |hosted: usize| &members[hosted].sums[..];
+        let all = &mut [
+            Joint { tag: TERMS, expected: expected[0], term: &of_terms, out: terms.entries_mut() },
+            Joint { tag: SUMS, expected: expected[1], term: &of_sums, out: &mut sums[..] },
+        ];
+        party_sum.sum_together(comm, if kullback_leibler { all } else { &mut all[..1] })?;
+        comm.work("update", || {
+            if kullback_leibler {
+                for (mut v, products) in v.rows_mut().into_iter().zip(terms.rows()) {
+                    for ((v, &product), &sum) in v.iter_mut().zip(products).zip(&*sums) {
+                        *v = quotient(product.max(T::zero()), sum);
+                    }
+                }
+            } else {
+                multiply.with(|multiply| {
+                    for (mut v, terms) in v.rows_mut().into_iter().zip(terms.rows()) {
+                        let (above, below) = terms.split_at(ndarray::Axis(0), k);
+                        for ((v, above), below) in v.iter_mut().zip(above).zip(below) {
+                            *v = T::from_f64(multiply.step(v.as_f64(), above.as_f64().max(0.0), below.as_f64().max(0.0)));
+                        }
+                    }
+                });
+            }
+        });
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+/// product / sum, and 0 where the sum is.
+fn quotient<T: Real>(product: T, sum: T) -> T {
+    if sum > T::zero() { product / sum } else { T::zero() }
+}
+
+impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).try_for_each(|_| self.iterate())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    /// The relative error, and the divergence. The divergence is infinite if a nonzero entry has the fit 0.
+    fn measure(&mut self) -> Result<Measures> {
+        let DivergenceRun { beta, measure, comm, party_sum, members, v, norm2, expected, .. } = self;
+        let each: Vec<[f64; 2]> = members
+            .iter()
+            .map(|PartyState { rows, u, .. }| {
+                let residual2 = rows.residual2(&u.view(), &v.view()).max(0.0);
+                [residual2, metrics::own_divergence(*beta, rows, &u.view(), &v.view())]
+            })
+            .collect();
+        let [mut residual2, mut divergence] = [[0.0]; 2];
+        let residual_of = |hosted: usize| &each[hosted][..1];
+        let divergence_of = |hosted: usize| &each[hosted][1..];
+        party_sum.sum_together(
+            comm,
+            &mut [
+                Joint { tag: metrics::RESIDUAL, expected: *norm2, term: &residual_of, out: &mut residual2 },
+                Joint { tag: metrics::DIVERGENCE, expected: expected[2], term: &divergence_of, out: &mut divergence },
+            ],
+        )?;
+        let norm2 = *norm2 * party_sum.share_left();
+        let mut all = vec![("rel_error", metrics::relative(residual2[0], norm2)), (measure.key(), divergence[0])];
+        all.extend(party_sum.losses());
+        Ok(all)
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let mut pieces = vec![Piece::shared("V", self.v.nrows(), 0, self.v.view())];
+        pieces.extend(self.members.iter().map(|member| Piece::private("U", member.index, member.u.view())));
+        pieces
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        saved.rows("V", Owner::Shared, 0, self.v.view_mut())?;
+        for member in &mut self.members {
+            saved.rows("U", Owner::Party(member.index), 0, member.u.view_mut())?;
+        }
+        self.iteration = iteration;
+        Ok(())
+    }
+}

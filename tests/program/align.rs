@@ -1,0 +1,80 @@
+//! Files of parties whose columns differ (`--align`).
+
+use std::path::Path;
+
+use tempfile::tempdir;
+
+use crate::common::{events, factor, fednmf, json, matrix};
+
+/// A party's table: its columns, and its rows.
+type Table<'a> = (&'a [&'a str], usize);
+
+/// Three hospitals: another order, a column that others lack, and both.
+const TABLES: [Table; 3] = [
+    (&["actb", "gapdh", "cd3e", "cd19", "nkg7"], 30),
+    (&["nkg7", "cd19", "own", "actb", "gapdh", "cd3e"], 25),
+    (&["cd19", "other", "cd3e", "actb", "nkg7", "gapdh", "last"], 35),
+];
+const COMMON: [&str; 5] = ["actb", "gapdh", "cd3e", "cd19", "nkg7"];
+
+/// A number that depends on the row and on the name of the column.
+fn entry(party: usize, row: usize, name: &str) -> u64 {
+    let hash = name.bytes().fold(17u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    (hash.wrapping_mul((31 * party + row) as u64 + 7) >> 7) % 6
+}
+
+fn write_csv(dir: &Path, name: &str, party: usize, (columns, rows): Table) {
+    let mut text = format!("id,{}\n", columns.join(","));
+    for row in 0..rows {
+        let line: Vec<String> = columns.iter().map(|name| entry(party, row, name).to_string()).collect();
+        text += &format!("p{party}r{row},{}\n", line.join(","));
+    }
+    std::fs::write(dir.join(name), text).unwrap();
+}
+
+/// A directory as 10x writes it: genes × cells.
+fn write_10x(dir: &Path, party: usize, (columns, rows): Table) {
+    let dir = dir.join(format!("tenx-{party}"));
+    std::fs::create_dir(&dir).unwrap();
+    let mut entries = Vec::new();
+    for (i, name) in columns.iter().enumerate() {
+        for row in 0..rows {
+            match entry(party, row, name) {
+                0 => {}
+                value => entries.push(format!("{} {} {value}\n", i + 1, row + 1)),
+            }
+        }
+    }
+    let head = format!("%%MatrixMarket matrix coordinate integer general\n{} {rows} {}\n", columns.len(), entries.len());
+    std::fs::write(dir.join("matrix.mtx"), head + &entries.concat()).unwrap();
+    std::fs::write(dir.join("genes.tsv"), columns.iter().map(|name| format!("{name}\t{name}\n")).collect::<String>()).unwrap();
+    std::fs::write(dir.join("barcodes.tsv"), (0..rows).map(|row| format!("p{party}r{row}\n")).collect::<String>()).unwrap();
+}
+
+#[test]
+fn aligned_files_have_the_factors_of_files_with_the_common_columns() {
+    let dir = tempdir().unwrap();
+    for (party, table) in TABLES.into_iter().enumerate() {
+        write_csv(dir.path(), &format!("raw-{party}.csv"), party, table);
+        write_csv(dir.path(), &format!("same-{party}.csv"), party, (&COMMON, table.1));
+        write_10x(dir.path(), party, table);
+    }
+    let (out, expected) = (dir.path().join("o.h5"), dir.path().join("e.h5"));
+    for algo in ["fnmf", "inmf", "felb --binarize 2"] {
+        let line = |name: &str, more: &str, out: &Path| {
+            let (input, out) = (dir.path().join(name), out.display());
+            format!("--algo {algo} -k 2 --max-iters 5 --seed 4 --input {} {more} --output {out}", input.display())
+        };
+        fednmf(3, &line("same-{party}.csv", "", &expected)).ok();
+        for ranks in 1..=3 {
+            for (name, more) in [("raw-{party}.csv", "--align"), ("tenx-{party}", "--transpose --align")] {
+                // The sums of sparse and dense data differ in their order.
+                let parties = format!("{more} --parties 3 --trace {}", dir.path().join("t.jsonl").display());
+                fednmf(ranks, &line(name, &parties, &out)).ok();
+                let (found, expected) = (matrix(&out, "V"), matrix(&expected, "V"));
+                assert!(crate::common::distance(&found, &expected) < 1e-9, "{algo} {name} on {ranks} ranks");
+                std::fs::remove_file(dir.path().join("t.jsonl")).unwrap();
+            }
+        }
+    }
+}
