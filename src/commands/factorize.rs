@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Use the columns that the files of all parties have, by their names, in the order of party 0. Parties send digests of their
     /// names, by which guesses can be confirmed
     #[arg(long, help_heading = "Parties")]
-    pub align: bool,
+    pub common_columns: bool,
 
     /// Share of the data that party 0 holds; the others share the rest evenly [default: equal shares]
     #[arg(long, allow_negative_numbers = true, value_name = "F", help_heading = "Parties",
@@ -319,7 +319,7 @@ impl RunArgs {
         input.transpose = args.transpose;
         input.table = args.table.0;
         input.features = args.features.choice();
-        input.align = args.align;
+        input.common_columns = args.common_columns;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         apply_method_requirements(&mut input, method, eval_every > 0);

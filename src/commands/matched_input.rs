@@ -65,7 +65,7 @@ impl StoredFactors {
     /// As [`data::open`].
     pub fn open_input(&self, mut spec: InputSpec, comm: &Communicator) -> Result<OpenedInput<'_>> {
         self.run.apply(&mut spec);
-        if self.run.align && !spec.by_party() {
+        if self.run.common_columns && !spec.by_party() {
             spec.use_columns(&self.stored.names().columns.unwrap_or_default());
         }
         let input = data::open(&spec, comm)?;

@@ -42,7 +42,7 @@ pub struct Provenance {
     /// The features that were used.
     pub features: FeatureChoice,
     /// Whether the columns are those that the files of all parties have.
-    pub align: bool,
+    pub common_columns: bool,
     /// How `{party}` files are combined.
     stack: Stack,
     /// Whether the user specified which entries are missing.
@@ -109,7 +109,7 @@ impl Provenance {
             holdout,
             transpose,
             features: FeatureChoice::from_json(parameter),
-            align: parameter("align").is_some_and(|value| *value == true || *value == 1),
+            common_columns: parameter("common_columns").is_some_and(|value| *value == true || *value == 1),
             stack,
             own_missing: false,
             zeros_were_missing: missing == Missing::ZeroUnobserved,
@@ -128,7 +128,7 @@ impl Provenance {
         input.allow_nan = self.missing == Missing::Nan;
         input.stack = self.stack;
         input.features = self.features.clone();
-        input.align = self.align && input.by_party();
+        input.common_columns = self.common_columns && input.by_party();
     }
 
     /// Whether each party has parts of V of its own, in its file.

@@ -1,4 +1,4 @@
-//! Files of parties whose columns differ (`--align`).
+//! Files of parties whose columns differ (`--common-columns`).
 
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn aligned_files_have_the_factors_of_files_with_the_common_columns() {
         };
         fednmf(3, &line("same-{party}.csv", "", &expected)).ok();
         for ranks in 1..=3 {
-            for (name, more) in [("raw-{party}.csv", "--align"), ("tenx-{party}", "--transpose --align")] {
+            for (name, more) in [("raw-{party}.csv", "--common-columns"), ("tenx-{party}", "--transpose --common-columns")] {
                 // The sums of sparse and dense data differ in their order.
                 let parties = format!("{more} --parties 3 --trace {}", dir.path().join("t.jsonl").display());
                 fednmf(ranks, &line(name, &parties, &out)).ok();

@@ -160,7 +160,7 @@ fn what_leaves_a_party_is_the_message_table() {
         std::fs::write(dir.path().join(format!("named-{party}.csv")), format!("a,b\n{rows}")).unwrap();
     });
     let named = Setting { ranks: 2, input: "named-{party}.csv", everything: false };
-    all.extend(run(registry::find("fnmf").expect("a method").description(), dir.path(), "--align", named));
+    all.extend(run(registry::find("fnmf").expect("a method").description(), dir.path(), "--common-columns", named));
     // The ledger is summed up before the summary itself is sent.
     for w in COMMON_MESSAGES.iter().filter(|w| w.kind != "summary") {
         assert!(all.iter().any(|(kind, payload, _)| same(w, kind, payload)), "no run sends '{}'", w.kind);

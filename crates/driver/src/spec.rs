@@ -282,7 +282,7 @@ impl Spec {
         all.insert("scale".into(), if self.input.scale == data::Scale::Max { "max" } else { "none" }.into());
         all.insert("binarize".into(), json!(self.input.binarize.map(Threshold::to_json)));
         all.extend(self.input.features.to_json());
-        all.extend(self.input.align.then(|| ("align".to_string(), true.into())));
+        all.extend(self.input.common_columns.then(|| ("common_columns".to_string(), true.into())));
         let mut add = |parameter: Parameter| {
             if parameter.affects_result {
                 all.insert(parameter.name.into(), parameter.value.into());

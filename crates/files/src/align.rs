@@ -1,4 +1,4 @@
-//! The columns that all parties' files have (`--align`), found by digests of their names.
+//! The columns that all parties' files have (`--common-columns`), found by digests of their names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,7 +33,7 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     if common.is_empty() {
         let counts = all.iter().enumerate().map(|(party, names)| format!("party {party} has {}", names.len()));
         return Err(Error::input(format!(
-            "--align: no column has the same name in all files ({}); use the same identifiers everywhere, such as gene symbols",
+            "--common-columns: no column has the same name in all files ({}); use the same identifiers everywhere, such as gene symbols",
             counts.collect::<Vec<_>>().join(", ")
         ))
         .on_all_ranks());
@@ -45,17 +45,17 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
 fn names_of(spec: &InputSpec, path: &str) -> Result<Vec<String>> {
     let Some(names) = names::of_path(path, spec).columns else {
         return Err(Error::input(format!(
-            "--align: {path} has no names of columns; give a file that has them (.h5ad, .csv with a header, 10x), or leave \
-             --align out"
+            "--common-columns: {path} has no names of columns; give a file that has them (.h5ad, .csv with a header, 10x), or leave \
+             --common-columns out"
         )));
     };
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
         Some(name) if spec.private => Err(Error::input(format!(
-            "--align: several columns of {path} have the same name (column {}); give each a name of its own",
+            "--common-columns: several columns of {path} have the same name (column {}); give each a name of its own",
             names.iter().position(|other| other == name).unwrap_or(0) + 1
         ))),
-        Some(name) => Err(Error::input(format!("--align: {path}: {}", names::repeated("column", name)))),
+        Some(name) => Err(Error::input(format!("--common-columns: {path}: {}", names::repeated("column", name)))),
         None => Ok(names),
     }
 }
@@ -73,7 +73,7 @@ pub fn selection(common: &[String], spec: &InputSpec, names: &Names, chosen: Opt
     let all = if of_rows { &names.rows } else { &names.columns };
     let gone = || {
         Error::input(
-            "the factors are those of the columns that all parties have (--align), and this matrix lacks the name of one of \
+            "the factors are those of the columns that all parties have (--common-columns), and this matrix lacks the name of one of \
              them; give the file of the run",
         )
     };

@@ -100,7 +100,7 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
     let mut spec = spec.clone();
     let Found { files, joint, warning } = if spec.by_party() {
         let parties = Parties { count: count_of_files(&spec, path, comm)?, ranks: comm.size() };
-        if spec.align {
+        if spec.common_columns {
             spec = aligned(&spec, path, parties, comm)?;
         }
         party_files(&spec, path, dataset, parties, comm)?
@@ -293,7 +293,7 @@ fn party_files(
     if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
         return Err(Error::input(format!(
             "{} and {}: their {what} have different names, or another order; every party's file must have the same {what} in \
-             the same order: --align uses those that all have, in one order",
+             the same order: --common-columns uses those that all have, in one order",
             first.name, other.name
         ))
         .on_all_ranks());
@@ -404,7 +404,7 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
                 "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}{}",
                 file.name,
                 first.name,
-                if what == "columns" { "; with names of columns, --align uses those that all have" } else { "" }
+                if what == "columns" { "; with names of columns, --common-columns uses those that all have" } else { "" }
             )));
         }
         if file.shown.sparse != first.shown.sparse {

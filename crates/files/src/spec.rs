@@ -114,7 +114,7 @@ pub struct InputSpec {
     /// Which features of single-cell data are used.
     pub features: FeatureChoice,
     /// Whether the columns that the files of all parties have are used alone, in the order of party 0.
-    pub align: bool,
+    pub common_columns: bool,
     /// Digests of their names, once the input is open.
     pub common: Option<Vec<String>>,
     /// How `{party}` files are combined.
@@ -168,7 +168,7 @@ impl InputSpec {
             parties: None,
             items: None,
             features: FeatureChoice::default(),
-            align: false,
+            common_columns: false,
             common: None,
             stack: Stack::Rows,
             kept: false,
@@ -236,15 +236,15 @@ impl InputSpec {
         if self.table.repeated != Repeated::Refuse && self.table.format != TableFormat::Triples {
             return Err(Error::input("--repeated is for triples: add --format triples, or leave it out"));
         }
-        if self.align && !self.by_party() {
+        if self.common_columns && !self.by_party() {
             return Err(Error::input(
-                "--align compares the files of several parties; give a file for each, with {party} in its name, or leave the \
+                "--common-columns compares the files of several parties; give a file for each, with {party} in its name, or leave the \
                  option out",
             ));
         }
-        if self.align && self.stack != Stack::Rows {
+        if self.common_columns && self.stack != Stack::Rows {
             return Err(Error::input(
-                "--align is for parties that have rows of their own and common columns; where parties have columns, their common \
+                "--common-columns is for parties that have rows of their own and common columns; where parties have columns, their common \
                  rows are often people, whose names no digest hides: bring the rows into the same order beforehand",
             ));
         }

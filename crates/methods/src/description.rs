@@ -170,7 +170,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(
         data::NAME_DIGESTS,
         "a digest of the name of each column of each party's file, by which a guessed name can be confirmed",
-        "once, while loading, with --align",
+        "once, while loading, with --common-columns",
     ),
     MessageSpec::new(
         data::COUNTS,
