@@ -90,6 +90,9 @@ struct ComputingParty {
     terms: Vec<u64>,
 }
 
+/// The keys that the computing parties of a rank draw, each its own.
+pub struct Keys(Vec<(usize, [u64; KEY_WORDS])>);
+
 /// The computing parties of this rank.
 pub struct Computation {
     parties: Vec<ComputingParty>,
@@ -154,27 +157,33 @@ fn following(index: usize) -> usize {
     (index + 1) % COMPUTING
 }
 
-impl Computation {
-    /// The computing parties `hosted` on this rank (below 3, ascending), with fresh keys, or with keys from a
-    /// `secret_seed`, for tests. All ranks take part.
+impl Keys {
+    /// Keys of the computing parties `hosted` on this rank (below 3), fresh ones, or from a `secret_seed`, for tests.
     ///
     /// # Errors
     /// If the operating system provides no random numbers.
-    pub fn new(hosted: &[usize], secret_seed: Option<u64>, wire: &mut dyn Wire) -> Result<Self> {
+    pub fn draw(hosted: impl Iterator<Item = usize>, secret_seed: Option<u64>) -> Result<Self> {
+        let draw = |index| Ok((index, random_key(&mut secret_rng(secret_seed, KEYS ^ index as u64)?)));
+        hosted.map(draw).collect::<Result<_>>().map(Keys)
+    }
+}
+
+impl Computation {
+    /// The computing parties with these keys, of which each is sent to the previous party. All ranks take part.
+    pub fn new(keys: &Keys, wire: &mut dyn Wire) -> Self {
         let mut mail = Mail::default();
         mail.begin();
         (0..COMPUTING).for_each(|from| mail.expect(from, previous(from), KEY_WORDS));
         let mut parties = Vec::new();
-        for &index in hosted {
-            let key = random_key(&mut secret_rng(secret_seed, KEYS ^ index as u64)?);
-            mail.send(index, previous(index)).extend(key);
-            parties.push(ComputingParty::new(index, &key));
+        for (index, key) in &keys.0 {
+            mail.send(*index, previous(*index)).extend(key);
+            parties.push(ComputingParty::new(*index, key));
         }
         wire.exchange(&mut mail, Purpose::Compute);
         for party in &mut parties {
             party.next = stream_of(mail.take(following(party.index), party.index, KEY_WORDS));
         }
-        Ok(Computation { parties, mail, number: 0 })
+        Computation { parties, mail, number: 0 }
     }
 
     /// Draws from now on the numbers of this iteration, so that a resumed run with a secret seed has the same ones.

@@ -8,7 +8,7 @@ use fednmf_linalg::random::{mix, secret_rng};
 
 use crate::Transfer as _;
 
-use super::{COMPUTING, Computation, Mail, Purpose, Reciprocals, Shared, Terms, Wire, shares_of};
+use super::{COMPUTING, Computation, Keys, Mail, Purpose, Reciprocals, Shared, Terms, Wire, shares_of};
 
 /// Delivers within the process, and keeps what each party receives.
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Three {
 impl Three {
     fn new(seed: Option<u64>) -> Self {
         let mut wire = InProcess::default();
-        let computation = Computation::new(&[0, 1, 2], seed, &mut wire).unwrap();
+        let computation = Computation::new(&Keys::draw(0..COMPUTING, seed).unwrap(), &mut wire);
         Three { computation, wire: InProcess::default() }
     }
 
