@@ -62,7 +62,10 @@ impl Wire for ShareWire {
             let rank = self.ranks[place];
             let comm = self.comm.unrestricted();
             if rank == own {
-                for (a, b) in self.between(own, own).filter(|&(a, b)| mail.length(a, b) > 0) {
+                for (a, b) in self.between(own, own) {
+                    if mail.length(a, b) == 0 {
+                        continue;
+                    }
                     comm.sends(tag, mail.outgoing(a, b, WIRE));
                     comm.record_local::<u64>(tag, 2 * mail.length(a, b));
                     mail.deliver(a, b);

@@ -78,7 +78,7 @@ fn owner(computing: usize, parties: Parties) -> usize {
 fn encoded<T: Real>(block: &Block<T>, what: Private, sigma: f64, format: Format) -> Result<Vec<u64>> {
     let (rows, cols) = block.shape();
     let mut words = vec![0; rows * cols];
-    let mut put = |i: usize, j: usize, x: &T| {
+    let mut put = |i: usize, j: usize, x: &T| -> Result<()> {
         let place = if what == Private::Rows { i * cols + j } else { j * rows + i };
         words[place] = format.encode(x.as_f64() / sigma)?;
         Ok(())
