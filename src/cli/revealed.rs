@@ -40,7 +40,7 @@ fn cells(method: &Description) -> Cells {
     let is = |payload: Payload| move |w: &&MessageSpec| w.payload == payload;
     // The largest term is sent with every sum in the clear.
     let clear = |w: &&MessageSpec| {
-        let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked);
+        let hidden = matches!(w.payload, Payload::Control | Payload::Ciphertext | Payload::Masked | Payload::Shares);
         !hidden && !w.is_plain() && w.kind != LARGEST.kind
     };
     let loading = COMMON_MESSAGES.iter().filter(|w| w.kind == data::STATISTICS.kind);
@@ -53,9 +53,11 @@ fn cells(method: &Description) -> Cells {
     if !optional && !masks.is_empty() {
         // Protected unless that is turned off.
         let encrypted = all().filter(is(Payload::Ciphertext));
+        let shares = all().filter(is(Payload::Shares));
         let shown = all().filter(clear).filter(|w| !masked(w));
         let parts = [
             ("encrypted: ", list(encrypted)),
+            ("as secret shares: ", list(shares)),
             ("only sums: ", list(masks.iter().copied())),
             ("in the clear: ", list(shown)),
         ];

@@ -266,7 +266,16 @@ impl RunArgs {
             ));
         }
         let eval_every = args.eval_every.unwrap_or(if noised { 0 } else { EVAL_EVERY });
-        Limits { max_iters, tol, target_error, time_limit, eval_every }.check()?;
+        let limits = Limits { max_iters, tol, target_error, time_limit, eval_every };
+        limits.check()?;
+        limits.check_for(description)?;
+        if description.on_shares && args.eval_every.is_some_and(|every| every > 0) {
+            return Err(Error::input(format!(
+                "--eval-every: {} opens nothing before the end, where it is evaluated once; omit it, or use --eval-every 0 for \
+                 no evaluation at all",
+                description.name
+            )));
+        }
         // Ten years are practically unlimited, and a clock can represent them.
         if args.stall_timeout != 0.0 && !(1.0..=3e8).contains(&args.stall_timeout) {
             return Err(Error::input(format!(

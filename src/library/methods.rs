@@ -24,6 +24,7 @@ use fednmf_methods::federated::columns::syn::{
 };
 use fednmf_methods::federated::graph::admm::Admm as AdmmParams;
 use fednmf_methods::federated::graph::ppdnmf::Ppdnmf as PpdnmfParams;
+use fednmf_methods::federated::mpc::{MpcColumns as MpcColumnsParams, MpcRows as MpcRowsParams};
 use fednmf_methods::federated::rows::baselines::{
     FedAvg as FedAvgParams, FedProx as FedProxParams, Ipalm as IpalmParams, Mur as MurParams,
 };
@@ -484,6 +485,12 @@ methods! {
         /// Penalties on the factors.
         penalty: Penalty => regularization;
     }
+
+    /// HALS on secret shares of the parties' columns: three of them compute, and only U is opened, at the end.
+    MpcColumns = Columns MpcColumnsParams {}
+
+    /// HALS on secret shares of the parties' rows: three of them compute, and only V is opened, at the end.
+    MpcRows = Rows MpcRowsParams {}
 
     /// DSANLS among parties with blocks of columns (Qian et al.), which reveals the data after enough releases.
     ///

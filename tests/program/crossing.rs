@@ -116,9 +116,10 @@ impl Crossing {
     /// Performs a command line, and writes its trace and factors if there is a directory.
     fn cross(&mut self, method: &Description, arguments: &[&str], files: Option<&Path>) {
         let line = format!(
-            "--algo {} --input {} -k 2 --max-iters 3 --eval-every 1 {}",
+            "--algo {} --input {} -k 2 --max-iters 3 {} {}",
             method.name,
             input_for(method, "synthetic:planted,m=12,n=10,k=2"),
+            if method.on_shares { "" } else { "--eval-every 1" },
             needs(method)
         );
         let mut words: Vec<String> = line.split_whitespace().map(str::to_string).collect();

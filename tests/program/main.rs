@@ -62,6 +62,8 @@ mod losses;
 #[cfg(feature = "mpi")]
 mod missing;
 #[cfg(feature = "mpi")]
+mod mpc;
+#[cfg(feature = "mpi")]
 mod naive;
 #[cfg(feature = "mpi")]
 mod outputs;

@@ -79,7 +79,8 @@ fn run(method: &Description, dir: &Path, line: &str, setting: Setting) -> BTreeS
         _ => "",
     };
     let k = if method.name == "ppdnmf" { 1 } else { 2 };
-    let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} --tol 1e-9", method.name);
+    let tol = if method.on_shares { "" } else { "--tol 1e-9" };
+    let all = format!("--algo {} {line} --parties 4 {binary} {turned} -k {k} {tol}", method.name);
     let file = |name: &str| dir.join(name);
     let run = |iters: usize, more: &str| {
         let run =

@@ -24,6 +24,7 @@ fn payloads_have_the_names_of_old_transcripts() {
         (Payload::Scalar, "Scalar"),
         (Payload::Ciphertext, "Ciphertext"),
         (Payload::Masked, "Masked"),
+        (Payload::Shares, "Shares"),
         (Payload::Metadata, "Metadata"),
         (Payload::Control, "Control"),
     ];

@@ -26,6 +26,8 @@ pub enum Payload {
     Ciphertext,
     /// Numbers under masks that cancel in the sum over parties.
     Masked,
+    /// Secret shares of numbers.
+    Shares,
     /// What the data determine beside their entries: shapes, names, whether a step failed.
     Metadata,
     /// Values of types that are [`Public`](fednmf_privacy::Public), and keys; see [`ControlTag`].
@@ -45,6 +47,7 @@ impl Payload {
             Payload::Scalar => "Scalar",
             Payload::Ciphertext => "Ciphertext",
             Payload::Masked => "Masked",
+            Payload::Shares => "Shares",
             Payload::Metadata => "Metadata",
             Payload::Control => "Control",
         }
@@ -132,6 +135,7 @@ impl MessageTag {
         let masked = matches!(protection, Protection::Masked | Protection::MaskedNoised);
         assert_eq!(self.payload == Payload::Masked, masked, "{}", self.kind);
         assert_eq!(self.payload == Payload::Ciphertext, protection == Protection::Encrypted, "{}", self.kind);
+        assert_eq!(self.payload == Payload::Shares, protection == Protection::Shared, "{}", self.kind);
         MessageTag { protection, ..self }
     }
 }

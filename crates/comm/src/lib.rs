@@ -19,6 +19,7 @@ mod party_reductions;
 pub mod party_sum;
 mod point_to_point;
 mod reproducible;
+mod shares;
 #[cfg(test)]
 mod tests;
 pub mod transport;
@@ -46,6 +47,7 @@ pub use parties::Parties;
 pub use party_communicator::{PartyCommunicator, ServerCommunicator};
 pub use party_reductions::LARGEST;
 pub use point_to_point::Backoff;
+pub use shares::ShareWire;
 use view::SharedRecorder;
 pub use view::{Knowledge, Recorder, ViewRecord};
 

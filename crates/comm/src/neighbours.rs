@@ -6,25 +6,41 @@ use super::transport::{Buffer, BufferMut, RankPart};
 use super::{Communicator, MessageTag};
 
 /// The places in a buffer of the messages to other ranks, or from them; created once and used repeatedly.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Route {
     /// The rank and the elements of each call of the transport; a long message takes several.
     pieces: Vec<RankPart>,
     elements: usize,
 }
 
+impl Route {
+    /// Forgets all messages and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.elements = 0;
+    }
+
+    /// The number of elements of all messages.
+    pub(super) fn elements(&self) -> usize {
+        self.elements
+    }
+}
+
 impl Communicator {
     /// The route of messages of these lengths, in elements, by rank. Empty messages are not sent.
     pub fn route(&self, lengths: impl IntoIterator<Item = (usize, usize)>) -> Route {
-        let (mut pieces, mut elements) = (Vec::new(), 0);
-        for (rank, length) in lengths {
-            let end = elements + length;
-            for start in (elements..end).step_by(self.inner.chunk) {
-                pieces.push((rank, start..end.min(start.saturating_add(self.inner.chunk))));
-            }
-            elements = end;
+        let mut route = Route::default();
+        lengths.into_iter().for_each(|(rank, length)| self.extend_route(&mut route, rank, length));
+        route
+    }
+
+    /// Adds a message to a route, for one that is made anew in the same memory.
+    pub(super) fn extend_route(&self, Route { pieces, elements }: &mut Route, rank: usize, length: usize) {
+        let end = *elements + length;
+        for start in (*elements..end).step_by(self.inner.chunk) {
+            pieces.push((rank, start..end.min(start.saturating_add(self.inner.chunk))));
         }
-        Route { pieces, elements }
+        *elements = end;
     }
 
     /// Sends the messages in `send` along `to`, and receives those along `from` into `receive`. Both ends of a message

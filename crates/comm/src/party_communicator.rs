@@ -110,6 +110,11 @@ impl PartyCommunicator {
         PartyCommunicator { ranks }
     }
 
+    /// The communicator without restrictions, for this crate.
+    pub(super) fn unrestricted(&self) -> &Communicator {
+        &self.ranks
+    }
+
     /// This process's number in the group, from 0.
     pub fn rank(&self) -> usize {
         self.ranks.rank()

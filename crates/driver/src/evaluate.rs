@@ -20,7 +20,7 @@ impl<T: Real> Driver<T> {
         if self.sums.as_ref().is_some_and(|sums| sums.leaves_out(trajectory.iteration)) {
             return Ok(None);
         }
-        if every == 0 || again || !(first || trajectory.iteration.is_multiple_of(every)) {
+        if every == 0 || again || !self.algorithm.is_open() || !(first || trajectory.iteration.is_multiple_of(every)) {
             return Ok(None);
         }
         self.evaluate()

@@ -66,6 +66,9 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     budget::settle(&run.planned, &comm, driver.algorithm.private_releases())?;
     driver.checkpointer.forget();
     let (mut outputs, mut problems) = destinations::recheck(&run, &comm);
+    if !driver.algorithm.is_open() {
+        (outputs.factors, outputs.report) = (None, None);
+    }
     run.annotations.add = outputs.add;
     let found = driver.algorithm.factors();
     let wanted = outputs.factors.is_some() || outputs.report.is_some();

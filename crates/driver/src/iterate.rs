@@ -10,6 +10,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{CONTROL, Communicator, Interrupt, Loss, Signals, watchdog};
 use fednmf_files::output::checkpoint::LOST;
 use fednmf_linalg::Real;
+use fednmf_methods::description::Description;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::{Algorithm, Asynchronous, Measures};
 use fednmf_privacy::{Public, Releases};
@@ -84,6 +85,20 @@ impl Limits {
         }
         if self.eval_every == 0 && (self.tol.is_some() || self.target_error.is_some()) {
             return Err(Error::input("--tol and --target-error need evaluations: --eval-every must not be 0"));
+        }
+        Ok(())
+    }
+
+    /// Refuses limits that need evaluations on the way of a method that has none before the end.
+    ///
+    /// # Errors
+    /// Naming the options.
+    pub fn check_for(&self, method: &Description) -> Result<()> {
+        if method.on_shares && (self.tol.is_some() || self.target_error.is_some()) {
+            return Err(Error::input(format!(
+                "--tol and --target-error need evaluations on the way, and {} opens nothing before the end; omit them, and                  choose --max-iters",
+                method.name
+            )));
         }
         Ok(())
     }
@@ -436,14 +451,18 @@ impl<T: Real> Driver<T> {
         let before = released(&*self.algorithm);
         // A run that will be resumed must not spend the release that is made once, at the end.
         let resumes = matches!(stop, Stop::TimeLimit | Stop::Signal(_)) && self.checkpointer.has_checkpoint();
-        if !(resumes && before.is_some()) {
+        let once = before.is_some() || !self.algorithm.is_open();
+        if !(resumes && once) {
             self.algorithm.conclude()?;
         }
         let trajectory = &mut self.trajectory;
         if before != released(&*self.algorithm) {
             trajectory.evaluated_at = None;
         }
-        if self.limits.eval_every > 0 && trajectory.evaluated_at != Some(trajectory.iteration) {
+        if self.limits.eval_every > 0
+            && self.algorithm.is_open()
+            && trajectory.evaluated_at != Some(trajectory.iteration)
+        {
             self.evaluate()?;
         }
         let Trajectory { iteration, saved_at, .. } = self.trajectory;

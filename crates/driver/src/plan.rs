@@ -25,6 +25,7 @@ use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::GridChoice;
 use fednmf_methods::shared::missing::MissingParams;
 use fednmf_methods::shared::row_exchange::Exchange;
+use fednmf_privacy::sharing::COMPUTING;
 use fednmf_report::Lines;
 
 use super::checks::{check_quantile, check_shape, split_name};
@@ -154,6 +155,12 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     let count = given.unwrap_or(machine.ranks);
     let parties = Parties { count, ranks: machine.ranks };
     check_quantile(&spec.input, partition, count)?;
+    if machine.owners && method.description().on_shares && count < COMPUTING {
+        return Err(Error::input(format!(
+            "{}: three sites compute on secret shares, and {count} of them would hold all; use three sites or more",
+            method.description().name
+        )));
+    }
     let (items, what) = divided(partition, (rows, cols));
     split.check(items, count, what).map_err(|e| e.at(split_name(spec)))?;
     let layout = layout(&*method, (rows, cols), machine.ranks, parties, split.clone());

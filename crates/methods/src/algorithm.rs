@@ -87,6 +87,12 @@ pub trait Algorithm<T: Real> {
         false
     }
 
+    /// Whether the factors can be evaluated and written; `false` while they are secret shares, until
+    /// [`Algorithm::conclude`] opens them.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// Whether a small decrease of the error indicates convergence; false right after the arithmetic has changed.
     fn tolerance_applies(&self) -> bool {
         true

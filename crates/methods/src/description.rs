@@ -264,6 +264,9 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
+    /// Whether the method computes on secret shares of three parties: nothing can be evaluated before the end, and between
+    /// sites there must be three or more.
+    pub on_shares: bool,
     /// Whether the updates multiply entries, so that a zero entry stays zero.
     pub keeps_zeros: bool,
     /// The leading measure, which progress and summary show first.
@@ -285,6 +288,7 @@ impl Description {
         forms: &[Form::Dense, Form::Sparse],
         allows_negative: false,
         dp: NO_PARTIES,
+        on_shares: false,
         keeps_zeros: false,
         measure: Measure::RelativeError,
         limits: None,
@@ -322,6 +326,7 @@ impl Description {
         let allowed = match message.payload {
             Payload::Ciphertext => &[Protection::Encrypted][..],
             Payload::Masked => &[Protection::Masked, Protection::MaskedNoised],
+            Payload::Shares => &[Protection::Shared],
             Payload::Control => &[Protection::Public],
             // Starts are public.
             Payload::SharedFactor => &[Protection::Public, Protection::Declared, Protection::Noised],
@@ -335,6 +340,7 @@ impl Description {
         let clear = match message.payload {
             Payload::Ciphertext => return "encrypted".into(),
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),
+            Payload::Shares => return "secret shares: uniformly random to each receiver".into(),
             Payload::Control => return "public: settings, decisions or keys, by its type".into(),
             Payload::Metadata => return "in the clear; no entries, and nothing computed from them but flags".into(),
             _ => "in the clear",

@@ -9,7 +9,7 @@ use super::boolean;
 use super::boolean::vote::Voted;
 use super::description::{Description, Partition};
 use super::distributed;
-use super::federated::{columns, graph, rows};
+use super::federated::{columns, graph, mpc, rows};
 use super::method::{ConfiguredMethod, Method};
 
 /// All methods, in the order of `list` and of messages that name several.
@@ -32,6 +32,7 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
         entry::<columns::asyn::AsynSsdV>(),
         entry::<columns::secure_hals::SecureHals>(),
         entry::<columns::dsanls_secure::DsanlsSecure>(),
+        entry::<mpc::MpcColumns>(),
         entry::<rows::fnmf::Fnmf>(),
         entry::<rows::baselines::FedAvg>(),
         entry::<rows::baselines::FedProx>(),
@@ -40,6 +41,7 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
         entry::<rows::divergence::FedKl>(),
         entry::<rows::divergence::FedBeta>(),
         entry::<rows::inmf::Inmf>(),
+        entry::<mpc::MpcRows>(),
         entry::<boolean::felb::Felb>(),
         entry::<boolean::felb::FelbMu>(),
         entry::<Voted<boolean::elbmf_zhang::Elbmf>>(),

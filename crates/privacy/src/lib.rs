@@ -1,8 +1,9 @@
-//! Protection of the parties' data: masks, encryption, differential privacy. Nothing here communicates.
+//! Protection of the parties' data: masks, secret shares, encryption, differential privacy. Nothing here communicates.
 //!
 //! - [`released`]: the types of values that may leave a party; each protection creates its own.
 //! - [`masking`]: pairwise masks for sums, in the [`fixed_point`] or [`wide`] numbers modulo 2⁶⁴; [`dropout`] tolerates
 //!   parties that drop out.
+//! - [`sharing`]: computation on secret shares of three parties.
 //! - [`dp`]: noise on the releases of a party, and the privacy loss of a run.
 //! - `paillier`: additively homomorphic encryption (feature `paillier`).
 
@@ -14,6 +15,7 @@ pub mod masking;
 #[cfg(feature = "paillier")]
 pub mod paillier;
 pub mod released;
+pub mod sharing;
 pub mod transcript;
 pub mod wide;
 

@@ -1,7 +1,7 @@
 //! The types of values that may leave a party. The type of a value determines its protection, and only the protection
 //! can create it: masks create [`MaskedWords`], noise creates [`Noised`], encryption creates [`Ciphertexts`] and
-//! [`SealedShares`], key agreement creates [`PublicKeys`]. Values in the clear are [`Declared`], under the name in the
-//! method's message table.
+//! [`SealedShares`], secret sharing creates [`ShareWords`](crate::sharing::ShareWords), key agreement creates
+//! [`PublicKeys`]. Values in the clear are [`Declared`], under the name in the method's message table.
 
 use std::ops::{Deref, DerefMut};
 
@@ -16,6 +16,8 @@ pub enum Protection {
     MaskedNoised,
     /// Encrypted for its receiver.
     Encrypted,
+    /// Secret shares: uniformly random to their receiver.
+    Shared,
     /// Independent of the data by construction: keys, and values of types that are [`Public`].
     Public,
     /// In the clear: a leak that the message table names.
@@ -87,6 +89,7 @@ impl Protection {
             Protection::Noised => "noised",
             Protection::MaskedNoised => "masked and noised",
             Protection::Encrypted => "encrypted",
+            Protection::Shared => "shared",
             Protection::Public => "public",
             Protection::Declared => "declared",
         }
@@ -113,7 +116,7 @@ impl<T> DerefMut for Private<T> {
     }
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::Result;
-use fednmf_comm::transport::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, Transport};
+use fednmf_comm::transport::{Buffer, BufferMut, ControlMessage, Loss, Op, OwnedBuffer, RankPart, Transport};
 use fednmf_linalg::{Element, ElementType};
 use fednmf_privacy::transcript::SiteSignature;
 
@@ -329,6 +330,16 @@ impl Transport for Sites {
                 true => receive.bytes[part].copy_from_slice(&send.bytes[from[rank].clone()]),
                 false => receive.bytes[part].copy_from_slice(&self.receive_exact(rank, Kind::Collective, length)),
             }
+        }
+    }
+
+    fn exchange(&self, (send, to): (Buffer<'_>, &[RankPart]), (receive, from): (BufferMut<'_>, &[RankPart])) {
+        let size = send.element.size();
+        let bytes = |part: &Range<usize>| part.start * size..part.end * size;
+        to.iter().for_each(|(rank, part)| self.send_to(*rank, Kind::Collective, &send.bytes[bytes(part)]));
+        for (rank, part) in from {
+            let arrived = self.receive_exact(*rank, Kind::Collective, bytes(part).len());
+            receive.bytes[bytes(part)].copy_from_slice(&arrived);
         }
     }
 

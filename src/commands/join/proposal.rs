@@ -309,7 +309,7 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
     let is_sent = |w: &&'static MessageSpec| {
         let shown = match w.payload {
             Payload::Masked => masked,
-            Payload::Control | Payload::Ciphertext => true,
+            Payload::Control | Payload::Ciphertext | Payload::Shares => true,
             _ if !masked || w.always_shown || public(w) => true,
             // A method that masks sums sends nothing else of its own.
             _ => is_common(w) && !has_mask(w),
@@ -321,7 +321,7 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
     let protection = |w: &MessageSpec| {
         let noised = noised && of_kind(w.kind).any(|other| description.adds_noise_to(other));
         match (w.payload, noised) {
-            (Payload::Control | Payload::Ciphertext, _) => description.protection(w),
+            (Payload::Control | Payload::Ciphertext | Payload::Shares, _) => description.protection(w),
             (Payload::Masked, true) => "masked and noised".into(),
             (Payload::Masked, false) => "masked: only the sum of all parties can be read".into(),
             (_, true) => "noised".into(),

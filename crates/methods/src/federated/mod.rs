@@ -1,6 +1,7 @@
-//! Methods whose blocks of the data belong to parties: columns, rows, or columns at the nodes of a graph.
+//! Methods whose blocks of the data belong to parties: columns, rows, columns at the nodes of a graph, or secret shares.
 
 pub mod columns;
 pub mod few_values;
 pub mod graph;
+pub mod mpc;
 pub mod rows;

@@ -1,0 +1,117 @@
+//! Factorisation on secret shares: `mpc-columns` for private columns, `mpc-rows` for private rows. Three computing parties
+//! ([`fednmf_privacy::sharing`]) hold the data, the factors and all intermediate numbers as shares; only the shared factor
+//! is opened, once, at the end. Each party then fits its own rows of the other factor to it.
+//!
+//! Both methods are one: with private rows, Mᵀ has private columns. The *shared* factor F has a row for each row of M (or,
+//! with private rows, for each column), the *private* factor H one for each column (or row) of the parties, called items:
+//! [`half`] has the update, [`format`](mod@format) the fixed-point numbers and why they do not overflow.
+
+pub mod format;
+mod half;
+mod run;
+
+use fednmf_base::error::Result;
+use fednmf_comm::party_sum::{KEYS, masked};
+use fednmf_comm::{MessageTag, Payload};
+use fednmf_linalg::Real;
+
+use crate::description::{Description, DifferentialPrivacy, MessageSpec, Partition};
+use crate::method::Method;
+use crate::metrics;
+use crate::parameters::SecretSource;
+use crate::{Algorithm, Problem};
+
+pub use half::{rounds, words};
+
+const PAPER: &str = "HALS (Cichocki and Phan 2009) on replicated secret shares (Araki et al. 2016; ABY3, Mohassel and Rindal 2018)";
+
+/// The shares of each party's data.
+const INPUT: MessageTag = MessageTag::new("secret shares of the data", Payload::Shares);
+/// The messages of all rounds of the computation.
+const SHARES: MessageTag = MessageTag::new("secret shares", Payload::Shares);
+/// The result.
+const OPENED: MessageTag = MessageTag::new("shared factor, opened", Payload::SharedFactor);
+
+const MESSAGES: &[MessageSpec] = &[
+    MessageSpec::new(
+        INPUT,
+        "2 words for each entry, of each party to the computing ones; keys of 4 words",
+        "once, before the first iteration",
+    ),
+    MessageSpec::new(SHARES, "by a formula, see the method's page", "each iteration; the keys before the first one"),
+    MessageSpec::new(OPENED, "the entries of the shared factor", "once, at the end").always_shown(),
+    MessageSpec::new(masked(metrics::RESIDUAL), "1", "once, at the end, unless --eval-every 0"),
+    MessageSpec::control(KEYS, "32 bytes", "once, before the first iteration"),
+];
+
+const LIMITS: [&str; 2] = [
+    "Two of the first three parties together see everything, and one that does not follow the protocol may spoil the result.",
+    "What the shared factor and the error at the end tell about the data is not bounded.",
+];
+
+const REFUSED: DifferentialPrivacy =
+    DifferentialPrivacy::Refused("nothing but the result is opened, and it has no noise yet");
+
+fednmf_base::parameters! {
+    /// Parameters of HALS on secret shares of private columns.
+    pub struct MpcColumns {
+        /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for
+        /// tests only
+        pub secret_seed: SecretSource = SecretSource::OperatingSystem, "N|os";
+    }
+}
+
+fednmf_base::parameters! {
+    /// Parameters of HALS on secret shares of private rows.
+    pub struct MpcRows {
+        /// Where secrets (keys, masks, noise) come from: the operating system, or a number that anybody can guess; for
+        /// tests only
+        pub secret_seed: SecretSource = SecretSource::OperatingSystem, "N|os";
+    }
+}
+
+impl Method for MpcColumns {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "mpc-columns",
+        summary: "HALS over private columns on secret shares of three parties: only U is opened, at the end",
+        paper: PAPER,
+        partition: Partition::PartyColumns,
+        on_shares: true,
+        dp: REFUSED,
+        limits: Some(LIMITS),
+        messages: MESSAGES,
+        ..Description::USUAL
+    };
+
+    /// Always true: loading and the evaluation at the end sum under masks.
+    fn masks_sums(&self) -> bool {
+        true
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        run::build(run::Private::Columns, self.secret_seed, problem)
+    }
+}
+
+impl Method for MpcRows {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "mpc-rows",
+        summary: "HALS over private rows on secret shares of three parties: only V is opened, at the end",
+        paper: PAPER,
+        partition: Partition::PartyRows,
+        on_shares: true,
+        dp: REFUSED,
+        limits: Some(LIMITS),
+        messages: MESSAGES,
+        ..Description::USUAL
+    };
+
+    /// As in [`MpcColumns`].
+    fn masks_sums(&self) -> bool {
+        true
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        run::build(run::Private::Rows, self.secret_seed, problem)
+    }
+}

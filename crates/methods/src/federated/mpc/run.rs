@@ -1,0 +1,323 @@
+//! A run on shares: the parties' data are shared once, iterated on, and the shared factor is opened at the end.
+
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::party_sum::PartySum;
+use fednmf_comm::{Parties, PartyCommunicator, ShareWire};
+use fednmf_data::Loaded;
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::nls::Pivoting;
+use fednmf_linalg::random::secret_rng;
+use fednmf_linalg::{Block, Order, Real, gram};
+use fednmf_privacy::sharing::{
+    COMPUTING, Computation, Keys, SavedComponents, ShareWords, Shared, shares_of,
+};
+use fednmf_privacy::{DeclaredMut, Private as PrivateValue};
+
+use super::format::Format;
+use super::half::{Shares, Side};
+use super::{INPUT, OPENED, SHARES};
+use crate::parameters::SecretSource;
+use crate::shared::init;
+use crate::{Algorithm, Measures, Problem, metrics};
+
+/// Distinguishes the seeds of a party's shares from its other secrets.
+const SEEDS: u64 = 0x494e_5055_5400_0000;
+/// Room of the sum of the evaluation above its expected size, in bits.
+const HEADROOM: usize = 16;
+
+/// What the parties keep to themselves: columns of M and rows of V, or rows of M and rows of U.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Private {
+    Columns,
+    Rows,
+}
+
+/// A hosted party with its rows of the private factor, which it fits to the opened one.
+struct Member<T: Real> {
+    index: usize,
+    block: PrivateValue<Block<T>>,
+    factor: PrivateValue<Array2<T>>,
+}
+
+struct MpcRun<T: Real> {
+    comm: PartyCommunicator,
+    parties: Parties,
+    wire: ShareWire,
+    computation: Computation,
+    shares: Shares,
+    format: Format,
+    /// A factor F of M/σ belongs to F · unit of M.
+    unit: f64,
+    what: Private,
+    members: Vec<Member<T>>,
+    /// The shared factor once it is open, before that zeros.
+    opened: Array2<T>,
+    is_open: bool,
+    party_sum: PartySum,
+    norm2: f64,
+    iteration: usize,
+}
+
+/// The shares of the factors at the computing parties of one owner.
+#[derive(Serialize, Deserialize)]
+struct SavedShares {
+    shared: Vec<SavedComponents>,
+    private: Vec<SavedComponents>,
+}
+
+/// The party whose rank is host to a computing party: itself, or with fewer than three parties, which then protect
+/// nothing, one of these.
+fn owner(computing: usize, parties: Parties) -> usize {
+    computing % parties.count
+}
+
+/// The entries of a block divided by σ, item by item.
+fn encoded<T: Real>(block: &Block<T>, what: Private, sigma: f64, format: Format) -> Result<Vec<u64>> {
+    let (rows, cols) = block.shape();
+    let mut words = vec![0; rows * cols];
+    let mut put = |i: usize, j: usize, x: &T| -> Result<()> {
+        let place = if what == Private::Rows { i * cols + j } else { j * rows + i };
+        words[place] = format.encode(x.as_f64() / sigma)?;
+        Ok(())
+    };
+    match block {
+        Block::Dense(x) => x.indexed_iter().try_for_each(|((i, j), x)| put(i, j, x))?,
+        Block::Sparse(x) => {
+            for (i, row) in x.matrix().outer_iterator().enumerate() {
+                row.iter().try_for_each(|(j, x)| put(i, j as usize, x))?;
+            }
+        }
+        Block::Bits(_) => return Err(Error::input("the methods on secret shares take numbers, not single bits")),
+    }
+    Ok(words)
+}
+
+pub fn build<T: Real>(what: Private, source: SecretSource, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, parties, comm, .. } = problem;
+    let comm = PartyCommunicator::new(comm);
+    let (m, n) = (data.header.rows, data.header.cols);
+    let (items, width) = if what == Private::Columns { (n, m) } else { (m, n) };
+    let (sigma, format) = (data.statistics.norm2.sqrt(), Format::for_components(k));
+    let hosts: [usize; COMPUTING] = std::array::from_fn(|c| parties.host(owner(c, parties)));
+    let mut wire = ShareWire::new(&comm, [SHARES, OPENED], hosts);
+    let hosted = (0..COMPUTING).filter(|&c| hosts[c] == comm.rank());
+    let keys = comm.agree_on_error(Keys::draw(hosted, source.seed()))?;
+    let computation = Computation::new(&keys, &mut wire);
+    let mut shares = Shares::new(&computation, (items, width), k, format);
+
+    // The public start, with factors of equal norm: F = U a and H = V b with a b = 1/σ.
+    let balance = (items as f64 / width as f64).powf(0.25);
+    let [to_shared, to_private] = [balance / sigma.sqrt(), 1.0 / (balance * sigma.sqrt())];
+    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let (mut u, mut v) = (Array2::<f64>::zeros((m, k)), Array2::<f64>::zeros((n, k)));
+    init::u(seed, &(0..m), scale, u.view_mut());
+    init::v(seed, &(0..n), scale, v.view_mut());
+    let (first, second) = if what == Private::Columns { (u, v) } else { (v, u) };
+    let start = |x: &Array2<f64>, unit: f64| {
+        let words = x.t().iter().map(|x| format.encode(x * unit)).collect::<Result<Vec<u64>>>();
+        words.map(|words| computation.public(&words))
+    };
+    shares.shared = start(&first, to_shared)?;
+    shares.private = start(&second, to_private)?;
+
+    let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
+    let statistics = data.statistics;
+    share_data(&data, (&comm, parties, hosts), (what, sigma, format), source, &computation, &mut shares.data)?;
+    let mut members = Vec::new();
+    for (index, mut block) in parties.hosted(comm.rank()).zip(data.blocks) {
+        block.prepare(k)?;
+        let own = if what == Private::Columns { block.shape().1 } else { block.shape().0 };
+        let factor = PrivateValue::new(order.zeros(own, k));
+        members.push(Member { index, block: PrivateValue::new(block), factor });
+    }
+    let party_sum = match parties.count {
+        1 => PartySum::plain(&comm, parties),
+        _ => PartySum::masked(&comm, parties, HEADROOM)?,
+    };
+    Ok(Box::new(MpcRun {
+        comm,
+        parties,
+        wire,
+        computation,
+        shares,
+        format,
+        unit: 1.0 / to_shared,
+        what,
+        members,
+        opened: order.zeros(width, k),
+        is_open: false,
+        party_sum,
+        norm2: statistics.norm2,
+        iteration: 0,
+    }))
+}
+
+/// Every party sends the shares of its data to the computing parties. Collective.
+fn share_data<T: Real>(
+    data: &Loaded<T>,
+    (comm, parties, hosts): (&PartyCommunicator, Parties, [usize; COMPUTING]),
+    (what, sigma, format): (Private, f64, Format),
+    source: SecretSource,
+    computation: &Computation,
+    shared: &mut Shared,
+) -> Result<()> {
+    let (cuts, width) = match what {
+        Private::Columns => (&data.cuts.cols, data.header.rows),
+        Private::Rows => (&data.cuts.rows, data.header.cols),
+    };
+    let hosted = parties.hosted(comm.rank());
+    for party in 0..parties.count {
+        let (host, items) = (parties.host(party), cuts[party].clone());
+        let range = items.start * width..items.end * width;
+        let own = hosted.contains(&party).then(|| {
+            let words = encoded(&data.blocks[party - hosted.start], what, sigma, format)?;
+            Ok(shares_of(&words, &mut secret_rng(source.seed(), SEEDS ^ party as u64)?).map(Some))
+        });
+        let mut own = comm.agree_on_error(own.transpose())?;
+        for (computing, &to) in hosts.iter().enumerate() {
+            let mine = own.as_mut().and_then(|messages| messages[computing].take());
+            if mine.is_none() && to != comm.rank() {
+                continue;
+            }
+            let mut message = mine.unwrap_or_else(|| ShareWords::room(computing, range.len()));
+            if owner(computing, parties) != party {
+                comm.transfer(INPUT, host, to, &mut message);
+            }
+            if to == comm.rank() {
+                computation.accept(computing, &message, shared, range.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<T: Real> MpcRun<T> {
+    fn iterate(&mut self) {
+        let MpcRun { wire, computation, shares, what, iteration, .. } = self;
+        // U first, as in `hals`. The update of V, if V is private, is made when the next one of U needs it.
+        let sides: &[Side] = match (what, *iteration) {
+            (Private::Columns, 0) => &[Side::Shared],
+            _ => &[Side::Private, Side::Shared],
+        };
+        computation.begin(*iteration);
+        sides.iter().for_each(|side| shares.update(*side, computation, wire));
+        self.iteration += 1;
+    }
+
+    /// Every party fits its rows of the private factor to the opened one.
+    fn fit(&mut self) {
+        let k = self.shares.k;
+        let mut g = Array2::zeros((k, k));
+        gram(&self.opened.view(), &mut g.view_mut());
+        let mut solver = Pivoting::new(k);
+        for Member { block, factor, .. } in &mut self.members {
+            let mut rhs = factor.clone();
+            match self.what {
+                Private::Columns => block.tmul(&self.opened.view(), &mut rhs.view_mut()),
+                Private::Rows => block.mul(&self.opened.view(), &mut rhs.view_mut()),
+            }
+            factor.fill(T::zero());
+            solver.solve(&mut factor.view_mut(), &rhs.view(), &g.view());
+        }
+    }
+}
+
+impl<T: Real> Algorithm<T> for MpcRun<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        (0..n).for_each(|_| self.iterate());
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Opens the shared factor to all parties.
+    fn conclude(&mut self) -> Result<()> {
+        let MpcRun { comm, parties, wire, computation, shares, format, unit, opened, .. } = self;
+        let found = computation.open(&shares.shared, wire);
+        let mut words = found.unwrap_or_else(|| vec![0; shares.k * shares.width]);
+        let from = parties.host(owner(0, *parties));
+        let others: Vec<usize> = (COMPUTING..parties.count).map(|party| parties.host(party)).collect();
+        for to in others.into_iter().filter(|&to| [from, to].contains(&comm.rank())) {
+            comm.transfer(OPENED, from, to, &mut DeclaredMut(&mut words));
+        }
+        for (l, component) in words.chunks_exact(shares.width.max(1)).enumerate() {
+            for (to, word) in opened.column_mut(l).iter_mut().zip(component) {
+                *to = T::from_f64(format.decode(*word) * *unit);
+            }
+        }
+        self.comm.clone().work("update", || self.fit());
+        self.is_open = true;
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        let MpcRun { comm, party_sum, members, opened, what, norm2, .. } = self;
+        let residual = |Member { block, factor, .. }: &Member<T>| match what {
+            Private::Columns => [block.residual2(&opened.view(), &factor.view())],
+            Private::Rows => [block.residual2(&factor.view(), &opened.view())],
+        };
+        let each: Vec<[f64; 1]> = members.iter().map(residual).collect();
+        let mut sum = [0.0];
+        party_sum.sum(comm, metrics::RESIDUAL, *norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+        Ok(vec![("rel_error", metrics::relative(sum[0], *norm2))])
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        let (shared, private) = if self.what == Private::Columns { ("U", "V") } else { ("V", "U") };
+        let mut all = vec![Piece::shared(shared, self.opened.nrows(), 0, self.opened.view())];
+        all.extend(self.members.iter().map(|x| Piece::private(private, x.index, x.factor.view())));
+        all
+    }
+
+    /// The shares of both factors, each in the file of its party. The data are shared again, with fresh randomness.
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(Vec::new());
+        let all = self.computation.hosted().zip(self.shares.shared.saved()).zip(self.shares.private.saved());
+        let mut owned: Vec<(usize, SavedShares)> = Vec::new();
+        for ((computing, shared), private) in all {
+            let owner = owner(computing, self.parties);
+            match owned.iter_mut().find(|(of, _)| *of == owner) {
+                Some((_, saved)) => {
+                    saved.shared.push(shared);
+                    saved.private.push(private);
+                }
+                None => owned.push((owner, SavedShares { shared: vec![shared], private: vec![private] })),
+            }
+        }
+        for (owner, saved) in &owned {
+            state = state.with(Owner::Party(*owner), saved);
+        }
+        state
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        let hosted: Vec<usize> = self.computation.hosted().map(|computing| owner(computing, self.parties)).collect();
+        let (mut shared, mut private) = (Vec::new(), Vec::new());
+        let mut read: Vec<(usize, std::vec::IntoIter<SavedComponents>, std::vec::IntoIter<SavedComponents>)> =
+            Vec::new();
+        for owner in hosted {
+            if !read.iter().any(|(of, ..)| *of == owner) {
+                let found: SavedShares = saved.read(Owner::Party(owner))?;
+                read.push((owner, found.shared.into_iter(), found.private.into_iter()));
+            }
+            let found = read.iter_mut().find(|(of, ..)| *of == owner);
+            if let Some((_, of_shared, of_private)) = found {
+                shared.extend(of_shared.next());
+                private.extend(of_private.next());
+            }
+        }
+        self.shares.shared.restore(shared)?;
+        self.shares.private.restore(private)?;
+        self.iteration = iteration;
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The methods on secret shares: their factors, what they send, and what they refuse.
+
+use ndarray::Array2;
+use tempfile::tempdir;
+
+use fednmf_methods::federated::mpc::words;
+
+use crate::common::{distance, factor, fednmf, npy, number};
+#[cfg(feature = "sites")]
+use crate::common::sites::Stage;
+
+/// Rows of the digits, their number of columns, and components.
+const SHAPE: (usize, usize, usize) = (60, 64, 4);
+
+/// The columns of a factor with norm 1, so that scales of the components do not count.
+fn directions(mut x: Array2<f64>) -> Array2<f64> {
+    for mut column in x.columns_mut() {
+        let norm = column.dot(&column).sqrt();
+        column /= norm.max(f64::MIN_POSITIVE);
+    }
+    x
+}
+
+/// Exact up to the rounding of fixed-point numbers, on any number of ranks and for any number of parties.
+#[test]
+fn the_factor_is_that_of_hals_with_the_ridge() {
+    let dir = tempdir().unwrap();
+    let input = npy(dir.path(), "digits.npy", 0..SHAPE.0);
+    let run = |ranks: usize, words: &str, name: &str| {
+        let out = dir.path().join(name);
+        let line = format!("{words} -k {} --max-iters 12 --seed 5 --input", SHAPE.2);
+        let summary = fednmf(ranks, &line).arg(&input).arg("--output").arg(&out).ok();
+        (out, number(&summary, "rel_error"))
+    };
+    // λ = 2⁻¹² relative to the norm of the data.
+    let norm2: f64 = {
+        let raw = std::fs::read(&input).unwrap();
+        raw[raw.len() - SHAPE.0 * SHAPE.1..].iter().map(|entry| f64::from(*entry).powi(2)).sum()
+    };
+    let alpha = (norm2 / (SHAPE.0 * SHAPE.1) as f64).sqrt() / 4096.0;
+    let (exact, error) =
+        run(0, &format!("--algo hals --alpha-u {alpha} --alpha-v {alpha} --l1-ratio 0"), "exact.h5");
+    for (method, opened) in [("mpc-columns", "U"), ("mpc-rows", "V")] {
+        let expected = directions(factor(&exact, opened));
+        for (ranks, parties) in [(0, 1), (0, 2), (1, 5), (2, 3), (3, 3), (4, 4)] {
+            let words = format!("--algo {method} --parties {parties}");
+            let (out, found) = run(ranks, &words, &format!("{method}-{ranks}-{parties}.h5"));
+            let far = distance(&expected, &directions(factor(&out, opened)));
+            assert!(far < 1e-3, "{words} on {ranks} ranks: {far}");
+            // The other factor is the exact fit, so the error is smaller.
+            assert!(found <= error + 1e-5 && found > 0.95 * error, "{words} on {ranks} ranks: {found} {error}");
+            let (u, v) = (factor(&out, "U"), factor(&out, "V"));
+            assert!(u.iter().chain(&v).all(|x| *x >= 0.0));
+        }
+    }
+}
+
+#[test]
+fn the_ledger_has_the_bytes_of_the_formula() {
+    let dir = tempdir().unwrap();
+    let input = npy(dir.path(), "digits.npy", 0..SHAPE.0);
+    let ((m, n, k), iterations) = (SHAPE, 3);
+    let of_parties = |method: &str, ranks: usize, purpose: &str| -> usize {
+        let line = format!("--algo {method} --parties 4 -k {k} --max-iters {iterations} --input");
+        let summary = fednmf(ranks, &line).arg(&input).ok();
+        let rows = summary["wire"].as_array().unwrap().iter().filter(|row| row["purpose"] == purpose);
+        rows.map(|row| row["party_bytes"].as_u64().unwrap() as usize).sum()
+    };
+    // Sent and received, in words of 8 bytes; three keys of 4 words.
+    let bytes = |words: usize| 2 * 8 * words;
+    for ranks in [0, 3] {
+        let updates = iterations * words(m, k) + (iterations - 1) * words(n, k);
+        assert_eq!(of_parties("mpc-columns", ranks, "secret shares"), bytes(updates + 12));
+        let updates = iterations * (words(m, k) + words(n, k));
+        assert_eq!(of_parties("mpc-rows", ranks, "secret shares"), bytes(updates + 12));
+        // The fourth party sends its quarter to all three, the others theirs to two.
+        let data = m * n / 4 * (2 * 4 - 1 - 1) + 4 * (4 + 4 + 8) - (4 + 4 + 8);
+        assert_eq!(of_parties("mpc-rows", ranks, "secret shares of the data"), bytes(data));
+        // Three components, and the result for the fourth party.
+        assert_eq!(of_parties("mpc-rows", ranks, "shared factor, opened"), bytes(4 * n * k));
+    }
+}
+
+#[test]
+fn what_would_open_more_is_refused() {
+    let line = "--algo mpc-columns --parties 3 -k 2";
+    for (more, words) in [
+        ("--eval-every 5", &["--eval-every", "--eval-every 0"][..]),
+        ("--tol 1e-3", &["--tol", "--max-iters"]),
+        ("--target-error 0.1", &["--target-error", "--max-iters"]),
+        ("--dp gaussian", &["--dp"]),
+        ("--secure-sum", &["--secure-sum"]),
+    ] {
+        fednmf(0, &format!("{line} {more}")).refused(words);
+    }
+    let summary = fednmf(0, &format!("{line} --eval-every 0 --max-iters 2")).ok();
+    assert!(summary["rel_error"].is_null(), "{summary}");
+}
+
+/// A run that stops before its end and can be resumed opens nothing.
+#[test]
+fn a_stopped_run_opens_nothing_and_a_resumed_one_the_result() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let input = npy(dir.path(), "digits.npy", 0..SHAPE.0);
+    let run = |more: &str, out: &str| {
+        let line = format!("--algo mpc-rows --parties 3 -k 3 {more} --input");
+        fednmf(0, &line).arg(&input).arg("--output").arg(file(out)).arg("--checkpoint").arg(file("c.h5"))
+    };
+    let stopped = run("--max-iters 100000 --time-limit 1", "early.h5").run();
+    assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);
+    assert!(!file("early.h5").exists());
+    let summary = run("--max-iters 1 --resume", "end.h5").ok();
+    assert!(number(&summary, "iter") >= 1.0 && file("end.h5").exists(), "{summary}");
+    assert!(number(&summary, "rel_error") < 0.6, "{summary}");
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn sites_compute_what_one_job_computes() {
+    let words = "--algo mpc-rows -k 3 --max-iters 3";
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    stage.start_sites(&format!("{words} --json --output {{site}}/f.h5 --transcript {{site}}/s.jsonl"));
+    let errors: Vec<f64> = stage
+        .all_well()
+        .iter()
+        .map(|summary| number(&serde_json::from_str(summary).unwrap(), "rel_error"))
+        .collect();
+    let whole = crate::common::matrix(&stage.by_mpi(words), "V");
+    for (site, error) in crate::common::sites::NAMES.iter().zip(&errors) {
+        let own = crate::common::matrix(&stage.at(site).join("f.h5"), "V");
+        // Rounded at random.
+        let far = distance(&directions(whole.clone()), &directions(own));
+        assert!(far < 1e-3 && error.to_bits() == errors[0].to_bits(), "site {site}: {far} {errors:?}");
+    }
+}
