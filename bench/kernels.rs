@@ -162,7 +162,7 @@ fn divergence<T: Real>(c: &mut Criterion) {
         measure::<T>(c, "kl multiply", case.into(), 4 * entries * k, || {
             let mut x = x.clone();
             let x = x.row_major_mut();
-            update.update_rows((&block, 0), fixed, x, Penalty::NONE);
+            update.update_rows((&block, 0), fixed, x, &[], Penalty::NONE);
         });
     }
 }

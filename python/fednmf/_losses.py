@@ -49,6 +49,25 @@ def frobenius(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     return float(np.sqrt(max(squared, 0.0)))
 
 
+def divergence(X: Any, W: np.ndarray, H: np.ndarray, beta: float) -> float:
+    """The beta-divergence of W H from X."""
+    if beta == 1:
+        return kullback_leibler(X, W, H)
+    W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
+    total = 0.0
+    for rows in _row_blocks(X, len(H)):
+        x = X[rows].toarray() if sp.issparse(X) else X[rows]
+        x, found = x.astype(np.float64), W[rows] @ H
+        if beta <= 1:  # A negative power has the bound of scikit-learn and of the iterations.
+            found = np.maximum(found, np.finfo(np.float32).eps)
+        if beta == 0:
+            total += float((x / found - np.log(x / found) - 1).sum())
+        else:
+            terms = x**beta + (beta - 1) * found**beta - beta * x * found ** (beta - 1)
+            total += float(terms.sum()) / (beta * (beta - 1))
+    return max(total, 0.0)
+
+
 def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
     """The generalised Kullback-Leibler divergence of W H from X."""
     W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)

@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 
 from . import _losses, _run
 
-_FROBENIUS, _KULLBACK_LEIBLER = "frobenius", "kullback-leibler"
-_LOSSES = {_FROBENIUS: _FROBENIUS, 2: _FROBENIUS, _KULLBACK_LEIBLER: _KULLBACK_LEIBLER, 1: _KULLBACK_LEIBLER}
+_FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
+_LOSSES = {"frobenius": _FROBENIUS, "kullback-leibler": _KULLBACK_LEIBLER, "itakura-saito": 0.0}
+#: Largest magnitude of a beta.
+_MOST = 10
 _INITS = (None, "random", "nndsvd", "nndsvda", "nndsvdar", "custom")
 _SOLVERS = ("auto", "cd", "mu")
 
@@ -28,14 +30,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_components : int, "auto" or None
         Number of components. None: the number of features; "auto": that of W or H if they are given, else as None.
     init : None, "random", "nndsvd", "nndsvda", "nndsvdar" or "custom"
-        The start. None: chosen by sizes with solver "auto" and the Frobenius loss, else "nndsvda" if n_components is at most
-        the smaller dimension, otherwise "random". "custom": W and H of `fit_transform`.
+        The start. None: chosen by sizes with solver "auto", else "nndsvda" if n_components is at most the smaller dimension,
+        otherwise "random". "custom": W and H of `fit_transform`.
     solver : "auto", "cd" or "mu"
-        "auto": accelerated coordinate descent (HALS with extrapolation), or sketches for very large dense matrices, and
-        multiplicative updates for the Kullback-Leibler divergence. "cd": coordinate descent (HALS). "mu": multiplicative
-        updates.
-    beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1)
-        The loss. "kullback-leibler" needs solver "auto" or "mu".
+        "auto": accelerated coordinate descent (HALS with extrapolation), or sketches for very large dense matrices, and for
+        other losses multiplicative updates with extrapolation. "cd": coordinate descent (HALS). "mu": multiplicative updates.
+    beta_loss : "frobenius" (or 2), "kullback-leibler" (or 1), "itakura-saito" (or 0), or another number
+        The loss: a beta-divergence. All but "frobenius" need solver "auto" or "mu"; those from 0 down need an X without zeros.
     tol : float
         Stop when over 10 iterations the relative error falls by less than `tol / 10` times its first value, or the divergence
         or with penalties the objective by less than `tol / 10` times its last value. 0: only `max_iter` stops.
@@ -104,8 +105,9 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
         """Finds the components of X (n_samples, n_features) and returns W (n_samples, n_components).
 
-        W is the minimiser for `components_`, as `transform` returns it. W and H (n_components,
-        n_features) are the start with init "custom".
+        W is the minimiser for `components_`, as `transform` returns it; for a beta below 1 or above 2, whose divergence has
+        several local minima, it is the W of the last iteration. W and H (n_components, n_features) are the start with init
+        "custom".
 
         Raises
         ------
@@ -116,7 +118,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X = self._checked(X, reset=True)
         start = self._start(X, W, H)
         k = self._k(X.shape[1], start)
-        algo, init = self._method(X.shape, k, loss)
+        algo, options = self._method(X.shape, k, loss, start is not None)
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
         run = _run.factorize(
@@ -126,7 +128,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=self.random_state,
             max_iter=_run.count("max_iter", self.max_iter),
             tol=tol / 10,
-            options={"init": init if start is None else None, **penalties},
+            options={**options, **penalties},
             scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
             n_jobs=self.n_jobs,
             start=start and (start[0], np.ascontiguousarray(start[1].T)),
@@ -141,12 +143,14 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         factors = {name: values for name, _, values in run.factors}
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
-        W = self._project(X, self._penalty_on_W(X.shape[1]))
+        if 1 <= loss <= 2:
+            W = self._project(X, self._penalty_on_W(X.shape[1]))
+        else:
+            W = np.ascontiguousarray(factors["U"])
         if loss == _FROBENIUS:
             self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
         else:
-            divergence = _losses.kullback_leibler(X, W, self.components_)
-            self.reconstruction_err_ = float(np.sqrt(2 * divergence))
+            self.reconstruction_err_ = float(np.sqrt(2 * _losses.divergence(X, W, self.components_, loss)))
         return W
 
     def transform(self, X: Any) -> np.ndarray:
@@ -165,7 +169,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return X @ self.components_
 
     def _project(self, X: Any, penalty: tuple[float, float]) -> np.ndarray:
-        beta = None if self._checked_loss() == _FROBENIUS else 1.0
+        loss = self._checked_loss()
+        beta = None if loss == _FROBENIUS else loss
         return _run.project(X, self.components_, self.n_jobs, penalty, beta)
 
     @property
@@ -185,20 +190,22 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_non_negative(X, "NMF (input X)")
         return X
 
-    def _checked_loss(self) -> str:
-        """The loss, if all parameters that are independent of X are supported."""
+    def _checked_loss(self) -> float:
+        """The beta of the loss, if all parameters that are independent of X are supported."""
         self._penalties()
         if self.init is not None and self.init not in _INITS:
             raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda', 'nndsvdar' or 'custom'")
         if self.solver not in _SOLVERS:
             raise ValueError(f"solver={self.solver!r}: must be 'auto', 'cd' or 'mu'")
-        loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, (str, numbers.Real)) else None
-        if loss is None:
-            raise ValueError(f"beta_loss={self.beta_loss!r}: must be 'frobenius' (2) or 'kullback-leibler' (1)")
-        if loss == _KULLBACK_LEIBLER:
-            if self.solver == "cd":
-                raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
-        return loss
+        loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, str) else self.beta_loss
+        if isinstance(loss, bool) or not isinstance(loss, numbers.Real) or not abs(loss) <= _MOST:
+            raise ValueError(
+                f"beta_loss={self.beta_loss!r}: must be 'frobenius' (2), 'kullback-leibler' (1), 'itakura-saito' (0) or a "
+                f"number from {-_MOST} to {_MOST}"
+            )
+        if loss != _FROBENIUS and self.solver == "cd":
+            raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
+        return float(loss)
 
     def _penalties(self) -> dict[str, float]:
         """The options of the program; empty without penalties."""
@@ -241,15 +248,19 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return n_features
         return _run.count("n_components", self.n_components)
 
-    def _method(self, shape: tuple[int, int], k: int, loss: str) -> tuple[str, Optional[str]]:
-        """The method's name, and its --init (None: its default)."""
+    def _method(self, shape: tuple[int, int], k: int, loss: float, started: bool) -> tuple[str, dict[str, Any]]:
+        """The method's name, and its options."""
         fits = k <= min(shape)
         if self.init in ("nndsvd", "nndsvda", "nndsvdar") and not fits:
             raise ValueError(f"init={self.init!r} needs n_components <= {min(shape)}, the smaller dimension of X")
-        if self.solver == "auto" and loss == _FROBENIUS:
-            return "auto", None if self.init == "custom" else self.init
-        init = self.init or ("nndsvda" if fits else "random")
-        return "kl-mu" if loss == _KULLBACK_LEIBLER else {"cd": "hals", "mu": "mu"}[self.solver], init
+        if self.solver == "auto":
+            return "auto", {"init": None if started else self.init, "loss": loss}
+        init = None if started else self.init or ("nndsvda" if fits else "random")
+        if self.solver == "cd":
+            return "hals", {"init": init}
+        if loss in (_FROBENIUS, _KULLBACK_LEIBLER):
+            return "mu" if loss == _FROBENIUS else "kl-mu", {"init": init}
+        return "beta-mu", {"init": init, "beta": loss}
 
 
 def _print(iteration: int, measures: dict[str, float]) -> None:

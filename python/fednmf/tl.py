@@ -66,7 +66,7 @@ def nmf(
             "layer": "X" if layer is None else layer,
             "use_highly_variable": use_highly_variable,
             "solver": model.solver,
-            "beta_loss": model._checked_loss(),
+            "beta_loss": model.beta_loss,
             # The weights of the L1 and the L2 norm of a cell's row of W.
             "penalty": list(model._penalty_on_W(X.shape[1])),
         },

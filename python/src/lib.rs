@@ -112,7 +112,7 @@ fn options(settings: &Settings) -> PyResult<Options> {
     let (kernel, scale) = (kernel(&settings.kernel)?, Some(scale(&settings.scale)?));
     Ok(Options {
         seed,
-        max_iters,
+        max_iters: Some(max_iters),
         tol,
         target_error,
         time_limit,

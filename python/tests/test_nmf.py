@@ -33,7 +33,9 @@ def planted():
     return rng.random((60, 4)) @ rng.random((4, 30))
 
 
-@parametrize_with_checks([NMF(), NMF(n_components=2, solver="cd"), NMF(n_components=2, beta_loss="kullback-leibler")])
+@parametrize_with_checks(
+    [NMF(), NMF(n_components=2, solver="cd"), NMF(n_components=2, beta_loss="kullback-leibler"), NMF(n_components=2, beta_loss=1.5)]
+)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -56,6 +58,25 @@ def test_the_divergence_on_digits_is_at_most_that_of_scikit_learn(digits, k):
     assert NMF(k, beta_loss=1, init="random", random_state=0).fit(digits).reconstruction_err_ != ours.reconstruction_err_
 
 
+@pytest.mark.parametrize("solver", ["auto", "mu"])
+@pytest.mark.parametrize("loss", ["itakura-saito", 0.5, "kullback-leibler", 1.5, 3])
+def test_every_loss_is_at_most_that_of_the_best_start_of_scikit_learn(digits, loss, solver):
+    X = digits[:300] + (0.5 if loss == "itakura-saito" else 0.0)
+    settings = dict(n_components=8, beta_loss=loss, max_iter=400)
+    starts = [("nndsvda", 0), ("random", 1), ("random", 2)]
+    theirs = [SklearnNMF(solver="mu", init=init, random_state=seed, **settings).fit(X) for init, seed in starts]
+    ours = NMF(solver=solver, random_state=0, **settings)
+    W = ours.fit_transform(X)
+    # The root of twice the divergence.
+    assert ours.reconstruction_err_ <= 1.01 * min(model.reconstruction_err_ for model in theirs)
+    assert (W >= 0).all() and (ours.components_ >= 0).all() and ours.transform(X[:5]).shape == (5, 8)
+
+
+def test_a_loss_that_zeros_make_infinite_is_refused(digits):
+    with pytest.raises(ValueError, match="zero"):
+        NMF(3, beta_loss="itakura-saito").fit(digits)
+
+
 @pytest.mark.parametrize("solver", ["auto", "cd", "mu"])
 def test_a_planted_factorisation_is_found(planted, solver):
     model = NMF(4, solver=solver, tol=0, max_iter=2000, random_state=0)
@@ -67,7 +88,7 @@ def test_a_planted_factorisation_is_found(planted, solver):
     np.testing.assert_array_equal(model.inverse_transform(W), W @ model.components_)
 
 
-@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler", 1.5])
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, np.asfortranarray])
 def test_the_form_of_the_matrix_does_not_matter(planted, form, loss):
     X = np.where(planted > 1, planted, 0)
@@ -217,7 +238,9 @@ def test_more_components_than_features(planted):
         ({"init": "nndsvdx"}, "init='nndsvdx': must be"),
         ({"solver": "hals"}, "solver='hals': must be"),
         ({"solver": "cd", "beta_loss": "kullback-leibler"}, "use 'mu' or 'auto'"),
-        ({"beta_loss": "itakura-saito"}, "beta_loss='itakura-saito': must be"),
+        ({"beta_loss": "hinge"}, "beta_loss='hinge': must be"),
+        ({"beta_loss": 11}, "a number from -10 to 10"),
+        ({"beta_loss": 0.5, "solver": "cd"}, "use 'mu' or 'auto'"),
         ({"max_iter": 0}, "max_iter=0: must be a whole number"),
         ({"tol": -1}, "tol=-1: must be a number"),
         ({"n_components": 2.5}, "n_components=2.5: must be a whole number"),

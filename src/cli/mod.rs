@@ -27,7 +27,9 @@ use fednmf_files::hdf5_probe;
 use fednmf_files::hdf5_probe::Content;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::description::DifferentialPrivacy;
+use fednmf_methods::distributed::divergence::beta::Beta;
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::registry;
 
 use crate::commands::estimate::EstimateArgs;
@@ -52,9 +54,41 @@ pub enum Request {
 /// The parser for a run, or an estimate, of one method.
 pub fn command_of(method: &'static dyn ConfiguredMethod) -> clap::Command {
     let args = parameters::args(method);
+    let args: Vec<_> = args.into_iter().chain((!method.takes(LOSS)).then(named_loss)).collect();
     let command = Cli::command().args(args.clone());
     let command = command.mut_subcommand("estimate", |estimate| estimate.args(args.clone()));
     if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
+}
+
+/// The option of the loss: a parameter of `auto`; a method that is named has its own.
+const LOSS: &str = "loss";
+
+/// `--loss` beside `--algo NAME`.
+fn named_loss() -> clap::Arg {
+    clap::Arg::new(LOSS).long(LOSS).value_name("LOSS").allow_hyphen_values(true).hide(true)
+}
+
+/// The method with the parameters that were typed.
+///
+/// # Errors
+/// Naming the option that is wrong, also if a named method minimises another loss than the one requested.
+fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
+    let configured = parameters::configure(method, matches)?;
+    if method.takes(LOSS) {
+        return Ok(configured);
+    }
+    let Some(text) = matches.get_one::<String>(LOSS) else { return Ok(configured) };
+    let requested = Beta::parse(text).map_err(|must| Error::input(format!("--loss {text}: {must}")))?;
+    let (name, own) = (method.description().name, Beta::of_method(&*configured));
+    if own == Some(requested) {
+        return Ok(configured);
+    }
+    let minimises = match own {
+        Some(own) => format!("--algo {name} minimises the loss {}", own.name()),
+        None => format!("--algo {name} has a loss of its own"),
+    };
+    let cure = if method.takes("beta") { format!("give --beta {}", requested.0) } else { "leave --algo out".to_string() };
+    Err(Error::input(format!("--loss {text}: {minimises}; {cure}, or leave --loss out")))
 }
 
 /// The parser with the options of all methods, for the man page and completions.
@@ -103,8 +137,8 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
-        None => Some(parameters::configure(&**method, &matches)?),
-        Some(("estimate" | "join", matches)) => Some(parameters::configure(&**method, matches)?),
+        None => Some(configure(&**method, &matches)?),
+        Some(("estimate" | "join", matches)) => Some(configure(&**method, matches)?),
         Some(_) => None,
     };
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
@@ -176,10 +210,7 @@ const MEANINGS: [(&[&str], &str); 13] = [
     (&["data", "file", "infile", "matrix", "x"], "the matrix is --input"),
     (&["random-state", "random-seed", "rng"], "the seed is --seed"),
     (&["timeout", "max-time", "walltime"], "the limit of the time is --time-limit, in seconds"),
-    (
-        &["beta-loss", "loss", "divergence"],
-        "the Kullback-Leibler divergence is --algo kl-mu, the squared error any other",
-    ),
+    (&["beta-loss", "divergence", "objective"], "the loss is --loss"),
     (&["log", "logfile", "history"], "the history of a run goes to --trace"),
     (&["clients", "sites", "agents"], "their number is --parties"),
 ];

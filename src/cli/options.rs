@@ -77,6 +77,14 @@ pub fn all() -> Vec<MethodOption> {
             }
         }
     }
+    // `auto` has the options of the methods among which it chooses, and few of its own.
+    for parameter in registry::AUTO.parameters() {
+        let (name, default) = (parameter.option(), parameter.text.clone().unwrap_or_default());
+        if all.iter().all(|option| option.name != name) {
+            let defaults = vec![(registry::AUTO.description().name, default)];
+            all.push(MethodOption { name, first: parameter, defaults });
+        }
+    }
     all
 }
 

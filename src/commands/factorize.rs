@@ -34,7 +34,7 @@ const MOST_PARTIES: usize = 1 << 20;
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Method ('fednmf list'). auto: accelerated hals, or dsanls for very large dense data
+    /// Method ('fednmf list'). auto: by --loss and the sizes
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "What to factorise, and how")]
     pub algo: String,
 
@@ -84,14 +84,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
     pub split: Option<PathBuf>,
 
-    /// Stop after N iterations ('fednmf list NAME' defines them)
-    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "When to stop, whichever comes first",
+    /// Stop after N iterations ('fednmf list NAME' defines them) [default: 100; with --algo auto when the run has converged, see
+    /// --tol, and after 1000]
+    #[arg(long, value_name = "N", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::whole_number)]
-    pub max_iters: usize,
+    pub max_iters: Option<usize>,
 
     /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u or --alpha-v the objective, with
     /// --holdout the held-out RMSE) falls by less than X times its first value, a divergence or an objective of its last value,
-    /// between two evaluations
+    /// between two evaluations [default: 1e-5 with --algo auto without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,
@@ -221,6 +222,7 @@ impl RunArgs {
     /// Naming the option that is wrong, and what it should be.
     pub fn check(self, method: Arc<dyn ConfiguredMethod>, words: Vec<String>) -> Result<Spec> {
         let args = self;
+        let stop = method.description().stop;
         let requested = Requested::new(method);
         let method = requested.assumed();
         let description = method.description();
@@ -257,7 +259,7 @@ impl RunArgs {
         if let Some(skew) = args.skew.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Error::input(format!("--skew {skew}: a share of the data, above 0 and below 1")));
         }
-        let RunArgs { max_iters, tol, target_error, time_limit, .. } = args;
+        let RunArgs { tol, target_error, time_limit, .. } = args;
         let noised = method.groups().is_noised();
         if noised && args.eval_every.is_none() && (tol.is_some() || target_error.is_some()) {
             return Err(Error::input(
@@ -266,6 +268,7 @@ impl RunArgs {
             ));
         }
         let eval_every = args.eval_every.unwrap_or(if noised { 0 } else { EVAL_EVERY });
+        let (max_iters, tol) = stop.resolve(args.max_iters, tol, eval_every > 0);
         let limits = Limits { max_iters, tol, target_error, time_limit, eval_every };
         limits.check()?;
         limits.check_for(description)?;
@@ -347,8 +350,8 @@ impl RunArgs {
             parties: args.parties,
             skew: args.skew,
             split: args.split,
-            max_iters: args.max_iters,
-            tol: args.tol,
+            max_iters,
+            tol,
             target_error: args.target_error,
             time_limit: args.time_limit,
             continue_on_loss: args.on_lost_party == OnLostParty::Continue,

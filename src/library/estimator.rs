@@ -72,7 +72,7 @@ impl<M: Method> Estimator<M> {
         /// Seed of all public randomness.
         seed: u64;
         /// Largest number of iterations.
-        max_iters: usize;
+        max_iters: usize => Some;
         /// Stop when the method's measure falls by less than this share of its first value, a divergence or an objective of its
     /// last value, between two evaluations.
         tol: f64 => Some;

@@ -12,7 +12,7 @@ use fednmf_linalg::nls;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
-use fednmf_methods::distributed::divergence::beta::BetaMu;
+use fednmf_methods::distributed::divergence::beta::Beta;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_privacy::Protection;
@@ -212,11 +212,7 @@ impl<T: Real> Fit<T> {
 
 /// The β of the divergence that the method minimises; `None` for the squared error.
 fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
-    match method.description().measure {
-        Measure::Divergence => Some(1.0),
-        Measure::BetaDivergence => method.as_any().downcast_ref::<BetaMu>().map(|method| method.beta.0),
-        _ => None,
-    }
+    Beta::of_method(method).filter(|beta| *beta != Beta::FROBENIUS).map(|beta| beta.0)
 }
 
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖_F², or for a β the β-divergence, and λ₁‖U‖₁ + ½λ₂‖U‖_F², for a given V

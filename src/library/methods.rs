@@ -184,16 +184,20 @@ methods! {
         holdout: f64 => missing.holdout;
     }
 
-    /// The method that suits the matrix: accelerated HALS, or DSANLS for very large dense matrices.
+    /// The method that suits loss and matrix: accelerated HALS, or DSANLS for very large dense matrices; for divergences
+    /// multiplicative updates with extrapolation.
     ///
     /// ```
     /// use fednmf::prelude::*;
     ///
     /// let x = ndarray::Array2::from_shape_fn((30, 20), |(i, j)| (1 + (i * j) % 7) as f64);
     /// assert_eq!(Automatic::new(4).fit(&x)?.method(), "hals");
+    /// assert_eq!(Automatic::new(4).loss(Beta::KULLBACK_LEIBLER).fit(&x)?.method(), "kl-mu");
     /// # Ok::<(), fednmf::Error>(())
     /// ```
     Automatic = OneMatrix AutoParams {
+        /// The loss: the squared error (the default), or another β-divergence.
+        loss: Beta => loss;
         /// The start.
         start: Init => exact.init.init;
         /// Penalties on the factors.
@@ -259,6 +263,8 @@ methods! {
     /// # Ok::<(), fednmf::Error>(())
     /// ```
     KlMu = OneMatrix KlMuParams {
+        /// The point at which a factor's update starts (Hien, Leplat and Gillis, arXiv 2401.06646).
+        extrapolation: Extrapolation => extrapolation;
         /// The start.
         start: Init => kl.init.init;
         /// Penalties on the factors.
@@ -306,6 +312,8 @@ methods! {
     BetaMu = OneMatrix BetaMuParams {
         /// The divergence.
         beta: Beta => beta;
+        /// The point at which a factor's update starts, for β from 1 to 2 (Hien, Leplat and Gillis, arXiv 2401.06646).
+        extrapolation: Extrapolation => extrapolation;
         /// The start.
         start: Init => init.init;
         /// Penalties on the factors.

@@ -3,6 +3,7 @@
 use fednmf_base::error::{Error, Result};
 use fednmf_driver::{FactorScale, Limits};
 use fednmf_linalg::{ProductKernel, ProductKernels};
+use fednmf_methods::description::{DefaultStop, Description};
 
 /// Settings of a run that do not depend on the method; the defaults are those of the program.
 ///
@@ -11,7 +12,7 @@ use fednmf_linalg::{ProductKernel, ProductKernels};
 /// ```
 /// use fednmf::prelude::*;
 ///
-/// let options = Options { seed: 7, max_iters: 50, ..Options::new(3) };
+/// let options = Options { seed: 7, max_iters: Some(50), ..Options::new(3) };
 /// let x = ndarray::Array2::from_shape_fn((20, 10), |(i, j)| (1 + i * j % 7) as f64);
 /// assert_eq!(Hals::with(options).fit(&x)?.iterations(), 50);
 /// # Ok::<(), fednmf::Error>(())
@@ -23,8 +24,8 @@ pub struct Options {
     /// Seed of all public randomness: start, sketches. The same seed gives the same factors, bit by bit, for any number
     /// of threads.
     pub seed: u64,
-    /// Largest number of iterations.
-    pub max_iters: usize,
+    /// Largest number of iterations. `None`: 100; [`Automatic`](super::Automatic) stops once it has converged, and after 1000.
+    pub max_iters: Option<usize>,
     /// Stop when the method's measure (with penalties the objective) falls between two evaluations by less than this share: of
     /// its first value, or of the last value of a divergence or an objective.
     pub tol: Option<f64>,
@@ -52,7 +53,7 @@ impl Options {
         Options {
             components,
             seed: 0,
-            max_iters: 100,
+            max_iters: None,
             tol: None,
             target_error: None,
             time_limit: None,
@@ -72,11 +73,12 @@ impl Options {
         if self.threads == 0 {
             return Err(Error::input("0 threads: must be at least 1"));
         }
-        self.limits().check()
+        self.limits(Description::USUAL.stop).check()
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self, stop: DefaultStop) -> Limits {
         let &Options { max_iters, tol, target_error, time_limit, eval_every, .. } = self;
+        let (max_iters, tol) = stop.resolve(max_iters, tol, eval_every > 0);
         Limits { max_iters, tol, target_error, time_limit, eval_every }
     }
 

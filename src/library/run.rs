@@ -53,6 +53,7 @@ fn run_on_threads<T: Real>(
     // SAFETY: all that borrows the matrices is dropped before this function returns: the result has copies of the factors.
     #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
     let parts = parts.into_iter().map(|part| unsafe { part.unbounded() }).collect::<Result<Vec<_>>>()?;
+    let limits = options.limits(method.description().stop);
     let method = chosen(method, &parts, options.components);
     let description = method.description();
     check::<T>(&*method, parts.len(), options, start.is_some())?;
@@ -87,7 +88,7 @@ fn run_on_threads<T: Real>(
         k: options.components,
         seed: options.seed,
         parties,
-        max_iters: options.max_iters,
+        max_iters: limits.max_iters,
         initial: given.as_ref().map(|given| given as &dyn ReadRows<T>),
         missing: None,
         resuming: false,
@@ -98,7 +99,7 @@ fn run_on_threads<T: Real>(
     let building = Instant::now();
     let algorithm = build(&*method, problem)?;
     let building = building.elapsed().as_secs_f64();
-    let mut driver = Driver::silent(algorithm, options.limits(), method.groups().measure(description), &comm);
+    let mut driver = Driver::silent(algorithm, limits, method.groups().measure(description), &comm);
     driver.trajectory = Trajectory::after(building).with_history();
     let stop = driver.iterate_observed(observer)?;
     let Driver { algorithm, trajectory, .. } = driver;

@@ -1,9 +1,9 @@
-//! β-divergences: the reported number against its definition; projections; zeros.
+//! β-divergences: the reported number against its definition; projections; zeros; the choice by `--loss`; extrapolation.
 
 use ndarray::Array2;
 use tempfile::tempdir;
 
-use crate::common::{data, distance, factor, fednmf, number, save_npy};
+use crate::common::{data, distance, errors, events, factor, fednmf, number, save_npy};
 
 /// The β-divergence, entry by entry.
 fn divergence(beta: f64, m: &Array2<f64>, fit: &Array2<f64>) -> f64 {
@@ -55,7 +55,108 @@ fn zeros_and_wrong_exponents_are_refused() {
         run("--beta 0").refused(&["--beta 0", "zero(s)", "add a small number"]);
         run("--beta -0.5").refused(&["--beta -0.5", "zero(s)"]);
         run("--beta 11").refused(&["--beta", "from -10 to 10", "itakura-saito"]);
-        run("--beta is").refused(&["--beta", "itakura-saito"]);
+        run("--beta is").refused(&["--beta 0", "zero(s)"]);
+        run("--beta mse").refused(&["--beta mse", "itakura-saito"]);
     }
     fednmf(0, "--algo beta-mu --beta 0 -k 2 --input synthetic:sparse,m=30,n=20,density=0.5").refused(&["zero(s)"]);
+}
+
+/// A table without zeros, counts or not.
+const POSITIVE: &str = "synthetic:planted,m=90,n=60,k=4,noise=0.3";
+const COUNTS: &str = "synthetic:sparse,m=90,n=70,density=0.3,values=counts";
+
+#[test]
+fn the_loss_chooses_the_method() {
+    for (loss, input, algo, measure) in [
+        ("frobenius", COUNTS, "hals", "rel_error"),
+        ("kl", COUNTS, "kl-mu", "kl_divergence"),
+        ("kullback-leibler", POSITIVE, "kl-mu", "kl_divergence"),
+        ("1.5", COUNTS, "beta-mu", "beta_divergence"),
+        ("is", POSITIVE, "beta-mu", "beta_divergence"),
+    ] {
+        let summary = fednmf(2, &format!("--loss {loss} -k 3 --max-iters 10 --input {input}")).ok();
+        assert_eq!(summary["algo"], algo, "{loss}");
+        assert!(number(&summary, measure) >= 0.0 && summary["params"]["chosen_by_auto"].is_string(), "{summary}");
+    }
+    // A method that is named has its own loss, which may be repeated.
+    for (line, algo) in [("kl-mu --loss kl", "kl-mu"), ("hals --loss 2", "hals"), ("beta-mu --beta 3 --loss 3", "beta-mu")] {
+        let summary = fednmf(0, &format!("--algo {line} -k 3 --max-iters 2 --input {COUNTS}")).ok();
+        assert_eq!(summary["algo"], algo);
+    }
+    for (line, words) in [
+        ("--algo hals --loss kl", &["--loss kl", "hals", "frobenius", "leave --algo out"][..]),
+        ("--algo kl-cd --loss frobenius", &["kl-cd", "kullback-leibler"]),
+        ("--algo beta-mu --loss is", &["beta-mu", "give --beta 0"]),
+        ("--algo felb --loss kl", &["felb", "a loss of its own"]),
+        ("--loss mse", &["--loss mse", "kullback-leibler or kl"]),
+        ("--loss is", &["zero(s)", "add a small number"]),
+        ("--loss kl --inner-sweeps 3", &["--inner-sweeps", "squared error only"]),
+        ("--loss 0.5 --holdout 0.1", &["--holdout", "--loss frobenius"]),
+        ("--loss 0.5 --extrapolation restart", &["--extrapolation", "convex"]),
+        ("--loss kl --holdout 0.1 --extrapolation restart", &["--extrapolation", "--holdout"]),
+    ] {
+        for ranks in [0, 2] {
+            fednmf(ranks, &format!("{line} -k 3 --input {COUNTS}")).refused(words);
+        }
+    }
+}
+
+/// Named methods run their iterations, and `auto` those that are requested.
+#[test]
+fn auto_stops_by_itself_once_it_has_converged() {
+    for loss in ["frobenius", "kl", "1.5", "is"] {
+        let line = format!("--loss {loss} -k 4 --input {POSITIVE}");
+        let summary = fednmf(2, &line).ok();
+        assert_eq!(summary["stopped_by"], "tol", "{loss}: {summary}");
+        assert!(number(&summary, "iter") < 1000.0);
+        let requested = fednmf(2, &format!("{line} --max-iters 12")).ok();
+        assert_eq!((&requested["iter"], &requested["stopped_by"]), (&12.into(), &"max_iters".into()));
+        let unseen = fednmf(0, &format!("{line} --eval-every 0")).ok();
+        assert_eq!(unseen["iter"], 100);
+    }
+    for algo in ["hals", "kl-mu", "beta-mu"] {
+        let summary = fednmf(0, &format!("--algo {algo} -k 4 --input {POSITIVE}")).ok();
+        assert_eq!((&summary["iter"], &summary["stopped_by"]), (&100.into(), &"max_iters".into()), "{algo}");
+    }
+}
+
+/// The objective falls in every iteration, further than without extrapolation, on any number of ranks; a resumed run has the same
+/// bits.
+#[test]
+fn extrapolated_updates_are_monotone_and_faster() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (method, measure) in [
+        ("kl-mu", "kl_divergence"),
+        ("kl-mu --alpha-u 0.05 --alpha-v 0.02 --l1-ratio 0.3", "objective"),
+        ("beta-mu --beta 1.3", "beta_divergence"),
+        ("beta-mu --beta 2", "beta_divergence"),
+    ] {
+        for input in [COUNTS, POSITIVE] {
+            let line = format!("--algo {method} -k 5 --seed 3 --max-iters 60 --eval-every 1 --input {input}");
+            let plain = number(&fednmf(0, &line).ok(), measure);
+            let line = format!("{line} --extrapolation restart");
+            let mut first = None;
+            for ranks in [0, 2, 3, 4] {
+                let run = fednmf(ranks, &line).arg("--output").arg(file("o.h5")).arg("--trace").arg(file("t.jsonl"));
+                let summary = run.ok();
+                let of = |event: &serde_json::Value| event[measure].as_f64();
+                let values: Vec<f64> = events(&file("t.jsonl")).iter().filter_map(of).collect();
+                assert!(values.len() > 60 && errors(&file("t.jsonl")).len() == 61);
+                let falls = |pair: &[f64]| pair[1] <= pair[0] * (1.0 + 1e-12);
+                assert!(values.windows(2).all(falls), "{method} {input} on {ranks}: {values:?}");
+                assert!(number(&summary, measure) < plain, "{method} {input}: {} {plain}", number(&summary, measure));
+                let product = factor(&file("o.h5"), "U").dot(&factor(&file("o.h5"), "V").t());
+                assert!(distance(first.get_or_insert_with(|| product.clone()), &product) < 1e-8, "{method} on {ranks}");
+            }
+            let saved = |name: &str| fednmf(2, &line).arg("--checkpoint").arg(file("c.h5")).arg("--output").arg(file(name));
+            fednmf(2, &line).arg("--output").arg(file("whole.h5")).ok();
+            saved("part.h5").arg("--max-iters=7").ok();
+            saved("rest.h5").arg("--resume").ok();
+            for name in ["U", "V"] {
+                assert_eq!(factor(&file("whole.h5"), name), factor(&file("rest.h5"), name), "{method} {input}");
+            }
+            std::fs::remove_file(file("c.h5")).unwrap();
+        }
+    }
 }

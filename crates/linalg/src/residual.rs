@@ -7,7 +7,7 @@ use super::contiguous::Contiguous;
 use super::mkl::gemm;
 use super::order::Order;
 use super::real::Real;
-use super::simd::dispatch;
+use super::simd::dispatch_fn;
 
 /// Rows and columns of the tiles of the direct residual.
 const TILE: (usize, usize) = (128, 1024);
@@ -102,7 +102,7 @@ impl<T: Real> Block<T> {
                 Block::Bits(x) => entry.extend(x.ones(i).map(|j| (j, 1.0))),
             }
             sum.fill(0.0);
-            dispatch(
+            dispatch_fn(
                 #[inline(always)]
                 || {
                     for &(j, x) in &entry {

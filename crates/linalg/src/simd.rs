@@ -64,6 +64,21 @@ pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     Arch::new().dispatch(kernel)
 }
 
+/// As [`dispatch`], for a closure that is to be vectorised by the compiler. A closure that a kernel consumes is called through
+/// a function that is not inlined, and so compiled without the instruction set.
+pub fn dispatch_fn<R>(f: impl FnMut() -> R) -> R {
+    struct Call<F>(F);
+    impl<R, F: FnMut() -> R> WithSimd for Call<F> {
+        type Output = R;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, _: S) -> R {
+            (self.0)()
+        }
+    }
+    dispatch(Call(f))
+}
+
 /// As [`dispatch`], for a kernel whose vectors run along rows of `bytes` bytes: with AVX2 if rows do not fill an AVX-512
 /// vector.
 pub fn dispatch_along<K: WithSimd>(bytes: usize, kernel: K) -> K::Output {

@@ -250,6 +250,26 @@ pub enum DifferentialPrivacy {
 pub const NO_PARTIES: DifferentialPrivacy =
     DifferentialPrivacy::Refused("its ranks are one domain of trust, nothing leaves a party");
 
+/// When a run stops if nothing is requested.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DefaultStop {
+    pub max_iters: usize,
+    /// The default of `--tol`, if the number of iterations is not requested either and the run is evaluated.
+    pub tol: Option<f64>,
+}
+
+impl DefaultStop {
+    /// The iterations and the tolerance of a run with these requests. A requested number of iterations replaces the default
+    /// tolerance.
+    pub fn resolve(self, max_iters: Option<usize>, tol: Option<f64>, evaluates: bool) -> (usize, Option<f64>) {
+        match max_iters {
+            Some(max_iters) => (max_iters, tol),
+            None if evaluates => (self.max_iters, tol.or(self.tol)),
+            None => (Description::USUAL.stop.max_iters, tol),
+        }
+    }
+}
+
 /// What a method declares about itself.
 #[derive(Debug)]
 pub struct Description {
@@ -271,6 +291,7 @@ pub struct Description {
     pub keeps_zeros: bool,
     /// The leading measure, which progress and summary show first.
     pub measure: Measure,
+    pub stop: DefaultStop,
     /// Guarantees that a private method does not give, in two lines; `None` if the ranks are one trust domain.
     pub limits: Option<[&'static str; 2]>,
     pub messages: &'static [MessageSpec],
@@ -291,6 +312,7 @@ impl Description {
         on_shares: false,
         keeps_zeros: false,
         measure: Measure::RelativeError,
+        stop: DefaultStop { max_iters: 100, tol: None },
         limits: None,
         messages: &[],
     };

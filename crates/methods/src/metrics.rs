@@ -4,7 +4,7 @@ use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::divergence::{divergence_of, dot};
-use fednmf_linalg::simd::dispatch;
+use fednmf_linalg::simd::dispatch_fn;
 use fednmf_linalg::{Block, Real, over_rows};
 
 /// The leading measure of a method, which progress and summary show first.
@@ -134,7 +134,7 @@ fn own_kl_divergence<T: Real>(x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView
     // The terms of the rows are added in order, so the sum does not depend on the number of threads.
     let mut divergences = Array2::zeros((u.nrows(), 1));
     over_rows(&mut divergences.view_mut(), &|first, mut rows: ArrayViewMut2<'_, f64>| {
-        dispatch(
+        dispatch_fn(
             #[inline(always)]
             || {
                 for (i, divergence) in rows.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! `--algo auto` chooses between extrapolated HALS with several sweeps per product and DSANLS. DSANLS is chosen if the
+//! `--algo auto` chooses the method for the loss. For the divergences these are multiplicative updates with extrapolation. For the
+//! squared error it chooses between extrapolated HALS with several sweeps per product and DSANLS. DSANLS is chosen if the
 //! matrix is dense and so large that a few exact products cost more than many sketched ones.
 //!
 //! The choice compares the flops that each method needs to reach 1.01 times the best error, including the start. It depends
@@ -10,13 +11,16 @@
 
 use std::sync::Arc;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
 
+use super::divergence::KlParams;
+use super::divergence::beta::{Beta, BetaMu};
+use super::divergence::mu::KlMu;
 use super::dsanls::Dsanls;
 use super::hals::Hals;
-use crate::description::Description;
-use crate::method::{Choice, MatrixShape, Method, SweepSettings};
+use crate::description::{DefaultStop, Description};
+use crate::method::{Choice, ConfiguredMethod, MatrixShape, Method, SweepSettings};
 use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
 use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
@@ -25,8 +29,11 @@ use crate::shared::missing::MissingParams;
 use crate::{Algorithm, Problem};
 
 fednmf_base::parameters! {
-    /// Parameters of HALS with the defaults of its accelerated form. Any that is given decides for HALS.
+    /// The loss, and parameters of HALS with the defaults of its accelerated form. Any of these that is given decides for HALS.
     pub struct Automatic {
+        /// Loss to minimise: frobenius (the squared error), kullback-leibler or kl (for counts), itakura-saito or is (for spectra,
+        /// without zeros), or the number β of another β-divergence
+        pub loss: Beta = Beta::FROBENIUS, "LOSS";
         /// Sweeps of a factor for each product with the data. auto: several where a product costs more than a sweep, by their
         /// flops (accelerated HALS)
         pub inner_sweeps: Auto<usize> = Auto::Auto, "N", auto(count(1));
@@ -39,6 +46,8 @@ fednmf_base::parameters! {
 
 const WHY_HALS: &str =
     "exact products with several sweeps each and extrapolation reach a good error first at these sizes";
+const WHY_MULTIPLY: &str = "for divergences, multiplicative updates with extrapolation need the least work";
+const WHY_PLAIN: &str = "multiplicative updates decrease every divergence, with penalties and missing entries too";
 const WHY_STREAMED: &str = "memory cannot hold the matrix, and exact products read it from the file";
 const WHY_DSANLS: &str = "a dense matrix of this size is sketched many times at the price of one exact product";
 
@@ -52,7 +61,69 @@ const DRAWS: usize = 10;
 /// Flops of a product with the whole matrix that take as long as one with sampled rows (`bench/run regime`).
 const SAMPLED_FLOP: f64 = 1.5;
 
+/// The methods for divergences.
+enum Divergence {
+    Kl(KlMu),
+    Beta(BetaMu),
+}
+
+impl Divergence {
+    fn check(&self) -> Result<()> {
+        match self {
+            Divergence::Kl(method) => Method::check(method),
+            Divergence::Beta(method) => Method::check(method),
+        }
+    }
+
+    fn choice(self) -> Choice {
+        let (extrapolation, method): (_, Arc<dyn ConfiguredMethod>) = match self {
+            Divergence::Kl(method) => (method.extrapolation, Arc::new(method)),
+            Divergence::Beta(method) => (method.extrapolation, Arc::new(method)),
+        };
+        let why = if extrapolation == Extrapolation::Restart { WHY_MULTIPLY } else { WHY_PLAIN };
+        Choice { method, why }
+    }
+}
+
 impl Automatic {
+    /// The method for a divergence; `None` for the squared error.
+    fn divergence(&self) -> Option<Divergence> {
+        let (loss, missing) = (self.loss, self.missing.clone());
+        if loss == Beta::FROBENIUS {
+            return None;
+        }
+        let kl = loss == Beta::KULLBACK_LEIBLER;
+        let regularization = self.exact.regularization.clone();
+        let pays = !missing.any() && loss.is_convex() && (kl || !regularization.is_on());
+        let fastest = if pays { Extrapolation::Restart } else { Extrapolation::None };
+        let extrapolation = self.extrapolation.unwrap_or(fastest);
+        let init = if missing.any() { self.exact.init.clone() } else { self.exact.by_size().init };
+        Some(if kl {
+            Divergence::Kl(KlMu { extrapolation, kl: KlParams { init, regularization, missing } })
+        } else {
+            Divergence::Beta(BetaMu { beta: loss, extrapolation, init, regularization })
+        })
+    }
+
+    /// Refuses options of the methods for the squared error together with another loss.
+    fn check_divergence(&self) -> Result<()> {
+        let name = self.loss.name();
+        let Automatic { exact, .. } = Automatic::default();
+        let of_hals = [
+            ("--inner-sweeps", self.inner_sweeps != Auto::Auto),
+            ("--grid, --exchange and --measure", (&self.exact.grid, &self.exact.measure) != (&exact.grid, &exact.measure)),
+        ];
+        if let Some((what, _)) = of_hals.into_iter().find(|(_, given)| *given) {
+            return Err(Error::input(format!("{what}: for the squared error only, not for --loss {name}; leave it out")));
+        }
+        if self.missing.any() && self.loss != Beta::KULLBACK_LEIBLER {
+            return Err(Error::input(format!(
+                "--missing and --holdout: not for --loss {name}; use --loss frobenius or kullback-leibler"
+            )));
+        }
+        Ok(())
+    }
+
     fn hals(&self) -> Hals {
         let accelerated = if self.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
         Hals {
@@ -90,12 +161,17 @@ impl Method for Automatic {
     const DESCRIPTION: &'static Description = &Description {
         name: "auto",
         aliases: &[],
-        summary: "chooses by the sizes: accelerated HALS, or DSANLS for very large dense data",
+        summary: "chooses by loss and sizes: accelerated HALS, or DSANLS for very large dense data; for divergences multiplicative \
+                  updates with extrapolation",
+        stop: DefaultStop { max_iters: 1000, tol: Some(1e-5) },
         ..*Hals::DESCRIPTION
     };
 
     fn check(&self) -> Result<()> {
-        self.hals().check()
+        match self.divergence() {
+            Some(method) => self.check_divergence().and_then(|()| method.check()),
+            None => Method::check(&self.hals()),
+        }
     }
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
@@ -105,6 +181,9 @@ impl Method for Automatic {
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
+        if let Some(method) = self.divergence() {
+            return Some(method.choice());
+        }
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count, because DSANLS also has
         // them.
         let mut compared = self.clone();
@@ -124,7 +203,11 @@ impl Method for Automatic {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        self.hals().build(problem)
+        match self.divergence() {
+            Some(Divergence::Kl(method)) => method.build(problem),
+            Some(Divergence::Beta(method)) => method.build(problem),
+            None => self.hals().build(problem),
+        }
     }
 }
 
@@ -148,6 +231,43 @@ mod tests {
         assert_eq!(name(60_000, 60_000, 20, true), "hals");
         assert_eq!(name(6_000, 6_000, 4, false), "hals");
         assert_eq!(name(60_000, 60_000, 4, false), "dsanls");
+    }
+
+    #[test]
+    fn the_loss_decides() {
+        let chosen = |given: &[(&str, &str)]| {
+            let method = crate::registry::AUTO.configure(given)?;
+            let chosen = method.choose(None).unwrap().method;
+            chosen.configure(&[])?;
+            let parameters = crate::parameters::to_json(&*chosen);
+            Ok::<_, Error>((chosen.description().name, Beta::of_method(&*chosen), parameters["extrapolation"].clone()))
+        };
+        for (text, name, beta, extrapolation) in [
+            ("frobenius", "hals", 2.0, "restart"),
+            ("2", "hals", 2.0, "restart"),
+            ("kl", "kl-mu", 1.0, "restart"),
+            ("kullback-leibler", "kl-mu", 1.0, "restart"),
+            ("1.5", "beta-mu", 1.5, "restart"),
+            ("is", "beta-mu", 0.0, "none"),
+            ("3", "beta-mu", 3.0, "none"),
+        ] {
+            let found = chosen(&[("loss", text)]).unwrap();
+            assert_eq!(found, (name, Some(Beta(beta)), extrapolation.into()), "{text}");
+        }
+        assert_eq!(chosen(&[("loss", "kl"), ("alpha_u", "0.1")]).unwrap().2, "restart");
+        for plain in [("alpha_u", "0.1"), ("alpha_v", "0.1")] {
+            assert_eq!(chosen(&[("loss", "1.5"), plain]).unwrap().2, "none");
+        }
+        assert_eq!(chosen(&[("loss", "kl"), ("holdout", "0.1")]).unwrap().2, "none");
+        for (wrong, word) in [
+            (("inner_sweeps", "2"), "--inner-sweeps"),
+            (("grid", "1x1"), "--grid"),
+            (("holdout", "0.1"), "--holdout"),
+            (("loss", "mse"), "--loss mse"),
+        ] {
+            let error = chosen(&[("loss", "1.5"), wrong]).unwrap_err();
+            assert!(error.message.contains(word), "{}", error.message);
+        }
     }
 
     #[test]

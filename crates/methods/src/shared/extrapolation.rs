@@ -15,7 +15,7 @@ fednmf_base::words! {
     pub enum Extrapolation {
         /// At the last iterate
         None = "none",
-        /// Beyond it, as far as the objective keeps falling (Ang and Gillis)
+        /// Beyond it, as long as the objective keeps falling
         Restart = "restart",
     }
 }
@@ -94,6 +94,41 @@ impl Default for Momentum {
     fn default() -> Self {
         Momentum { beta: START, bound: 1.0, plain: PLAIN, objective: None }
     }
+}
+
+/// The weights of Nesterov's sequence: (t − 1) / t' with t' = (1 + √(1 + 4t²)) / 2, from t = 1 on.
+#[derive(Debug, Clone, Copy)]
+pub struct NesterovWeights {
+    t: f64,
+}
+
+impl NesterovWeights {
+    /// The sequence after this number of iterations.
+    pub fn after(iterations: usize) -> Self {
+        let mut weights = NesterovWeights { t: 1.0 };
+        (0..iterations).for_each(|_| {
+            weights.advance();
+        });
+        weights
+    }
+
+    /// The weight of the next iteration.
+    pub fn advance(&mut self) -> f64 {
+        let next = 0.5 * (1.0 + (1.0 + 4.0 * self.t * self.t).sqrt());
+        let weight = (self.t - 1.0) / next;
+        self.t = next;
+        weight
+    }
+}
+
+/// (x, old) ← (x + α max(0, x − old), x): only entries that grow are extrapolated.
+pub fn extrapolate_growing<T: Real>(x: &mut Array2<T>, old: &mut Array2<T>, weight: f64) {
+    let weight = T::from_f64(weight);
+    Zip::from(x).and(old).for_each(|x, old| {
+        let new = *x;
+        *x = new + weight * (new - *old).max(T::zero());
+        *old = new;
+    });
 }
 
 /// (x, old) ← (max(0, x + β (x − old)), x): the extrapolated point, and the new iterate.

@@ -3,9 +3,9 @@
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
-use super::{DivergenceUpdate, FixedFactor, column_sums, dot};
+use super::{DivergenceUpdate, FixedFactor, Majorant, column_sums, dot};
 use crate::nls::{Penalty, Pivoting};
-use crate::simd::dispatch;
+use crate::simd::dispatch_fn;
 use crate::{Block, ContiguousMut, Real};
 
 /// Lower bound of a fit in a negative power: ε of f32 in both precisions, as in scikit-learn.
@@ -52,7 +52,7 @@ fn add<T: Real>(sums: &mut [f64], weight: f64, y: &[T]) {
 
 impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
     fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
-        dispatch(
+        dispatch_fn(
             #[inline(always)]
             || self.multiply(data, y, x, penalty),
         );
@@ -60,6 +60,32 @@ impl<T: Real> DivergenceUpdate<T> for BetaMultiply {
 
     fn takes_gram(&self) -> bool {
         BetaMultiply::takes_gram(self.beta)
+    }
+}
+
+/// For 1 ≤ β ≤ 2, where the divergence is convex in a row, and without a penalty.
+impl<T: Real> Majorant<T> for BetaMultiply {
+    /// The denominators are those of the last row.
+    const ROWS: usize = 1;
+
+    /// The majorant at x̂ is Σ x̂_l (p_l (x_l / x̂_l)^β / β − q_l (x_l / x̂_l)^(β−1) / (β − 1)) with the denominators p and the
+    /// numerators q = p t, where t_l = x_l / x̂_l at its minimum x.
+    fn rise(&self, _: FixedFactor<'_, T>, last: &[T], from: &[T], to: &[T], _: Penalty) -> f64 {
+        let beta = self.beta;
+        let mut rise = 0.0;
+        for (((last, from), to), p) in last.iter().zip(from).zip(to).zip(&self.denominator) {
+            let (last, from, to) = (last.as_f64(), from.as_f64(), to.as_f64());
+            if from > 0.0 {
+                let t = to / from;
+                let decrease = if beta == 1.0 {
+                    1.0 - t + if t > 0.0 { t * t.ln() } else { 0.0 }
+                } else {
+                    (1.0 - t.powf(beta)) / beta - t * (1.0 - t.powf(beta - 1.0)) / (beta - 1.0)
+                };
+                rise += p * ((1.0 - t) * (from - last) - from * decrease);
+            }
+        }
+        rise
     }
 }
 

@@ -10,7 +10,7 @@ use ndarray::{Array2, ArrayView2};
 
 use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, lanes, multiplied};
 use crate::nls::Penalty;
-use crate::simd::dispatch;
+use crate::simd::dispatch_fn;
 use crate::{Block, Real};
 
 /// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
@@ -96,6 +96,14 @@ impl KlSweeps {
     }
 
     fn fit_row(&mut self) {
+        dispatch_fn(
+            #[inline(always)]
+            || self.fit_entries(),
+        );
+    }
+
+    #[inline(always)]
+    fn fit_entries(&mut self) {
         let KlSweeps { x, entries, fit, columns, .. } = self;
         fit.clear();
         fit.resize(entries.len(), 0.0);
@@ -110,7 +118,7 @@ impl KlSweeps {
 
     /// Visits each coordinate once and returns the largest change.
     fn pass(&mut self, sums: &[f64], penalty: Penalty) -> f64 {
-        dispatch(
+        dispatch_fn(
             #[inline(always)]
             || self.visit(sums, penalty.weights()),
         )

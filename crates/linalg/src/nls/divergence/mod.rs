@@ -5,10 +5,12 @@
 
 mod beta;
 mod coordinate_descent;
+mod extrapolated;
 mod multiplicative;
 
 pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta};
 pub use coordinate_descent::{KlSweeps, project};
+pub use extrapolated::{Extrapolated, Majorant};
 pub use multiplicative::KlMultiply;
 
 use super::Penalty;
@@ -30,12 +32,15 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty);
 
-    /// Updates consecutive rows of the factor, k numbers each, beginning with the one for row `first` of the block.
+    /// Updates consecutive rows of the factor, k numbers each, beginning with the one for row `first` of the block. Where the
+    /// update [`extrapolates`](DivergenceUpdate::extrapolates), x are extrapolated rows, and `last` those before; otherwise
+    /// `last` is empty.
     fn update_rows(
         &mut self,
         (block, first): (&Block<T>, usize),
         y: FixedFactor<'_, T>,
         x: &mut [T],
+        _last: &[T],
         penalty: Penalty,
     ) {
         for (i, x) in x.chunks_exact_mut(y.sums.len()).enumerate() {
@@ -45,6 +50,11 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
 
     /// Whether updates need the Gram matrix of the fixed factor.
     fn takes_gram(&self) -> bool {
+        false
+    }
+
+    /// Whether updates begin at extrapolated rows.
+    fn extrapolates(&self) -> bool {
         false
     }
 }

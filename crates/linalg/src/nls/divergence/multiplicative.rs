@@ -1,10 +1,11 @@
 //! Multiplicative updates (Lee and Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2000).
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, s};
+use pulp::{Simd, WithSimd};
 
-use super::{DivergenceUpdate, FixedFactor, dot, multiplied};
+use super::{DivergenceUpdate, FixedFactor, Majorant, multiplied};
 use crate::nls::Penalty;
-use crate::simd::dispatch;
+use crate::simd::{dispatch, dispatch_fn};
 use crate::{Block, Real, gemm};
 
 /// Rows and columns of dense data that are updated together: their fits stay in the second-level cache.
@@ -26,10 +27,7 @@ impl KlMultiply {
 
 impl<T: Real> DivergenceUpdate<T> for KlMultiply {
     fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty) {
-        dispatch(
-            #[inline(always)]
-            || self.multiply(data, y, x, penalty),
-        );
+        self.multiply(data, y, x, penalty);
     }
 
     fn update_rows(
@@ -37,6 +35,7 @@ impl<T: Real> DivergenceUpdate<T> for KlMultiply {
         (block, first): (&Block<T>, usize),
         y: FixedFactor<'_, T>,
         x: &mut [T],
+        _last: &[T],
         penalty: Penalty,
     ) {
         let k = y.sums.len();
@@ -57,8 +56,29 @@ impl<T: Real> DivergenceUpdate<T> for KlMultiply {
     }
 }
 
+impl<T: Real> Majorant<T> for KlMultiply {
+    const ROWS: usize = TILE.0;
+
+    /// The majorant at x̂ is Σ s_l x_l − x̂_l r_l ln x_l + ½λ₂ x_l² with the sums s (λ₁ included) and the ratios r, of which
+    /// x̂_l r_l = x_l (s_l + λ₂ x_l) at its minimum x.
+    fn rise(&self, y: FixedFactor<'_, T>, last: &[T], from: &[T], to: &[T], penalty: Penalty) -> f64 {
+        let (l1, l2) = penalty.weights::<f64>();
+        let mut rise = 0.0;
+        for (((last, from), to), sum) in last.iter().zip(from).zip(to).zip(y.sums) {
+            let (last, from, to, sum) = (last.as_f64(), from.as_f64(), to.as_f64(), sum + l1);
+            if from > 0.0 {
+                let product = to * (sum + l2 * to);
+                let gradient = sum + l2 * from - product / from;
+                let log = if to > 0.0 { product * (to / from).ln() } else { 0.0 };
+                let decrease = sum * (from - to) + log + 0.5 * l2 * (from * from - to * to);
+                rise += gradient * (from - last) - decrease;
+            }
+        }
+        rise
+    }
+}
+
 impl KlMultiply {
-    #[inline(always)]
     fn multiply<T: Real>(
         &mut self,
         (block, row): (&Block<T>, usize),
@@ -70,15 +90,11 @@ impl KlMultiply {
         self.ratios.clear();
         self.ratios.resize(k, 0.0);
         let ratios = &mut self.ratios;
-        block.for_each_nonzero(
-            row,
-            #[inline(always)]
-            |j, m| {
-                let y = &y.rows[j * k..(j + 1) * k];
-                let ratio = ratio(m, dot(x, y, |x| x));
-                ratios.iter_mut().zip(y).for_each(|(sum, &y)| *sum += (ratio * y).as_f64());
-            },
-        );
+        T::with_buffer(|part| {
+            part.clear();
+            part.resize(k, T::zero());
+            dispatch(RowRatios { block, row, y: y.rows, x, part, ratios });
+        });
         step(x, ratios, y.sums, penalty);
     }
 
@@ -101,10 +117,10 @@ impl KlMultiply {
                 let y = y.expect("k numbers for each column");
                 let of_rows = ArrayView2::from_shape((rows, k), &*x).expect("k numbers for each row");
                 gemm(T::one(), &of_rows, &y.t(), T::zero(), &mut fit);
-                dispatch(
+                dispatch_fn(
                     #[inline(always)]
                     || {
-                        let m = m.slice(s![.., tile]);
+                        let m = m.slice(s![.., tile.clone()]);
                         for (mut fit, m) in fit.lanes_mut(along).into_iter().zip(m.lanes(along)) {
                             match (fit.as_slice_mut(), m.as_slice()) {
                                 (Some(fit), Some(m)) => fit.iter_mut().zip(m).for_each(|(f, &m)| *f = ratio(m, *f)),
@@ -121,6 +137,68 @@ impl KlMultiply {
         for (x, ratios) in x.chunks_exact_mut(k).zip(self.ratios.chunks_exact(k)) {
             step(x, ratios, y.sums, penalty);
         }
+    }
+}
+
+/// Adds Σ_j m_j y_jl / f_j for a row of the data to `ratios`.
+struct RowRatios<'a, T: Real> {
+    block: &'a Block<T>,
+    row: usize,
+    y: &'a [T],
+    x: &'a [T],
+    /// Zeros, k of them: the sums over some nonzeros, in the precision of the data.
+    part: &'a mut [T],
+    ratios: &'a mut [f64],
+}
+
+/// Number of nonzeros whose sums are in the precision of the data.
+const SHORT: usize = 64;
+
+impl<T: Real> WithSimd for RowRatios<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let RowRatios { block, row, y, x, part, ratios } = self;
+        let k = x.len();
+        let (x, x_rest) = T::vectors::<S>(x);
+        let x_rest = T::load_short(s, x_rest);
+        let zero = T::splat_v(s, T::zero());
+        let (mut sum_rest, mut count) = (zero, 0);
+        block.for_each_nonzero(
+            row,
+            #[inline(always)]
+            |j, m| {
+                let (y, y_rest) = T::vectors::<S>(&y[j * k..(j + 1) * k]);
+                let y_rest = T::load_short(s, y_rest);
+                let mut fit = T::mul_v(s, x_rest, y_rest);
+                for (&x, &y) in x.iter().zip(y) {
+                    fit = T::mul_add_v(s, x, y, fit);
+                }
+                let ratio = T::splat_v(s, ratio(m, T::sum_v(s, fit)));
+                for (sum, &y) in T::vectors_mut::<S>(part).0.iter_mut().zip(y) {
+                    *sum = T::mul_add_v(s, ratio, y, *sum);
+                }
+                sum_rest = T::mul_add_v(s, ratio, y_rest, sum_rest);
+                count += 1;
+                if count == SHORT {
+                    T::store_short(s, T::vectors_mut::<S>(part).1, sum_rest);
+                    add_and_clear(ratios, part);
+                    (sum_rest, count) = (zero, 0);
+                }
+            },
+        );
+        T::store_short(s, T::vectors_mut::<S>(part).1, sum_rest);
+        add_and_clear(ratios, part);
+    }
+}
+
+/// Adds `part` to `sums`, and makes it zero.
+#[inline(always)]
+fn add_and_clear<T: Real>(sums: &mut [f64], part: &mut [T]) {
+    for (sum, part) in sums.iter_mut().zip(part) {
+        *sum += part.as_f64();
+        *part = T::zero();
     }
 }
 
@@ -156,7 +234,7 @@ mod tests {
         let rows = y.as_slice().unwrap();
         column_sums(rows, &mut sums);
         let fixed = FixedFactor { rows, sums: &sums, gram: &[] };
-        KlMultiply::new(y.ncols()).update_rows((block, 0), fixed, x.as_slice_mut().unwrap(), penalty);
+        KlMultiply::new(y.ncols()).update_rows((block, 0), fixed, x.as_slice_mut().unwrap(), &[], penalty);
     }
 
     /// Dense data of several tiles in either memory order, compared with the same data row by row.

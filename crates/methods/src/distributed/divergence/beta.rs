@@ -1,16 +1,18 @@
 //! Multiplicative updates for any β-divergence (Févotte and Idier 2011), such as Itakura-Saito (β = 0), Kullback-Leibler (β
-//! = 1) and least squares (β = 2). The iterates are those of scikit-learn's NMF with `solver="mu"`.
+//! = 1) and least squares (β = 2). The iterates are those of scikit-learn's NMF with `solver="mu"`. With extrapolation, for 1 ≤ β
+//! ≤ 2, block majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646).
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
-use fednmf_linalg::nls::divergence::BetaMultiply;
+use fednmf_linalg::nls::divergence::{BetaMultiply, Extrapolated};
 
 use super::{Loss, describe};
 use crate::cost::{Cost, Workload};
 use crate::description::Description;
-use crate::method::Method;
+use crate::method::{ConfiguredMethod, Method};
 use crate::metrics::Measure;
 use crate::parameters::{ParamType, ParamValue, Parsed, number};
+use crate::shared::extrapolation::Extrapolation;
 use crate::shared::init::InitParams;
 use crate::shared::regularization::RegularizationParams;
 use crate::{Algorithm, Problem};
@@ -19,8 +21,37 @@ use crate::{Algorithm, Problem};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beta(pub f64);
 
-/// The names of some β in scikit-learn.
-const NAMES: [(&str, f64); 3] = [("itakura-saito", 0.0), ("kullback-leibler", 1.0), ("frobenius", 2.0)];
+impl Beta {
+    /// The squared error.
+    pub const FROBENIUS: Beta = Beta(2.0);
+    /// The generalised Kullback-Leibler divergence.
+    pub const KULLBACK_LEIBLER: Beta = Beta(1.0);
+
+    /// The loss that a method minimises; `None` if it is no β-divergence.
+    pub fn of_method(method: &dyn ConfiguredMethod) -> Option<Beta> {
+        match method.description().measure {
+            Measure::RelativeError => Some(Beta::FROBENIUS),
+            Measure::Divergence => Some(Beta::KULLBACK_LEIBLER),
+            Measure::BetaDivergence => method.as_any().downcast_ref::<BetaMu>().map(|method| method.beta),
+            _ => None,
+        }
+    }
+
+    /// Whether the divergence is convex in each factor, as extrapolation needs it to be.
+    pub fn is_convex(self) -> bool {
+        (1.0..=2.0).contains(&self.0)
+    }
+
+    /// The name, or the number if there is none.
+    pub fn name(self) -> String {
+        let named = NAMES.iter().find(|(_, beta)| *beta == self.0);
+        named.map_or_else(|| format!("beta-divergence with beta {}", self.0), |(name, _)| (*name).to_string())
+    }
+}
+
+/// The names of some β: those of scikit-learn, and short ones.
+const NAMES: [(&str, f64); 5] =
+    [("itakura-saito", 0.0), ("kullback-leibler", 1.0), ("frobenius", 2.0), ("is", 0.0), ("kl", 1.0)];
 /// Largest |β|. For larger values, powers of the fit exceed the range of floating-point numbers.
 const MOST: f64 = 10.0;
 
@@ -29,7 +60,7 @@ fn beta(text: &str) -> Parsed<Beta> {
         Some((_, beta)) => Ok(Beta(*beta)),
         None => number(-MOST, MOST)(text)
             .map(Beta)
-            .map_err(|must| format!("{must}, or itakura-saito (0), kullback-leibler (1) or frobenius (2)")),
+            .map_err(|must| format!("{must}, or itakura-saito or is (0), kullback-leibler or kl (1), or frobenius (2)")),
     }
 }
 
@@ -48,6 +79,8 @@ fednmf_base::parameters! {
     pub struct BetaMu {
         /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
         pub beta: Beta = Beta(1.5), "X";
+        /// Where a factor's update starts; restart needs a beta from 1 to 2
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
         group init: InitParams;
         group regularization: RegularizationParams;
     }
@@ -65,12 +98,32 @@ impl Method for BetaMu {
         )
     };
 
+    fn check(&self) -> Result<()> {
+        if self.extrapolation == Extrapolation::None {
+            return Ok(());
+        }
+        let why = if !self.beta.is_convex() {
+            "needs a convex divergence, whose --beta is from 1 to 2"
+        } else if self.regularization.is_on() {
+            "cannot be combined with --alpha-u and --alpha-v here (kl-mu and hals can)"
+        } else {
+            return Ok(());
+        };
+        Err(Error::input(format!("--extrapolation restart: {why}; leave it out")))
+    }
+
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { m, n, .. } = *workload;
         // Operations per entry: the fit, and its terms in the numerator and the denominator. For β = 1 and β = 2, zeros
         // contribute nothing.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
-        let mut cost = super::cost(&self.init, &Workload { stored: entries, sparse: false, ..*workload }, ranks, 6.0);
+        let mut cost = super::cost(
+            &self.init,
+            self.extrapolation,
+            &Workload { stored: entries, sparse: false, ..*workload },
+            ranks,
+            6.0,
+        );
         let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
         cost.data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));
         Ok(Some(cost))
@@ -80,7 +133,14 @@ impl Method for BetaMu {
         let Beta(beta) = self.beta;
         check_zeros(beta, &problem)?;
         let update = BetaMultiply::new(beta, problem.k);
-        super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)
+        let (init, regularization, loss) = (&self.init, &self.regularization, Loss::Beta(beta));
+        match self.extrapolation {
+            Extrapolation::None => super::build(problem, init, regularization, loss, update),
+            Extrapolation::Restart => {
+                let update = Extrapolated::<T, _>::new(update, problem.k);
+                super::build(problem, init, regularization, loss, update)
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::description::Description;
 use crate::method::{Method, SweepSettings};
 use crate::metrics::Measure;
 use crate::parameters::count;
+use crate::shared::extrapolation::Extrapolation;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
 
@@ -33,7 +34,7 @@ impl Method for KlCd {
     );
 
     fn check(&self) -> Result<()> {
-        self.kl.check()
+        self.kl.check(Extrapolation::None)
     }
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
@@ -43,7 +44,13 @@ impl Method for KlCd {
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         // Operations per entry: the fit; then, for each coordinate, a ratio, its terms in the slope and the curvature, and
         // the new fit.
-        let mut cost = super::cost(&self.kl.init, workload, ranks, 2.0 + 7.0 * self.inner_sweeps as f64);
+        let mut cost = super::cost(
+            &self.kl.init,
+            Extrapolation::None,
+            workload,
+            ranks,
+            2.0 + 7.0 * self.inner_sweeps as f64,
+        );
         // A copy of the other factor's rows at the nonzeros of a row.
         cost.factors += (size_of::<f64>() * workload.m.max(workload.n) * workload.k) as f64;
         Ok(Some(cost))

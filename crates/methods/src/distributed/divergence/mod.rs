@@ -14,7 +14,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
-use fednmf_data::state::{Piece, SavedState};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_data::{Cuts, Statistics};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
@@ -28,6 +28,7 @@ use crate::description::{Description, MessageSpec};
 use crate::method::SweepSettings;
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
 use crate::shared::grid;
 use crate::shared::init;
@@ -107,7 +108,11 @@ impl KlParams {
     ///
     /// # Errors
     /// If options exclude each other; the message names one of them.
-    fn check(&self) -> Result<()> {
+    fn check(&self, extrapolation: Extrapolation) -> Result<()> {
+        if self.missing.any() && extrapolation == Extrapolation::Restart {
+            let what = "--extrapolation restart cannot be combined with --missing and --holdout";
+            return Err(Error::input(format!("{what}; leave it out")));
+        }
         if self.missing.any() && self.init.is_computed() {
             let what = "--init nndsvd, nndsvda, nndsvdar, compressed and sampled cannot be combined with --missing and --holdout";
             return Err(Error::input(format!("{what}; leave it out")));
@@ -133,7 +138,7 @@ impl KlParams {
 }
 
 /// The cost of an iteration with `flops` flops per nonzero and component.
-fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cost {
+fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, sparse, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
     let (entries_u, entries_v) = (workload.part(rows, n), workload.part(m, cols));
@@ -144,7 +149,8 @@ fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cos
         cost.messages.extend(Message::shared_out(kind, Pattern::AllGather, (1, ranks), length * k, word));
     }
     cost.data = workload.block(rows, entries_u) + workload.block(cols, entries_v);
-    cost.factors = workload.bytes((rows + cols + m + n) * k);
+    let last = if extrapolation == Extrapolation::Restart { rows + cols } else { 0 };
+    cost.factors = workload.bytes((rows + cols + last + m + n) * k);
     // The start is computed on a grid of rows, in which the whole V is gathered, twice if its memory order changes.
     let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
     let start = Start::choose(&init.init, &Sizes { m, n, entries: stored, k }, sparse);
@@ -153,9 +159,15 @@ fn cost(init: &InitParams, workload: &Workload, ranks: usize, flops: f64) -> Cos
     cost
 }
 
+/// Names of the rows before the last update in a checkpoint.
+const LAST_U: &str = "U_last";
+const LAST_V: &str = "V_last";
+
 /// A factor, row-major, and the data of its rows.
 struct DivergenceSide<T: Real> {
     factor: FactorSide<T>,
+    /// The own rows before the last update, from which they are extrapolated; empty without extrapolation.
+    last: Array2<T>,
     /// Own rows × rows of the other factor.
     block: Block<T>,
 }
@@ -175,6 +187,9 @@ struct DivergenceNmf<T: Real, R> {
     /// Column sums of the fixed factor.
     sums: Vec<f64>,
     updates: PerThread<R>,
+    /// Whether updates begin at extrapolated rows, and the weights of the extrapolation.
+    extrapolates: bool,
+    weights: NesterovWeights,
     /// Gram matrix of the fixed factor, for updates that use it.
     gram: Vec<f64>,
     loss: Loss,
@@ -206,7 +221,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     let [block_u, block_v] = row_and_column_block(data.blocks).map(|block| block.transposed());
     let side = |block: Block<T>, tags: FactorTags, cuts: &[Range<usize>]| {
         let factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
-        DivergenceSide { factor, block }
+        DivergenceSide { factor, last: Array2::zeros((0, k)), block }
     };
     let mut u = side(block_u, U, &data.cuts.rows);
     let mut v = side(block_v, V, &data.cuts.cols);
@@ -227,6 +242,9 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     if start != Start::Random && initial.is_none() && !resuming {
         init::balance(&comm, penalties, data.statistics.sum, [&mut u.factor.own, &mut v.factor.own]);
     }
+    if update.extrapolates() {
+        [&mut u, &mut v].into_iter().for_each(|side| side.last = side.factor.own.clone());
+    }
     Ok(Box::new(DivergenceNmf {
         comm,
         u,
@@ -234,7 +252,9 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         sums: vec![0.0; k],
         gram: if update.takes_gram() { vec![0.0; k * k] } else { Vec::new() },
         loss,
+        extrapolates: update.extrapolates(),
         updates: PerThread::new(update),
+        weights: NesterovWeights::after(0),
         penalties,
         norm2: data.statistics.norm2,
         start,
@@ -263,23 +283,30 @@ fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut DivergenceSide<T>, 
 }
 
 impl<T: Real> DivergenceSide<T> {
-    /// Updates this factor's rows from the whole of the other factor, `y`.
+    /// Updates this factor's rows from the whole of the other factor, `y`, beginning at extrapolated rows if there are any to
+    /// extrapolate from.
     fn update<R: DivergenceUpdate<T> + Sync>(
         &mut self,
         y: &ArrayView2<'_, T>,
         (sums, gram): (&mut [f64], &mut [f64]),
-        updates: &PerThread<R>,
+        (updates, weight): (&PerThread<R>, f64),
         penalty: Penalty,
     ) {
+        let extrapolates = !self.last.is_empty();
+        if extrapolates {
+            extrapolate_growing(&mut self.factor.own, &mut self.last, weight);
+        }
         let rows = y.row_major();
         column_sums(rows, sums);
         if !gram.is_empty() {
             add_gram(rows, sums.len(), gram);
         }
-        let (block, y) = (&self.block, FixedFactor { rows, sums, gram });
+        let (block, last, y) = (&self.block, self.last.row_major(), FixedFactor { rows, sums, gram });
         over_rows(&mut self.factor.own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
             updates.with(|update| {
-                update.update_rows((block, first), y, rows.row_major_mut(), penalty);
+                let x = rows.row_major_mut();
+                let last = if extrapolates { &last[first * y.sums.len()..][..x.len()] } else { last };
+                update.update_rows((block, first), y, x, last, penalty);
             });
         });
     }
@@ -288,11 +315,12 @@ impl<T: Real> DivergenceSide<T> {
 impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
+            let weight = self.weights.advance();
             let DivergenceNmf { comm, u, v, sums, gram, updates, penalties, .. } = self;
             let whole = v.factor.gather();
-            comm.work("update", || u.update(&whole, (sums, gram), updates, penalties.u));
+            comm.work("update", || u.update(&whole, (sums, gram), (updates, weight), penalties.u));
             let whole = u.factor.gather();
-            comm.work("update", || v.update(&whole, (sums, gram), updates, penalties.v));
+            comm.work("update", || v.update(&whole, (sums, gram), (updates, weight), penalties.v));
             self.iteration += 1;
         }
         Ok(())
@@ -325,9 +353,23 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         vec![self.u.factor.piece(), self.v.factor.piece()]
     }
 
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        if self.extrapolates {
+            state.matrices.push(self.u.factor.piece_of(LAST_U, &self.u.last));
+            state.matrices.push(self.v.factor.piece_of(LAST_V, &self.v.last));
+        }
+        state
+    }
+
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        self.u.factor.restore(saved)?;
-        self.v.factor.restore(saved)?;
+        for (name, side) in [(LAST_U, &mut self.u), (LAST_V, &mut self.v)] {
+            side.factor.restore(saved)?;
+            if self.extrapolates {
+                saved.rows(name, Owner::Shared, side.factor.own_rows.start, side.last.view_mut())?;
+            }
+        }
+        self.weights = NesterovWeights::after(iteration);
         self.iteration = iteration;
         Ok(())
     }

@@ -9,7 +9,7 @@
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
 use fednmf_linalg::nls::{Penalty, Pivoting, divergence};
-use fednmf_linalg::simd::dispatch;
+use fednmf_linalg::simd::dispatch_fn;
 use fednmf_linalg::{Real, gram};
 
 use crate::shared::missing::lists::{Listed, Lists};
@@ -106,7 +106,7 @@ impl<T: Real> Row<'_, T> {
     /// Updates the row x of the factor. A component that no observed entry determines stays unchanged, or becomes 0 with a
     /// penalty.
     pub fn update(&self, kind: UpdateKind, x: &mut ArrayViewMut1<'_, T>, space: &mut Workspace<T>) {
-        dispatch(
+        dispatch_fn(
             #[inline(always)]
             || self.step(kind, x, space),
         );
