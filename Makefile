@@ -73,10 +73,10 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binar
 	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
 
-docs: build ## generate docs/reference.md and the tables in README.md and docs/privacy
+docs: build ## generate docs/reference.md and the tables in docs/guide/algorithms.md and docs/privacy
 	@mkdir -p docs; '$(BINARY)' list --markdown >docs/reference.md; \
 	sed -n '/^## Algorithms/,/^## Options of every/p' docs/reference.md | grep '^|' >'$(TARGET)/algorithms.md'; \
-	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' README.md; \
+	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' docs/guide/algorithms.md; \
 	sed -n '/^## What each method/,/^## What leaves/p' docs/reference.md | grep '^|' >'$(TARGET)/revealed.md'; \
 	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/revealed.md' docs/privacy/what-leaves.md
 

@@ -10,7 +10,7 @@ C code of the DSANLS paper, built with -O3 and with a working -u (the upper boun
 with scikit-learn, nmf-rs, nmf-torch, and mpi4py with the sources of pyDNMFk in DIR; an R with RcppML. Writes
 summary.md, setup.txt, results.csv and curves.csv to --out after each matrix. A full run takes an hour; --cases,
 --ranks, --rounds, --budget and --minutes shorten it, and --smoke tries everything on small matrices within minutes.
-`bench/run readme RECORD` copies the tables of a record to README.md.
+`bench/run tables RECORD` copies the tables of a record to bench/README.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Results of a comparison: one row per run, and the tables of summary.md and README.md made from the rows."""
+"""Results of a comparison: one row per run, and the tables of summary.md and bench/README.md made from the rows."""
 
 import csv
 from dataclasses import asdict, dataclass, fields
@@ -381,8 +381,8 @@ def stopped_early(rows, factor=3.0):
     return lines
 
 
-def readme_lines(rows, path):
-    """Returns the section of README.md: overview and shortfalls, with a link to the record at `path`."""
+def overview_lines(rows, path):
+    """Returns the section of bench/README.md: overview and shortfalls, with a link to the record at `path`."""
     count = max(row.round for row in rows) + 1
     lines = [
         "",
@@ -400,8 +400,8 @@ def readme_lines(rows, path):
     if early := stopped_early(rows):
         lines += [
             wrap(
-                "Runs that ended above the target within three times the time of `auto` leave open how long the "
-                "program needs (in brackets how many times as long as `auto` it ran):"
+                "These runs ended above the target within three times the time of `auto`, so that the time of the "
+                "program is not known (in brackets: how many times as long as `auto` it ran):"
             ),
             "",
             *early,

@@ -1,4 +1,4 @@
-//! The reference as Markdown, made from parser and registry: `docs/reference.md` and the table in the README.
+//! The reference as Markdown, made from parser and registry: `docs/reference.md` and the table in `docs/guide/algorithms.md`.
 
 use std::fmt::Write as _;
 

@@ -14,8 +14,8 @@ fn the_reference_is_up_to_date() {
 }
 
 #[test]
-fn the_readme_lists_the_algorithms() {
-    assert!(file("README.md").contains(&fednmf::cli::algorithms()), "run: make docs");
+fn the_guide_lists_the_methods() {
+    assert!(file("docs/guide/algorithms.md").contains(&fednmf::cli::algorithms()), "run: make docs");
 }
 
 #[test]
