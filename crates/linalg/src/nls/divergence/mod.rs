@@ -7,7 +7,7 @@ mod beta;
 mod coordinate_descent;
 mod multiplicative;
 
-pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta};
+pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
 pub use coordinate_descent::{KlSweeps, project};
 pub use multiplicative::KlMultiply;
 

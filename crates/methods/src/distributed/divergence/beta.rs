@@ -3,7 +3,7 @@
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
-use fednmf_linalg::nls::divergence::BetaMultiply;
+use fednmf_linalg::nls::divergence::{BetaMultiply, unit};
 
 use super::{Loss, describe};
 use crate::cost::{Cost, Workload};
@@ -87,7 +87,16 @@ impl Method for BetaMu {
             .on_all_ranks()
             .into());
         }
-        let update = BetaMultiply::new(beta, problem.k);
-        super::build(problem, &self.init, &self.regularization, Loss::Beta(beta), update)
+        let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
+        if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
+            return Err(Error::input(format!(
+                "--beta {beta}: the entries are of the order of {unit:.0e}, whose powers cannot be computed; scale the data \
+                 (--scale max)"
+            ))
+            .on_all_ranks()
+            .into());
+        }
+        let update = BetaMultiply::new(beta, problem.k, unit);
+        super::build(problem, &self.init, &self.regularization, Loss::Beta(beta, unit), update)
     }
 }
