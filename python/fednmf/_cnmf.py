@@ -19,6 +19,8 @@ from . import _losses, _run
 _LOSSES = {"frobenius": "auto", "kullback-leibler": "kl-mu"}
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
 _MOST_EXPRESSED = 20
+#: A standard deviation below this share of the mean is rounding error.
+_ROUNDING = 1e-12
 
 
 @dataclass
@@ -210,13 +212,20 @@ def _mean_and_std(X: Any, ddof: int) -> tuple[np.ndarray, np.ndarray]:
         squares = np.bincount(of_column, weights=off, minlength=X.shape[1]) + (n - stored) * mean**2
     else:
         squares = ((X - mean) ** 2).sum(axis=0, dtype=np.float64)
-    return mean, np.sqrt(squares / max(n - ddof, 1))
+    std = np.sqrt(squares / max(n - ddof, 1))
+    # The rounding error of the mean is no deviation.
+    return mean, np.where(std > _ROUNDING * np.abs(mean), std, 0)
+
+
+def _divisor(x: Any) -> Any:
+    """x with ones for zeros."""
+    return np.where(x > 0, x, 1)
 
 
 def _unit_variance(X: Any) -> Any:
     """Each column divided by its standard deviation; columns without any stay."""
     std = _mean_and_std(X, ddof=1)[1]
-    scale = 1 / np.where(std > 0, std, 1)
+    scale = 1 / _divisor(std)
     return sp.csr_matrix(X @ sp.diags(scale)) if sp.issparse(X) else X * scale
 
 
@@ -269,7 +278,7 @@ def _consensus(
     pd = _pandas()
     values = merged.to_numpy()
     norms = np.linalg.norm(values, axis=1, keepdims=True)
-    spectra = values / np.where(norms > 0, norms, 1)
+    spectra = values / _divisor(norms)
     distances = np.sort(euclidean_distances(spectra), axis=1)
     density = distances[:, : n_neighbors + 1].sum(axis=1) / n_neighbors
     kept = density < threshold
@@ -296,7 +305,7 @@ def _consensus(
     # The usages once more, for the spectra in transcripts.
     normalized = _unit_variance(cells.tpm[:, cells.places].astype(np.float64))
     std = cells.tpm_std[cells.places]
-    usages = _refit(normalized, of_tpm[:, cells.places] / np.where(std > 0, std, 1), settings)
+    usages = _refit(normalized, of_tpm[:, cells.places] / _divisor(std), settings)
 
     numbers = np.arange(1, k + 1)
     obs, var = cells.adata.obs_names, cells.adata.var_names
@@ -316,18 +325,18 @@ def _clusters(spectra: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     labels = KMeans(n_clusters=k, n_init=10, random_state=1).fit(spectra).labels_
     medians = np.array([np.median(spectra[labels == cluster], axis=0) for cluster in range(k)])
     sums = medians.sum(axis=1, keepdims=True)
-    return medians / np.where(sums > 0, sums, 1), labels
+    return medians / _divisor(sums), labels
 
 
 def _shares(usages: np.ndarray) -> np.ndarray:
     sums = usages.sum(axis=1, keepdims=True)
-    return usages / np.where(sums > 0, sums, 1)
+    return usages / _divisor(sums)
 
 
 def _regression(usages: np.ndarray, Y: Any, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """The coefficients of ordinary least squares of the z-scores of Y on the usages."""
     cross = np.asarray((Y.T @ usages).T, dtype=np.float64) - np.outer(usages.sum(axis=0), mean)
-    return np.linalg.lstsq(usages.T @ usages, cross / np.maximum(std, 1e-6), rcond=None)[0]
+    return np.linalg.lstsq(usages.T @ usages, cross / _divisor(std), rcond=None)[0]
 
 
 class _Files:
@@ -381,8 +390,10 @@ class _Files:
     def write_consensus(self, found: Programs, cells: _Cells, k: int, threshold: float) -> None:
         label = f"k_{k}.dt_{str(threshold).replace('.', '_')}"
         self.write_frame(found.local_density, "cnmf_tmp", f"local_density_cache.k_{k}.merged")
-        per_million = found.gene_spectra_tpm.div(found.gene_spectra_tpm.sum(axis=1), axis=0) * 1e6
-        reference = (per_million / cells.tpm_std)[list(cells.genes)]
+        # A programme without genes, and a gene without deviation, are zero instead of 0 / 0.
+        sums = _divisor(found.gene_spectra_tpm.sum(axis=1))
+        per_million = found.gene_spectra_tpm.div(sums, axis=0) * 1e6
+        reference = (per_million / _divisor(cells.tpm_std) * (cells.tpm_std > 0))[list(cells.genes)]
         reference.index = "GEP" + reference.index.astype(str)
         for kind, frame, ending in [
             ("spectra", found.spectra, ".consensus"),

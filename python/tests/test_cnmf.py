@@ -108,6 +108,21 @@ def test_the_divergence_and_given_genes(cells, tmp_path):
     assert matched(found[5].gene_spectra_tpm.to_numpy(), cells[1][:, :100]).min() > 0.9
 
 
+def test_a_gene_without_deviation_leaves_no_infinite_number(cells, tmp_path):
+    adata = cells[0][:, :100].copy()
+    tpm = adata.copy()
+    X = tpm.X.toarray()
+    X[:, 3] = 0.1  # The mean of these is not exactly 0.1.
+    tpm.X = X
+    fednmf.tl.cnmf(adata, [5], name="even", output_dir=tmp_path, n_iter=4, genes=list(adata.var_names), tpm=tpm)
+    written = sorted((tmp_path / "even").glob("even.*k_5*.txt"))
+    assert any("starcat" in path.name for path in written)
+    for path in written:
+        table = pd.read_csv(path, sep="\t", index_col=0)
+        assert np.isfinite(table.to_numpy()).all() and table.to_numpy().max() < 1e9, path.name
+    assert (pd.read_csv(next(p for p in written if "starcat" in p.name), sep="\t", index_col=0)["gene3"] == 0).all()
+
+
 @pytest.mark.parametrize(
     "params, message",
     [

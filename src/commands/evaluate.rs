@@ -15,6 +15,7 @@ use fednmf_driver::missing::HELD_OUT;
 use fednmf_driver::progress::Progress;
 use fednmf_files::TableOptions;
 use fednmf_linalg::Block;
+use fednmf_linalg::nls::divergence::unit;
 use fednmf_methods::Measures;
 use fednmf_methods::boolean::{Components, Ones, agreement, rounded};
 use fednmf_methods::metrics;
@@ -216,11 +217,12 @@ fn measures(
         return Ok(agreement(sums[0], sums[1], sums[2]));
     }
     let mut sums = [0.0; 2];
+    let unit = unit(norm2, m as f64 * v.nrows() as f64);
     Panels::pass_over(&mut panels, block.as_ref(), comm, |rows, block| {
         let u = u.slice(s![rows, ..]);
         sums[0] += block.residual2(&u, &v.view());
         if let Some(beta) = provenance.beta {
-            sums[1] += metrics::own_divergence(beta, block, &u, &v.view());
+            sums[1] += metrics::own_divergence(beta, block, &u, &v.view(), unit);
         }
     })?;
     comm.sum(metrics::RESIDUAL, &mut sums);

@@ -23,6 +23,7 @@ use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, TableOptions};
 use fednmf_linalg::Block;
 use fednmf_linalg::nls;
+use fednmf_linalg::nls::divergence::unit;
 use fednmf_methods::metrics;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
@@ -154,17 +155,18 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let (u, error) = if run.missing == Missing::None {
         let mut u = Array2::zeros((matrix.rows.len(), k));
         let mut sums = [0.0; 3];
+        let unit = unit(matrix.norm2, m as f64 * n as f64);
         Panels::pass_over(&mut matrix.panels, block.as_ref(), comm, |rows, block| {
             let own = common.map(|common| common.block(block));
             let block = own.as_ref().unwrap_or(block);
             let solved = match run.beta {
                 None => nls::project(block, &v.view(), penalty),
                 Some(1.0) => nls::divergence::project(block, &v.view(), penalty),
-                Some(beta) => nls::divergence::project_beta(block, &v.view(), beta, penalty),
+                Some(beta) => nls::divergence::project_beta(block, &v.view(), beta, penalty, unit),
             };
             sums[0] += block.residual2(&solved.view(), &v.view());
             if let Some(beta) = run.beta {
-                sums[1] += metrics::own_divergence(beta, block, &solved.view(), &v.view());
+                sums[1] += metrics::own_divergence(beta, block, &solved.view(), &v.view(), unit);
             }
             sums[2] += own.as_ref().map_or(0.0, Block::norm2);
             u.slice_mut(s![rows, ..]).assign(&solved);

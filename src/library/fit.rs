@@ -258,6 +258,9 @@ fn project_on_threads<T: Real>(
     Ok(match beta {
         None => nls::project(&block, v, penalty),
         Some(1.0) => nls::divergence::project(&block, v, penalty),
-        Some(beta) => nls::divergence::project_beta(&block, v, beta, penalty),
+        Some(beta) => {
+            let unit = nls::divergence::unit(block.norm2(), m as f64 * n as f64);
+            nls::divergence::project_beta(&block, v, beta, penalty, unit)
+        }
     })
 }

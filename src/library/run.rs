@@ -14,7 +14,8 @@ use fednmf_data::{Loaded, PartySplit, memory, parties_in_memory};
 use fednmf_driver::plan;
 use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::record;
-use fednmf_driver::{Driver, FactorScale, Observer, Trajectory, arrange};
+use fednmf_driver::spec::Precision;
+use fednmf_driver::{Driver, FactorScale, Observer, Trajectory, arrange, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Problem;
 use fednmf_methods::description::{Description, Partition};
@@ -82,6 +83,12 @@ fn run_on_threads<T: Real>(
     };
     check_memory(shape, options.components, size_of::<T>())?;
     let data = Loaded::in_memory(parts, &layout, policy, &comm)?;
+    let precision = match options.mixed_precision {
+        true => Precision::Mixed,
+        false if T::NAME == <f32 as fednmf_linalg::Real>::NAME => Precision::F32,
+        false => Precision::F64,
+    };
+    check_size(precision, &data.statistics)?;
     let given = start.map(|(u, v)| Given { u, v });
     let problem = Problem {
         data,

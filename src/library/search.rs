@@ -10,7 +10,8 @@ use fednmf_driver::model_selection::{
     Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_sizes, choose, configure, layout,
     left_out, point, sweepable_method,
 };
-use fednmf_driver::{Observer, Stop};
+use fednmf_driver::spec::Precision;
+use fednmf_driver::{Observer, Stop, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
 use fednmf_methods::distributed::hals::Hals;
@@ -155,6 +156,7 @@ impl Search {
         let methods = configure(&self.method, &self.ks, (shape.0, shape.1, sparse), &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
         let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), &comm)?;
+        check_size(Precision::F64, &loaded.statistics)?;
         let (mut points, mut all_matched) = (Vec::new(), Vec::new());
         for &k in &self.ks {
             let (mut errors, mut components) = (Vec::new(), Vec::new());

@@ -204,10 +204,14 @@ pub(super) fn check_form<T: Real>(method: &Description, block: &Block<T>) -> Res
     Err(Error::input(format!("{} does not work on {form:?} data", method.name)))
 }
 
-/// Refuses entries so small that their squares underflow: every relative error would be undefined.
-pub(super) fn check_size(precision: Precision, statistics: &Statistics) -> Result<()> {
+/// Refuses entries whose squares underflow, or cannot be multiplied in the precision of the run: relative errors would be
+/// undefined.
+///
+/// # Errors
+/// With the size of the entries and what to do.
+pub fn check_size(precision: Precision, statistics: &Statistics) -> Result<()> {
     if !statistics.norm2.is_normal() {
-        return Err(Error::input("the square of the largest entry underflows; scale the data (--scale max)"));
+        return Err(Error::input("the square of the largest entry underflows; multiply the data first (--scale max)"));
     }
     let square = statistics.norm2 / statistics.nonzeros.max(1) as f64;
     let single = matches!(precision, Precision::F32 | Precision::Mixed);

@@ -63,6 +63,7 @@ use self::spec::{Precision, Spec};
 
 pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
+pub use checks::check_size;
 pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
 
 /// Runs a factorisation; returns the exit code. Collective.

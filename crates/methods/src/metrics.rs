@@ -168,25 +168,31 @@ fn kl_divergence_of_row<T: Real>(
 
 /// The β-divergence of X ≈ U Vᵀ for a block X (rows × n), its rows of U (rows × k) and the whole V (n × k):
 /// Σ (x^β + (β − 1) f^β − β x f^(β−1)) / (β (β − 1)), and its limits for β = 0 and 1. Work ∝ nonzeros × k for β = 1, else
-/// ∝ rows × columns × k.
-pub fn own_divergence<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
-    if beta == 1.0 { own_kl_divergence(x, u, v) } else { divergence_of(beta, x, u, v) }
+/// ∝ rows × columns × k. `unit` is that of the whole matrix ([`unit`](fednmf_linalg::nls::divergence::unit)).
+pub fn own_divergence<T: Real>(
+    beta: f64,
+    x: &Block<T>,
+    u: &ArrayView2<'_, T>,
+    v: &ArrayView2<'_, T>,
+    unit: f64,
+) -> f64 {
+    if beta == 1.0 { own_kl_divergence(x, u, v) } else { divergence_of(beta, x, u, v, unit) }
 }
 
-/// As [`beta_divergence`] with β = 1.
+/// As [`beta_divergence`] with β = 1, which needs no unit.
 pub fn kl_divergence<T: Real>(comm: &Communicator, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
-    beta_divergence(comm, 1.0, x, u, v)
+    beta_divergence(comm, (1.0, 1.0), x, u, v)
 }
 
 /// The sum of [`own_divergence`] over the blocks of all ranks. Collective.
 pub fn beta_divergence<T: Real>(
     comm: &Communicator,
-    beta: f64,
+    (beta, unit): (f64, f64),
     x: &Block<T>,
     u: &ArrayView2<'_, T>,
     v: &ArrayView2<'_, T>,
 ) -> f64 {
-    let mut divergence = [own_divergence(beta, x, u, v)];
+    let mut divergence = [own_divergence(beta, x, u, v, unit)];
     comm.sum(DIVERGENCE, &mut divergence);
     divergence[0]
 }

@@ -15,6 +15,7 @@ use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters::{GridShape, any_number, whole_number};
 
+use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::words;
 
 use super::{EstimateRequest, Matrix};
@@ -40,6 +41,8 @@ pub struct EstimateArgs {
     /// Take shape and entries from this matrix, and measure on it
     #[arg(long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
     input: Option<String>,
+    #[command(flatten)]
+    features: FeatureArgs,
     /// Number of components k
     #[arg(short = 'k', long, value_name = "K", default_value_t = 10, value_parser = whole_number)]
     components: usize,
@@ -138,9 +141,15 @@ impl EstimateArgs {
             let mut input = InputSpec::parse(input)?;
             apply_method_requirements(&mut input, method, true);
             input.ask_values = self.precision.given().is_none() && !input.private;
-            // At most all features are used.
-            input.features = FeatureChoice { feature_type: FeatureType::All, highly_variable: Some(false) };
+            input.features = match self.features.words().is_empty() {
+                // At most all features are used.
+                true => FeatureChoice { feature_type: FeatureType::All, highly_variable: Some(false) },
+                false => self.features.choice(),
+            };
             return Ok(Matrix::Input(Box::new(input)));
+        }
+        if let Some(option) = self.features.words().first() {
+            return Err(Error::input(format!("{option} chooses features of a matrix; give it with --input")));
         }
         let (Some(m), Some(n)) = (self.rows, self.cols) else {
             return Err(Error::input("which matrix? Give -m and -n (and --nnz or --density), or --input"));

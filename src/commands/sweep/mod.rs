@@ -15,10 +15,12 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
+use fednmf_driver::check_size;
 use fednmf_driver::metadata;
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
 use fednmf_driver::model_selection::{Point, check_sizes, choose, configure, layout};
 use fednmf_driver::progress::Progress;
+use fednmf_driver::spec::Precision;
 use fednmf_files as data;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
@@ -198,6 +200,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     sweep.methods = configure(&sweep.args.algo, &sweep.ks, (m, n, sparse), &SweepSettings { missing, regularization });
     let plan = layout(sweep.method(sweep.ks[0]), (m, n), group.size());
     let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
+    check_size(Precision::F64, &loaded.statistics).map_err(Error::on_all_ranks)?;
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)
     {

@@ -16,6 +16,10 @@ pub struct Point {
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
     pub best: Option<f64>,
+    /// The [residual inertia](super::inertia) of the run with the least `rmse`, where nothing is left out and the squared error
+    /// is minimised. `None` in files of versions that did not compute it.
+    #[serde(default)]
+    pub inertia: Option<f64>,
     /// Mean over the runs of [`Point::heldout_measure`], and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
@@ -31,6 +35,8 @@ const AS_GOOD: f64 = 1.01;
 /// The loss has an elbow at k if the last component before it lowers the loss at least this many times as much as the first
 /// one after it.
 const ELBOW: f64 = 1.5;
+/// An elbow with this share of the score of the clearest one is nearly as clear.
+const NEARLY: f64 = 0.5;
 
 /// A recommendation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +58,10 @@ impl Point {
         if self.divergence.is_some() { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
     }
 
-    /// What the method minimises, in the best run.
-    fn loss(&self) -> f64 {
-        self.best.unwrap_or_else(|| self.divergence.unwrap_or(self.rmse * self.rmse))
+    /// What the method minimises, in the best run, or its inertia.
+    fn loss(&self, by_inertia: bool) -> f64 {
+        let inertia = self.inertia.filter(|_| by_inertia);
+        inertia.or(self.best).unwrap_or_else(|| self.divergence.unwrap_or(self.rmse * self.rmse))
     }
 
     fn is_stable(&self) -> bool {
@@ -82,8 +89,8 @@ impl Point {
 /// matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
-    let (chosen, reasons, best) = if known.is_empty() { by_stability(points)? } else { by_held_out(&known)? };
-    let mut warnings = Vec::new();
+    let Chosen { point: chosen, reasons, best, mut warnings } =
+        if known.is_empty() { by_stability(points)? } else { by_held_out(&known)? };
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
         [first, .., last] => {
@@ -113,47 +120,73 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     Some(Choice { k: chosen.k, reasons, warnings })
 }
 
-/// A chosen point, the reasons, and a second point that the warnings refer to.
-type Chosen<'a> = (&'a Point, Vec<String>, &'a Point);
+/// A chosen point.
+struct Chosen<'a> {
+    point: &'a Point,
+    reasons: Vec<String>,
+    /// The point with the least error.
+    best: &'a Point,
+    warnings: Vec<String>,
+}
 
 /// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a
 /// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
-    let elbows = points.windows(3).filter_map(|of| match of {
-        [before, at, after] if at.is_stable() => Some((at, elbow(before, at, after))),
-        _ => None,
-    });
-    if let Some((at, strength)) = elbows.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, strength)| *strength >= ELBOW) {
+    let by_inertia = points.iter().all(|p| p.inertia.is_some());
+    let what = if by_inertia { "error relative to rows and columns" } else { "loss" };
+    // The clearer the elbow, and the surer its least stable component, the higher the score.
+    let mut elbows: Vec<(&Point, f64, f64)> = points
+        .windows(3)
+        .filter_map(|of| match of {
+            [before, at, after] if at.is_stable() => {
+                let strength = elbow([before, at, after], by_inertia);
+                Some((at, strength, strength * at.stability?.least))
+            }
+            _ => None,
+        })
+        .filter(|(_, strength, _)| *strength >= ELBOW)
+        .collect();
+    elbows.sort_by(|a, b| b.2.total_cmp(&a.2));
+    if let Some(&(at, strength, score)) = elbows.first() {
         let reasons = vec![
             format!(
-                "nothing was held out, and the loss has its clearest elbow at k = {}: the last component before it lowers the loss \
+                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component before it lowers it \
                  {strength:.1} times as much as the next one would",
                 at.k
             ),
             format!("k = {}: {}", at.k, at.describe()),
         ];
-        return Some((at, reasons, at));
+        let mut others: Vec<usize> =
+            elbows[1..].iter().filter(|other| other.2 >= NEARLY * score).map(|other| other.0.k).collect();
+        others.sort_unstable();
+        let shown: Vec<String> = others.iter().map(usize::to_string).collect();
+        let warning = || format!("the elbow is not clear, and k = {} may do as well: compare the components", shown.join(", "));
+        let warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
+        return Some(Chosen { point: at, reasons, best: at, warnings });
     }
     let stable = || points.iter().filter(|p| p.is_stable());
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
     let chosen = stable().find(|p| p.error() <= AS_GOOD * best.error())?;
     let mut reasons = vec![format!(
-        "nothing was held out, the loss has no elbow, and k = {} has the least error of those with stable components",
+        "nothing was held out, the {what} has no elbow, and k = {} has the least error of those with stable components",
         best.k
     )];
     if chosen.k != best.k {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
     reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
-    Some((chosen, reasons, chosen))
+    let warning = "no k stands out: the error falls evenly with k; hold out entries, which measures the prediction";
+    let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
+    Some(Chosen { point: chosen, reasons, best: chosen, warnings })
 }
 
 /// How many times as much a component lowers the loss up to `at` as after it.
-fn elbow(before: &Point, at: &Point, after: &Point) -> f64 {
-    let gain = |from: &Point, to: &Point| (from.loss() - to.loss()) / (to.k - from.k) as f64;
+fn elbow([before, at, after]: [&Point; 3], by_inertia: bool) -> f64 {
+    let loss = |p: &Point| p.loss(by_inertia);
+    let gain = |from: &Point, to: &Point| (loss(from) - loss(to)) / (to.k - from.k) as f64;
     let (up_to, beyond) = (gain(before, at), gain(at, after));
     // Where the loss no longer falls, all that is left is noise.
-    let least = 1e-6 * before.loss();
+    let least = 1e-6 * loss(before);
     if up_to <= least { 0.0 } else { up_to / beyond.max(least) }
 }
 
@@ -185,7 +218,7 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
             other.0.k
         ));
     }
-    Some((chosen, reasons, best))
+    Some(Chosen { point: chosen, reasons, best, warnings: Vec::new() })
 }
 
 #[cfg(test)]
@@ -194,7 +227,7 @@ mod tests {
 
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
-        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, heldout, stability }
+        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, inertia: None, heldout, stability }
     }
 
     #[test]
@@ -254,10 +287,21 @@ mod tests {
         // The loss is that of the best run, of what the method minimises.
         let other = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
         assert_eq!(chosen(&other).k, 5);
+        // The inertia stands in for the loss, if it is known of all.
+        let inertia = points.clone().map(|p| Point { inertia: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
+        assert_eq!(chosen(&inertia).k, 5);
+        let some = [inertia[0].clone(), inertia[1].clone(), inertia[2].clone(), points[3].clone()];
+        assert_eq!(chosen(&some).k, 4);
+        // Of two elbows, that whose components are surer counts, and the other one is named.
+        let two = [(2, 30.0, 0.9), (3, 20.0, 0.8), (4, 15.0, 1.0), (5, 13.0, 0.95), (6, 12.0, 0.3)];
+        let two = two.map(|(k, loss, mean)| Point { best: Some(loss), ..with(k, 1.0, mean) });
+        let found = chosen(&two);
+        assert!(found.k == 4 && found.warnings[0].contains("k = 3, 5 may do as well"), "{found:?}");
         // Without an elbow the error decides.
         let straight = [with(3, 2.0, 0.9), with(4, 1.8, 0.9), with(5, 1.6, 0.8), with(6, 0.5, 0.4)];
         let found = chosen(&straight);
         assert!(found.k == 5 && found.reasons[0].contains("no elbow"), "{found:?}");
+        assert!(found.warnings[0].contains("no k stands out"), "{found:?}");
         // One component that other starts do not find makes all of them unstable.
         let one_lost =
             Point { stability: Some(Stability { mean: 0.9, least: -0.1, cosine: 0.9 }), ..with(4, 1.0, 0.9) };

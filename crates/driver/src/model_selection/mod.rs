@@ -3,6 +3,7 @@
 
 mod choice;
 mod consensus;
+mod inertia;
 mod method;
 mod stability;
 mod trial;

@@ -8,8 +8,19 @@ use crate::nls::{Penalty, Pivoting};
 use crate::simd::dispatch_fn;
 use crate::{Block, ContiguousMut, Real};
 
-/// Lower bound of a fit in a negative power: ε of f32 in both precisions, as in scikit-learn.
-pub const FLOOR: f64 = f32::EPSILON as f64;
+/// Lower bound of a fit in a negative power, in units of the data ([`unit`]): ε of f32 in both precisions, as in scikit-learn.
+const FLOOR: f64 = f32::EPSILON as f64;
+
+/// The power of two nearest to the root mean square of the entries of a matrix; 1 for a zero matrix. In this unit the powers of
+/// entries and fits stay in the range of floating-point numbers, and [`FLOOR`] is relative to the data.
+pub fn unit(norm2: f64, entries: f64) -> f64 {
+    if norm2 > 0.0 { (0.5 * (norm2 / entries).log2()).round().exp2() } else { 1.0 }
+}
+
+/// unit^by, within the range of floating-point numbers.
+fn power_of_unit(unit: f64, by: f64) -> f64 {
+    unit.powf(by).clamp(f64::MIN_POSITIVE, f64::MAX)
+}
 
 /// x_l ← x_l (Σ_j m_j f_j^(β−2) y_jl / (Σ_j f_j^(β−1) y_jl + λ₁ + λ₂ x_l))^γ. With γ = 1/(2 − β) below 1, 1/(β − 1) above 2
 /// and 1 in between, the divergence never increases without a penalty.
@@ -19,6 +30,8 @@ pub const FLOOR: f64 = f32::EPSILON as f64;
 #[derive(Debug, Clone)]
 pub struct BetaMultiply {
     beta: f64,
+    /// The [`unit`] of the data.
+    unit: f64,
     /// The entries of a row, and the numerator and the denominator of each component.
     row: Vec<f64>,
     numerator: Vec<f64>,
@@ -26,8 +39,9 @@ pub struct BetaMultiply {
 }
 
 impl BetaMultiply {
-    pub fn new(beta: f64, k: usize) -> Self {
-        BetaMultiply { beta, row: Vec::new(), numerator: vec![0.0; k], denominator: vec![0.0; k] }
+    /// For data with this [`unit`].
+    pub fn new(beta: f64, k: usize, unit: f64) -> Self {
+        BetaMultiply { beta, unit, row: Vec::new(), numerator: vec![0.0; k], denominator: vec![0.0; k] }
     }
 
     /// γ.
@@ -98,52 +112,59 @@ impl BetaMultiply {
         x: &mut [T],
         penalty: Penalty,
     ) {
+        let (k, per_unit) = (x.len(), self.unit.recip());
+        let of = |j: usize| &y.rows[j * k..(j + 1) * k];
+        // Numerator and denominator are divided by this.
+        let mut common_factor = 1.0;
         if self.beta == 1.0 {
-            let k = x.len();
-            let of = |j: usize| &y.rows[j * k..(j + 1) * k];
             let numerator = &mut self.numerator;
             numerator.fill(0.0);
             block.for_each_nonzero(
                 row,
                 #[inline(always)]
-                |j, m| add(numerator, m.as_f64() / dot(x, of(j), T::as_f64).max(FLOOR), of(j)),
+                |j, m| {
+                    let fit = per_unit * dot(x, of(j), T::as_f64);
+                    add(numerator, per_unit * m.as_f64() / fit.max(FLOOR), of(j));
+                },
             );
             self.denominator.copy_from_slice(y.sums);
         } else if self.beta == 2.0 {
-            let k = x.len();
             let numerator = &mut self.numerator;
             numerator.fill(0.0);
             block.for_each_nonzero(
                 row,
                 #[inline(always)]
-                |j, m| add(numerator, m.as_f64(), &y.rows[j * k..(j + 1) * k]),
+                |j, m| add(numerator, m.as_f64(), of(j)),
             );
             self.denominator.fill(0.0);
             for (l, x) in x.iter().enumerate() {
                 self.denominator.iter_mut().zip(&y.gram[l * k..]).for_each(|(sum, g)| *sum += x.as_f64() * g);
             }
         } else {
+            common_factor = power_of_unit(self.unit, self.beta - 1.0);
             self.sum_all_entries((block, row), y.rows, x);
         }
         let (l1, l2) = penalty.weights::<f64>();
         for (l, x) in x.iter_mut().enumerate() {
             let old = x.as_f64();
-            *x = T::from_f64(self.step(old, self.numerator[l], self.denominator[l] + l1 + l2 * old));
+            let below = self.denominator[l] + (l1 + l2 * old) / common_factor;
+            *x = T::from_f64(self.step(old, self.numerator[l], below));
         }
     }
 
-    /// The numerators Σ_j m_j f_j^(β−2) y_jl and the denominators Σ_j f_j^(β−1) y_jl for any β, from the rows of Y.
+    /// The numerators Σ_j m_j f_j^(β−2) y_jl and the denominators Σ_j f_j^(β−1) y_jl for any β, with entries and fits in units
+    /// of the data, from the rows of Y.
     #[inline(always)]
     fn sum_all_entries<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: &[T], x: &[T]) {
-        let BetaMultiply { beta, row: entries, numerator, denominator } = self;
-        let k = x.len();
+        let BetaMultiply { beta, unit, row: entries, numerator, denominator } = self;
+        let (k, per_unit) = (x.len(), unit.recip());
         numerator.fill(0.0);
         denominator.fill(0.0);
         entries.clear();
         entries.resize(block.shape().1, 0.0);
-        block.for_each_nonzero(row, |j, m| entries[j] = m.as_f64());
+        block.for_each_nonzero(row, |j, m| entries[j] = per_unit * m.as_f64());
         for (&m, y) in entries.iter().zip(y.chunks_exact(k)) {
-            let fit = dot(x, y, T::as_f64);
+            let fit = per_unit * dot(x, y, T::as_f64);
             let common = power(fit, *beta - 1.0);
             add(denominator, common, y);
             if m != 0.0 {
@@ -154,10 +175,10 @@ impl BetaMultiply {
         }
     }
 
-    /// The sums of an update of x from this row of a block: k numerators, then k denominators, for updates whose sums have
-    /// terms of several owners.
+    /// The sums of an update of x from this row of a block: k numerators, then k denominators, both for entries and fits in
+    /// units of the data; for updates whose sums have terms of several owners.
     pub fn terms<T: Real>(&mut self, data: (&Block<T>, usize), y: &[T], x: &[T], sums: &mut [T]) {
-        dispatch(
+        dispatch_fn(
             #[inline(always)]
             || self.sum_all_entries(data, y, x),
         );
@@ -168,10 +189,10 @@ impl BetaMultiply {
     /// The new entry from an old one and the sums above and below.
     #[inline(always)]
     pub fn step(&self, old: f64, above: f64, below: f64) -> f64 {
-        let (beta, exponent) = (self.beta, self.exponent());
-        let ratio = above / if below == 0.0 { FLOOR } else { below };
-        let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
-        if beta < 1.0 && next < f64::EPSILON { 0.0 } else { next }
+        // Without a denominator the component has no weight in any column.
+        let ratio = if below == 0.0 { 0.0 } else { above / below };
+        let exponent = self.exponent();
+        old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) }
     }
 }
 
@@ -183,8 +204,14 @@ const STEPS: usize = 200;
 const UNCHANGED: f64 = 1e-10;
 
 /// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
-/// divergence is convex in X; otherwise a local minimum, reached from equal entries.
-pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty) -> Array2<T> {
+/// divergence is convex in X; otherwise a local minimum, reached from equal entries. `unit` is that of the data ([`unit`]).
+pub fn project<T: Real>(
+    block: &Block<T>,
+    y: &ArrayView2<'_, T>,
+    beta: f64,
+    penalty: Penalty,
+    unit: f64,
+) -> Array2<T> {
     let k = y.ncols();
     let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
     let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
@@ -192,9 +219,12 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
     let fixed = FixedFactor { rows: &y, sums: &sums, gram: &gram };
     let total: f64 = sums.iter().sum();
     let mut x = Array2::zeros((block.shape().0, k));
-    let mut update = BetaMultiply::new(beta, k);
+    let mut update = BetaMultiply::new(beta, k, unit);
     let mut last = vec![T::zero(); k];
-    let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64());
+    // In the unit of the data, so that their powers neither overflow nor underflow.
+    let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64() / unit);
+    let scale = power_of_unit(unit, beta);
+    let of_unit = Penalty { l1: penalty.l1 / scale, l2: penalty.l2 / scale };
     let mut entries = vec![0.0; block.shape().1];
     for (i, mut x) in x.rows_mut().into_iter().enumerate() {
         let x = x.row_major_mut();
@@ -212,14 +242,15 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
             }
         }
         block.widen_row(i, 0, &mut entries);
+        entries.iter_mut().for_each(|m| *m /= unit);
         let start: Vec<f64> = x.iter().map(|x| x.as_f64()).collect();
-        let found = Row { beta, entries: &entries, y: &wide, penalty }.minimum(start);
+        let found = Row { beta, entries: &entries, y: &wide, penalty: of_unit }.minimum(start);
         x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found));
     }
     x
 }
 
-/// The problem of one row: its data, the fixed factor (columns × k) and the penalty.
+/// The problem of one row in the unit of the data: the row, the fixed factor (columns × k) and the penalty.
 struct Row<'a> {
     beta: f64,
     entries: &'a [f64],
@@ -330,17 +361,25 @@ pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
     }
 }
 
-/// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least [`FLOOR`].
-pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> f64 {
+/// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least ε of f32 of the data's `unit`.
+pub fn divergence_of<T: Real>(
+    beta: f64,
+    x: &Block<T>,
+    u: &ArrayView2<'_, T>,
+    v: &ArrayView2<'_, T>,
+    unit: f64,
+) -> f64 {
+    let per_unit = unit.recip();
     let mut entries = vec![0.0; v.nrows()];
     let mut sum = 0.0;
     for (i, u) in u.rows().into_iter().enumerate() {
         x.widen_row(i, 0, &mut entries);
         for (&x, v) in entries.iter().zip(v.rows()) {
-            sum += term(beta, x, u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum());
+            let fit: f64 = u.iter().zip(v).map(|(u, v)| u.as_f64() * v.as_f64()).sum();
+            sum += term(beta, per_unit * x, per_unit * fit);
         }
     }
-    sum
+    sum * unit.powf(beta)
 }
 
 #[cfg(test)]
@@ -357,7 +396,7 @@ mod tests {
         let (rows, mut sums) = (y.as_slice().unwrap(), vec![0.0; y.ncols()]);
         column_sums(rows, &mut sums);
         let gram = gram_of(rows, y.ncols());
-        let mut step = BetaMultiply::new(beta, y.ncols());
+        let mut step = BetaMultiply::new(beta, y.ncols(), 1.0);
         for (row, mut x) in x.rows_mut().into_iter().enumerate() {
             let fixed = FixedFactor { rows, sums: &sums, gram: &gram };
             step.update((block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
@@ -382,7 +421,7 @@ mod tests {
                 let above = (&m * &fit.mapv(|f| f.powf(beta - 2.0))).dot(&y);
                 let expected = &start * &(above / fit.mapv(|f| f.powf(beta - 1.0)).dot(&y)).mapv(|x| x.powf(gamma));
                 assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12), "{beta}");
-                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view());
+                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view(), 1.0);
                 let mut last = loss(&start);
                 for _ in 0..100 {
                     let now = loss(&x);
@@ -401,7 +440,7 @@ mod tests {
         let y = Array2::from_shape_fn((4, 2), |(j, l)| if j / 2 == l { 0.5 } else { 0.0 });
         let block = Block::Dense(x.dot(&y.t()).into());
         for beta in [0.1, 0.5, 0.9, 1.0, 1.5, 2.0, 3.0] {
-            let found = divergence_of(beta, &block, &x.view(), &y.view());
+            let found = divergence_of(beta, &block, &x.view(), &y.view(), 1.0);
             assert!(found.abs() < 1e-13, "{beta}: {found}");
         }
     }
@@ -411,14 +450,14 @@ mod tests {
         let (planted, y) = (random(5, 9, 3), random(3, 37, 3));
         let block = Block::Dense(planted.dot(&y.t()).into());
         for beta in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0] {
-            let found = project(&block, &y.view(), beta, Penalty::NONE);
-            let loss = divergence_of(beta, &block, &found.view(), &y.view());
+            let found = project(&block, &y.view(), beta, Penalty::NONE, 1.0);
+            let loss = divergence_of(beta, &block, &found.view(), &y.view(), 1.0);
             assert!(loss < 1e-4, "{beta}: {loss}");
         }
         // For data that no product fits exactly, the projection is a stationary point for every β.
         let block = Block::Dense(random(7, 9, 37).into());
         for beta in [-1.0, 0.0, 0.5, 1.5, 2.5, 3.0, 4.0] {
-            let found = project(&block, &y.view(), beta, Penalty::NONE);
+            let found = project(&block, &y.view(), beta, Penalty::NONE, 1.0);
             let mut entries = vec![0.0; 37];
             for (i, x) in found.rows().into_iter().enumerate() {
                 block.widen_row(i, 0, &mut entries);
@@ -429,7 +468,39 @@ mod tests {
                 }
             }
         }
-        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE);
+        let nothing = project(&Block::Dense(Array2::<f64>::zeros((2, 37)).into()), &y.view(), 1.5, Penalty::NONE, 1.0);
         assert!(nothing.iter().all(|x| *x == 0.0));
+    }
+
+    /// All powers of data and fits are those in the unit of the data, so that their scale changes no bit.
+    #[test]
+    fn the_scale_of_the_data_changes_nothing() {
+        let (m, y) = (random(1, 15, 12), random(3, 12, 4));
+        for beta in [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 4.0] {
+            let found = |exponent: i32| {
+                let (whole, half) = (2f64.powi(2 * exponent), 2f64.powi(exponent));
+                let block = Block::Dense((&m * whole).into());
+                let unit = unit(block.norm2(), 180.0);
+                let y = &y * half;
+                let mut x = random(2, 15, 4) * half;
+                let rows = y.as_slice().unwrap();
+                let (mut sums, gram) = (vec![0.0; 4], gram_of(rows, 4));
+                column_sums(rows, &mut sums);
+                let fixed = FixedFactor { rows, sums: &sums, gram: &gram };
+                let mut step = BetaMultiply::new(beta, 4, unit);
+                for (row, mut x) in x.rows_mut().into_iter().enumerate() {
+                    step.update((&block, row), fixed, x.as_slice_mut().unwrap(), Penalty::NONE);
+                }
+                let projected = project(&block, &y.view(), beta, Penalty::NONE, unit);
+                let loss = divergence_of(beta, &block, &x.view(), &y.view(), unit) / whole.powf(beta);
+                (x / half, projected / half, loss)
+            };
+            for exponent in [-60, 60] {
+                let (one, other) = (found(0), found(exponent));
+                assert_eq!(one.0, other.0, "{beta}");
+                assert!((&one.1 - &other.1).iter().all(|e| e.abs() < 1e-9), "{beta}");
+                assert!((one.2 / other.2 - 1.0).abs() < 1e-12, "{beta}");
+            }
+        }
     }
 }

@@ -133,7 +133,7 @@ mod tests {
                 check(&of(weight), &of(0.0), &format!("{weight} {penalty:?}"));
             }
             for beta in [1.0, 1.25, 1.5, 2.0] {
-                let of = |weight| objectives(BetaMultiply::new(beta, 4), beta, weight, Penalty::NONE);
+                let of = |weight| objectives(BetaMultiply::new(beta, 4, 1.0), beta, weight, Penalty::NONE);
                 check(&of(weight), &of(0.0), &format!("{weight} {beta}"));
             }
         }
@@ -153,7 +153,7 @@ mod tests {
             let from = &last + &step;
             for beta in [1.0, 1.3, 2.0] {
                 let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view());
-                let (mut to, mut update) = (from.clone(), BetaMultiply::new(beta, 3));
+                let (mut to, mut update) = (from.clone(), BetaMultiply::new(beta, 3, 1.0));
                 update.update((&block, 0), fixed, to.as_slice_mut().unwrap(), Penalty::NONE);
                 let [a, b, c] = [&last, &from, &to].map(|x| x.as_slice().unwrap());
                 let bound = update.rise(fixed, a, b, c, Penalty::NONE);

@@ -8,7 +8,7 @@ mod coordinate_descent;
 mod extrapolated;
 mod multiplicative;
 
-pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta};
+pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
 pub use coordinate_descent::{KlSweeps, project};
 pub use extrapolated::{Extrapolated, Majorant};
 pub use multiplicative::KlMultiply;

@@ -4,7 +4,7 @@
 
 use fednmf_base::error::{Error, Result};
 use fednmf_linalg::Real;
-use fednmf_linalg::nls::divergence::{BetaMultiply, Extrapolated};
+use fednmf_linalg::nls::divergence::{BetaMultiply, Extrapolated, unit};
 
 use super::{Loss, describe};
 use crate::cost::{Cost, Workload};
@@ -131,9 +131,8 @@ impl Method for BetaMu {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
-        check_zeros(beta, &problem)?;
-        let update = BetaMultiply::new(beta, problem.k);
-        let (init, regularization, loss) = (&self.init, &self.regularization, Loss::Beta(beta));
+        let (update, unit) = update_for(beta, &problem)?;
+        let (init, regularization, loss) = (&self.init, &self.regularization, Loss::Beta(beta, unit));
         match self.extrapolation {
             Extrapolation::None => super::build(problem, init, regularization, loss, update),
             Extrapolation::Restart => {
@@ -144,11 +143,11 @@ impl Method for BetaMu {
     }
 }
 
-/// Refuses zeros where the divergence from them is infinite.
+/// The update of a row for these data, and their [`unit`].
 ///
 /// # Errors
-/// If β is at most 0 and an entry is zero; on all ranks.
-pub(crate) fn check_zeros<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result<()> {
+/// On all ranks, if the divergence from an entry is infinite, or powers of the entries cannot be computed.
+pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result<(BetaMultiply, f64)> {
     let header = &problem.data.header;
     let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
     if beta <= 0.0 && zeros > 0 {
@@ -159,5 +158,14 @@ pub(crate) fn check_zeros<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Resul
         .on_all_ranks()
         .into());
     }
-    Ok(())
+    let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
+    if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
+        return Err(Error::input(format!(
+            "--beta {beta}: the entries are of the order of {unit:.0e}, whose powers cannot be computed; scale the data \
+             (--scale max)"
+        ))
+        .on_all_ranks()
+        .into());
+    }
+    Ok((BetaMultiply::new(beta, problem.k, unit), unit))
 }

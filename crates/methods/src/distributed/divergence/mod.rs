@@ -176,7 +176,8 @@ struct DivergenceSide<T: Real> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
     KullbackLeibler,
-    Beta(f64),
+    /// β, and the unit of the data.
+    Beta(f64, f64),
 }
 
 /// A factorisation whose rows are updated by `R`.
@@ -340,8 +341,10 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceNmf<T, R
         let (name, divergence) = match *loss {
             Loss::KullbackLeibler => ("kl_divergence", metrics::kl_divergence(comm, &u.block, &rows, &columns)),
             // For β = 2 the divergence follows from the residual, which is known.
-            Loss::Beta(2.0) => ("beta_divergence", 0.5 * error * error * *norm2),
-            Loss::Beta(beta) => ("beta_divergence", metrics::beta_divergence(comm, beta, &u.block, &rows, &columns)),
+            Loss::Beta(2.0, _) => ("beta_divergence", 0.5 * error * error * *norm2),
+            Loss::Beta(beta, unit) => {
+                ("beta_divergence", metrics::beta_divergence(comm, (beta, unit), &u.block, &rows, &columns))
+            }
         };
         let penalty = penalties.sum(comm, &rows, &v.factor.own.view());
         let mut found = vec![("rel_error", error), (name, divergence)];

@@ -25,7 +25,7 @@ use fednmf_privacy::Private;
 
 use crate::cost::{Cost, Kernel, Shape, Workload};
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
-use crate::distributed::divergence::beta::{Beta, check_zeros};
+use crate::distributed::divergence::beta::{Beta, update_for};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -111,8 +111,8 @@ impl Method for FedKl {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        let update = KlMultiply::new(problem.k);
-        build((1.0, Measure::Divergence), (&self.secure_sum, &self.threshold), problem, update)
+        let (update, multiply) = (KlMultiply::new(problem.k), BetaMultiply::new(1.0, problem.k, 1.0));
+        build((1.0, 1.0, Measure::Divergence), (&self.secure_sum, &self.threshold), problem, update, multiply)
     }
 }
 
@@ -151,9 +151,8 @@ impl Method for FedBeta {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
-        check_zeros(beta, &problem)?;
-        let update = BetaMultiply::new(beta, problem.k);
-        build((beta, Measure::BetaDivergence), (&self.secure_sum, &self.threshold), problem, update)
+        let (update, unit) = update_for(beta, &problem)?;
+        build((beta, unit, Measure::BetaDivergence), (&self.secure_sum, &self.threshold), problem, update.clone(), update)
     }
 }
 
@@ -210,6 +209,8 @@ struct Scratch {
 
 struct DivergenceRun<T: Real, R> {
     beta: f64,
+    /// The unit of the data, in which the terms for β ≠ 1 are computed.
+    unit: f64,
     /// Under whose key the divergence is reported.
     measure: Measure,
     comm: PartyCommunicator,
@@ -230,10 +231,11 @@ struct DivergenceRun<T: Real, R> {
 }
 
 fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
-    (beta, measure): (f64, Measure),
+    (beta, unit, measure): (f64, f64, Measure),
     (secure_sum, threshold): (&SecureSumParams, &ThresholdParams),
     problem: Problem<'_, T>,
     update: R,
+    multiply: BetaMultiply,
 ) -> Result<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
@@ -258,15 +260,16 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     init::v(seed, &(0..n), scale, v.view_mut());
     // An entry of the data and its fit are expected to have this size.
     let (rows, mean) = (m as f64, k as f64 * scale * scale);
-    let terms = if beta == 1.0 { rows * mean / k as f64 } else { rows * mean.powf(beta - 1.0) * scale };
+    let terms = if beta == 1.0 { rows * mean / k as f64 } else { rows * scale };
     let gram = if update.takes_gram() { k * k } else { 0 };
     Ok(Box::new(DivergenceRun {
         beta,
+        unit,
         measure,
         party_sum: party_sum(&comm, parties, secure_sum, Some(threshold))?,
         comm,
         updates: PerThread::new(update),
-        multiply: PerThread::new(BetaMultiply::new(beta, k)),
+        multiply: PerThread::new(multiply),
         members,
         v,
         terms: Array2::zeros((n, width)),
@@ -289,7 +292,7 @@ impl<T: Real> PartyState<T> {
         }
         let (block, y) = (&*self.rows, FixedFactor { rows, sums, gram });
         over_rows(&mut self.u.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), Penalty::NONE));
+            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), &[], Penalty::NONE));
         });
     }
 }
@@ -305,7 +308,7 @@ impl<T: Real> PartyState<T> {
         self.terms.assign(v);
         let (block, y) = (&*self.columns, FixedFactor { rows, sums: ones, gram: &[] });
         over_rows(&mut self.terms.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), Penalty::NONE));
+            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), &[], Penalty::NONE));
         });
     }
 
@@ -383,12 +386,12 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceRun<T, R
 
     /// The relative error, and the divergence. The divergence is infinite if a nonzero entry has the fit 0.
     fn measure(&mut self) -> Result<Measures> {
-        let DivergenceRun { beta, measure, comm, party_sum, members, v, norm2, expected, .. } = self;
+        let DivergenceRun { beta, unit, measure, comm, party_sum, members, v, norm2, expected, .. } = self;
         let each: Vec<[f64; 2]> = members
             .iter()
             .map(|PartyState { rows, u, .. }| {
                 let residual2 = rows.residual2(&u.view(), &v.view()).max(0.0);
-                [residual2, metrics::own_divergence(*beta, rows, &u.view(), &v.view())]
+                [residual2, metrics::own_divergence(*beta, rows, &u.view(), &v.view(), *unit)]
             })
             .collect();
         let [mut residual2, mut divergence] = [[0.0]; 2];
