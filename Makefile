@@ -22,7 +22,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build check test demo install docs bench lint audit python clean
+.PHONY: help setup ready build check test demo install docs bench lint audit sbom python clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -92,6 +92,9 @@ lint: ready ## formatting, clippy without warnings, shellcheck if available
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
 	@command -v cargo-deny >/dev/null || { echo "no cargo-deny: cargo install --locked cargo-deny"; exit 1; }
 	@cargo deny check
+
+sbom: ready ## target/fednmf.cdx.json: the software bill of materials (CycloneDX)
+	@$(ENV) packaging/sbom $(FEATURES) >'$(TARGET)/fednmf.cdx.json'; echo '$(TARGET)/fednmf.cdx.json'
 
 # Into a virtual environment below the target directory, from the Python package index. `python/` is a workspace of its own,
 # in the same target directory, where the dependencies may have been built already.

@@ -41,6 +41,22 @@ fn crates_depend_on_no_library_of_another_layer() {
     }
 }
 
+#[test]
+fn the_bill_of_materials_has_every_crate_with_its_checksum() {
+    let output = Command::new(root().join("packaging/sbom")).arg("--offline").output().expect("Python runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bill: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    let of = |name: &str| components.iter().find(|one| one["name"] == name);
+    for name in dependencies("fednmf").into_iter().filter(|name| name != "fednmf") {
+        let one = of(&name).unwrap_or_else(|| panic!("{name} is missing"));
+        let is_own = name.starts_with("fednmf-");
+        assert!(is_own || one["hashes"][0]["content"].as_str().is_some_and(|sum| sum.len() == 64), "{one}");
+    }
+    // What connects sites is part of the program, what only tests need is not there.
+    assert!(of("rustls").is_some_and(|one| one["scope"] == "required") && of("statrs").is_none());
+}
+
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut found = Vec::new();
