@@ -157,7 +157,7 @@ fn check<T: Real>(method: &dyn ConfiguredMethod, parts: usize, options: &Options
     if parts != 1 && !partition.is_private() {
         return Err(Error::input(format!("{name} takes one matrix, not those of {parties} parties", parties = parts)));
     }
-    options.limits().check_for(method.description())?;
+    options.limits(method.description().stop).check_for(method.description())?;
     if options.mixed_precision {
         check_mixed(method.description(), options.eval_every)?;
     }
