@@ -5,9 +5,9 @@ use tempfile::tempdir;
 
 use fednmf_methods::federated::mpc::words;
 
-use crate::common::{distance, factor, fednmf, npy, number};
 #[cfg(feature = "sites")]
 use crate::common::sites::Stage;
+use crate::common::{distance, factor, fednmf, npy, number};
 
 /// Rows of the digits, their number of columns, and components.
 const SHAPE: (usize, usize, usize) = (60, 64, 4);
@@ -38,8 +38,11 @@ fn the_factor_is_that_of_hals_with_the_ridge() {
         raw[raw.len() - SHAPE.0 * SHAPE.1..].iter().map(|entry| f64::from(*entry).powi(2)).sum()
     };
     let alpha = (norm2 / (SHAPE.0 * SHAPE.1) as f64).sqrt() / 4096.0;
-    let (exact, error) =
-        run(0, &format!("--algo hals --alpha-u {alpha} --alpha-v {alpha} --l1-ratio 0"), "exact.h5");
+    let (exact, error) = run(
+        0,
+        &format!("--algo hals --alpha-u {alpha} --alpha-v {alpha} --l1-ratio 0 --factor-scale as-found"),
+        "exact.h5",
+    );
     for (method, opened) in [("mpc-columns", "U"), ("mpc-rows", "V")] {
         let expected = directions(factor(&exact, opened));
         for (ranks, parties) in [(0, 1), (0, 2), (1, 5), (2, 3), (3, 3), (4, 4)] {
@@ -122,11 +125,8 @@ fn sites_compute_what_one_job_computes() {
     let mut stage = Stage::new();
     stage.start_hub("");
     stage.start_sites(&format!("{words} --json --output {{site}}/f.h5 --transcript {{site}}/s.jsonl"));
-    let errors: Vec<f64> = stage
-        .all_well()
-        .iter()
-        .map(|summary| number(&serde_json::from_str(summary).unwrap(), "rel_error"))
-        .collect();
+    let errors: Vec<f64> =
+        stage.all_well().iter().map(|summary| number(&serde_json::from_str(summary).unwrap(), "rel_error")).collect();
     let whole = crate::common::matrix(&stage.by_mpi(words), "V");
     for (site, error) in crate::common::sites::NAMES.iter().zip(&errors) {
         let own = crate::common::matrix(&stage.at(site).join("f.h5"), "V");

@@ -298,9 +298,11 @@ impl Shared {
     /// If there are components of other parties, or of another length.
     pub fn restore(&mut self, saved: Vec<SavedComponents>) -> Result<()> {
         let fits = saved.len() == self.parts.len()
-            && self.parts.iter().zip(&saved).all(|(part, saved)| {
-                part.own.len() == saved.own.len() && part.next.len() == saved.next.len()
-            });
+            && self
+                .parts
+                .iter()
+                .zip(&saved)
+                .all(|(part, saved)| part.own.len() == saved.own.len() && part.next.len() == saved.next.len());
         if !fits {
             return Err(Error::input("the checkpoint holds other shares; start again without --resume"));
         }

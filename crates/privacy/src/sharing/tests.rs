@@ -112,7 +112,10 @@ fn a_truncation_is_off_by_less_than_one_and_right_in_the_mean() {
         terms.add_shifted(0, &shared, 0..words.len(), 0);
         three.computation.truncate(&mut terms, bits, &mut out, &mut three.wire);
         for (found, x) in three.open(&out).into_iter().zip(&words) {
-            assert!(found == x >> bits || (found == (x >> bits) + 1 && x & ((1 << bits) - 1) != 0), "{x} {bits}: {found}");
+            assert!(
+                found == x >> bits || (found == (x >> bits) + 1 && x & ((1 << bits) - 1) != 0),
+                "{x} {bits}: {found}"
+            );
         }
     }
     // A quarter of a unit: up in a quarter of the cases.
@@ -162,7 +165,10 @@ fn reciprocals_have_the_precision_of_the_format() {
     for (found, d) in three.open(&out).into_iter().zip(&words) {
         let (found, exact) = (found as f64 / 2f64.powi(24), 2f64.powi(24) / *d as f64);
         // The last product is off by a unit, and d y by another one, times y.
-        assert!((found - exact).abs() <= 2f64.powi(-24) * (4.0 + 4.0 * exact) + 2f64.powi(-24) * exact, "{exact}: {found}");
+        assert!(
+            (found - exact).abs() <= 2f64.powi(-24) * (4.0 + 4.0 * exact) + 2f64.powi(-24) * exact,
+            "{exact}: {found}"
+        );
     }
 }
 
@@ -278,6 +284,7 @@ fn what_a_party_receives_does_not_depend_on_the_input() {
         assert!(!differ(&a[party], &b[party]), "party {party}");
     }
     // The control: with the inputs among what is received, the same test finds them.
-    let with = |seen: &[u64], input: &[i64]| [seen, &input.iter().map(|x| x.cast_unsigned()).collect::<Vec<_>>()].concat();
+    let with =
+        |seen: &[u64], input: &[i64]| [seen, &input.iter().map(|x| x.cast_unsigned()).collect::<Vec<_>>()].concat();
     assert!(differ(&with(&a[0], &small), &with(&b[0], &large)));
 }

@@ -23,7 +23,8 @@ use crate::{Algorithm, Problem};
 
 pub use half::{rounds, words};
 
-const PAPER: &str = "HALS (Cichocki and Phan 2009) on replicated secret shares (Araki et al. 2016; ABY3, Mohassel and Rindal 2018)";
+const PAPER: &str =
+    "HALS (Cichocki and Phan 2009) on replicated secret shares (Araki et al. 2016; ABY3, Mohassel and Rindal 2018)";
 
 /// The shares of each party's data.
 const INPUT: MessageTag = MessageTag::new("secret shares of the data", Payload::Shares);

@@ -11,9 +11,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Block, Order, Real, gram};
-use fednmf_privacy::sharing::{
-    COMPUTING, Computation, Keys, SavedComponents, ShareWords, Shared, shares_of,
-};
+use fednmf_privacy::sharing::{COMPUTING, Computation, Keys, SavedComponents, ShareWords, Shared, shares_of};
 use fednmf_privacy::{DeclaredMut, Private as PrivateValue};
 
 use super::format::Format;
