@@ -404,7 +404,7 @@ fn allocations(comm: &Communicator) {
                 _ if entry.takes("exchange") && text.starts_with("synthetic:sparse") => &["--exchange", "sparse"],
                 "vr-dsanls" => &["--epoch", "3"],
                 // Rows with many zeros allow no release.
-                "dsanls-secure" => &["--i-know-this-leaks"],
+                "dsanls-secure" => &["--accept-risk", "sketches"],
                 _ => &[],
             };
             let configured = configure(entry, arguments);
