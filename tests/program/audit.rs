@@ -84,19 +84,23 @@ fn auc_of_all_sums(dir: &Path, line: &str, each: usize, genes: usize) -> f64 {
     auc
 }
 
-/// With more sums than the limits allow, in methods for rows and for columns; and within the limits.
+/// With more sums than the limits allow, in methods for rows and for columns, and with the first sums of a run within them.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn membership_follows_from_all_sums_of_a_run() {
     let dir = tempdir().unwrap();
     let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), line, each, 1000);
-    for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.85)] {
+    for (method, least) in [("fnmf", 0.75), ("fedavg", 0.75), ("inmf", 0.8)] {
         let found = auc(&risky(&format!("--algo {method} -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
     }
-    for (method, least) in [("syn-sd", 0.75), ("syn-ssd-u", 0.75), ("syn-ssd-v", 0.75), ("syn-ssd-uv", 0.75)] {
+    for (method, least) in [("syn-sd", 0.7), ("syn-ssd-u", 0.8), ("syn-ssd-v", 0.8), ("syn-ssd-uv", 0.8)] {
         let found = auc(&risky(&format!("--algo {method} --transpose -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
+    }
+    for method in ["fnmf", "mur"] {
+        let found = auc(&format!("--algo {method} -k 5 --max-iters 4"), 100);
+        assert!((0.5..0.8).contains(&found), "{method}: {found}");
     }
 }
 
