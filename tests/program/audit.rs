@@ -60,7 +60,8 @@ fn counted(cell: usize, gene: usize) -> u8 {
         .filter(|&program| uniform(cell, program, 1) < 0.4)
         .map(|program| {
             let is_active = uniform(gene, program, 2) < 0.2;
-            exponential(uniform(cell, program, 3)) * if is_active { exponential(uniform(gene, program, 4)) } else { 0.02 }
+            exponential(uniform(cell, program, 3))
+                * if is_active { exponential(uniform(gene, program, 4)) } else { 0.02 }
         })
         .sum();
     let (mut count, mut product, limit) = (0u8, uniform(cell, gene, 5), (-mean).exp());

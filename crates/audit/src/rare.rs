@@ -80,9 +80,13 @@ mod tests {
     #[test]
     fn a_rare_entry_is_seen_and_shows_the_vector_that_has_it() {
         let mut draws = Stream::new(9, Purpose::Probe, 1).at(0);
-        let mut hidden = Array2::from_shape_fn((20, 12), |(i, j)| {
-            if j < 10 && (j < 5) == (i % 2 == 0) { draws.uniform() } else { 0.0 }
-        });
+        let mut hidden =
+            Array2::from_shape_fn(
+                (20, 12),
+                |(i, j)| {
+                    if j < 10 && (j < 5) == (i % 2 == 0) { draws.uniform() } else { 0.0 }
+                },
+            );
         hidden[(4, 10)] = 1.0;
         let known = hidden.slice(s![10.., ..]);
         let rare = Rare::of(&hidden.slice(s![..10, ..]), &known);

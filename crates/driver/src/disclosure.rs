@@ -32,7 +32,9 @@ pub fn found(
 /// If the run would tell more of them than its parties allow.
 pub fn check_entries<T: Real>(planned: &Planned, hides: bool, blocks: &[Entries<'_, T>]) -> Result<()> {
     let (method, k) = (&*planned.method, planned.spec.k);
-    let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else { return Ok(()) };
+    let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else {
+        return Ok(());
+    };
     let binarized: Vec<ZerosAndOnes<'_>> = blocks.iter().map(|block| ZerosAndOnes(block)).collect();
     let facts: Vec<&dyn EntryFacts> = match planned.input.binarize {
         Some(_) => binarized.iter().map(|block| block as &dyn EntryFacts).collect(),

@@ -56,7 +56,9 @@ impl<T: Real> EntryFacts for Entries<'_, T> {
     fn nonzero_share(&self) -> f64 {
         let nonzeros = |values: &[T]| values.iter().filter(|x| **x != T::zero()).count();
         match self {
-            Entries::Dense(x) => fewest(x.rows().into_iter().map(|row| row.iter().filter(|x| **x != T::zero()).count()), x.ncols()),
+            Entries::Dense(x) => {
+                fewest(x.rows().into_iter().map(|row| row.iter().filter(|x| **x != T::zero()).count()), x.ncols())
+            }
             Entries::Sparse(x) => fewest(x.outer_iterator().map(|row| nonzeros(row.data())), x.cols()),
         }
     }

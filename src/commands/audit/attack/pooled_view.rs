@@ -245,7 +245,9 @@ impl PooledView {
         let (view, mut found) = (&self.views[0], Vec::new());
         let (length, k) = (self.length(), self.k);
         let own: &[usize] = if self.is_all() { &[] } else { &self.own };
-        for (at, in_order) in SUMS_OF_TERMS.iter().flat_map(|(kind, order)| self.sums(kind).into_iter().map(|at| (at, *order))) {
+        for (at, in_order) in
+            SUMS_OF_TERMS.iter().flat_map(|(kind, order)| self.sums(kind).into_iter().map(|at| (at, *order)))
+        {
             let iteration = view.records[at].iteration;
             let shaped = if in_order { self.shaped(view, at, (length, k))? } else { Some(view.values(at)?) };
             let Some(mut sum) = shaped else { continue };

@@ -40,7 +40,8 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     presence.auc = rare.presence(&last.view());
     presence.baseline = Some(0.5);
     let (carried, absent) = (rare.carried.len(), rare.absent.len());
-    let presence = presence.note(format!("{carried} that 1 to {FEW} hidden ones have, {absent} that none has")).since(began);
+    let presence =
+        presence.note(format!("{carried} that 1 to {FEW} hidden ones have, {absent} that none has")).since(began);
     let began = Instant::now();
     let mean = own.mean_axis(Axis(0)).unwrap_or_default();
     let mut nearer = 0;
@@ -56,6 +57,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     carrier.recovered = Some((nearer, carried));
     carrier.cosine = Some(found / carried as f64);
     carrier.baseline = Some(guess / carried as f64);
-    let carrier = carrier.note("the other entries of the one that has it; a guess's: the cosine of the own mean").since(began);
+    let carrier =
+        carrier.note("the other entries of the one that has it; a guess's: the cosine of the own mean").since(began);
     Ok(vec![presence, carrier])
 }

@@ -148,7 +148,8 @@ fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) ->
 pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let factors = factors(pooled)?;
     let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
-    let assumed = format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
+    let assumed =
+        format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
     Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs)?.into_iter().collect())
 }
 

@@ -215,10 +215,12 @@ impl SafeReleases {
     /// The limits of these blocks for releases of `d_u` columns, `hidden` of which a party does not know.
     fn of(blocks: &[&dyn EntryFacts], hidden: usize, d_u: usize) -> Self {
         let unknown = hidden as f64;
-        let for_few_values =
-            blocks.iter().filter_map(|block| Some((unknown * block.bits()? / (d_u as f64 * block.precision())) as usize));
+        let for_few_values = blocks
+            .iter()
+            .filter_map(|block| Some((unknown * block.bits()? / (d_u as f64 * block.precision())) as usize));
         let for_zeros = blocks.iter().map(|block| {
-            (pursuit::insufficient_equations(block.nonzero_share(), unknown) as usize).min(hidden.saturating_sub(1)) / d_u
+            (pursuit::insufficient_equations(block.nonzero_share(), unknown) as usize).min(hidden.saturating_sub(1))
+                / d_u
         });
         SafeReleases { for_few_values: for_few_values.min(), for_zeros: for_zeros.min().unwrap_or(usize::MAX) }
     }
