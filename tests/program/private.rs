@@ -303,7 +303,7 @@ fn few_values_are_found_before_any_statistic_of_the_data() {
     let hals = "--algo secure-hals --secure-sum --accept-risk few-rows,membership --max-iters 2";
     run(hals).refused(&["few values", "--accept-risk few-values"]);
     run(&format!("{hals} --scale max --binarize 0.5")).refused(&["few values"]);
-    let sketches = "--algo dsanls-secure --accept-risk few-rows --max-iters 2 --eval-every 0";
+    let sketches = "--algo dsanls-secure --secure-sum --accept-risk few-rows --max-iters 2 --eval-every 0";
     run(sketches).refused(&["few values", "--accept-risk sketches"]);
     run(&format!("{hals} --accept-risk few-values")).refused(&["too large"]);
 }

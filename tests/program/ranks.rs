@@ -349,8 +349,7 @@ fn traffic_of_grids(comm: &Communicator) {
                 };
                 let input = data::open(&spec, comm).expect("opens");
                 let by_size = Layout::Grid { pr: p, pc: 1 };
-                let loaded =
-                    input.load_checked(&by_size, Some(&choose), &|_| Ok(()), comm, &mut |_| ()).expect("loads");
+                let loaded = input.load_checked(&by_size, Some(&choose), None, comm, &mut |_| ()).expect("loads");
                 if p > 1 {
                     let counted = loaded.grids[at];
                     assert_eq!(counted, traffic_of_blocks(comm, &loaded), "{text} {transpose} on {pr}x{pc}");

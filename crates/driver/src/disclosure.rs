@@ -25,12 +25,12 @@ pub fn found(
     params.check(&counts.part(method, params, k), method.opened_sums(), run)
 }
 
-/// Checks the entries of this rank's parties, as they were read and before anything of them is shared; `hides`: whether the
-/// parties hide from each other.
+/// Checks the entries of this rank's parties, as they were read and before anything of them is shared, for parties that hide
+/// from each other.
 ///
 /// # Errors
 /// If the run would tell more of them than its parties allow.
-pub fn check_entries<T: Real>(planned: &Planned, hides: bool, blocks: &[Entries<'_, T>]) -> Result<()> {
+pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> Result<()> {
     let (method, k) = (&*planned.method, planned.spec.k);
     let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else {
         return Ok(());
@@ -41,7 +41,7 @@ pub fn check_entries<T: Real>(planned: &Planned, hides: bool, blocks: &[Entries<
         None => blocks.iter().map(|block| block as &dyn EntryFacts).collect(),
     };
     let part = counts.part(method, params, k);
-    let found = if hides { params.check_values(&part, method.opened_sums(), &facts) } else { None };
+    let found = params.check_values(&part, method.opened_sums(), &facts);
     found.map_or(Ok(()), |found| Err(Error::input(found.reason)))?;
     method.check_entries(&part, &facts)
 }

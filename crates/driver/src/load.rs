@@ -10,8 +10,8 @@ use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, watchdog};
 use fednmf_data::assemble::Entries;
 use fednmf_data::{GridChooser, GridTraffic, Layout};
-use fednmf_files::Threshold;
 use fednmf_files::output::view::ViewFile;
+use fednmf_files::{EntryCheck, Threshold};
 use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
@@ -95,10 +95,12 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     };
     let choose = planned.grid.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
+    let check = |blocks: &[Entries<'_, T>]| disclosure::check_entries(&planned, blocks);
+    // Otherwise the ranks are one domain of trust.
     let hides = planned.method.masks_sums() || comm.has_owners();
-    let check = |blocks: &[Entries<'_, T>]| disclosure::check_entries(&planned, hides, blocks);
+    let check = hides.then_some(&check as EntryCheck<'_, T>);
     let requested = (&planned.layout, choose);
-    let (data, note) = streaming::load::<T>(input, requested, &planned.storage, &check, comm, show)?;
+    let (data, note) = streaming::load::<T>(input, requested, &planned.storage, check, comm, show)?;
     note.iter().for_each(|note| progress.note(note));
     let mut grids = None;
     if let Some(choice) = planned.grid.filter(|_| !data.grids.is_empty()) {

@@ -18,7 +18,7 @@ pub fn load<T: Real>(
     input: Input,
     (layout, choose): (&Layout, Option<GridChooser>),
     storage: &Storage,
-    check: EntryCheck<'_, T>,
+    check: Option<EntryCheck<'_, T>>,
     comm: &Communicator,
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Loaded<T>, Option<String>)> {

@@ -38,7 +38,7 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_checked(layout, None, &|_| Ok(()), comm, progress)
+        self.load_checked(layout, None, None, comm, progress)
     }
 
     /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
@@ -50,7 +50,7 @@ impl Input {
         self,
         layout: &Layout,
         choose: Option<GridChooser>,
-        check: EntryCheck<'_, T>,
+        check: Option<EntryCheck<'_, T>>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
@@ -66,14 +66,14 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_any_checked(layout, None, &|_| Ok(()), comm, progress)
+        self.load_any_checked(layout, None, None, comm, progress)
     }
 
     fn load_any_checked<T: Real>(
         self,
         layout: &Layout,
         choose: Option<GridChooser>,
-        check: EntryCheck<'_, T>,
+        check: Option<EntryCheck<'_, T>>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
@@ -95,8 +95,10 @@ impl Input {
         self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
         // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
-        let entries: Vec<Entries<'_, T>> = blocks.iter().map(LocalBlock::entries).collect();
-        comm.agree_on_error(check(&entries))?;
+        if let Some(check) = check {
+            let entries: Vec<Entries<'_, T>> = blocks.iter().map(LocalBlock::entries).collect();
+            comm.agree_on_error(check(&entries))?;
+        }
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
