@@ -37,7 +37,9 @@ pub fn args(method: &'static dyn ConfiguredMethod) -> Vec<Arg> {
 /// # Errors
 /// Naming the option that is wrong.
 pub fn configure(method: &dyn ConfiguredMethod, matches: &ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
-    method.configure(&given(&method.parameters(), matches))
+    let given = given(&method.parameters(), matches);
+    let given: Vec<(&str, &str)> = given.iter().map(|(name, text)| (*name, &**text)).collect();
+    method.configure(&given)
 }
 
 /// The arguments of a struct of parameters. What was typed is kept in `.0`.
@@ -81,19 +83,22 @@ impl<P: Parameters + Default> clap::FromArgMatches for Group<P> {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
         for (name, text) in given(&parameters::all(&self.0), matches) {
-            let set = self.0.set(name, text).unwrap_or(Ok(()));
+            let set = self.0.set(name, &text).unwrap_or(Ok(()));
             set.map_err(|must| clap::Error::raw(ErrorKind::ValueValidation, must))?;
         }
         Ok(())
     }
 }
 
-/// Names and texts of the parameters that were typed.
-fn given<'a>(parameters: &[Parameter], matches: &'a ArgMatches) -> Vec<(&'static str, &'a str)> {
+/// Names and texts of the parameters that were typed; of a list that was typed several times all parts.
+fn given(parameters: &[Parameter], matches: &ArgMatches) -> Vec<(&'static str, String)> {
     let typed = |parameter: &&Parameter| matches.value_source(parameter.name) == Some(ValueSource::CommandLine);
     let text = |parameter: &Parameter| match parameter.value_name {
-        Some(_) => matches.get_one::<String>(parameter.name).map(String::as_str),
-        None => Some("true"),
+        Some(_) => {
+            let texts: Vec<&str> = matches.get_many::<String>(parameter.name)?.map(String::as_str).collect();
+            Some(texts.join(","))
+        }
+        None => Some("true".to_string()),
     };
     parameters.iter().filter(typed).filter_map(|parameter| Some((parameter.name, text(parameter)?))).collect()
 }
@@ -103,6 +108,7 @@ fn arg(parameter: &Parameter, check: &Check) -> Arg {
     let Some(value_name) = parameter.value_name else { return arg.action(ArgAction::SetTrue) };
     let parser = ValueParser { name: parameter.name, words: (parameter.words)(), check: check.clone() };
     let arg = arg.value_name(value_name).value_parser(parser).hide_possible_values(parameter.words_in_help);
+    let arg = if parameter.list { arg.action(ArgAction::Append) } else { arg };
     match &parameter.text {
         Some(default) => arg.default_value(default.clone()),
         None => arg,

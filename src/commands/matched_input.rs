@@ -397,7 +397,7 @@ impl MatchedInput<'_> {
         let nodes = memory::nodes(0.0, input.spec().memory, comm);
         let storage = plan::storage(&nodes, |_| need, streaming)?;
         let (mut loaded, note) =
-            streaming::load::<f64>(input, (&layout, None), &storage, comm, &mut |part| progress.loading(part))?;
+            streaming::load::<f64>(input, (&layout, None), &storage, None, comm, &mut |part| progress.loading(part))?;
         note.iter().for_each(|note| progress.note(note));
         progress.finish();
         let marks = factors.run.missing.marks();

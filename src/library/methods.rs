@@ -32,6 +32,7 @@ use fednmf_methods::federated::rows::fnmf::Fnmf as FnmfParams;
 use fednmf_methods::federated::rows::divergence::{FedBeta as FedBetaParams, FedKl as FedKlParams};
 use fednmf_methods::federated::rows::inmf::Inmf as InmfParams;
 use fednmf_methods::parameters::{Auto, Init, Missing, Sizes};
+use fednmf_methods::shared::disclosure::Risk;
 use fednmf_methods::shared::dp::DpParams;
 use fednmf_methods::shared::extrapolation::Extrapolation;
 use fednmf_methods::shared::regularization::{RegularizationParams, Weight};
@@ -508,15 +509,15 @@ methods! {
     ///
     /// let x = Array2::from_shape_fn((12, 12), |(i, j)| if i / 4 == j / 4 { 1.0 } else { 0.1 });
     /// let blocks: Vec<_> = x.axis_chunks_iter(Axis(1), 4).collect(); // of three parties
-    /// let fit = Federated::new(DsanlsSecure::new(3).accept_leaks(true).max_iters(5)).fit(&blocks)?;
+    /// let fit = Federated::new(DsanlsSecure::new(3).accept_risk(Risk::Sketches).max_iters(5)).fit(&blocks)?;
     /// assert!(fit.relative_error().is_finite());
     /// # Ok::<(), fednmf::Error>(())
     /// ```
     DsanlsSecure = Blocks DsanlsSecureParams {
         /// Largest number of releases.
         max_releases: usize => max_releases;
-        /// Allow releases that reveal the data.
-        accept_leaks: bool => i_know_this_leaks;
+        /// Release what reveals the data ([`Risk::Sketches`]).
+        accept_risk: Risk => secure_sum.disclosure.accept_risk;
         /// Penalties on the factors.
         penalty: Penalty => regularization;
     }

@@ -19,6 +19,7 @@ pub use fednmf_methods::parameters::{Auto, Init, Missing, Size, Sizes};
 pub use fednmf_methods::precision::Precision as Real;
 #[doc(hidden)]
 pub use fednmf_methods::registry::named;
+pub use fednmf_methods::shared::disclosure::Risk;
 pub use fednmf_methods::shared::dp::DpParams;
 pub use fednmf_methods::shared::extrapolation::Extrapolation;
 pub use fednmf_privacy::Protection;

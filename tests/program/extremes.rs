@@ -73,7 +73,7 @@ fn all_agree(cases: &[Case], parties: usize) {
                 words += match method.name {
                     "ppdnmf" => " --plain --secret-seed 1",
                     "mpc-columns" | "mpc-rows" => " --secret-seed 1",
-                    "dsanls-secure" => " --i-know-this-leaks",
+                    "dsanls-secure" => " --accept-risk sketches",
                     _ => "",
                 };
                 for input in [&sparse, &dense] {

@@ -111,6 +111,20 @@ fn every_feature_has_a_test_or_a_command() {
     assert!(ticks > 25, "{ticks}");
 }
 
+/// Each finding of the review names a test that exists.
+#[test]
+fn every_finding_has_a_test() {
+    let page = text(&root().join("docs/privacy/attacks.md"));
+    let (_, findings) = page.split_once("## Findings of a review").unwrap();
+    let rows: Vec<&str> = findings.lines().filter(|line| line.starts_with("| ") && line.contains("::")).collect();
+    for row in &rows {
+        let (place, test) = row.split('`').find(|part| part.contains("::")).unwrap().split_once("::").unwrap();
+        let path = if place.ends_with(".rs") { place.to_string() } else { format!("tests/program/{place}.rs") };
+        assert!(text(&root().join(&path)).contains(&format!("fn {test}()")), "{path}: no test {test}");
+    }
+    assert!(rows.len() > 30, "{}", rows.len());
+}
+
 /// The anchor of a heading.
 fn slug(line: &str) -> String {
     let kept = line.trim_start_matches('#').trim().to_lowercase();

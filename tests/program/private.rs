@@ -12,7 +12,7 @@ use fednmf_data::state::{Owner, Piece, ReadRows, State};
 use fednmf_files::output::checkpoint::Checkpoint;
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, events, factor, fednmf, matrix, npy, session};
+use crate::common::{data, distance, events, factor, fednmf, matrix, npy, session, write_npy};
 
 /// A line for each way in which parties release data under noise.
 const NOISED: [&str; 12] = [
@@ -274,7 +274,10 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     // The digits are whole numbers, which exact sums tell from one on.
     let whole = "-k 3 --secure-sum --accept-risk membership";
     run("inmf", whole).refused(&["40 rows, of 64 entries", "--accept-risk few-values"]);
-    assert!(!dir.path().join("o.h5").exists());
+    run("inmf", "-k 3 --secure-sum --accept-risk few-values").refused(&["15 vectors", "--accept-risk membership"]);
+    // An option with a list that is given twice has both.
+    run("inmf", "-k 3 --secure-sum --accept-risk few-values --accept-risk membership").ok();
+    std::fs::remove_file(dir.path().join("o.h5")).unwrap();
     assert!(
         fedavg("-k 4").run().stderr.contains("what a party sends in this run gives others 20 vectors"),
         "only said"
@@ -283,6 +286,26 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     accepted.ok();
     assert_eq!(events(&dir.path().join("t.jsonl"))[0]["params"]["accept_risk"], "membership");
     fedavg("-k 4 --secure-sum --dp gaussian --epsilon 1 --clip 1").ok();
+}
+
+/// Statistics of these entries cannot be computed, because their squares are too large; that they have few values is found
+/// before.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn few_values_are_found_before_any_statistic_of_the_data() {
+    let dir = tempdir().unwrap();
+    for party in 0..3 {
+        let entry = |i: usize, j: usize| if (i * 7 + j * 3 + party) % 5 == 0 { 1e200 } else { 0.0f64 };
+        let entries: Vec<u8> = (0..80 * 20).flat_map(|at| entry(at / 20, at % 20).to_le_bytes()).collect();
+        write_npy(&dir.path().join(format!("p{party}.npy")), "<f8", (80, 20), &entries);
+    }
+    let run = |line: &str| fednmf(2, &format!("{line} -k 3 --input")).arg(dir.path().join("p{party}.npy"));
+    let hals = "--algo secure-hals --secure-sum --accept-risk few-rows,membership --max-iters 2";
+    run(hals).refused(&["few values", "--accept-risk few-values"]);
+    run(&format!("{hals} --scale max --binarize 0.5")).refused(&["few values"]);
+    let sketches = "--algo dsanls-secure --secure-sum --accept-risk few-rows --max-iters 2 --eval-every 0";
+    run(sketches).refused(&["few values", "--accept-risk sketches"]);
+    run(&format!("{hals} --accept-risk few-values")).refused(&["too large"]);
 }
 
 #[test]

@@ -349,7 +349,7 @@ fn traffic_of_grids(comm: &Communicator) {
                 };
                 let input = data::open(&spec, comm).expect("opens");
                 let by_size = Layout::Grid { pr: p, pc: 1 };
-                let loaded = input.load_on_grid(&by_size, Some(&choose), comm, &mut |_| ()).expect("loads");
+                let loaded = input.load_checked(&by_size, Some(&choose), None, comm, &mut |_| ()).expect("loads");
                 if p > 1 {
                     let counted = loaded.grids[at];
                     assert_eq!(counted, traffic_of_blocks(comm, &loaded), "{text} {transpose} on {pr}x{pc}");
@@ -404,7 +404,7 @@ fn allocations(comm: &Communicator) {
                 _ if entry.takes("exchange") && text.starts_with("synthetic:sparse") => &["--exchange", "sparse"],
                 "vr-dsanls" => &["--epoch", "3"],
                 // Rows with many zeros allow no release.
-                "dsanls-secure" => &["--i-know-this-leaks"],
+                "dsanls-secure" => &["--accept-risk", "sketches"],
                 _ => &[],
             };
             let configured = configure(entry, arguments);

@@ -74,7 +74,7 @@ fn run(method: &Description, dir: &Path, line: &str, setting: Setting) -> BTreeS
     let columns = method.partition == Partition::PartyColumns;
     let turned = if setting.input.contains("{party}") && columns { "--transpose" } else { "" };
     let binary = match method.name {
-        "dsanls-secure" => "--i-know-this-leaks",
+        "dsanls-secure" => "--accept-risk sketches",
         _ if method.is_boolean() => "--binarize 0.5",
         _ => "",
     };
@@ -148,7 +148,7 @@ fn what_leaves_a_party_is_the_message_table() {
                 seen.extend(now);
             }
         }
-        // These data allow no release, so that there is no limit without --i-know-this-leaks.
+        // These data allow no release, so that there is no limit without --accept-risk sketches.
         let limits = |w: &&MessageSpec| w.kind == "limits of releases";
         for w in method.messages.iter().filter(|w| !w.after_loss && !limits(w)) {
             let sent = seen.iter().any(|(kind, payload, _)| same(w, kind, payload));

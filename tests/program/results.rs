@@ -35,7 +35,7 @@ fn private_factors_are_read_from_the_files_of_the_parties() {
         ("--algo fnmf --skew 0.5", "a.h5"),
         ("--algo syn-sd", "b.h5"),
         ("--algo felb --binarize 8", "c.h5"),
-        ("--algo dsanls-secure --i-know-this-leaks --precision f32", "d.npz"),
+        ("--algo dsanls-secure --accept-risk sketches --precision f32", "d.npz"),
     ]
     .into_iter()
     .enumerate()

@@ -150,7 +150,7 @@ fn start(algo: &str) -> &'static str {
     match algo {
         "secure-hals" => "--start public",
         // For whole numbers, of which it allows no release.
-        "dsanls-secure" => "--i-know-this-leaks",
+        "dsanls-secure" => "--accept-risk sketches",
         _ => "",
     }
 }
@@ -368,10 +368,10 @@ fn releases_of_the_data_are_limited() {
     };
     assert_eq!(released(&summary), 3 * 4 * 2 * 8 * 60 * 40);
     assert!(number(&summary, "rel_error") < 0.3, "{summary}");
-    run("--max-releases 5").refused(&["--max-releases 5", "at most 3", "--i-know-this-leaks"]);
+    run("--max-releases 5").refused(&["--max-releases 5", "at most 3", "--accept-risk sketches"]);
     run("--sketch subsample").refused(&["subsample", "columns of M as they are"]);
     assert_eq!(released(&run("--max-iters 3 --max-releases 1").ok()), 4 * 2 * 8 * 60 * 40);
-    let all = run("--max-releases 12 --max-iters 12 --i-know-this-leaks").ok();
+    let all = run("--max-releases 12 --max-iters 12 --accept-risk sketches").ok();
     assert_eq!(released(&all), 12 * 4 * 2 * 8 * 60 * 40);
 }
 

@@ -97,7 +97,7 @@ fn attack(dir: &Path, input: &str, m: &Array2<f64>, sketch: &str, d: usize, rele
     let (seen, kept) = (dir.join("seen.h5"), dir.join("kept.npz"));
     let line = format!(
         "--algo dsanls-secure --parties 5 --input {input} -k 5 --sketch {sketch} --sketch-size {d},{} --seed 11 \
-         --max-releases {releases} --max-iters {releases} --i-know-this-leaks --checkpoint",
+         --max-releases {releases} --max-iters {releases} --accept-risk sketches --checkpoint",
         rows / 2
     );
     // A checkpoint of another run is not replaced.

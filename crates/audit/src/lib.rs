@@ -8,6 +8,8 @@
 //! - [`neighbour`]: a neighbour's factor from weighted differences, and its products from the steps of a round.
 //! - [`subset_sums`]: whole-number columns from sums with unknown weights.
 //! - [`space`]: the space that sums span; membership in it, and completion of a column.
+//! - [`deviations`]: what tells vectors of one kind apart, for membership.
+//! - [`rare`]: entries that few hidden vectors have.
 //! - [`quadratic`]: columns of zeros and ones in a space.
 //! - [`sparse_columns`]: sparse columns in a space.
 //! - [`row_spans`]: rows of parties with few of them, from the factors of all rounds.
@@ -16,6 +18,7 @@
 //! - [`noised`]: columns from sums under noise of known variance.
 //! - [`distinguishing`]: a lower bound on ε from runs on neighbouring data.
 
+pub mod deviations;
 pub mod differencing;
 pub mod distinguishing;
 pub mod dynamics;
@@ -26,6 +29,7 @@ pub mod neighbour;
 pub mod noised;
 pub mod pursuit;
 pub mod quadratic;
+pub mod rare;
 pub mod row_spans;
 pub mod space;
 pub mod sparse_columns;

@@ -61,6 +61,9 @@ pub trait ParamType: Sized {
     fn words() -> Vec<Word> {
         Vec::new()
     }
+
+    /// Whether the text is a list by commas. An option that is given several times then has the values of all.
+    const LIST: bool = false;
 }
 
 impl<W: Words> ParamType for W {
@@ -150,6 +153,8 @@ pub struct Parameter {
     pub words: fn() -> Vec<Word>,
     /// Whether the help text says what the words mean.
     pub words_in_help: bool,
+    /// See [`ParamType::LIST`].
+    pub list: bool,
     /// Whether it can change the factors; a resumed run must then have the same value.
     pub affects_result: bool,
 }
@@ -169,6 +174,7 @@ impl Parameter {
             text: value.text(),
             words: V::words,
             words_in_help: false,
+            list: V::LIST,
             affects_result: true,
         }
     }

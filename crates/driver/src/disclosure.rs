@@ -2,11 +2,16 @@
 
 use std::ops::Range;
 
-use fednmf_data::{Layout, Loaded};
+use fednmf_base::error::{Error, Result};
+use fednmf_data::Layout;
+use fednmf_data::assemble::Entries;
 use fednmf_linalg::Real;
+use fednmf_methods::federated::few_values::{EntryFacts, ZerosAndOnes};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::disclosure::{Disclosure, DisclosureParams, Duration, PrivatePart};
 use fednmf_methods::shared::dp::DpParams;
+
+use super::plan::Planned;
 
 /// The first risk of a run that its parties do not accept; `None` if there is none, or noise hides what is sent.
 pub fn found(
@@ -20,11 +25,25 @@ pub fn found(
     params.check(&counts.part(method, params, k), method.opened_sums(), run)
 }
 
-/// The same for risks that depend on the entries: those of this rank's parties.
-pub fn found_in<T: Real>(method: &dyn ConfiguredMethod, data: &Loaded<T>, k: usize) -> Option<Disclosure> {
-    let shape = (data.header.rows, data.header.cols);
-    let (params, counts) = (limits(method)?, Counts::of(&data.layout, shape)?);
-    params.check_values(&counts.part(method, params, k), method.opened_sums(), &data.blocks)
+/// Checks the entries of this rank's parties, as they were read and before anything of them is shared, for parties that hide
+/// from each other.
+///
+/// # Errors
+/// If the run would tell more of them than its parties allow.
+pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> Result<()> {
+    let (method, k) = (&*planned.method, planned.spec.k);
+    let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else {
+        return Ok(());
+    };
+    let binarized: Vec<ZerosAndOnes<'_>> = blocks.iter().map(|block| ZerosAndOnes(block)).collect();
+    let facts: Vec<&dyn EntryFacts> = match planned.input.binarize {
+        Some(_) => binarized.iter().map(|block| block as &dyn EntryFacts).collect(),
+        None => blocks.iter().map(|block| block as &dyn EntryFacts).collect(),
+    };
+    let part = counts.part(method, params, k);
+    let found = params.check_values(&part, method.opened_sums(), &facts);
+    found.map_or(Ok(()), |found| Err(Error::input(found.reason)))?;
+    method.check_entries(&part, &facts)
 }
 
 fn limits(method: &dyn ConfiguredMethod) -> Option<&DisclosureParams> {

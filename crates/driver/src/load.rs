@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, watchdog};
+use fednmf_data::assemble::Entries;
 use fednmf_data::{GridChooser, GridTraffic, Layout};
-use fednmf_files::Threshold;
 use fednmf_files::output::view::ViewFile;
+use fednmf_files::{EntryCheck, Threshold};
 use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
@@ -94,12 +95,13 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     };
     let choose = planned.grid.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
-    let (data, note) = streaming::load::<T>(input, (&planned.layout, choose), &planned.storage, comm, show)?;
+    let check = |blocks: &[Entries<'_, T>]| disclosure::check_entries(&planned, blocks);
+    // Otherwise the ranks are one domain of trust.
+    let hides = planned.method.masks_sums() || comm.has_owners();
+    let check = hides.then_some(&check as EntryCheck<'_, T>);
+    let requested = (&planned.layout, choose);
+    let (data, note) = streaming::load::<T>(input, requested, &planned.storage, check, comm, show)?;
     note.iter().for_each(|note| progress.note(note));
-    if planned.method.masks_sums() || comm.has_owners() {
-        let found = disclosure::found_in(&*planned.method, &data, planned.spec.k);
-        comm.agree_on_error(found.map_or(Ok(()), |found| Err(Error::input(found.reason))))?;
-    }
     let mut grids = None;
     if let Some(choice) = planned.grid.filter(|_| !data.grids.is_empty()) {
         grids = Some(grid::counted(&choice, &data.grids));

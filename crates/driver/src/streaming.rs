@@ -4,7 +4,7 @@ use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::memory;
 use fednmf_data::{GridChooser, Layout, Loaded, Panels};
-use fednmf_files::Input;
+use fednmf_files::{EntryCheck, Input};
 use fednmf_linalg::Real;
 
 use super::plan::Storage;
@@ -13,16 +13,17 @@ use super::plan::Storage;
 /// says so. Collective.
 ///
 /// # Errors
-/// On all ranks, if not even the smallest panels fit, or as [`Input::load_on_grid`].
+/// On all ranks, if not even the smallest panels fit, or as [`Input::load_checked`].
 pub fn load<T: Real>(
     input: Input,
     (layout, choose): (&Layout, Option<GridChooser>),
     storage: &Storage,
+    check: Option<EntryCheck<'_, T>>,
     comm: &Communicator,
     progress: &mut dyn FnMut(f64),
 ) -> SharedResult<(Loaded<T>, Option<String>)> {
     let Storage::Streamed { lack, besides_panels } = storage else {
-        return Ok((input.load_on_grid::<T>(layout, choose, comm, progress)?, None));
+        return Ok((input.load_checked::<T>(layout, choose, check, comm, progress)?, None));
     };
     let rows = input.rows::<T>(comm)?;
     let nodes = memory::nodes(besides_panels + rows.beside + rows.least(), input.spec().memory, comm);

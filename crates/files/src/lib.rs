@@ -30,6 +30,7 @@ mod stream;
 pub use formats::options::{Presence, Repeated, TableFormat, TableOptions};
 pub use generate::generate;
 pub use inspect::{Summary, inspect};
+pub use load::EntryCheck;
 pub use open::{Input, highest_party, open};
 pub use spec::{InputSpec, PARTY, Scale, Source, Threshold};
 pub use stream::PANELS;

@@ -2,7 +2,7 @@
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
-use fednmf_data::assemble::{Combine, LocalBlock};
+use fednmf_data::assemble::{Combine, Entries, LocalBlock};
 use fednmf_data::layout::Layout;
 use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
@@ -21,6 +21,9 @@ use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold};
 
+/// Looks at this rank's entries as they were read, before anything of them is shared, and may refuse them.
+pub type EntryCheck<'a, T> = &'a dyn Fn(&[Entries<'_, T>]) -> Result<()>;
+
 impl Input {
     /// Reads the entries and brings its blocks in `layout` to each rank, in bounded rounds: no rank ever holds
     /// more than its own blocks and its part of the file. `{party}` files are read by their owners; where the layout gives
@@ -35,22 +38,23 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_on_grid(layout, None, comm, progress)
+        self.load_checked(layout, None, None, comm, progress)
     }
 
     /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
-    /// prefers. Collective.
+    /// prefers, and `check` may refuse this rank's entries. Collective.
     ///
     /// # Errors
-    /// As [`Input::load`].
-    pub fn load_on_grid<T: Real>(
+    /// As [`Input::load`], and on all ranks if `check` refuses on any.
+    pub fn load_checked<T: Real>(
         self,
         layout: &Layout,
         choose: Option<GridChooser>,
+        check: Option<EntryCheck<'_, T>>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        let loaded = self.load_any_on_grid(layout, choose, comm, progress)?;
+        let loaded = self.load_any_checked(layout, choose, check, comm, progress)?;
         check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
@@ -62,13 +66,14 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_any_on_grid(layout, None, comm, progress)
+        self.load_any_checked(layout, None, None, comm, progress)
     }
 
-    fn load_any_on_grid<T: Real>(
+    fn load_any_checked<T: Real>(
         self,
         layout: &Layout,
         choose: Option<GridChooser>,
+        check: Option<EntryCheck<'_, T>>,
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
@@ -90,6 +95,10 @@ impl Input {
         self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
         // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
+        if let Some(check) = check {
+            let entries: Vec<Entries<'_, T>> = blocks.iter().map(LocalBlock::entries).collect();
+            comm.agree_on_error(check(&entries))?;
+        }
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {

@@ -11,9 +11,10 @@ use fednmf_linalg::Real;
 use super::cost::{Cost, Workload};
 use super::description::Description;
 use super::federated::columns::asyn::ClockParams;
+use super::federated::few_values::EntryFacts;
 use super::parameters;
 use super::parameters::{Auto, Missing, Parameter, Parameters, Parsed, Size, Sizes, group};
-use super::shared::disclosure::{DisclosureParams, OpenedSums};
+use super::shared::disclosure::{DisclosureParams, OpenedSums, PrivatePart};
 use super::shared::dp::DpParams;
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
@@ -146,6 +147,14 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         None
     }
 
+    /// Checks the entries of the parties of this rank, before anything of them is shared.
+    ///
+    /// # Errors
+    /// If the method would tell too much of them.
+    fn check_entries(&self, _part: &PrivatePart<'_>, _blocks: &[&dyn EntryFacts]) -> Result<()> {
+        Ok(())
+    }
+
     /// These parameters with the settings of a sweep over k; `None` if `sweep` does not support the method. A start from
     /// singular vectors is replaced by a random one, because repeated runs from the same start would agree for any k.
     fn for_sweep(&self, _settings: &SweepSettings) -> Option<Self> {
@@ -249,6 +258,12 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::opened_sums`].
     fn opened_sums(&self) -> Option<OpenedSums>;
 
+    /// See [`Method::check_entries`].
+    ///
+    /// # Errors
+    /// If the method would tell too much of them.
+    fn check_entries(&self, part: &PrivatePart<'_>, blocks: &[&dyn EntryFacts]) -> Result<()>;
+
     /// See [`Method::choose`].
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice>;
 
@@ -341,6 +356,10 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn opened_sums(&self) -> Option<OpenedSums> {
         Method::opened_sums(self)
+    }
+
+    fn check_entries(&self, part: &PrivatePart<'_>, blocks: &[&dyn EntryFacts]) -> Result<()> {
+        Method::check_entries(self, part, blocks)
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {

@@ -30,8 +30,8 @@ fn sweepable_methods() -> impl TypedValueParser<Value = Arc<dyn ConfiguredMethod
 #[derive(Debug, Args)]
 pub struct SweepArgs {
     /// Numbers of components: 5..50, 5..50:5 (in steps of 5) or 4,8,12
-    #[arg(long = "k", short = 'k', value_name = "KS")]
-    pub components: String,
+    #[arg(long = "k", short = 'k', value_name = "KS", required = true)]
+    pub components: Vec<String>,
     /// Matrix: any input that a run takes
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
@@ -98,20 +98,22 @@ pub struct SweepArgs {
 pub fn numbers(text: &str) -> Result<Vec<usize>> {
     let wrong = || Error::input(format!("--k {text}: must be as 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
     let count = |t: &str| t.trim().parse::<usize>().ok().filter(|&k| k > 0).ok_or_else(wrong);
-    let mut all = match text.split_once("..") {
-        Some((from, rest)) => {
-            let (to, step) = rest.split_once(':').unwrap_or((rest, "1"));
-            let (from, to, step) = (count(from)?, count(to)?, count(step)?);
-            if to - from.min(to) > 100_000 {
-                return Err(wrong());
-            }
-            (from..=to).step_by(step).collect()
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let Some((from, rest)) = part.split_once("..") else {
+            all.push(count(part)?);
+            continue;
+        };
+        let (to, step) = rest.split_once(':').unwrap_or((rest, "1"));
+        let (from, to, step) = (count(from)?, count(to)?, count(step)?);
+        if from > to || to - from > 100_000 {
+            return Err(wrong());
         }
-        None => text.split(',').map(count).collect::<Result<Vec<usize>>>()?,
-    };
+        all.extend((from..=to).step_by(step));
+    }
     all.sort_unstable();
     all.dedup();
-    if all.is_empty() { Err(wrong()) } else { Ok(all) }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -123,6 +125,7 @@ mod tests {
         assert_eq!(numbers("5..8"), Ok(vec![5, 6, 7, 8]));
         assert_eq!(numbers("2..9:3"), Ok(vec![2, 5, 8]));
         assert_eq!(numbers("8, 4,4"), Ok(vec![4, 8]));
+        assert_eq!(numbers("2..4,10"), Ok(vec![2, 3, 4, 10]));
         for wrong in ["", "0..3", "5..", "5..3", "a", "3..9:0", "1..999999999"] {
             assert!(numbers(wrong).is_err_and(|e| e.exit_code() == 2 && e.message.contains("--k")), "{wrong}");
         }

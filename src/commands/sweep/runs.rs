@@ -84,7 +84,7 @@ impl Sweep<'_> {
             input,
             names: Names::default(),
             sparse: false,
-            ks: numbers(&args.components)?,
+            ks: numbers(&args.components.join(","))?,
         })
     }
 

@@ -123,7 +123,15 @@ impl Summary<'_> {
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
-            add(&["sweep", "--input", input, "--k", &args.components, "--algo", args.algo.description().name]);
+            add(&[
+                "sweep",
+                "--input",
+                input,
+                "--k",
+                &args.components.join(","),
+                "--algo",
+                args.algo.description().name,
+            ]);
             add(&["--holdout", "0.05"]);
             add(&["--output", &output]);
             add(missing);

@@ -22,8 +22,8 @@ use crate::{ControlTag, MessageTag, Parties, Parts, PartyCommunicator};
 /// The message before the first masked sum.
 pub const KEYS: ControlTag = ControlTag::new("public keys");
 
-/// The name, in a recorded view, of a party's contribution to a sum of factors.
-pub const SUMMED: &str = "V as it was summed";
+/// The name, in a recorded view, of a party's contribution to a sum of factors or products.
+pub const SUMMED: &str = "own term of a sum";
 
 /// The tag of a sum when it is masked.
 pub const fn masked(tag: MessageTag) -> MessageTag {

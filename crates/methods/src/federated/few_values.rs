@@ -6,6 +6,7 @@
 //! one-to-one transformation hides, and *a common unit* of which all entries, or their e^x − 1, are multiples, which small
 //! blocks show too.
 
+use fednmf_data::assemble::Entries;
 use fednmf_linalg::{Block, Real};
 
 /// Values within this relative distance are one value: transformations that are one-to-one round differently.
@@ -16,10 +17,90 @@ const REPEATS: usize = 2;
 /// like a remainder.
 const HALF: f64 = 0.5;
 
+/// Properties of a party's entries that decide what may be told of them.
+pub trait EntryFacts {
+    /// Bits of an entry, zeros included, if the entries have few values.
+    fn bits(&self) -> Option<f64>;
+
+    /// The smallest share of nonzero entries in a row. Rows of zeros only are excluded, because any combination shows them.
+    fn nonzero_share(&self) -> f64;
+
+    /// Bits of a number of the block after the leading one.
+    fn precision(&self) -> f64;
+}
+
+impl<T: Real> EntryFacts for Block<T> {
+    fn bits(&self) -> Option<f64> {
+        // A Boolean block has two values.
+        Entries::of(self).map_or(Some(1.0), |entries| entries.bits())
+    }
+
+    fn nonzero_share(&self) -> f64 {
+        let (rows, cols) = self.shape();
+        match self {
+            Block::Bits(x) => fewest((0..rows).map(|i| x.ones(i).count()), cols),
+            Block::Dense(_) | Block::Sparse(_) => Entries::of(self).map_or(1.0, |entries| entries.nonzero_share()),
+        }
+    }
+
+    fn precision(&self) -> f64 {
+        precision::<T>()
+    }
+}
+
+impl<T: Real> EntryFacts for Entries<'_, T> {
+    fn bits(&self) -> Option<f64> {
+        bits(*self)
+    }
+
+    fn nonzero_share(&self) -> f64 {
+        let nonzeros = |values: &[T]| values.iter().filter(|x| **x != T::zero()).count();
+        match self {
+            Entries::Dense(x) => {
+                fewest(x.rows().into_iter().map(|row| row.iter().filter(|x| **x != T::zero()).count()), x.ncols())
+            }
+            Entries::Sparse(x) => fewest(x.outer_iterator().map(|row| nonzeros(row.data())), x.cols()),
+        }
+    }
+
+    fn precision(&self) -> f64 {
+        precision::<T>()
+    }
+}
+
+/// The facts of entries that become zeros and ones (`--binarize`).
+pub struct ZerosAndOnes<'a>(pub &'a dyn EntryFacts);
+
+impl EntryFacts for ZerosAndOnes<'_> {
+    fn bits(&self) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn nonzero_share(&self) -> f64 {
+        self.0.nonzero_share()
+    }
+
+    fn precision(&self) -> f64 {
+        self.0.precision()
+    }
+}
+
+fn precision<T: Real>() -> f64 {
+    -T::epsilon().as_f64().log2()
+}
+
+/// The smallest of these counts that is not 0, as a share.
+fn fewest(counts: impl Iterator<Item = usize>, cols: usize) -> f64 {
+    counts.filter(|&count| count > 0).min().map_or(1.0, |fewest| fewest as f64 / cols as f64)
+}
+
 /// Bits of an entry of the block, zeros included; `None` if neither sign is found.
-pub fn bits<T: Real>(block: &Block<T>) -> Option<f64> {
+fn bits<T: Real>(block: Entries<'_, T>) -> Option<f64> {
     let entries = nonzeros(block);
-    let (rows, cols) = block.shape();
+    let (rows, cols) = match block {
+        Entries::Dense(x) => x.dim(),
+        Entries::Sparse(x) => x.shape(),
+    };
     let views: [(usize, LineOf); 3] = [(1, |_| 0), (cols, |&(_, j, _)| j), (rows, |&(i, ..)| i)];
     let bits = views.into_iter().flat_map(|(lines, line)| {
         let mut groups = vec![Vec::new(); lines];
@@ -37,11 +118,10 @@ type Entry = (usize, usize, f64);
 /// The line that an entry is in.
 type LineOf = fn(&Entry) -> usize;
 
-fn nonzeros<T: Real>(block: &Block<T>) -> Vec<Entry> {
+fn nonzeros<T: Real>(block: Entries<'_, T>) -> Vec<Entry> {
     let all: Vec<Entry> = match block {
-        Block::Dense(x) => x.indexed_iter().map(|((i, j), x)| (i, j, x.as_f64())).collect(),
-        Block::Sparse(x) => x.matrix().iter().map(|(x, (i, j))| (i as usize, j as usize, x.as_f64())).collect(),
-        Block::Bits(x) => (0..x.shape().0).flat_map(|i| x.ones(i).map(move |j| (i, j, 1.0))).collect(),
+        Entries::Dense(x) => x.indexed_iter().map(|((i, j), x)| (i, j, x.as_f64())).collect(),
+        Entries::Sparse(x) => x.iter().map(|(x, (i, j))| (i as usize, j as usize, x.as_f64())).collect(),
     };
     all.into_iter().filter(|(.., x)| *x != 0.0).collect()
 }
@@ -114,6 +194,10 @@ mod tests {
 
     fn block(entry: impl Fn(usize, usize) -> f64) -> Block<f64> {
         Block::Dense(Array2::from_shape_fn((30, 12), |(i, j)| entry(i, j)).into())
+    }
+
+    fn bits(block: &Block<f64>) -> Option<f64> {
+        block.bits()
     }
 
     /// A transformation of numbers.

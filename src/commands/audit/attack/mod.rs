@@ -8,6 +8,7 @@ mod losses;
 mod noised_sums;
 mod pooled_view;
 mod ppdnmf;
+mod rare_entries;
 mod report;
 mod rows;
 mod secure_hals;
@@ -104,5 +105,6 @@ fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding
     findings.extend(rows::attacks(pooled, inputs)?);
     findings.extend(spaces::of_factors(pooled, inputs)?);
     findings.extend(small_parties::attacks(pooled, inputs)?);
+    findings.extend(rare_entries::attacks(pooled, inputs)?);
     Ok(findings)
 }

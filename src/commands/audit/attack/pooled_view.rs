@@ -20,8 +20,10 @@ use fednmf_methods::registry;
 
 use super::finding::Finding;
 
-/// Kinds of sums of the parties' V.
-const SUMS_OF_V: [&str; 2] = ["sum V_j", "sum V_i"];
+/// Kinds of sums of the parties' terms, factors or products with the private factor, of k vectors; and whether their entries
+/// are in the memory order of the run, otherwise in that of the own terms.
+const SUMS_OF_TERMS: [(&str, bool); 4] =
+    [("sum V_j", false), ("sum V_i", false), ("average of U_r", true), ("sum of X_r'U_r - W_r U_r'U_r", true)];
 
 /// The combined knowledge of these ranks.
 pub struct PooledView {
@@ -229,17 +231,27 @@ impl PooledView {
         Ok(sum)
     }
 
-    /// In methods for rows that sum factors V_j, with the number of complete iterations of each sum: the sum over the hidden
-    /// parties (n × k), less what the own parties added to it.
+    /// The number of entries of each private row or column.
+    pub fn length(&self) -> usize {
+        if self.by_columns { self.m } else { self.n }
+    }
+
+    /// In methods that sum a term of k vectors for each party, with the number of complete iterations of each sum: the sum over
+    /// the hidden parties (n × k, or m × k where columns are private), less what the own parties added to it.
     ///
     /// # Errors
     /// When values cannot be read.
     pub fn hidden_parts(&self) -> Result<Vec<(usize, Array2<f64>)>> {
         let (view, mut found) = (&self.views[0], Vec::new());
-        for at in SUMS_OF_V.iter().flat_map(|kind| self.sums(kind)) {
+        let (length, k) = (self.length(), self.k);
+        let own: &[usize] = if self.is_all() { &[] } else { &self.own };
+        for (at, in_order) in
+            SUMS_OF_TERMS.iter().flat_map(|(kind, order)| self.sums(kind).into_iter().map(|at| (at, *order)))
+        {
             let iteration = view.records[at].iteration;
-            let mut sum = view.values(at)?;
-            for &party in &self.own {
+            let shaped = if in_order { self.shaped(view, at, (length, k))? } else { Some(view.values(at)?) };
+            let Some(mut sum) = shaped else { continue };
+            for &party in own {
                 // A party without rows, or that does not take part, adds nothing.
                 if let Some(own) = self.known(SUMMED, Some(party), iteration)?
                     && let Ok(shaped) = sum.clone().into_shape_with_order(own.dim())
@@ -248,9 +260,9 @@ impl PooledView {
                 }
             }
             // Components are columns here, and rows of what fnmf and its baselines send.
-            found.extend(if sum.dim() == (self.n, self.k) {
+            found.extend(if sum.dim() == (length, k) {
                 Some((iteration, sum))
-            } else if sum.dim() == (self.k, self.n) {
+            } else if sum.dim() == (k, length) {
                 Some((iteration, sum.reversed_axes()))
             } else {
                 None

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 
+use fednmf_audit::deviations::Deviations;
 use fednmf_audit::membership::auc;
 use fednmf_audit::quadratic;
 use fednmf_audit::space::Space;
@@ -25,8 +26,8 @@ const MORE_ENTRIES: usize = 10;
 /// Largest numbers of rows and columns, and the time, for linear programs.
 const MOST_PROGRAMS: (usize, usize) = (600, 100);
 const PROGRAMS_TIME: Duration = Duration::from_secs(20);
-/// Sums of a method for rows that are not its shared factor.
-const PRODUCT_OF_ROWS: &str = "sum of X_r'U_r - W_r U_r'U_r";
+/// Directions that vectors of a kind have in common, for each component.
+const COMMON: usize = 2;
 
 /// All attacks on sums M_h V_t (m × k each) over the hidden columns, of which no V_t is known.
 ///
@@ -37,10 +38,11 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     let ground_truth = ground_truth.as_ref();
     let mut findings: Vec<Finding> = subset_sums(pooled, sums, h, ground_truth).into_iter().collect();
     let Some(all) = joined(sums, Axis(1)) else { return Ok(findings) };
-    let Some(space) = Space::of(&all.view(), h, (6.0 - pooled.bits()).exp2()) else { return Ok(findings) };
+    let tolerance = (6.0 - pooled.bits()).exp2();
+    let Some(space) = Space::of(&all.view(), h, tolerance) else { return Ok(findings) };
     let rank = space.rank();
     let assumed = format!("{} sums span {rank} dimensions; {h} hidden columns of {} entries", sums.len(), pooled.m);
-    findings.extend(membership(pooled, &space, &assumed, inputs)?);
+    findings.extend(membership(pooled, &all, (h, tolerance), &assumed, inputs)?);
     if space.is_everything() || (rank < h && rank == all.ncols().min(all.nrows())) {
         return Ok(findings);
     }
@@ -70,8 +72,8 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     Ok(findings)
 }
 
-/// Matrices beside or below each other.
-fn joined(matrices: &[Array2<f64>], axis: Axis) -> Option<Array2<f64>> {
+/// Matrices beside or below each other; `None` without any.
+pub fn joined(matrices: &[Array2<f64>], axis: Axis) -> Option<Array2<f64>> {
     let views: Vec<ArrayView2<'_, f64>> = matrices.iter().map(|matrix| matrix.view()).collect();
     concatenate(axis, &views).ok()
 }
@@ -139,60 +141,59 @@ fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) ->
     Some(columns_found(found, &columns, ground_truth, 1e-4, true).since(began))
 }
 
-/// Membership by the distance from the space of the shared factors of all iterations, for all methods but secure-hals.
+/// Membership by the distance from the space of all sums of a run, or of its shared factors, for all methods but secure-hals.
 ///
 /// # Errors
 /// As [`of_columns`].
 pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let factors = factors(pooled)?;
-    if factors.is_empty() {
-        return Ok(Vec::new());
-    }
     let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
-    let Some(space) = Space::of(&all.view(), usize::MAX, ROUNDING) else { return Ok(Vec::new()) };
     let assumed =
-        format!("shared factors of {} iterations span {} dimensions of {}", factors.len(), space.rank(), all.nrows());
-    Ok(membership(pooled, &space, &assumed, inputs)?.into_iter().collect())
+        format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
+    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs)?.into_iter().collect())
 }
 
-/// What a party receives of the shared factor in all iterations, less its own part if that is known.
+/// The hidden parties' part of each sum of a run; where there are no such sums, what a party receives of the shared factor.
 fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
-    let (view, length) = (&pooled.views[0], if pooled.by_columns { pooled.m } else { pooled.n });
+    let view = &pooled.views[0];
     if !pooled.sums("sum of M_r V_r").is_empty() {
         return Ok(Vec::new());
     }
-    let products = pooled.sums(PRODUCT_OF_ROWS);
-    let mut found = Vec::new();
-    for &at in &products {
-        found.extend(pooled.shaped(view, at, (length, pooled.k))?);
-    }
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    if !pooled.by_columns {
-        let parts = pooled.hidden_parts()?;
-        if !parts.is_empty() {
-            return Ok(parts.into_iter().map(|(_, part)| part).collect());
-        }
+    let parts = pooled.hidden_parts()?;
+    if !parts.is_empty() {
+        return Ok(parts.into_iter().map(|(_, part)| part).collect());
     }
     let name = if pooled.by_columns { "U" } else { "V" };
     let shared = view.of_kind(Knowledge::Own, name).filter(|&at| view.records[at].to.is_none());
     // The first one is the start.
-    shared.skip(1).map(|at| view.values(at)).filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == length)).collect()
+    let values = shared.skip(1).map(|at| view.values(at));
+    values.filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == pooled.length())).collect()
 }
 
-/// How well the hidden rows or columns are told from others by their distance from a space: from candidates if given, else from
-/// those of the own parties.
-fn membership(pooled: &PooledView, space: &Space, assumed: &str, inputs: &AttackInputs<'_>) -> Result<Option<Finding>> {
+/// How well the hidden rows or columns are told from others by their distance from the span of sums (d × q), of at most `most`
+/// dimensions above `tolerance`: from candidates if given, else from half of those of the own parties.
+///
+/// Entries are standardised, and what is common is removed, by those of the own parties ([`Deviations`]); where there are too
+/// few, entries are taken as they are.
+fn membership(
+    pooled: &PooledView,
+    sums: &Array2<f64>,
+    (most, tolerance): (usize, f64),
+    assumed: &str,
+    inputs: &AttackInputs<'_>,
+) -> Result<Option<Finding>> {
     let began = Instant::now();
-    let found = Finding::new("membership, sums", assumed).of("members");
-    if space.is_everything() {
-        return Ok(Some(found.note("they span everything, which tells nothing")));
-    }
     let by_rows = |matrix: Array2<f64>| if pooled.by_columns { matrix.reversed_axes() } else { matrix };
     let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows) else { return Ok(None) };
-    let (others, whose) = match inputs.candidates {
-        Some(name) => {
+    let own = match pooled.is_all() {
+        true => None,
+        false => {
+            let own = pooled.own.iter().map(|&party| Ok(by_rows(pooled.own_data(party)?)));
+            joined(&own.collect::<Result<Vec<_>>>()?, Axis(0))
+        }
+    };
+    let (others, known, whose) = match (inputs.candidates, own) {
+        (Some(name), own) => {
             let read = ground_truth::read(pooled, name, true, inputs.alone).map_err(|e| e.at("--candidates"))?;
             let others = by_rows(read);
             if others.ncols() != members.ncols() {
@@ -201,17 +202,32 @@ fn membership(pooled: &PooledView, space: &Space, assumed: &str, inputs: &Attack
                     "--candidates {name}: have {have} entries each, and the data of the run {want}"
                 )));
             }
-            (others, "candidates")
+            (others, own, "candidates")
         }
-        None if pooled.is_all() => return Ok(None),
-        None => {
-            let own =
-                pooled.own.iter().map(|&party| Ok(by_rows(pooled.own_data(party)?))).collect::<Result<Vec<_>>>()?;
-            let Some(own) = joined(&own, Axis(0)) else { return Ok(None) };
-            (own, "own")
+        (None, None) => return Ok(None),
+        (None, Some(own)) => {
+            let half = |first: usize| {
+                let places: Vec<usize> = (first..own.nrows()).step_by(2).collect();
+                own.select(Axis(0), &places)
+            };
+            (half(0), Some(half(1)), "own")
         }
     };
-    let (near, far) = (space.distances(&members.view()), space.distances(&others.view()));
+    let found = Finding::new("membership, sums", assumed).of("members");
+    let deviations = known.and_then(|known| Deviations::of(&known.view(), COMMON * pooled.k));
+    let space = match &deviations {
+        Some(deviations) => deviations.space(&sums.view(), most, tolerance),
+        None => Space::of(&sums.view(), most, tolerance),
+    };
+    let Some(space) = space else { return Ok(None) };
+    if space.is_everything() {
+        return Ok(Some(found.note("they span everything, which tells nothing")));
+    }
+    let distances = |rows: &Array2<f64>| match &deviations {
+        Some(deviations) => space.distances(&deviations.from_common(&rows.view()).view()),
+        None => space.distances(&rows.view()),
+    };
+    let (near, far) = (distances(&members), distances(&others));
     let mut found = found;
     found.auc = auc(&near, &far);
     found.baseline = Some(0.5);
@@ -219,9 +235,10 @@ fn membership(pooled: &PooledView, space: &Space, assumed: &str, inputs: &Attack
     let smallest = far.iter().copied().fold(f64::INFINITY, f64::min);
     let below = near.iter().filter(|&&x| x < smallest).count();
     found.recovered = Some((below, near.len()));
-    Ok(Some(
-        found
-            .note(format!("distance: members at most {largest:.1e}, {} {whose} at least {smallest:.1e}", far.len()))
-            .since(began),
-    ))
+    let note = format!(
+        "{} dimensions; distance: members at most {largest:.1e}, {} {whose} at least {smallest:.1e}",
+        space.rank(),
+        far.len()
+    );
+    Ok(Some(found.note(note).since(began)))
 }

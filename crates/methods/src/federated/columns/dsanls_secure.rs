@@ -10,11 +10,11 @@
 //! Fewer equations than unknowns are no proof of secrecy: they leave M undetermined, but each reveals something to anyone
 //! who has prior knowledge of M. One example is integer data: an entry with w possible values has log₂ w bits, and an
 //! equation in double precision gives 52 bits. Releases of entries with few values, such as counts times any factor or their
-//! logarithms ([`few_values`]), therefore end before their bits are as many as those of the unknown part of a row; from more,
+//! logarithms ([`EntryFacts::bits`]), therefore end before their bits are as many as those of the unknown part of a row; from more,
 //! lattice reduction finds the data.
 //! Another example is sparse data: basis pursuit finds rows with few nonzeros from fewer equations than unknowns, so
-//! releases end before it succeeds ([`nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has
-//! buckets with a single column. These two are refused without `--i-know-this-leaks`.
+//! releases end before it succeeds ([`EntryFacts::nonzero_share`]). A subsampled release is raw columns of M, and a count sketch has
+//! buckets with a single column. These two are refused without `--accept-risk sketches`.
 
 use std::ops::Range;
 
@@ -24,25 +24,25 @@ use fednmf_audit::pursuit;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::party_sum::{KEYS, PartySum};
 use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
-use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::Stream;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::{Sketch, SketchKind};
-use fednmf_linalg::{Block, Real, gemm, gram};
+use fednmf_linalg::{Real, gemm, gram};
 use fednmf_privacy::{Declared, DeclaredMut};
 
 use super::{PAPER, Party, PublicInfo, fit, hosted_parties, summed};
 use crate::decision::Decision;
 use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
 use crate::federated::columns::local::{Draws, Scratch, trace};
-use crate::federated::few_values;
+use crate::federated::few_values::EntryFacts;
 use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, Sizes, count};
 use crate::shared::alternating::Factor;
+use crate::shared::disclosure::{PrivatePart, Risk};
 use crate::shared::init;
 use crate::shared::missing::PartyMissing;
 use crate::shared::regularization::RegularizationParams;
@@ -63,8 +63,6 @@ fednmf_base::parameters! {
         /// than columns, less for rows with many zeros, and for whole numbers and other entries with few values fewer bits than
         /// a row has
         pub max_releases: usize = 0, "N", count(0);
-        /// Allow releases that reveal the data: raw columns, or enough sketches to determine it
-        pub i_know_this_leaks: bool;
         group step: StepParams;
         group regularization: RegularizationParams;
         group secure_sum: SecureSumParams;
@@ -107,13 +105,18 @@ impl Method for DsanlsSecure {
             SketchKind::Count => "count",
             SketchKind::Gaussian | SketchKind::Uniform | SketchKind::Srht => return Ok(()),
         };
-        if self.i_know_this_leaks {
+        if self.accepts_sketches() {
             return Ok(());
         }
         Err(Error::input(format!(
-            "--sketch {kind}: a single release shows columns of M as they are; use --sketch gaussian, or add \
-             --i-know-this-leaks"
+            "--sketch {kind}: a single release shows columns of M as they are; use --sketch gaussian, or add {ACCEPT}"
         )))
+    }
+
+    fn check_entries(&self, part: &PrivatePart<'_>, blocks: &[&dyn EntryFacts]) -> Result<()> {
+        let (all, most) = (part.counts.iter().sum(), part.counts.iter().copied().max().unwrap_or(0));
+        let hidden = hidden(all, most);
+        sizes(self, (part.length, all, part.k), hidden, |d_u| SafeReleases::of(blocks, hidden, d_u)).map(|_| ())
     }
 
     fn why_not(name: &str) -> Option<&'static str> {
@@ -127,6 +130,15 @@ impl Method for DsanlsSecure {
         build(self, problem)
     }
 }
+
+impl DsanlsSecure {
+    fn accepts_sketches(&self) -> bool {
+        self.secure_sum.disclosure.accept_risk.contains(Risk::Sketches)
+    }
+}
+
+/// The option that allows releases that reveal the data.
+const ACCEPT: &str = "--accept-risk sketches";
 
 const RELEASE: MessageTag = MessageTag::new("sketch of M", Payload::Sketch);
 const SKETCHED_V: MessageTag = MessageTag::new("sketched V", Payload::SketchedFactor);
@@ -183,27 +195,13 @@ struct DsanlsSecureRun<T: Real> {
     iteration: usize,
 }
 
-/// The number of columns that the party with the most columns does not know: the unknowns of the equations.
-fn hidden<T: Real>(data: &Loaded<T>) -> usize {
-    let all = data.header.cols;
-    let max = data.cuts.cols.iter().map(Range::len).max().unwrap_or(0);
+/// The number of columns that the party with the most columns does not know, of `all`: the unknowns of the equations.
+fn hidden(all: usize, most: usize) -> usize {
     // A single party has no other party to hide its columns from.
-    if max == all { all } else { all - max }
+    if most == all { all } else { all - most }
 }
 
-/// The smallest fraction of nonzero entries in a row. Rows of zeros only are excluded, because any release shows them.
-fn nonzero_share<T: Real>(block: &Block<T>) -> f64 {
-    let (rows, cols) = block.shape();
-    let nonzero = |i: usize| match block {
-        Block::Dense(x) => x.row(i).iter().filter(|x| **x != T::zero()).count(),
-        Block::Sparse(x) => x.matrix().outer_view(i).map_or(0, |row| row.nnz()),
-        Block::Bits(x) => x.ones(i).count(),
-    };
-    let fewest = (0..rows).map(nonzero).filter(|&count| count > 0).min();
-    fewest.map_or(1.0, |fewest| fewest as f64 / cols as f64)
-}
-
-/// Safe numbers of releases for the parties' entries, agreed on by all parties.
+/// Safe numbers of releases for entries of parties.
 #[derive(Debug, Clone, Copy)]
 struct SafeReleases {
     /// The largest number of releases with fewer bits than the unknown part of a row; `None` if no party's entries have few
@@ -214,30 +212,29 @@ struct SafeReleases {
 }
 
 impl SafeReleases {
-    /// The limits for releases of `d_u` columns. Collective.
-    fn agree<T: Real>(comm: &PartyCommunicator, data: &Loaded<T>, d_u: usize) -> Self {
-        let hidden = hidden(data) as f64;
-        // Each party looks at its own entries; those of all would have to be shared.
-        let for_few_values = |block: &Block<T>| {
-            let bits = hidden * few_values::bits(block)?;
-            Some((bits / (d_u as f64 * precision_bits::<T>())) as u32)
-        };
-        let for_zeros = |block: &Block<T>| {
-            let max = pursuit::insufficient_equations(nonzero_share(block), hidden);
-            (max as u32).min(hidden as u32 - 1) / d_u as u32
-        };
-        let smallest = [data.blocks.iter().filter_map(for_few_values).min(), data.blocks.iter().map(for_zeros).min()];
-        // Two numbers for all: the smallest limits.
-        let mut smallest = smallest.map(|limit| limit.map_or(0, |limit| u32::MAX - limit));
+    /// The limits of these blocks for releases of `d_u` columns, `hidden` of which a party does not know.
+    fn of(blocks: &[&dyn EntryFacts], hidden: usize, d_u: usize) -> Self {
+        let unknown = hidden as f64;
+        let for_few_values = blocks
+            .iter()
+            .filter_map(|block| Some((unknown * block.bits()? / (d_u as f64 * block.precision())) as usize));
+        let for_zeros = blocks.iter().map(|block| {
+            (pursuit::insufficient_equations(block.nonzero_share(), unknown) as usize).min(hidden.saturating_sub(1))
+                / d_u
+        });
+        SafeReleases { for_few_values: for_few_values.min(), for_zeros: for_zeros.min().unwrap_or(usize::MAX) }
+    }
+
+    /// The smallest limits of all parties; each looks at its own entries, because those of all would have to be shared.
+    /// Collective.
+    fn agree(self, comm: &PartyCommunicator) -> Self {
+        let sent = |limit: usize| u32::MAX - u32::try_from(limit).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
+        let for_zeros = Some(self.for_zeros).filter(|&limit| limit < usize::MAX);
+        let mut smallest = [self.for_few_values, for_zeros].map(|limit| limit.map_or(0, sent));
         comm.max(LIMITS, DeclaredMut(&mut smallest));
         let [for_few_values, for_zeros] = smallest.map(|limit| (limit > 0).then_some((u32::MAX - limit) as usize));
         SafeReleases { for_few_values, for_zeros: for_zeros.unwrap_or(usize::MAX) }
     }
-}
-
-/// Mantissa bits of a number after the leading one.
-fn precision_bits<T: Real>() -> f64 {
-    -T::epsilon().as_f64().log2()
 }
 
 /// Limit on the entries of all releases, which are kept in memory.
@@ -247,11 +244,10 @@ const MAX_KEPT: usize = 1 << 40;
 /// to the number that the entries allow.
 fn sizes(
     args: &DsanlsSecure,
-    public: &PublicInfo,
+    (m, n, k): (usize, usize, usize),
     hidden: usize,
     safe_for_entries: impl Fn(usize) -> SafeReleases,
 ) -> Result<(usize, usize, usize)> {
-    let PublicInfo { m, n, k, .. } = *public;
     let (d_u, d_v) = match args.sketch_size.given() {
         Some(sizes) => (sizes.u.of(n), sizes.v.of(m)),
         None => (sketch::default_size(n, k).min(hidden.saturating_sub(1).max(1)), sketch::default_size(m, k)),
@@ -270,13 +266,13 @@ fn sizes(
             n.div_ceil(d_u)
         )));
     }
-    if args.i_know_this_leaks {
+    if args.accepts_sketches() {
         return Ok((d_u, d_v, limit.max(1)));
     }
     if safe == 0 || limit > safe {
         return Err(Error::input(format!(
             "--max-releases {}: {} sketches with {d_u} of {n} columns are enough for a party to compute the {hidden} columns \
-             of the others; at most {safe} are allowed (a smaller --sketch-size allows more) without --i-know-this-leaks",
+             of the others; at most {safe} are allowed (a smaller --sketch-size allows more) without {ACCEPT}",
             limit.max(1),
             hidden.div_ceil(d_u)
         )));
@@ -297,8 +293,7 @@ fn sizes(
         }
     };
     Err(Error::input(format!(
-        "--max-releases {}: a party's {why}; {allowed} are allowed (a smaller --sketch-size allows more) without \
-         --i-know-this-leaks",
+        "--max-releases {}: a party's {why}; {allowed} are allowed (a smaller --sketch-size allows more) without {ACCEPT}",
         limit.max(1)
     )))
 }
@@ -307,8 +302,11 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dy
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
-    let (d_u, d_v, limit) = sizes(args, &public, hidden(&data), |d_u| SafeReleases::agree(&comm, &data, d_u))?;
     let PublicInfo { m, n, order, .. } = public;
+    let hidden = hidden(n, data.cuts.cols.iter().map(Range::len).max().unwrap_or(0));
+    let facts: Vec<&dyn EntryFacts> = data.blocks.iter().map(|block| block as &dyn EntryFacts).collect();
+    let safe = |d_u| SafeReleases::of(&facts, hidden, d_u).agree(&comm);
+    let (d_u, d_v, limit) = sizes(args, (m, n, k), hidden, safe)?;
     let rows_of = |range: Range<usize>| match (range.start, range.end) {
         (a, b) if a < b => even_part(m, parties.count, a).start..even_part(m, parties.count, b - 1).end,
         _ => 0..0,

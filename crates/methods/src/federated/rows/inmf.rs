@@ -22,7 +22,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_base::error::Result;
-use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
+use fednmf_comm::party_sum::{Joint, KEYS, PartySum, SUMMED, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
 use fednmf_data::state::{Owner, Piece, SavedState};
@@ -302,6 +302,12 @@ impl<T: Real> InmfRun<T> {
         let InmfRun { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
         let lambda = T::from_f64(*own_penalty);
         members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
+        if comm.is_viewed() {
+            for member in &*members {
+                let by_rows = member.product.as_standard_layout();
+                comm.knows(SUMMED, Some(member.index), member.product.dim(), by_rows.as_slice().unwrap_or_default());
+            }
+        }
         let product = |hosted: usize| members[hosted].product.entries();
         let gram_term = |hosted: usize| members[hosted].gram.entries();
         let [product_size, gram_size] = *expected;
