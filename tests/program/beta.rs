@@ -83,7 +83,9 @@ fn the_loss_chooses_the_method() {
         assert_eq!(summary["params"]["init"] == "sampled", algo != "hals", "{summary}");
     }
     // A method that is named has its own loss, which may be repeated.
-    for (line, algo) in [("kl-mu --loss kl", "kl-mu"), ("hals --loss 2", "hals"), ("beta-mu --beta 3 --loss 3", "beta-mu")] {
+    for (line, algo) in
+        [("kl-mu --loss kl", "kl-mu"), ("hals --loss 2", "hals"), ("beta-mu --beta 3 --loss 3", "beta-mu")]
+    {
         let summary = fednmf(0, &format!("--algo {line} -k 3 --max-iters 2 --input {COUNTS}")).ok();
         assert_eq!(summary["algo"], algo);
     }
@@ -153,7 +155,8 @@ fn extrapolated_updates_are_monotone_and_faster() {
                 let product = factor(&file("o.h5"), "U").dot(&factor(&file("o.h5"), "V").t());
                 assert!(distance(first.get_or_insert_with(|| product.clone()), &product) < 1e-8, "{method} on {ranks}");
             }
-            let saved = |name: &str| fednmf(2, &line).arg("--checkpoint").arg(file("c.h5")).arg("--output").arg(file(name));
+            let saved =
+                |name: &str| fednmf(2, &line).arg("--checkpoint").arg(file("c.h5")).arg("--output").arg(file(name));
             fednmf(2, &line).arg("--output").arg(file("whole.h5")).ok();
             saved("part.h5").arg("--max-iters=7").ok();
             saved("rest.h5").arg("--resume").ok();
