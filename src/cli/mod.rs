@@ -87,7 +87,8 @@ fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Resul
         Some(own) => format!("--algo {name} minimises the loss {}", own.name()),
         None => format!("--algo {name} has a loss of its own"),
     };
-    let cure = if method.takes("beta") { format!("give --beta {}", requested.0) } else { "leave --algo out".to_string() };
+    let cure =
+        if method.takes("beta") { format!("give --beta {}", requested.0) } else { "leave --algo out".to_string() };
     Err(Error::input(format!("--loss {text}: {minimises}; {cure}, or leave --loss out")))
 }
 

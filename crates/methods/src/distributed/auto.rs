@@ -111,10 +111,15 @@ impl Automatic {
         let Automatic { exact, .. } = Automatic::default();
         let of_hals = [
             ("--inner-sweeps", self.inner_sweeps != Auto::Auto),
-            ("--grid, --exchange and --measure", (&self.exact.grid, &self.exact.measure) != (&exact.grid, &exact.measure)),
+            (
+                "--grid, --exchange and --measure",
+                (&self.exact.grid, &self.exact.measure) != (&exact.grid, &exact.measure),
+            ),
         ];
         if let Some((what, _)) = of_hals.into_iter().find(|(_, given)| *given) {
-            return Err(Error::input(format!("{what}: for the squared error only, not for --loss {name}; leave it out")));
+            return Err(Error::input(format!(
+                "{what}: for the squared error only, not for --loss {name}; leave it out"
+            )));
         }
         if self.missing.any() && self.loss != Beta::KULLBACK_LEIBLER {
             return Err(Error::input(format!(

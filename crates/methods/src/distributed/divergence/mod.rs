@@ -28,6 +28,7 @@ use crate::description::{Description, MessageSpec};
 use crate::method::SweepSettings;
 use crate::metrics;
 use crate::metrics::Measure;
+use crate::parameters::Init;
 use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_U, GATHER_V, U, V};
 use crate::shared::grid;
@@ -137,6 +138,13 @@ impl KlParams {
     }
 }
 
+/// The start. By size it is that of a sample, for sparse data and short dimensions too: the iterations on the sample are those
+/// of HALS, which cost a fraction of an update for a divergence.
+fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
+    let sampled = init.init == Init::BySize && 2 * sizes.k <= sizes.m.min(sizes.n);
+    Start::choose(if sampled { &Init::Sampled } else { &init.init }, sizes, sparse)
+}
+
 /// The cost of an iteration with `flops` flops per nonzero and component.
 fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, sparse, .. } = *workload;
@@ -153,7 +161,7 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
     cost.factors = workload.bytes((rows + cols + last + m + n) * k);
     // The start is computed on a grid of rows, in which the whole V is gathered, twice if its memory order changes.
     let gathered = if ranks > 1 { if sparse { n } else { 2 * n } } else { 0 };
-    let start = Start::choose(&init.init, &Sizes { m, n, entries: stored, k }, sparse);
+    let start = choose_start(init, &Sizes { m, n, entries: stored, k }, sparse);
     cost.start = start.bytes(k, (m, n), [rows, cols], gathered, word);
     cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
@@ -217,7 +225,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     let entries = if sparse { data.statistics.nonzeros as f64 } else { m as f64 * n as f64 };
     let start = match initial {
         Some(_) => Start::Given,
-        None => Start::choose(&init.init, &Sizes { m, n, entries, k }, sparse),
+        None => choose_start(init, &Sizes { m, n, entries, k }, sparse),
     };
     let [block_u, block_v] = row_and_column_block(data.blocks).map(|block| block.transposed());
     let side = |block: Block<T>, tags: FactorTags, cuts: &[Range<usize>]| {
