@@ -310,7 +310,7 @@ fn recipes_name_existing_files_and_versions() {
     // Both containers have the same libraries.
     let dockerfile = text(&root().join("packaging/docker/Dockerfile"));
     let installed = |text: &str, last: &str| {
-        let line = text.lines().filter(|line| line.contains("libopenmpi")).last().unwrap_or_default();
+        let line = text.lines().rfind(|line| line.contains("libopenmpi")).unwrap_or_default();
         let mut names: Vec<String> = line
             .split_whitespace()
             .filter(|word| word.starts_with("lib") || word.contains("openmpi") || word.contains("openssh"))

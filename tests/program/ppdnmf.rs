@@ -246,7 +246,7 @@ fn the_expected_time_is_told_before_the_first_iteration() {
     let line = output
         .stderr
         .lines()
-        .find(|line| line.starts_with("encryption: about "))
+        .find(|line| line.starts_with("note: encryption: about "))
         .unwrap_or_else(|| panic!("{output:?}"));
     assert!(line.contains(" for 3 iterations, about ") && line.contains("as measured here"), "{line}");
     assert!(line.contains(" min") || line.contains(" s"), "{line}");

@@ -89,7 +89,9 @@ pub fn before_abort(notify: fn(i32)) {
 /// Name and version of the MPI library; `None` in a build without MPI. Needs no started MPI.
 pub fn library() -> Option<String> {
     #[cfg(feature = "mpi")]
-    return mpi::library();
+    {
+        mpi::library()
+    }
     #[cfg(not(feature = "mpi"))]
     None
 }
