@@ -89,9 +89,7 @@ pub fn before_abort(notify: fn(i32)) {
 /// Name and version of the MPI library; `None` in a build without MPI. Needs no started MPI.
 pub fn library() -> Option<String> {
     #[cfg(feature = "mpi")]
-    {
-        mpi::library()
-    }
+    return mpi::library();
     #[cfg(not(feature = "mpi"))]
     None
 }
