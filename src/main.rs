@@ -4,7 +4,7 @@
 
 use fednmf::cli;
 use fednmf_base::error::EXIT_DONE;
-use fednmf_base::warning::say;
+use fednmf_base::warning::error;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
 use fednmf_comm::watchdog::Watchdog;
@@ -37,7 +37,7 @@ fn main() {
         std::process::exit(match printed {
             Ok(()) => EXIT_DONE,
             Err(e) => {
-                say(&format!("fednmf: {e}"));
+                error(&e.to_string());
                 e.exit_code()
             }
         });
@@ -48,7 +48,7 @@ fn main() {
         Ok(comm) => comm,
         Err(e) => {
             if comm::launched_rank() == 0 {
-                say(&format!("fednmf: {e}"));
+                error(&e.to_string());
             }
             std::process::exit(e.exit_code());
         }
@@ -58,7 +58,7 @@ fn main() {
         Ok(code) => code,
         Err(e) => {
             if !e.is_shared() || comm.is_root() {
-                say(&format!("fednmf: {e}"));
+                error(&e.to_string());
             }
             if !e.is_shared() {
                 comm::end_job(e.exit_code());

@@ -208,7 +208,7 @@ def setup_lines(options):
     lines = [
         f"date: {datetime.datetime.now().astimezone().isoformat(timespec='seconds')}",
         f"machine: {cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}",
-        f"fednmf: {output_of([options.binary, '--version'])}, revision {revision}",
+        f"fednmf: {output_of([options.binary, '-V'])}, revision {revision}",
         f"MPI: {mpi.splitlines()[0]}",
         f"Python: {platform.python_version()}, numpy {np.__version__}",
     ]

@@ -18,8 +18,8 @@ import scipy.sparse as sp
 
 from . import _run
 
-#: How lines of the program begin on stderr, and after that those of warnings.
-_SAYS, _WARNS = "fednmf: ", "warning: "
+#: How errors and warnings of the program begin on stderr.
+_FAILS, _WARNS = "error: ", "warning: "
 
 
 @dataclass
@@ -167,6 +167,7 @@ def _input(data: Any, folder: Path) -> str:
 
 def _messages(stderr: str) -> tuple[str, list[str]]:
     """The error of the program and its warnings, without what the launcher adds."""
-    own = list(dict.fromkeys(line[len(_SAYS) :] for line in stderr.splitlines() if line.startswith(_SAYS)))
-    warned = [line[len(_WARNS) :] for line in own if line.startswith(_WARNS)]
-    return "\n".join(line for line in own if not line.startswith(_WARNS)), warned
+    def of(kind):
+        return list(dict.fromkeys(line[len(kind) :] for line in stderr.splitlines() if line.startswith(kind)))
+
+    return "\n".join(of(_FAILS)), of(_WARNS)

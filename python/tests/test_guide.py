@@ -1,4 +1,4 @@
-"""The examples of docs/guide/python.md run, and what it says of scikit-learn's tests is so."""
+"""The examples of docs/guide/python.md and of the README run, and what it says of scikit-learn's tests is so."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ import sklearn
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "python.md"
+README = ROOT / "README.md"
 EXAMPLES = [block.split("```")[0] for block in PAGE.read_text().split("```python\n")[1:]]
 
 
@@ -19,6 +20,16 @@ def test_an_example_runs(example):
     if "anndata" in example:
         pytest.importorskip("anndata")
     exec(compile(example, str(PAGE), "exec"), {})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_readme_shows_what_its_examples_print(capsys):
+    first, *others = README.read_text().split("```python\n")[1:]
+    example, after = first.split("```", 1)
+    exec(compile(example, str(README), "exec"), {})
+    assert capsys.readouterr().out == after.split("```text\n")[1].split("```")[0]
+    for other in others:
+        exec(compile(other.split("```")[0], str(README), "exec"), {})
 
 
 def test_there_are_examples():

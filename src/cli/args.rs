@@ -51,7 +51,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the methods: paper, data split, messages; with a NAME one method with its options and defaults
+    /// List the methods: with a NAME one of them, with its options, limits and messages
     List {
         /// One method
         name: Option<String>,
@@ -89,20 +89,19 @@ pub enum Command {
     },
     /// Measure how factors fit a matrix: relative error, and F1 or divergence where the method is about these
     Evaluate(EvaluateArgs),
-    /// Compute U for the rows of a new matrix, given V of an earlier run: nonnegative least squares
+    /// Compute U for new rows: nonnegative least squares with V of an earlier run
     Project(ProjectArgs),
-    /// Compute single entries of U V', for pairs of a row and a column: what a user would give an item
+    /// Predict single entries of U V': what a user would give an item, for pairs of a row and a column
     Predict(PredictArgs),
-    /// List the columns with the largest weights in each component, or those that mark it: top terms, marker genes
+    /// List the top columns of each component: those with the largest weights, or those that mark it (terms, marker genes)
     Top(TopArgs),
-    /// Assign each row to the component that it belongs to most, and compare with known clusters
+    /// Assign each row to a component: the one that it belongs to most; compares with known clusters
     Clusters(ClustersArgs),
-    /// Compare numbers of components by several runs each: error on held-out entries, stability of the components, and which k
-    /// they support
+    /// Compare numbers of components: error on held-out entries and stability over several runs of each, and which k they support
     Sweep(Box<SweepArgs>),
-    /// Write an HTML report of one or several runs: error over time and iterations, phases, traffic, components
+    /// Write an HTML report of runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
-    /// Attack what a party received in a run (--record-view), to see what a method gives away
+    /// Attack what a party received: shows what a method gives away, from a run with --record-view
     Audit(AuditArgs),
     /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
     #[cfg(feature = "sites")]
@@ -110,13 +109,13 @@ pub enum Command {
     /// Approve a proposed run (join --propose) as a person: show what it does and sends, and sign it with the site's key
     #[cfg(feature = "sites")]
     Approve(ApproveArgs),
-    /// Be the hub of such a run: relay between the sites, which dial out to it. It has no data and reads no message
+    /// Run the hub of such a run: it relays messages between the sites, which dial out to it, and reads none of them
     #[cfg(feature = "sites")]
     Serve(ServeArgs),
-    /// Make a CA and certificates for a hub and its sites, for a try
+    /// Make a CA and certificates for testing: for a hub and its sites
     #[cfg(feature = "sites")]
     Keygen(KeygenArgs),
-    /// Predict memory, work, traffic and time per iteration, and recommend a number of ranks. Rates are measured on this
+    /// Predict memory, traffic and time: work per iteration and a recommended number of ranks too. Rates are measured on this
     /// machine; under mpirun -n 2 those of messages too
     Estimate(Box<EstimateArgs>),
     /// Compute the privacy loss of releases, or the noise that a budget requires; needs no data

@@ -3,15 +3,18 @@
 
 mod args;
 pub mod features;
+mod help;
 mod options;
 pub mod parameters;
 mod reference;
 mod revealed;
+mod version;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
@@ -94,7 +97,10 @@ fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Resul
 
 /// The parser with the options of all methods, for the man page and completions.
 pub fn complete_command() -> clap::Command {
-    Cli::command().args(options::all().into_iter().map(|option| option.arg()))
+    let methods = registry::ALL.iter().chain([&*registry::AUTO]);
+    let names = methods.flat_map(|method| method.description().names()).map(PossibleValue::new);
+    let command = Cli::command().args(options::all().into_iter().map(|option| option.arg()));
+    command.mut_arg("algo", |algo| algo.value_parser(PossibleValuesParser::new(names)).hide_possible_values(true))
 }
 
 /// Starts the trial read of an HDF5 file that `--input` names. It takes a while, so it runs while the command line is
@@ -127,7 +133,16 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
 
 fn parse_words(words: Vec<OsString>) -> Result<Request> {
     let method = method_of(&words)?;
-    let mut matches = match command_of(&**method).try_get_matches_from(&words) {
+    let has = |option: &str| words.iter().any(|word| word == option);
+    let mut command = command_of(&**method);
+    if has("--version") {
+        command = command.long_version(version::long());
+    }
+    // `--help` shows all options, also if both are given.
+    if has("-h") && !has("--help") {
+        command = help::with_short(command);
+    }
+    let mut matches = match command.try_get_matches_from(&words) {
         Ok(matches) => matches,
         Err(e) if !e.use_stderr() => {
             let text = e.render();
@@ -171,10 +186,7 @@ fn value_of<'a>(option: &str, words: &'a [OsString]) -> Option<&'a str> {
 fn method_of(words: &[OsString]) -> Result<&'static Arc<dyn ConfiguredMethod>> {
     let name = value_of("--algo", words);
     let Some(name) = name else { return Ok(&registry::AUTO) };
-    registry::find(name).ok_or_else(|| {
-        let names: Vec<&str> = registry::descriptions().map(|method| method.name).collect();
-        Error::input(format!("--algo {name}: no such method; there are auto, {}", names.join(", ")))
-    })
+    registry::find(name).ok_or_else(|| Error::input(format!("--algo {name}: {}", registry::unknown(name))))
 }
 
 /// The profile that a site's command line names.

@@ -38,7 +38,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "What to factorise, and how")]
     pub algo: String,
 
-    /// Matrix: a file, or synthetic:KIND,key=value,... {party} in a path stands for 0, 1, ...: one file per party
+    /// Matrix to factorise: a file, or synthetic:KIND,key=value,... {party} in a path stands for 0, 1, ...: one file per party
     #[arg(short = 'i', long, value_name = "PATH", default_value = SAMPLE_INPUT, help_heading = "What to factorise, and how")]
     pub input: String,
 
@@ -90,9 +90,9 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub max_iters: Option<usize>,
 
-    /// Stop when the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u or --alpha-v the objective, with
-    /// --holdout the held-out RMSE) falls by less than X times its first value, a divergence or an objective of its last value,
-    /// between two evaluations [default: 1e-5 with --algo auto without --max-iters]
+    /// Stop when the error falls by less than X: the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u
+    /// or --alpha-v the objective, with --holdout the held-out RMSE) by less than X times its first value, a divergence or an
+    /// objective of its last value, between two evaluations [default: 1e-5 with --algo auto without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,

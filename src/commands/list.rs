@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_methods::description::Description;
+use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
@@ -14,29 +14,29 @@ use crate::cli::parameters;
 /// # Errors
 /// When there is no such method.
 pub fn one(name: &str, wire: bool) -> Result<String> {
-    let method = registry::find(name)
-        .ok_or_else(|| Error::input(format!("{name}: no such method; 'fednmf list' shows them all")))?;
+    let method = registry::find(name).ok_or_else(|| Error::input(format!("{name}: {}", registry::unknown(name))))?;
     Ok(if wire { message_table(method.description()) } else { describe(&**method) })
 }
 
-/// All methods.
+/// All methods, a line for each.
 pub fn all() -> String {
-    let width = registry::ALL.iter().map(|entry| entry.description().name.len()).max().unwrap_or(0);
+    let methods: Vec<&Description> =
+        [&*registry::AUTO].into_iter().chain(registry::ALL.iter()).map(|method| method.description()).collect();
+    let width = methods.iter().map(|m| m.name.len()).max().unwrap_or(0);
     let mut out = String::new();
-    for m in registry::descriptions() {
-        let leaves: Vec<String> = m.messages.iter().map(|w| format!("{} ({})", w.kind, w.shape)).collect();
-        let _ = writeln!(out, "{:width$}  {}", m.name, m.summary);
-        let _ = writeln!(out, "{:width$}  paper: {}", "", m.paper);
-        let _ = writeln!(
-            out,
-            "{:width$}  data: {}; leaves a {}: {}",
-            "",
-            m.partition.describe(),
-            owner(m),
-            leaves.join("; ")
-        );
+    let groups: [(&str, fn(Partition) -> bool); 3] = [
+        ("One matrix, divided among the ranks", |partition| !partition.is_private()),
+        ("Private columns: each party has its own", |partition| partition == Partition::PartyColumns),
+        ("Private rows: each party has its own", |partition| partition == Partition::PartyRows),
+    ];
+    for (heading, is_of) in groups {
+        let _ = writeln!(out, "{heading}");
+        for m in methods.iter().filter(|m| is_of(m.partition)) {
+            let _ = writeln!(out, "  {:width$}  {}", m.name, m.summary);
+        }
+        out.push('\n');
     }
-    out.push_str("\n'fednmf list NAME' shows a method's options and their defaults.\n");
+    out.push_str("'fednmf list NAME' shows the options, limits and messages of a method.\n");
     out
 }
 
@@ -65,12 +65,17 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
         let _ = write!(out, "\n{}", help.trim_end());
         out.push('\n');
     }
-    let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
-    for w in m.all_messages() {
-        let _ = writeln!(out, "  {} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
-    }
     if let Some([first, second]) = m.limits {
         let _ = writeln!(out, "\nLimits: {first}\n{second}");
+    }
+    let _ = writeln!(out, "\nWhat leaves a {}:", owner(m));
+    for w in m.all_messages() {
+        let line = format!("{} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
+        let mut indent = "  ";
+        for part in wrapped(&line, terminal_width().map_or(usize::MAX, |width| width.saturating_sub(4))) {
+            let _ = writeln!(out, "{indent}{part}");
+            indent = "    ";
+        }
     }
     out
 }
@@ -83,18 +88,107 @@ fn message_table(m: &Description) -> String {
     }))
 }
 
-/// Messages as text: what, payload, shape, how often, protection.
+/// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width.
 pub(super) fn table(messages: impl Iterator<Item = [String; 5]>) -> String {
     let heading = ["what", "payload", "shape", "how often", "protection"].map(String::from);
     let rows: Vec<[String; 5]> = std::iter::once(heading).chain(messages).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3].map(width);
+    fitted(&rows, terminal_width().unwrap_or(usize::MAX))
+}
+
+/// Rows in aligned columns, two blanks between them, of at most `width` characters if there is room for the columns.
+fn fitted(rows: &[[String; 5]], width: usize) -> String {
+    const NARROWEST: usize = 8;
+    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let mut widths = [0, 1, 2, 3, 4].map(longest);
+    while widths.iter().sum::<usize>() + 8 > width
+        && let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > NARROWEST)
+    {
+        *widest -= 1;
+    }
     let mut out = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(out, "{cell:width$}  ");
+    for row in rows {
+        let cells: Vec<Vec<String>> = row.iter().zip(widths).map(|(cell, width)| wrapped(cell, width)).collect();
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+            let parts = cells
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{:width$}", cell.get(line).map_or("", String::as_str)));
+            let _ = writeln!(out, "{}", parts.collect::<Vec<_>>().join("  ").trim_end());
         }
-        let _ = writeln!(out, "{}", row[4]);
     }
     out
+}
+
+/// Text in lines of at most `width` characters, broken between words where that is possible; one line at least.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut length = 0;
+    for word in text.split(' ') {
+        let letters: Vec<char> = word.chars().collect();
+        if length > 0 && length + 1 + letters.len() > width {
+            lines.push(String::new());
+            length = 0;
+        } else if length > 0 {
+            lines.last_mut().expect("a line").push(' ');
+            length += 1;
+        }
+        for letter in letters {
+            if length == width {
+                lines.push(String::new());
+                length = 0;
+            }
+            lines.last_mut().expect("a line").push(letter);
+            length += 1;
+        }
+    }
+    lines
+}
+
+/// The width of the terminal that standard output is, if it is one.
+fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_a_short_line_for_each_method() {
+        let text = all();
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        for name in registry::descriptions().map(|m| m.name).chain(["auto"]) {
+            assert_eq!(text.lines().filter(|line| line.split_whitespace().next() == Some(name)).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_method_is_described_in_the_order_of_use() {
+        let text = one("dsanls-secure", false).unwrap();
+        let places =
+            ["dsanls-secure: ", "--sketch-size", "\nLimits: ", "\nWhat leaves a party:"].map(|part| text.find(part));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{text}");
+    }
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        assert_eq!(wrapped("to be or not", 5), ["to be", "or", "not"]);
+        assert_eq!(wrapped("abcdefg hi", 4), ["abcd", "efg", "hi"]);
+        assert_eq!(wrapped("", 4), [""]);
+        let m = registry::find("secure-hals").unwrap().description();
+        let rows: Vec<[String; 5]> = m
+            .all_messages()
+            .map(|w| [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)])
+            .collect();
+        let narrow = fitted(&rows, 100);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
+        // Nothing is lost, and a pipe gets a line for each message.
+        let letters = |text: &str| {
+            let mut all: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
+            all.sort_unstable();
+            all
+        };
+        let wide = fitted(&rows, usize::MAX);
+        assert_eq!((wide.lines().count(), letters(&narrow)), (rows.len(), letters(&wide)));
+    }
 }

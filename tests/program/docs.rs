@@ -22,3 +22,31 @@ fn the_guide_lists_the_methods() {
 fn what_methods_reveal_is_up_to_date() {
     assert!(file("docs/privacy/what-leaves.md").contains(&fednmf::cli::revealed()), "run: make docs");
 }
+
+/// The reasons of the README stand in the records, the page of claims, and the list of methods.
+#[test]
+fn the_readme_has_the_numbers_of_the_records() {
+    let readme = file("README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let has = |words: String| assert!(readme.contains(&words), "README.md lacks: {words}");
+    // Cells such as `6.95 (4.25–10.2)`.
+    let ratio =
+        |cell: &str| cell.split_once(" (").filter(|(_, range)| range.contains('–'))?.0.trim().parse::<f64>().ok();
+    let comparison = file("bench/README.md");
+    let ratios: Vec<f64> = comparison.lines().flat_map(|line| line.split('|')).filter_map(ratio).collect();
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    assert!(ratios.len() > 30, "{ratios:?}");
+    has(format!("{least:.1} to {most:.0} times as soon"));
+    let claims = file("bench/CLAIMS.md");
+    let row = |line: &str| -> Option<[usize; 3]> {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [_, counts @ ..] = cells.as_slice() else { return None };
+        counts.iter().map(|cell| cell.parse().ok()).collect::<Option<Vec<usize>>>()?.try_into().ok()
+    };
+    let rows: Vec<[usize; 3]> =
+        claims.lines().filter(|line| !line.contains("of this project")).filter_map(row).collect();
+    assert_eq!(rows.len(), 4, "a row for each paper");
+    let [holds, fails, undecided] = [0, 1, 2].map(|verdict| rows.iter().map(|row| row[verdict]).sum::<usize>());
+    has(format!("{holds} hold, {fails} fail, {undecided} are undecided"));
+    has(format!("each of the {} methods", fednmf_methods::registry::ALL.len()));
+}

@@ -76,7 +76,7 @@ fn one_rank_fails() {
         match how.as_str() {
             "panic" => panic!("for the test"),
             "error" => {
-                eprintln!("fednmf: {}", Error::input("for the test"));
+                eprintln!("error: {}", Error::input("for the test"));
                 comm::end_job(2);
             }
             _ => std::process::exit(0), // without finalizing MPI
@@ -89,7 +89,7 @@ fn one_rank_fails() {
 fn a_rank_that_fails_alone_ends_the_job() {
     for (how, code, words) in [
         ("panic", Some(1), "internal error: for the test"),
-        ("error", Some(2), "fednmf: for the test"),
+        ("error", Some(2), "error: for the test"),
         ("exit", None, ""),
     ] {
         let mut command = launch(3, &std::env::current_exe().unwrap());
@@ -128,7 +128,7 @@ fn a_full_disk_destroys_neither_checkpoint_nor_run() {
     for mib in [7, 13] {
         let output = on_a_full_disk(mib << 10, &format!("{} --resume", line(10)));
         assert_eq!(output.code, Some(1), "{output:?}");
-        assert!(output.stderr.matches("fednmf: warning: no checkpoint: ").count() >= 3, "{output:?}");
+        assert!(output.stderr.matches("warning: no checkpoint: ").count() >= 3, "{output:?}");
         assert!(output.stderr.contains("c.h5: cannot be written"), "{output:?}");
         assert!(output.stderr.contains("came to its end, but the last checkpoint is not"), "{output:?}");
         assert!(std::fs::read(file("c.h5")).unwrap() == good, "the last good checkpoint was changed");

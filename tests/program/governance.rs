@@ -44,7 +44,10 @@ fn refused(stage: &Stage, site: &str, words: &str) -> String {
     let told = stage.says(site).len();
     let code = end_of(stage.join(site, &format!("{words} -q --wait 1")).spawn().unwrap(), words).0;
     let says = stage.says(site)[told..].to_string();
-    assert!(code == Some(2) && says.matches("fednmf: ").count() == 1, "{words}: {code:?} {says}");
+    assert!(
+        code == Some(2) && says.lines().filter(|line| line.starts_with("error: ")).count() == 1,
+        "{words}: {code:?} {says}"
+    );
     says
 }
 

@@ -59,7 +59,16 @@ fn every_algorithm_has_a_page_and_every_link_has_a_target() {
         let told = told.to_lowercase();
         assert!(["costs", "reveals"].iter().all(|word| told.contains(word)), "{page}: what it costs or reveals");
     }
-    let documents = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root().join(name));
+    let documents = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "ARCHITECTURE.md",
+        "SECURITY.md",
+        "CODE_OF_CONDUCT.md",
+        "packaging/README.md",
+        "bench/README.md",
+    ]
+    .map(|name| root().join(name));
     for path in pages().into_iter().chain(documents) {
         for link in links(&text(&path)) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -180,9 +189,13 @@ fn run(document: &Path, prepare: impl FnOnce(&Path)) {
         assert!(parsed.is_ok(), "{}: {command}: {}", document.display(), parsed.err().unwrap());
     }
     let lines: Vec<&str> = all.iter().filter(|(_, run)| *run).map(|(line, _)| line.as_str()).collect();
-    if lines.is_empty() {
-        return;
+    if !lines.is_empty() {
+        in_a_shell(&lines, &document.display().to_string(), prepare);
     }
+}
+
+/// Runs lines in one shell, in a directory that `prepare` fills. Returns what they print.
+fn in_a_shell(lines: &[&str], what: &str, prepare: impl FnOnce(&Path)) -> String {
     let dir = tempdir().unwrap();
     let bin = dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -214,8 +227,39 @@ fn run(document: &Path, prepare: impl FnOnce(&Path)) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("a shell");
-    let done = finish(shell, Duration::from_secs(120), &document.display().to_string());
-    assert_eq!(done.code, Some(0), "{}\n{}{}", document.display(), done.stdout, done.stderr);
+    let done = finish(shell, Duration::from_secs(120), what);
+    assert_eq!(done.code, Some(0), "{what}\n{}{}", done.stdout, done.stderr);
+    done.stdout
+}
+
+/// The words of a text, without numbers of seconds and bytes, which the README leaves out as `…`.
+fn unmeasured(text: &str) -> Vec<Vec<&str>> {
+    text.lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_measured = |at: usize| {
+                let unit = words.get(at + 1).map_or("", |unit| unit.trim_end_matches([',', ';', ')']));
+                ["s", "KiB", "MiB", "GiB"].contains(&unit) && (words[at] == "…" || words[at].parse::<f64>().is_ok())
+            };
+            (0..words.len()).map(|at| if is_measured(at) { "#" } else { words[at] }).collect()
+        })
+        .collect()
+}
+
+/// What the README shows in blocks of ```console is what its commands print, but for seconds and bytes.
+#[test]
+fn the_readme_shows_what_its_commands_print() {
+    let readme = text(&root().join("README.md"));
+    let shown: Vec<&str> = readme.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!shown.is_empty());
+    for block in shown {
+        let commands = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        let lines: Vec<String> =
+            commands.flat_map(|command| [format!("echo '$ {command}'"), command.to_string()]).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let printed = in_a_shell(&lines, "README.md", data_of_the_readme);
+        assert_eq!(unmeasured(&printed), unmeasured(block), "{printed}");
+    }
 }
 
 /// The path of a program.
@@ -227,23 +271,14 @@ fn which(name: &str) -> PathBuf {
 
 /// Creates the files that the README's commands use.
 fn data_of_the_readme(work: &Path) {
-    let generate = |spec: &str, name: &str| {
-        let made = crate::common::fednmf(0, "generate").arg(spec).arg("--output").arg(work.join(name)).run();
-        assert_eq!(made.code, Some(0), "{}", made.stderr);
-    };
-    generate("sparse,m=200,n=100,density=0.1", "counts.mtx");
-    let bytes = std::fs::read(work.join("counts.mtx")).unwrap();
+    let counts = work.join("counts.mtx");
+    let made = crate::common::fednmf(0, "generate sparse,m=200,n=100,density=0.1 --output").arg(&counts).run();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut packed, &bytes).unwrap();
-    let packed = packed.finish().unwrap();
-    for name in ["counts.mtx.gz", "new.mtx.gz"] {
-        std::fs::write(work.join(name), &packed).unwrap();
-    }
-    for party in 0..10 {
-        generate(&format!("planted,m=40,n=100,seed={party}"), &format!("columns-{party}.npy"));
-    }
-    let baskets = (0..400).map(|i| format!("{} {} {}\n", i % 7, 7 + i % 5, 12 + i % 3));
-    std::fs::write(work.join("patients.dat"), baskets.collect::<String>()).unwrap();
+    std::io::Write::write_all(&mut packed, &std::fs::read(&counts).unwrap()).unwrap();
+    std::fs::write(work.join("counts.mtx.gz"), packed.finish().unwrap()).unwrap();
+    std::fs::create_dir_all(work.join("tests/data")).unwrap();
+    std::fs::copy(crate::common::data("digits.npy"), work.join("tests/data/digits.npy")).unwrap();
 }
 
 /// Creates the files that the guide's commands use and do not make.
@@ -286,6 +321,20 @@ fn recipes_name_existing_files_and_versions() {
         })
         .collect();
     assert!(named.iter().all(|name| root().join(name).exists()), "{named:?}");
+    // Both containers have the same libraries.
+    let dockerfile = text(&root().join("packaging/docker/Dockerfile"));
+    let installed = |text: &str, last: &str| {
+        let line = text.lines().rfind(|line| line.contains("libopenmpi")).unwrap_or_default();
+        let mut names: Vec<String> = line
+            .split_whitespace()
+            .filter(|word| word.starts_with("lib") || word.contains("openmpi") || word.contains("openssh"))
+            .map(String::from)
+            .collect();
+        names.sort_unstable();
+        assert!(names.len() > 3, "{last}: {line}");
+        names
+    };
+    assert_eq!(installed(&recipe, "jobs/fednmf.def"), installed(&dockerfile, "Dockerfile"));
     // Cargo requires the targets of the manifest to exist.
     assert!(
         ["Cargo.toml", "Cargo.lock", "src", "build.rs", "bench", "tests", "Makefile", "jobs"]

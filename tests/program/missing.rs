@@ -146,7 +146,7 @@ fn updates_equal_loops_over_the_observed_entries() {
     let line = "--algo mu --missing nan -k 3 --max-iters 2 --quiet --input";
     for ranks in [1, 3] {
         let warned = fednmf(ranks, line).arg(file("m.npy")).run().stderr;
-        for words in ["observed in 1 row(s) of", "rows of U are zeros", "in 1 column(s) of", "rows of V are zeros"] {
+        for words in ["observed in 1 row of", "rows of U are zeros", "in 1 column of", "rows of V are zeros"] {
             assert_eq!(warned.matches(words).count(), 1, "{words}: {warned}");
         }
     }

@@ -78,7 +78,12 @@ fn ends(ranks: usize, line: &str, path: &std::path::Path) -> i32 {
     assert!(code == 0 || code == 2, "{line} {}: {code}\n{}", path.display(), output.stderr);
     assert!(!output.stderr.contains("internal error"), "{}", output.stderr);
     if code == 2 {
-        assert_eq!(output.stderr.matches("fednmf: ").count(), 1, "one message\n{}", output.stderr);
+        assert_eq!(
+            output.stderr.lines().filter(|line| line.starts_with("error: ")).count(),
+            1,
+            "one message\n{}",
+            output.stderr
+        );
     }
     code
 }

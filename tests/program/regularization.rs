@@ -240,7 +240,7 @@ fn the_tolerance_and_the_report_go_by_the_objective() {
     let line = format!("--algo hals {ALPHAS} -k 3 --max-iters 5000 --eval-every 5 --tol 1e-4 --input");
     let run = fednmf(1, &line).arg(data("digits.npy")).arg("--trace").arg(&trace).arg("--report").arg(&report);
     let told = run.run();
-    assert!(told.stdout.contains("objective ") && told.stdout.contains("stopped by tol"), "{told:?}");
+    assert!(told.stdout.contains("objective ") && told.stdout.contains("stopped at --tol"), "{told:?}");
     let values: Vec<f64> =
         events(&trace).iter().filter(|e| e["event"] == "iter").map(|e| number(e, "objective")).collect();
     let falls: Vec<f64> = values.windows(2).map(|pair| (pair[0] - pair[1]) / pair[0]).collect();

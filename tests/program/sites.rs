@@ -238,7 +238,10 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         let end = end_of(stage.join("a", &words).spawn().unwrap(), &words);
         let says = stage.says("a")[told..].to_string();
         assert_eq!(end.0, Some(code), "{words}: {says}");
-        assert!(says.contains(at_site) && says.matches("fednmf: ").count() == 1, "{words}: {says}");
+        assert!(
+            says.contains(at_site) && says.lines().filter(|line| line.starts_with("error: ")).count() == 1,
+            "{words}: {says}"
+        );
         stage.wait_for(|stage| stage.hub_says()[said..].contains(at_hub));
     }
     // Another version, which no built program has.
@@ -448,7 +451,12 @@ fn a_policy_is_asked_before_anything_leaves() {
         (r#"{"minimum": 3}"#, run, "is no policy"),
     ] {
         let (code, says) = alone(&stage, policy, words);
-        assert!(code == Some(2) && says.contains(why) && says.matches("fednmf: ").count() == 1, "{policy}: {says}");
+        assert!(
+            code == Some(2)
+                && says.contains(why)
+                && says.lines().filter(|line| line.starts_with("error: ")).count() == 1,
+            "{policy}: {says}"
+        );
     }
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
     // Policies that depend on the others: one site refuses, and the others receive a message.

@@ -246,7 +246,7 @@ fn expect(what: &str, more: &str, deviation: Deviation, end: &End, right: &ndarr
             Some(0) => assert_eq!(answer(site), right, "{what}: {site} has a wrong answer"),
             Some(1 | 2) => {
                 assert!(!matches!(end, End::Right), "{what}: {site}: {all}\nhub: {}", stage.hub_says());
-                assert!(stage.says(site).contains("fednmf: "), "{what}: {site} says nothing");
+                assert!(stage.says(site).contains("error: "), "{what}: {site} says nothing");
                 assert!(!stage.at(site).join("f.h5").exists(), "{what}: {site} is half-written");
             }
             code => panic!("{what}: {site}: {code:?}: {all}"),

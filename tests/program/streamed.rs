@@ -481,7 +481,7 @@ fn a_file_that_changes_during_the_run_ends_it() {
         }
         drop(opened);
         let done = finish(child, Duration::from_secs(60), name);
-        let messages = done.stderr.lines().filter(|line| line.starts_with("fednmf: ") && !line.contains("warning:"));
+        let messages = done.stderr.lines().filter(|line| line.starts_with("error: "));
         assert_eq!(messages.count(), 1, "{name}: {}", done.stderr);
         assert!(matches!(done.code, Some(1 | 2)), "{name}: {:?} {}", done.code, done.stderr);
         assert!(done.stderr.contains(name) && done.stderr.contains("changed"), "{name}: {}", done.stderr);

@@ -14,6 +14,29 @@ pub fn bytes(n: u64) -> String {
     format!("{x:.1} {}", UNITS[unit])
 }
 
+/// A whole number with commas between thousands: `60,000`.
+pub fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let first = digits.len() % 3;
+    let groups = digits.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
+    let head = (first > 0).then(|| digits[..first].into());
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+/// A number with four significant digits: `0.3247`, `1525`, `2.301e-6`.
+pub fn short(x: f64) -> String {
+    let exponent = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
+    match exponent {
+        -3.0..=5.0 => format!("{x:.*}", (3.0 - exponent).clamp(0.0, 6.0) as usize),
+        _ => format!("{x:.3e}"),
+    }
+}
+
+/// A count with its noun: `1 rank`, `2 ranks`.
+pub fn counted(n: usize, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(n), if n == 1 { one } else { many })
+}
+
 /// A rough duration: `about 3 min`.
 pub fn about(seconds: f64) -> String {
     let (x, unit) = match seconds {
@@ -72,6 +95,28 @@ pub fn whole_number(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        for (n, text) in [(0, "0"), (999, "999"), (60_000, "60,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(thousands(n), text);
+        }
+        for (x, text) in [
+            (0.324_703, "0.3247"),
+            (1525.4, "1525"),
+            (12.3456, "12.35"),
+            (2.301e-6, "2.301e-6"),
+            (0.0, "0.000"),
+            (4.2e7, "4.200e7"),
+        ] {
+            assert_eq!(short(x), text);
+        }
+        assert_eq!((short(-0.25), short(f64::NAN)), ("-0.2500".into(), "NaN".into()));
+        assert_eq!(
+            (counted(1, "rank", "ranks"), counted(0, "party", "parties")),
+            ("1 rank".into(), "0 parties".into())
+        );
+    }
 
     #[test]
     fn sizes_as_text() {

@@ -1,18 +1,75 @@
-//! Messages on stderr. A stderr that cannot be written, such as a closed pipe, does not end the run.
+//! Messages on stderr: errors, warnings and notes, which begin with their kind. A stderr that cannot be written, such as a
+//! closed pipe, does not end the run.
 
-use std::io::Write as _;
+use std::ffi::OsStr;
+use std::io::{IsTerminal as _, Write as _};
 
-/// The line of a warning.
-pub fn line(text: &str) -> String {
-    format!("fednmf: warning: {text}")
+/// The kind of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Error,
+    Warning,
+    Note,
+}
+
+impl Kind {
+    /// The word that a message begins with, and its colour as a parameter of `SGR`.
+    fn word(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Error => ("error:", "1;31"),
+            Kind::Warning => ("warning:", "1;33"),
+            Kind::Note => ("note:", "1;36"),
+        }
+    }
+
+    /// A message of this kind, in colour on a terminal.
+    pub fn line(self, text: &str) -> String {
+        let [no_color, term] = ["NO_COLOR", "TERM"].map(std::env::var_os);
+        self.styled(text, std::io::stderr().is_terminal() && colours(no_color.as_deref(), term.as_deref()))
+    }
+
+    fn styled(self, text: &str, colour: bool) -> String {
+        let (word, style) = self.word();
+        if colour { format!("\x1b[{style}m{word}\x1b[0m {text}") } else { format!("{word} {text}") }
+    }
+}
+
+/// Whether a terminal gets colours: unless NO_COLOR is set (<https://no-color.org>) or TERM says that it has none.
+fn colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
+/// Prints an error.
+pub fn error(text: &str) {
+    say(&Kind::Error.line(text));
 }
 
 /// Prints a warning, whether the run is quiet or not. `Progress::warn` prints above a progress bar.
 pub fn warn(text: &str) {
-    say(&line(text));
+    say(&Kind::Warning.line(text));
+}
+
+/// Prints a note.
+pub fn note(text: &str) {
+    say(&Kind::Note.line(text));
 }
 
 /// Prints a line.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it() {
+        assert_eq!(Kind::Warning.styled("x", false), "warning: x");
+        assert_eq!(Kind::Error.styled("x", true), "\x1b[1;31merror:\x1b[0m x");
+        let colours =
+            |no_color: Option<&str>, term: Option<&str>| super::colours(no_color.map(OsStr::new), term.map(OsStr::new));
+        assert!(colours(None, Some("xterm")) && colours(Some(""), None));
+        assert!(!colours(Some("1"), Some("xterm")) && !colours(None, Some("dumb")));
+    }
 }

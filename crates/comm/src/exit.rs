@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use fednmf_base::error::{EXIT_FAILED, Error, Result};
-use fednmf_base::warning::say;
+use fednmf_base::warning::error;
 use fednmf_privacy::Public;
 
 use super::{CONTROL, Communicator, transport, watchdog};
@@ -24,7 +24,7 @@ pub fn abort_on_panic() {
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("panic");
         let place = info.location().map_or_else(String::new, |l| format!(" ({}:{})", l.file(), l.line()));
-        say(&format!("fednmf: internal error: {text}{place}\nThis is a bug: please report it with the command line."));
+        error(&format!("internal error: {text}{place}\nThis is a bug: please report it with the command line."));
         transport::abort(EXIT_FAILED);
     }));
 }

@@ -31,13 +31,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::{EXIT_INPUT, Error, ErrorKind, Result, SharedResult};
-use fednmf_base::warning::say;
+use fednmf_base::warning::error;
 use fednmf_linalg::{Element, flops};
 use fednmf_privacy::transcript::{SiteSignature, Transcript};
 
 pub use self::transport::Loss;
-pub use self::transport::launched_rank;
 use self::transport::{Local, Transport};
+pub use self::transport::{launched_rank, library};
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use fednmf_linalg::even_part;
@@ -271,7 +271,7 @@ impl Communicator {
         if let Some(send_filter) = &self.ledger.borrow().send_filter
             && let Err(why) = send_filter(tag)
         {
-            say(&format!("fednmf: {why}"));
+            error(&why);
             end_job(EXIT_INPUT);
         }
         if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {

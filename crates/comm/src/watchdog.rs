@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::EXIT_FAILED;
-use fednmf_base::warning::{say, warn};
+use fednmf_base::warning::{error, warn};
 
 use super::transport;
 
@@ -124,7 +124,7 @@ impl Watchdog {
                     Verdict::Fine => {}
                     Verdict::Warn => warn(&message(rank, limit / 2, &marks, Some(limit))),
                     Verdict::End => {
-                        say(&format!("fednmf: {}", message(rank, limit, &marks, None)));
+                        error(&message(rank, limit, &marks, None));
                         end();
                     }
                 }

@@ -311,7 +311,7 @@ fn print_summary(
     }
     let checkpoint = spec.checkpoint.as_ref().filter(|_| exit_code(stop, true) == EXIT_REQUEUE);
     let resume = checkpoint.map(|path| format!("--resume continues from --checkpoint {}.\n", path.display()));
-    print(&(text_summary(run, outputs, end, profile, leading) + &resume.unwrap_or_default()))
+    print(&(text_summary(run, outputs, (stop, end), profile, leading) + &resume.unwrap_or_default()))
 }
 
 fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {
@@ -328,12 +328,19 @@ fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {
     format!("{all}\n")
 }
 
-fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profile, leading: Measure) -> String {
+fn text_summary(
+    run: &RunRecord,
+    outputs: &Outputs,
+    (stop, end): (Stop, &Value),
+    profile: &Profile,
+    leading: Measure,
+) -> String {
     let RunRecord { planned, start, .. } = run;
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
     let beside = if of_parties { " and the parties' files beside it" } else { "" };
     let output = outputs.factors.as_ref().map(|p| format!("{}{beside}", p.display()));
+    let report = outputs.report.as_ref().map(|(path, _)| path.display().to_string());
     let facts = summary::SummaryInfo {
         algo: planned.description().name,
         shape: (count(&start["m"]), count(&start["n"])),
@@ -343,33 +350,33 @@ fn text_summary(run: &RunRecord, outputs: &Outputs, end: &Value, profile: &Profi
         iterations: count(&end["iter"]),
         seconds: end["seconds"].as_f64().unwrap_or(0.0),
         measures: leading.leading(|key| end[key].as_f64()),
-        stopped_by: end["stopped_by"].as_str().unwrap_or(""),
+        stopped_by: stop,
         output: output.as_deref(),
+        report: report.as_deref(),
         party_bytes: planned.is_private().then(|| end["party_bytes"].as_u64().unwrap_or(0)),
     };
-    let report = outputs.report.as_ref().map(|(path, _)| format!(" The report is {}.", path.display()));
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
-    let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize. "));
+    let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize.\n"));
     let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| ones.is_empty());
     let scaled = divisor.map_or_else(String::new, |divisor| {
         format!(
             "--scale max divided the entries by {divisor}: multiply U V' by it, and all errors but the relative one, for the \
-             units of the input (`fednmf predict` does). "
+             units of the input (`fednmf predict` does).\n"
         )
     });
-    let paragraph = summary::paragraph(&facts, profile);
+    let block = summary::block(&facts, profile);
     let agreed = planned.spec.consent.profile.as_ref().map_or_else(String::new, |profile| format!("{profile}\n"));
     let lost = |one: &Value| {
         let [name, why] = ["name", "why"].map(|key| one[key].as_str().unwrap_or_default());
-        format!("{name} {why}; the result is that of the others from iteration {} on. ", one["iter"])
+        format!("{name} {why}; the result is that of the others from iteration {} on.\n", one["iter"])
     };
     let losses: String = end["lost"].as_array().into_iter().flatten().map(lost).collect();
     let table = match planned.spec.verbose {
         true => format!("{}{}\n", grid::table(&start["grids"]), profile.table()),
         false => String::new(),
     };
-    format!("{table}{agreed}{privacy}{losses}{ones}{scaled}{paragraph}{}\n", report.unwrap_or_default())
+    format!("{table}{agreed}{privacy}{losses}{ones}{scaled}{block}")
 }
 
 /// Writes the last good factors of a run that failed on all ranks alike; returns the error, with their path added.

@@ -54,6 +54,19 @@ impl Stop {
             Stop::Observer => "observer",
         }
     }
+
+    /// For the summary.
+    pub fn phrase(self) -> String {
+        match self {
+            Stop::MaxIters | Stop::Tolerance | Stop::TargetError | Stop::TimeLimit => {
+                format!("stopped at --{}", self.name().replace('_', "-"))
+            }
+            Stop::Done => "done".into(),
+            Stop::Budget => "the budget of --epsilon is spent".into(),
+            Stop::Signal(_) => format!("stopped by {}", self.name()),
+            Stop::Observer => "stopped by its caller".into(),
+        }
+    }
 }
 
 /// When a run stops, and how often it is evaluated.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use fednmf_base::units::about;
+use fednmf_base::units::{about, counted};
 use fednmf_files::output::view::file_of;
 use fednmf_methods::Forecast;
 use fednmf_methods::decision::Decision;
@@ -21,7 +21,8 @@ const LARGE_DELTA: f64 = 1e-3;
 /// Prints consequences of the plan that the user may not expect.
 pub fn of_plan(planned: &Planned, progress: &mut Progress) {
     if planned.spec.input_text == SAMPLE_INPUT {
-        progress.note("the data: a synthetic matrix with a known answer; --input FILE is for your own");
+        progress
+            .note("no --input: a synthetic matrix with known factors is factorised; --input FILE names your own data");
     }
     if let Some(why) = planned.method_why {
         progress.note(&format!("--algo auto: {} ({why})", planned.description().name));
@@ -33,11 +34,12 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
         progress.warn(&warning);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if planned.spec.threads > cores {
-        progress.note(&format!(
-            "--threads {}: this rank may run on {cores} core(s) only; start it with mpirun --bind-to none, or srun \
-             --cpus-per-task {}",
-            planned.spec.threads, planned.spec.threads
+    let threads = planned.spec.threads;
+    if threads > cores {
+        progress.warn(&format!(
+            "--threads {threads}: this rank may run on {} only; start it with mpirun --bind-to none, or srun \
+             --cpus-per-task {threads}",
+            counted(cores, "core", "cores")
         ));
     }
     if let Some(seed) = planned.result_parameters().get("secret_seed").and_then(Value::as_u64) {
@@ -86,8 +88,9 @@ fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
 pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Progress) {
     if let Some(Forecast { seconds, what }) = forecast {
         progress.note(&format!(
-            "{what} {} for {iterations} iteration(s), {} each, as measured here",
+            "{what} {} for {}, {} each, as measured here",
             about(seconds * iterations as f64),
+            counted(iterations, "iteration", "iterations"),
             about(seconds)
         ));
     }
@@ -97,12 +100,13 @@ pub fn duration(forecast: Option<Forecast>, iterations: usize, progress: &mut Pr
 fn unobserved(decisions: &[Decision], progress: &mut Progress) {
     for decision in decisions {
         let &Decision::Unobserved { rows, columns } = decision else { continue };
-        for (count, what, factor) in [(rows, "row(s)", "U"), (columns, "column(s)", "V")] {
+        for (count, one, many, factor) in [(rows, "row", "rows", "U"), (columns, "column", "columns", "V")] {
             if count == 0.0 {
                 continue;
             }
             progress.warn(&format!(
-                "nothing is observed in {count} {what} of the matrix, so their rows of {factor} are zeros"
+                "nothing is observed in {} of the matrix, so the rows of {factor} are zeros there",
+                counted(count as usize, one, many)
             ));
         }
     }
@@ -160,7 +164,7 @@ pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     }
     if planned.parties.count == 2 {
         progress.warn(
-            "--secure-sum: of two parties each learns the other's term, the sum less its own; three or more hide it",
+            "--secure-sum hides nothing of two parties: each learns the other's term, the sum less its own; use three or more",
         );
     }
 }

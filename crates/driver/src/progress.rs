@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use fednmf_base::warning;
-use fednmf_base::warning::say;
+use fednmf_base::warning::{self, Kind, say};
 use fednmf_methods::metrics::Measure;
 
 /// The shortest time between two lines of a log.
@@ -44,7 +43,7 @@ impl Progress {
         let to = if !enabled {
             To::Nothing
         } else if std::io::stderr().is_terminal() {
-            To::Terminal(bar(total_iterations))
+            To::Terminal(spinner())
         } else {
             To::Log { start: Instant::now(), pace: Pace::default() }
         };
@@ -61,7 +60,8 @@ impl Progress {
         let text = format!("loading {:.0} %", 100.0 * fraction.clamp(0.0, 1.0));
         match &mut self.to {
             To::Nothing => {}
-            To::Terminal(bar) => bar.set_message(text),
+            // The last message is that of the next step, or none.
+            To::Terminal(bar) => bar.set_message(if fraction < 1.0 { text } else { String::new() }),
             // Short loading is not worth a line.
             To::Log { start, pace } if start.elapsed() > SPARSE => print(pace.offer(start.elapsed(), SPARSE, text)),
             To::Log { .. } => {}
@@ -79,8 +79,11 @@ impl Progress {
         match &mut self.to {
             To::Nothing => {}
             To::Terminal(bar) => {
-                bar.set_position(iter as u64);
-                bar.set_message(statistics(iter, self.total, seconds, first, &self.measures));
+                let statistics = statistics(iter, self.total, seconds, first, &self.measures);
+                match self.total {
+                    Some(total) => count(bar, iter, total, statistics),
+                    None => bar.set_message(format!("iteration {iter}{statistics}")),
+                }
             }
             To::Log { start, pace } => {
                 let of = self.total.map_or_else(String::new, |total| format!("/{total}"));
@@ -96,19 +99,28 @@ impl Progress {
         }
     }
 
-    /// Prints a line at once.
+    /// `done` of `total` runs of a sweep are done, the last of them `what`.
+    pub fn run(&mut self, done: usize, total: usize, what: &str) {
+        match &self.to {
+            To::Nothing => {}
+            To::Terminal(bar) => count(bar, done, total, format!(" runs  {what}")),
+            To::Log { .. } => say(&format!("run {done}/{total}  {what}")),
+        }
+    }
+
+    /// Prints a note at once.
     pub fn note(&mut self, text: &str) {
         match &self.to {
             To::Nothing => {}
-            To::Terminal(bar) => bar.println(text),
-            To::Log { .. } => say(text),
+            To::Terminal(bar) => bar.println(Kind::Note.line(text)),
+            To::Log { .. } => warning::note(text),
         }
     }
 
     /// Prints a warning at once, also of a quiet run: on rank 0 only.
     pub fn warn(&mut self, text: &str) {
         match &self.to {
-            To::Terminal(bar) => bar.println(warning::line(text)),
+            To::Terminal(bar) => bar.println(Kind::Warning.line(text)),
             To::Log { .. } => warning::warn(text),
             To::Nothing if self.warns => warning::warn(text),
             To::Nothing => {}
@@ -129,8 +141,9 @@ impl Progress {
     pub fn finish(&mut self) {
         match &mut self.to {
             To::Nothing => {}
-            // The bar stays: it shows where the run stopped.
-            To::Terminal(bar) => bar.abandon(),
+            // A bar stays: it shows where the run stopped. A spinner leaves nothing.
+            To::Terminal(bar) if bar.length().is_some() => bar.abandon(),
+            To::Terminal(bar) => bar.finish_and_clear(),
             To::Log { pace, .. } => print(pace.waiting.take()),
         }
         self.to = To::Nothing;
@@ -143,12 +156,23 @@ fn print(line: Option<String>) {
     }
 }
 
-fn bar(total: Option<usize>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total as u64), "{bar:30} {pos}/{len}{msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {pos}{msg}"),
-    };
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+/// What is shown until the first iteration: the message alone, cut to the width of the terminal.
+fn spinner() -> ProgressBar {
+    ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}"))
+}
+
+/// Shows `done` of `total` as a bar, with a message that is cut to the width of the terminal.
+fn count(bar: &ProgressBar, done: usize, total: usize, message: String) {
+    if bar.length().is_none() {
+        bar.set_style(style("{bar:24} {pos}/{len}{wide_msg}"));
+        bar.set_length(total as u64);
+    }
+    bar.set_position(done as u64);
+    bar.set_message(message);
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Holds back lines that come too soon; the last line is never lost.
@@ -204,7 +228,48 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Result;
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::{ProgressDrawTarget, TermLike};
+
     use super::*;
+
+    /// A terminal of this width, and what it shows below the lines that stay.
+    #[derive(Debug, Clone)]
+    struct Screen(u16, Arc<Mutex<String>>);
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            self.0
+        }
+        fn move_cursor_up(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> Result<()> {
+            self.write_str(text)
+        }
+        fn write_str(&self, text: &str) -> Result<()> {
+            self.1.lock().unwrap().push_str(text);
+            Ok(())
+        }
+        fn clear_line(&self) -> Result<()> {
+            self.1.lock().unwrap().clear();
+            Ok(())
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn lines_are_sparse_and_the_last_is_kept() {
@@ -225,6 +290,45 @@ mod tests {
         assert_eq!(text, "  f1 0.750000  rel_error 0.250000  6.00 s  5.00 iterations/s  6 s left");
         assert_eq!(statistics(50, None, 2.0, (50, 2.0), &[]), "  2.00 s");
         assert_eq!([59.0, 200.0, 18_420.0].map(duration), ["59 s", "3 min 20 s", "5 h 07 min"]);
+    }
+
+    /// What a terminal of this width shows after `show`.
+    fn shown(width: u16, total: Option<usize>, show: impl FnOnce(&mut Progress)) -> String {
+        let screen = Screen(width, Arc::default());
+        let bar = spinner();
+        bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255));
+        let mut progress = Progress { to: To::Terminal(bar), ..Progress::new(false, total) };
+        show(&mut progress);
+        if let To::Terminal(bar) = &progress.to {
+            bar.force_draw();
+        }
+        let text = screen.1.lock().unwrap();
+        text.trim_end().to_string()
+    }
+
+    #[test]
+    fn a_terminal_shows_one_line_that_fits() {
+        assert!(shown(80, Some(40), |progress| progress.loading(0.52)).ends_with(" loading 52 %"));
+        let measures = [(Measure::F1, 0.75), (Measure::RelativeError, 0.25)];
+        let iterate = |progress: &mut Progress| {
+            progress.loading(1.0);
+            progress.iteration(0, 0.0, &measures);
+            progress.iteration(20, 4.0, &measures);
+        };
+        let line = shown(80, Some(40), iterate);
+        assert!(line.contains(" 20/40  f1 0.75") && line.lines().count() == 1 && !line.contains("loading"), "{line}");
+        assert!(shown(40, Some(40), iterate).lines().all(|line| line.chars().count() <= 40));
+        // A sweep, whose runs are counted, and what was loaded before it.
+        let swept = shown(80, None, |progress| {
+            progress.loading(1.0);
+            progress.run(3, 28, "k = 6");
+        });
+        assert!(swept.contains(" 3/28 runs  k = 6") && !swept.contains("loading"), "{swept}");
+        let nothing = shown(80, None, |progress| {
+            progress.loading(1.0);
+            progress.finish();
+        });
+        assert_eq!(nothing.trim(), "");
     }
 
     #[test]

@@ -7,11 +7,13 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use fednmf_base::units::bytes;
+use fednmf_base::units::{bytes, counted, short, thousands};
 use fednmf_comm::{Communicator, Entry, Ledger};
 use fednmf_data::messages::{CHECKPOINT, OUTPUT, SUMMARY};
 use fednmf_data::{PASS, WAITING};
 use fednmf_methods::metrics::Measure;
+
+use crate::iterate::Stop;
 
 /// One rank's part of the profile.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -270,7 +272,7 @@ impl Profile {
     }
 }
 
-/// The description of a run, for [`paragraph`].
+/// The description of a run, for [`block`].
 #[derive(Debug, Clone)]
 pub struct SummaryInfo<'a> {
     pub algo: &'a str,
@@ -284,60 +286,57 @@ pub struct SummaryInfo<'a> {
     pub seconds: f64,
     /// The measures of the last evaluation, the leading one first; empty if there was none.
     pub measures: Vec<(Measure, f64)>,
-    /// As in the trace.
-    pub stopped_by: &'a str,
+    pub stopped_by: Stop,
     /// Path of the factors.
     pub output: Option<&'a str>,
+    /// Path of the report.
+    pub report: Option<&'a str>,
     /// What private parties sent and received, also between parties of the same rank.
     pub party_bytes: Option<u64>,
 }
 
-/// The run in one paragraph.
-pub fn paragraph(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
-    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+/// The load of the slowest rank over the mean from which on the summary mentions it.
+const IMBALANCE: f64 = 1.2;
+
+/// The run in a few lines: what was found, how, and where it is.
+pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
+    let (m, n) = (thousands(facts.shape.0), thousands(facts.shape.1));
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {}", m.label(), short(*x))).collect();
+    let measures = if measures.is_empty() { "not evaluated".into() } else { measures.join(", ") };
+    let iterations = counted(facts.iterations, "iteration", "iterations");
+    let seconds = short(facts.seconds);
     let mut text = format!(
-        "{} factorised {} x {} with k = {} on {}",
-        facts.algo,
-        facts.shape.0,
-        facts.shape.1,
+        "{m} x {n}, k = {}: {measures} ({iterations} in {seconds} s, {})\n",
         facts.k,
-        plural(facts.ranks, "rank", "ranks")
+        facts.stopped_by.phrase()
     );
-    if facts.parties != facts.ranks {
-        let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
-    }
-    text.push_str(": ");
-    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label())).collect();
-    text.push_str(&measures.join(", "));
-    text.push_str(if measures.is_empty() { "" } else { " " });
-    let _ = write!(
-        text,
-        "after {} in {:.3} s, stopped by {}. ",
-        plural(facts.iterations, "iteration", "iterations"),
-        facts.seconds,
-        facts.stopped_by
-    );
-    match facts.output {
-        Some(output) => {
-            let _ = write!(text, "Factors are in {output}. ");
-        }
-        None => text.push_str("Factors were not kept (no --output). "),
+    let mut line = |name: &str, what: &str| {
+        let _ = writeln!(text, "  {name:9} {what}");
+    };
+    let ranks = counted(facts.ranks, "rank", "ranks");
+    let parties = match facts.parties == facts.ranks {
+        true => String::new(),
+        false => format!(" for {}", counted(facts.parties, "party", "parties")),
+    };
+    let memory = bytes(profile.peak_rss_bytes);
+    // Where ranks do not share their times, they do not share their memory either.
+    let whose = if profile.imbalance.is_none() && facts.ranks > 1 { " on this rank" } else { "" };
+    line("method", &format!("{} on {ranks}{parties}, peak memory {memory}{whose}", facts.algo));
+    if facts.ranks > 1 {
+        let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
+        let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
+        line("ranks", &format!("{} sent{slowest}", bytes(profile.bytes_sent)));
     }
     if let Some(exchanged) = facts.party_bytes {
-        let _ = write!(text, "The parties exchanged {}. ", bytes(exchanged));
+        line("parties", &format!("{} exchanged", bytes(exchanged)));
     }
     if let Some((passes, seconds)) = profile.streamed() {
-        let _ = write!(
-            text,
-            "The rows were read from the file {passes} times; {seconds:.3} s were lost waiting for them. "
-        );
+        line("streaming", &format!("the file was read {passes} times, {} s of waiting", short(seconds)));
     }
-    let _ = write!(text, "{} sent between ranks, ", bytes(profile.bytes_sent));
-    if let Some(imbalance) = profile.imbalance {
-        let _ = write!(text, "load imbalance {imbalance:.2} (slowest rank over mean), ");
+    line("factors", facts.output.unwrap_or("not kept (no --output)"));
+    if let Some(report) = facts.report {
+        line("report", report);
     }
-    let which = if profile.imbalance.is_some() { "a" } else { "this" };
-    let _ = write!(text, "peak memory {} on {which} rank.", bytes(profile.peak_rss_bytes));
     text
 }
 
@@ -424,11 +423,18 @@ mod tests {
             iterations: 1,
             seconds: 0.25,
             measures: vec![(Measure::RelativeError, 0.5)],
-            stopped_by: "max-iters",
+            stopped_by: Stop::MaxIters,
             output: Some("o.h5"),
+            report: None,
             party_bytes: Some(2048),
         };
-        let text = paragraph(&facts, &two_ranks());
-        assert!(text.starts_with("hals factorised 6 x 4 with k = 2 on 1 rank for 5 parties: relative error 0.500000 after 1 iteration in 0.250 s, stopped by max-iters. Factors are in o.h5. The parties exchanged 2.0 KiB. "), "{text}");
+        let text = block(&facts, &two_ranks());
+        let expected = "6 x 4, k = 2: relative error 0.5000 (1 iteration in 0.2500 s, stopped at --max-iters)\n  method    hals on 1 \
+                        rank for 5 parties, peak memory 2.9 KiB\n  parties   2.0 KiB exchanged\n  factors   o.h5\n";
+        assert_eq!(text, expected);
+        let two = SummaryInfo { ranks: 2, parties: 2, party_bytes: None, output: None, ..facts };
+        let text = block(&two, &two_ranks());
+        assert!(text.contains("\n  ranks     80 B sent; the slowest computes 1.50 times the mean\n"), "{text}");
+        assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");
     }
 }

@@ -34,3 +34,14 @@ pub use load::EntryCheck;
 pub use open::{Input, highest_party, open};
 pub use spec::{InputSpec, PARTY, Scale, Source, Threshold};
 pub use stream::PANELS;
+
+/// The version of the HDF5 library; `None` in a build without it.
+pub fn hdf5_version() -> Option<String> {
+    #[cfg(feature = "hdf5")]
+    {
+        let (major, minor, release) = hdf5::library_version();
+        Some(format!("{major}.{minor}.{release}"))
+    }
+    #[cfg(not(feature = "hdf5"))]
+    None
+}

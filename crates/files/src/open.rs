@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_base::warning::say;
+use fednmf_base::warning;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Stack;
 use fednmf_data::header::{Header, check_dimensions};
@@ -311,7 +311,7 @@ pub(super) fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> 
         if !comm.has_owners() {
             return e;
         }
-        say(&format!("fednmf: {e}"));
+        warning::error(&e.to_string());
         Error::input("its own data cannot be used; it says there why")
     })
 }

@@ -317,9 +317,14 @@ impl Description {
         messages: &[],
     };
 
+    /// The method's name and its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
     /// Whether `name` is the method's name or an alias, in upper or lower case.
     pub fn is_called(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+        self.names().any(|own| own.eq_ignore_ascii_case(name))
     }
 
     /// The message table, including the messages of every method.

@@ -187,7 +187,7 @@ fn meant(text: &str, words: &[Meaning]) -> String {
 }
 
 /// Number of letters to insert, remove or replace to turn one word into another.
-fn edits(from: &str, to: &str) -> usize {
+pub(crate) fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.chars().enumerate() {

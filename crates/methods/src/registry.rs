@@ -11,6 +11,7 @@ use super::description::{Description, Partition};
 use super::distributed;
 use super::federated::{columns, graph, mpc, rows};
 use super::method::{ConfiguredMethod, Method};
+use super::parameters::edits;
 
 /// All methods, in the order of `list` and of messages that name several.
 pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
@@ -99,15 +100,25 @@ pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
     ALL.iter().chain([&*AUTO]).find(|method| method.description().is_called(name))
 }
 
+/// What is wrong with a `name` that [`find`] does not know.
+pub fn unknown(name: &str) -> String {
+    let names = || ALL.iter().chain([&*AUTO]).map(|method| method.description()).flat_map(Description::names);
+    let typed = name.to_lowercase();
+    let nearest = names().min_by_key(|known| edits(&typed, known));
+    match nearest.filter(|known| edits(&typed, known) <= known.len() / 3) {
+        Some(known) => format!("no such method; did you mean {known}? 'fednmf list' shows all"),
+        None => {
+            format!("no such method; the methods are {}", descriptions().map(|m| m.name).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
 /// The method `name` with the parameters `given` by name and text (`inner_sweeps`, `3`); the others have their defaults.
 ///
 /// # Errors
 /// If there is no such method or parameter, or if a value is not accepted; the message names it.
 pub fn named(name: &str, given: &[(&str, &str)]) -> Result<Arc<dyn ConfiguredMethod>> {
-    let Some(method) = find(name) else {
-        let names: Vec<&str> = descriptions().map(|description| description.name).collect();
-        return Err(Error::input(format!("{name}: no such method; the methods are {}", names.join(", "))));
-    };
+    let method = find(name).ok_or_else(|| Error::input(format!("{name}: {}", unknown(name))))?;
     method.configure(given).map_err(|e| e.at(name))
 }
 
@@ -117,6 +128,16 @@ mod tests {
 
     fn all() -> impl Iterator<Item = &'static Arc<dyn ConfiguredMethod>> {
         ALL.iter().chain([&*AUTO])
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_recognised() {
+        for (typed, meant) in
+            [("halz", "hals"), ("HALS", "hals"), ("kl_cd", "kl-cd"), ("fnfm", "fnmf"), ("aut", "auto")]
+        {
+            assert!(unknown(typed).contains(&format!("did you mean {meant}?")), "{typed}: {}", unknown(typed));
+        }
+        assert!(unknown("nosuch").starts_with("no such method; the methods are dsanls, "));
     }
 
     #[test]

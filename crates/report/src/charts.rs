@@ -11,6 +11,7 @@ pub struct Series {
 
 const WIDTH: f64 = 860.0;
 const TOP: f64 = 14.0;
+/// The least room for the labels of the vertical axis and its title.
 const LEFT: f64 = 64.0;
 /// Room for the names next to a chart.
 const NAMES: f64 = 210.0;
@@ -28,27 +29,28 @@ pub fn lines(
     let x = Axis::linear(all().map(|p| p.0), true)?;
     let y = values(&mut all().map(|p| p.1))?;
     let (height, bottom) = (330.0, 46.0);
+    let left = left_of(&y.ticks(6));
     let (right, floor) = (WIDTH - NAMES, height - bottom);
     let at = |p: &(f64, f64)| {
         let (x, y) = (x.place(p.0)?, y.place(p.1)?);
-        Some((LEFT + x * (right - LEFT), floor - y * (floor - TOP)))
+        Some((left + x * (right - left), floor - y * (floor - TOP)))
     };
     let mut svg = Svg::new(WIDTH, height);
     for tick in y.ticks(6) {
         let Some(place) = y.place(tick) else { continue };
         let h = floor - place * (floor - TOP);
-        svg.line((LEFT, h), (right, h), PALE);
-        svg.text((LEFT - 6.0, h + 4.0), Anchor::End, 12.0, &number(tick));
+        svg.line((left, h), (right, h), PALE);
+        svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &number(tick));
     }
     for tick in x.ticks(8) {
         let Some(place) = x.place(tick) else { continue };
-        let w = LEFT + place * (right - LEFT);
+        let w = left + place * (right - left);
         svg.line((w, floor), (w, floor + 5.0), INK);
         svg.text((w, floor + 19.0), Anchor::Middle, 12.0, &number(tick));
     }
-    svg.line((LEFT, floor), (right, floor), INK);
-    svg.line((LEFT, TOP), (LEFT, floor), INK);
-    svg.text(((LEFT + right) / 2.0, height - 8.0), Anchor::Middle, 13.0, across);
+    svg.line((left, floor), (right, floor), INK);
+    svg.line((left, TOP), (left, floor), INK);
+    svg.text(((left + right) / 2.0, height - 8.0), Anchor::Middle, 13.0, across);
     svg.upright((14.0, (TOP + floor) / 2.0), 13.0, up);
     for (i, s) in series.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
@@ -63,6 +65,13 @@ pub fn lines(
     }
     legend(&mut svg, right + 16.0, series.iter().map(|s| s.name.as_str()));
     Some(svg.finish(title))
+}
+
+/// The left end of an axis whose labels are those of `ticks`, with room for them and for its title.
+fn left_of(ticks: &[f64]) -> f64 {
+    const LETTER: f64 = 7.0;
+    let longest = ticks.iter().map(|tick| number(*tick).chars().count()).max().unwrap_or(0);
+    LEFT.max(32.0 + LETTER * longest as f64)
 }
 
 fn legend<'a>(svg: &mut Svg, left: f64, names: impl ExactSizeIterator<Item = &'a str>) {
@@ -142,6 +151,10 @@ mod tests {
         let svg = lines_of(&[(0.0, 0.0), (10.0, 4.0)]).unwrap();
         // The lower left and the upper right corner of the area.
         assert!(svg.contains(r#"points="64.0,284.0 650.0,14.0""#), "{svg}");
+        // Labels of six letters end left of the axis and begin right of its title.
+        let long = [Series { name: "run".into(), points: vec![(0.0, 0.5175), (1.0, 0.5185)] }];
+        let far = lines("t", ("x", "y"), &long, |y| Axis::linear(y, false)).unwrap();
+        assert!(far.contains("0.5175") && far.contains(r#"x="68.0""#), "{far}");
         assert!(svg.contains("&lt;run&gt;") && !svg.contains("<run>"));
         assert!(lines_of(&[]).is_none() && lines_of(&[(f64::NAN, 1.0)]).is_none());
         assert!(!lines_of(&[(0.0, 1.0), (1.0, f64::NAN)]).unwrap().contains("NaN"));

@@ -24,10 +24,13 @@
     const button = (text, action) => {
       const b = document.createElement('button');
       b.textContent = text;
+      b.setAttribute('aria-label', `Download ${figure.id} as ${text}`);
       b.addEventListener('click', action);
       figure.querySelector('figcaption').append(b);
     };
     button('SVG', () => save(address(svg), figure.id + '.svg'));
     button('PNG', () => asPng(svg, figure.id + '.png'));
   });
+  // On paper nothing can be opened.
+  addEventListener('beforeprint', () => document.querySelectorAll('details').forEach(part => { part.open = true; }));
 })();

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::{EXIT_FAILED, Error, Result};
-use fednmf_base::warning::{say, warn};
+use fednmf_base::warning::{error, note, warn};
 use fednmf_privacy::transcript::{SiteSignature, Subject};
 
 use super::frame::{Control, Decoder, Frame, Hello, PIECE, PROTOCOL, SiteKey, printable, valid_name};
@@ -313,7 +313,7 @@ fn join_run(
                 Control::Ping => send(Control::Pong)?,
                 Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
                     if config.verbose && sites != missing {
-                        say(&format!("waiting for {}", list(&sites)));
+                        note(&format!("waiting for {}", list(&sites)));
                     }
                     missing = sites;
                 }
@@ -364,7 +364,7 @@ impl Link {
                     }
                     if Instant::now() >= next_report {
                         let left = until.saturating_duration_since(Instant::now()).as_secs();
-                        say(&format!("--hub {}: {why}; trying again for {left} s", config.hub));
+                        note(&format!("--hub {}: {why}; trying again for {left} s", config.hub));
                         (next_report, interval) = (Instant::now() + interval, 2 * interval);
                     }
                     last_reported = why;
@@ -572,7 +572,7 @@ impl Link {
         loop {
             match join_run(&self.config, &self.identity, &self.own, Some(&known), until) {
                 Ok(JoinedRun { stream, decoder, .. }) => {
-                    say(&format!("fednmf: connected to the hub {} again", self.config.hub));
+                    note(&format!("connected to the hub {} again", self.config.hub));
                     return (stream, decoder);
                 }
                 Err(JoinError::Fatal(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
@@ -753,7 +753,7 @@ pub fn fail(text: &str) -> ! {
             std::thread::park();
         }
     }
-    say(&format!("fednmf: {text}"));
+    error(text);
     if let Some(link) = CURRENT.get() {
         link.abort(EXIT_FAILED);
     }

@@ -122,7 +122,7 @@ impl Policy {
         let policy: Policy = serde_json::from_str(&text).map_err(|e| wrong(format!("is no policy: {e}")))?;
         let unknown = policy.methods.iter().flatten().find(|name| registry::find(name).is_none());
         match unknown {
-            Some(name) => Err(wrong(format!("{name}: no such method; 'fednmf list' shows all"))),
+            Some(name) => Err(wrong(format!("{name}: {}", registry::unknown(name)))),
             None => Ok(policy),
         }
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 pub use self::args::SweepArgs;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
@@ -107,9 +108,10 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let open = comm.broadcast_value(RUNS, open);
     let todo: Vec<Task> = tasks.iter().zip(open).filter(|(_, open)| *open).map(|(task, _)| *task).collect();
     progress.note(&format!(
-        "{} of {} runs to do, by {groups} group(s) of ranks; results in {}",
+        "{} of {} runs to do, by {} of ranks; results in {}",
         todo.len(),
         tasks.len(),
+        counted(groups, "group", "groups"),
         args.output.display()
     ));
     let mine = deal(todo, groups).swap_remove(number);
@@ -122,7 +124,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
                 warn(&format!("{e}; the other groups continue"));
             }
         })?;
-        progress.note(&format!("k = {}, run {} done ({} of {count} of this group)", task.k, task.run, i + 1));
+        progress.run(i + 1, count, &format!("k = {}, start {}", task.k, task.run));
         Ok(())
     });
     comm.agree_on_error(all)?;

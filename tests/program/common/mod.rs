@@ -151,8 +151,7 @@ impl Run {
         } else {
             let output = self.run();
             assert_eq!(output.code, Some(2), "{what}\n{}{}", output.stdout, output.stderr);
-            let messages =
-                output.stderr.lines().filter(|l| l.starts_with("fednmf: ") && !l.contains("warning:")).count();
+            let messages = output.stderr.lines().filter(|l| l.starts_with("error: ")).count();
             assert_eq!(messages, 1, "one message: {what}\n{}", output.stderr);
             output.stderr
         };

@@ -265,7 +265,7 @@ fn process() {
         if let Err(e) = &result
             && !e.is_shared()
         {
-            eprintln!("{}\nfednmf: {e}", words.join(" "));
+            eprintln!("{}\nerror: {e}", words.join(" "));
             comm::end_job(e.exit_code());
         }
         let own = result.as_ref().map_or_else(|e| (e.exit_code(), e.message.clone()), |code| (*code, String::new()));

@@ -86,6 +86,14 @@ pub fn before_abort(notify: fn(i32)) {
     let _ = BEFORE_ABORT.set(notify);
 }
 
+/// Name and version of the MPI library; `None` in a build without MPI. Needs no started MPI.
+pub fn library() -> Option<String> {
+    #[cfg(feature = "mpi")]
+    return mpi::library();
+    #[cfg(not(feature = "mpi"))]
+    None
+}
+
 /// Ends the whole job at once, from any thread and whatever the other ranks are doing.
 pub fn abort(code: i32) -> ! {
     #[cfg(feature = "mpi")]

@@ -94,6 +94,12 @@ fn allowed_cores() -> Vec<u8> {
     cores
 }
 
+/// Name and version of the library, the first line or clause of what it says of itself.
+pub fn library() -> Option<String> {
+    let text = mpi::environment::library_version().ok()?;
+    text.split(['\n', ',']).next().map(|first| first.trim().replace('\t', " "))
+}
+
 fn is_open_mpi() -> bool {
     static OPEN_MPI: OnceLock<bool> = OnceLock::new();
     *OPEN_MPI.get_or_init(|| mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI")))

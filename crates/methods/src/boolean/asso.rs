@@ -28,7 +28,7 @@ fednmf_base::parameters! {
 impl LocalMethod for Asso {
     const DESCRIPTION: &'static Description = &vote::describe(
         "asso",
-        "Boolean factorisation from associations of columns at each party, components joined by vote",
+        "Boolean factors from associations of columns, components joined by vote",
         "Miettinen, Mielikainen, Gionis, Das, Mannila: The Discrete Basis Problem",
         Unit::Component,
     );

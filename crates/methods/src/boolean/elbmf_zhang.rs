@@ -57,7 +57,7 @@ fednmf_base::parameters! {
 impl LocalMethod for Elbmf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "elbmf",
-        "Boolean factorisation by proximal gradients at each party, components joined by vote",
+        "Boolean factors by proximal gradients at each party, components joined by vote",
         "Dalleiger, Vreeken: Efficiently Factorizing Boolean Matrices using Proximal Gradient Descent",
         Unit::Local,
     );
@@ -88,7 +88,7 @@ fednmf_base::parameters! {
 impl LocalMethod for Zhang {
     const DESCRIPTION: &'static Description = &vote::describe(
         "zhang",
-        "Boolean factorisation by a penalty method and a search for thresholds at each party, joined by vote",
+        "Boolean factors by penalties and thresholds, components joined by vote",
         "Zhang, Li, Ding, Zhang: Binary Matrix Factorization with Applications",
         Unit::Local,
     );

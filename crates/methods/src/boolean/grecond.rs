@@ -19,7 +19,7 @@ fednmf_base::parameters! {
 impl LocalMethod for Grecond {
     const DESCRIPTION: &'static Description = &vote::describe(
         "grecond",
-        "Boolean factorisation by formal concepts at each party, components joined by vote",
+        "Boolean factors by formal concepts, components joined by vote",
         "Belohlavek, Vychodil: Discovery of Optimal Factors in Binary Matrices via a Novel Method of Matrix Decomposition",
         Unit::Component,
     );

@@ -27,7 +27,7 @@ fednmf_base::parameters! {
 impl LocalMethod for Mebf {
     const DESCRIPTION: &'static Description = &vote::describe(
         "mebf",
-        "Boolean factorisation by geometric segmentation at each party, components joined by vote",
+        "Boolean factors by geometric segmentation, components joined by vote",
         "Wan, Chang, Zhao, Li, Cao, Zhang: Fast and Efficient Boolean Matrix Factorization by Geometric Segmentation",
         Unit::Component,
     );

@@ -28,7 +28,7 @@ impl ExactMethod for Bpp {
     const METHOD: Description = describe(
         "bpp",
         &["anls-bpp", "anls"],
-        "ANLS by block principal pivoting: every subproblem solved exactly; fewest iterations, but the most expensive ones",
+        "ANLS by block principal pivoting: fewest iterations, but the most expensive ones",
         "Kim and Park 2011; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
     );
     const KERNEL: Kernel = Kernel::Pivot;

@@ -72,7 +72,7 @@ impl Method for Dsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls",
         aliases: &["sanls"],
-        summary: "sketched ANLS: each subproblem is shrunk by a random matrix that every rank draws for itself",
+        summary: "sketched ANLS: random matrices, never sent, shrink each subproblem",
         paper: "Qian, Tan, Ding, Shang, Mamoulis, Cheung: Fast and Secure Distributed Nonnegative Matrix Factorization",
         messages: &[
             MessageSpec::new(SCORES_V, "4 x p", "each iteration, with --sketch weighted"),

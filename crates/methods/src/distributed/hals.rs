@@ -39,7 +39,7 @@ impl ExactMethod for Hals {
     const METHOD: Description = describe(
         "hals",
         &[],
-        "hierarchical alternating least squares: exact coordinate descent on the whole matrix",
+        "hierarchical alternating least squares: exact coordinate descent",
         "Cichocki and Phan 2009; distributed as MPI-FAUN (Kannan, Ballard, Park 2018)",
     );
     const KERNEL: Kernel = Kernel::Sweep;

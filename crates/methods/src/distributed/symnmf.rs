@@ -88,7 +88,7 @@ impl Method for SymNmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "symnmf",
         aliases: &["sym-nmf", "lvs-symnmf"],
-        summary: "symmetric NMF of a graph or similarity matrix, also with leverage-score sampling: for clusters of a graph",
+        summary: "symmetric NMF of a graph or a similarity matrix, also by leverage-score sampling",
         paper: "Kuang, Yun, Park 2015; with --sketch leverage LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024)",
         partition: Partition::Symmetric,
         messages: &[

@@ -92,7 +92,7 @@ impl Method for BetaMu {
         ..describe(
             "beta-mu",
             &["mu-beta"],
-            "multiplicative updates for any beta-divergence, such as that of Itakura and Saito: for spectra",
+            "multiplicative updates for any beta-divergence, such as Itakura-Saito: for spectra",
             "Fevotte and Idier 2011",
             Measure::BetaDivergence,
         )

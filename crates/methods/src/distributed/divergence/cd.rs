@@ -28,7 +28,7 @@ impl Method for KlCd {
     const DESCRIPTION: &'static Description = &describe(
         "kl-cd",
         &["cd-kl"],
-        "coordinate descent for the Kullback-Leibler divergence: for counts, monotone, in fewer iterations than kl-mu",
+        "coordinate descent for the Kullback-Leibler divergence: for counts",
         "Hsieh and Dhillon 2011",
         Measure::Divergence,
     );

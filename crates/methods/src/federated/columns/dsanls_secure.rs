@@ -72,7 +72,7 @@ fednmf_base::parameters! {
 impl Method for DsanlsSecure {
     const DESCRIPTION: &'static Description = &Description {
         name: "dsanls-secure",
-        summary: "DSANLS over private columns: each iteration releases a sketch of the data, so only a few are allowed",
+        summary: "DSANLS: each iteration releases a sketch of the data, so only a few are allowed",
         paper: PAPER,
         partition: Partition::PartyColumns,
         dp: DifferentialPrivacy::Refused(

@@ -97,7 +97,7 @@ fednmf_base::parameters! {
 impl Method for SecureHals {
     const DESCRIPTION: &'static Description = &Description {
         name: "secure-hals",
-        summary: "exact HALS over private columns: the parties sum what U's update needs, in the clear or masked",
+        summary: "exact HALS: the parties sum what U's update needs, in the clear or masked",
         paper: PAPER,
         partition: Partition::PartyColumns,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Column),

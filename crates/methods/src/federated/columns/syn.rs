@@ -112,10 +112,8 @@ pub type SynSsdV = SynVariant<SsdV>;
 pub type SynSsdUv = SynVariant<SsdUv>;
 
 impl Variant for Sd {
-    const DESCRIPTION: &'static Description = &averaging(
-        "syn-sd",
-        "private columns: each party factorises its own, and copies of U are averaged now and then",
-    );
+    const DESCRIPTION: &'static Description =
+        &averaging("syn-sd", "each party factorises its columns, and copies of U are averaged now and then");
     const AVERAGES_SKETCHES: bool = false;
     const SKETCHES_COLUMNS: bool = false;
     type Sketch = NoGroup;
@@ -125,7 +123,7 @@ impl Variant for Sd {
 impl Variant for SsdU {
     const DESCRIPTION: &'static Description = &averaging_sketches(
         "syn-ssd-u",
-        "as syn-sd; a few rows (a sketch) of the parties' U are averaged in every step, which ties them together",
+        "as syn-sd; a few rows (a sketch) of the copies of U are averaged in every step",
     );
     const AVERAGES_SKETCHES: bool = true;
     const SKETCHES_COLUMNS: bool = false;

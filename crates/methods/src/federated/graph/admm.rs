@@ -28,7 +28,7 @@ fednmf_base::parameters! {
 impl Method for Admm {
     const DESCRIPTION: &'static Description = &Description {
         name: "admm",
-        summary: "the centralised counterpart of ppdnmf: block coordinate descent with inner ADMM, sums in the clear",
+        summary: "the centralised counterpart of ppdnmf: inner ADMM, sums in the clear",
         paper: "the centralised algorithm in Lari, Arablouei, Werner: Privacy-Preserving Distributed NMF",
         partition: Partition::PartyColumns,
         unit: Unit::Round,

@@ -17,7 +17,7 @@ pub type FedAvg = Federated<RoundParams, Mean>;
 
 impl Published for FedAvg {
     const NAME: &'static str = "fedavg";
-    const SUMMARY: &'static str = "federated averaging: local steps and the plain mean of all V; drifts where parties order components differently";
+    const SUMMARY: &'static str = "federated averaging: local steps and the plain mean of all V, without alignment";
     const PAPER: &'static str = "McMahan et al. 2017, as NMF in Dalleiger and Gionis (FNMF)";
 }
 

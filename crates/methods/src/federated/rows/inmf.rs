@@ -66,7 +66,7 @@ fednmf_base::parameters! {
 impl Method for Inmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "inmf",
-        summary: "joint NMF of several matrices: components that all share, and each party's own part of them (LIGER)",
+        summary: "joint NMF (LIGER): components that all share, and each party's own part of them",
         paper: "Yang and Michailidis 2016; Welch et al. 2019 (LIGER)",
         partition: Partition::PartyRows,
         measure: Measure::Objective,

@@ -143,10 +143,8 @@ pub type AsynSd = AsynVariant<NoGroup>;
 pub type AsynSsdV = AsynVariant<SketchParams>;
 
 impl Variant for NoGroup {
-    const DESCRIPTION: &'static Description = &describe(
-        "asyn-sd",
-        "as syn-sd with a server that merges a party's U whenever it arrives: no party waits for the slowest",
-    );
+    const DESCRIPTION: &'static Description =
+        &describe("asyn-sd", "as syn-sd with a server that merges copies of U as they arrive: nobody waits");
 }
 
 impl Variant for SketchParams {

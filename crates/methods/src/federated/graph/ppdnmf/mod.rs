@@ -117,7 +117,7 @@ fn crypto_threads(text: &str) -> Parsed<usize> {
 impl Method for Ppdnmf {
     const DESCRIPTION: &'static Description = &Description {
         name: "ppdnmf",
-        summary: "agents on a graph agree on the left factor; neighbours exchange ciphertexts only (Paillier)",
+        summary: "agents on a graph agree on the left factor; neighbours exchange ciphertexts only",
         paper: "Lari, Arablouei, Werner: Privacy-Preserving Distributed Nonnegative Matrix Factorization",
         partition: Partition::PartyColumns,
         unit: Unit::Round,

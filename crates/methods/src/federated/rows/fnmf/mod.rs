@@ -88,8 +88,7 @@ impl Aggregate for AlignedParams {
 
 impl Published for Fnmf {
     const NAME: &'static str = "fnmf";
-    const SUMMARY: &'static str =
-        "federated NMF by rows: parties step on their own, aligned to a shared V, the mean of aligned components";
+    const SUMMARY: &'static str = "federated NMF: local steps, aligned to a shared V, the mean of aligned components";
     const PAPER: &'static str = "Dalleiger, Gionis: Creating Coherence in Federated Non-Negative Matrix Factorization";
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {

@@ -1,0 +1,101 @@
+//! `fednmf -h`: what most users need, on one screen. `--help` has all of it.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use super::Cli;
+
+/// The groups of commands. Those of a group without a heading of their own are only named.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Factorise", &["sweep", "project", "predict", "estimate"]),
+    ("Look at data and results", &["inspect", "evaluate", "top", "clusters", "report"]),
+    ("Make data", &["prepare", "generate"]),
+];
+
+/// Commands that are only named: of private parties, and of the program.
+const NAMED: [(&str, &[&str]); 2] = [
+    ("Private parties", &["join", "serve", "approve", "keygen", "account", "audit"]),
+    ("The program", &["list", "completions", "man"]),
+];
+
+/// The options that most runs have.
+const OPTIONS: [&str; 9] = ["input", "components", "algo", "output", "report", "max_iters", "tol", "threads", "seed"];
+
+/// The text.
+pub fn short() -> String {
+    let command = Cli::command();
+    let mut out = String::from(
+        "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties\n\n\
+         Usage: fednmf [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
+         Examples:\n  \
+         fednmf --input counts.mtx -k 20 --output factors.h5 --report report.html\n  \
+         mpirun -n 16 fednmf sweep --k 5..50 --input counts.mtx --output sweep\n",
+    );
+    for (heading, names) in GROUPS {
+        let _ = writeln!(out, "\n{heading}:");
+        for name in names {
+            if let Some(command) = command.find_subcommand(name) {
+                let _ = writeln!(out, "  {name:10} {}", clause(&command.get_about().map(ToString::to_string)));
+            }
+        }
+    }
+    out.push('\n');
+    for (heading, names) in NAMED {
+        let there: Vec<&str> = names.iter().copied().filter(|name| command.find_subcommand(name).is_some()).collect();
+        let _ = writeln!(out, "{heading}: {}", there.join(", "));
+    }
+    out.push_str("\nOptions:\n");
+    for id in OPTIONS {
+        if let Some(arg) = command.get_arguments().find(|arg| arg.get_id() == id) {
+            let _ = writeln!(out, "  {:22} {}", typed(arg), clause(&arg.get_help().map(ToString::to_string)));
+        }
+    }
+    out.push_str(
+        "\n'fednmf --help' has all options, 'fednmf COMMAND -h' those of a command, 'fednmf list' the methods\n",
+    );
+    out
+}
+
+/// How an option is typed: `-k, --components <K>`.
+fn typed(arg: &Arg) -> String {
+    let short = arg.get_short().map_or_else(|| "    ".to_string(), |letter| format!("-{letter}, "));
+    let value = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+    format!("{short}--{} {value}", arg.get_long().unwrap_or_default())
+}
+
+/// The first clause of a help text, which begins with a short one.
+fn clause(help: &Option<String>) -> &str {
+    let text = help.as_deref().unwrap_or_default();
+    text.split([':', ';', '(']).next().unwrap_or(text).trim_end()
+}
+
+/// The commands that the text names.
+#[cfg(test)]
+fn named() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().chain(&NAMED).flat_map(|(_, names)| names.iter().copied())
+}
+
+/// The command, whose `-h` prints [`short`].
+pub fn with_short(command: Command) -> Command {
+    command.override_help(short())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_help_fits_a_screen_and_names_every_command() {
+        let text = short();
+        assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        let named: Vec<&str> = named().collect();
+        for command in Cli::command().get_subcommands() {
+            assert!(named.contains(&command.get_name()), "{}", command.get_name());
+        }
+        assert!(OPTIONS.iter().all(|id| Cli::command().get_arguments().any(|arg| arg.get_id() == id)));
+        // The first clauses are whole.
+        assert!(!text.lines().any(|line| line.ends_with(" the") || line.ends_with(" of")), "{text}");
+    }
+}
