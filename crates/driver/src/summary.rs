@@ -284,6 +284,8 @@ pub struct SummaryInfo<'a> {
     pub seconds: f64,
     /// The measures of the last evaluation, the leading one first; empty if there was none.
     pub measures: Vec<(Measure, f64)>,
+    /// β, where a β-divergence is minimised.
+    pub beta: Option<f64>,
     /// As in the trace.
     pub stopped_by: &'a str,
     /// Path of the factors.
@@ -307,7 +309,7 @@ pub fn paragraph(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
         let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
     }
     text.push_str(": ");
-    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label())).collect();
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label_with(facts.beta))).collect();
     text.push_str(&measures.join(", "));
     text.push_str(if measures.is_empty() { "" } else { " " });
     let _ = write!(
@@ -424,6 +426,7 @@ mod tests {
             iterations: 1,
             seconds: 0.25,
             measures: vec![(Measure::RelativeError, 0.5)],
+            beta: None,
             stopped_by: "max-iters",
             output: Some("o.h5"),
             party_bytes: Some(2048),
