@@ -1,9 +1,12 @@
 """Properties that hold for every matrix and every parameter, on drawn ones.
 
-FEDNMF_DRAWS=2000 FEDNMF_SEED=7 pytest python/tests/test_properties.py draws more, and others.
+FEDNMF_DRAWS=2000 FEDNMF_SEED=7 pytest python/tests/test_properties.py draws more, and others. FEDNMF_BINARY names the program,
+which must have the numbers of the class; `bench/run safety doors` compares them for minutes.
 """
 
+import json
 import os
+import shutil
 import warnings
 
 import numpy as np
@@ -11,10 +14,14 @@ import pytest
 import scipy.sparse as sp
 from sklearn import decomposition
 
+import doors
 from fednmf import NMF
 
 DRAWS = int(os.environ.get("FEDNMF_DRAWS", "40"))
 SEED = int(os.environ.get("FEDNMF_SEED", "0"))
+PROGRAM = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+#: Each draw of these starts the program several times.
+PROGRAM_DRAWS = int(os.environ.get("FEDNMF_PROGRAM_DRAWS", str(max(DRAWS // 4, 1))))
 
 
 def matrix(rng):
@@ -139,3 +146,99 @@ def test_whatever_is_drawn(draw):
 
             ours, theirs = best(NMF, p, given), best(decomposition.NMF, q, X)
             assert not np.isfinite(theirs) or ours <= 1.02 * theirs + 1e-3 * size, f"{about}: {ours} {theirs}"
+
+
+def entries(rng, X):
+    """The matrix of draws in the form of a file format: dense, or in CSR, perhaps with duplicates, explicit zeros, another
+    order or other indices, and of another scale or type."""
+    X = X * 2.0 ** int(rng.choice([0, 0, 0, -200, -60, 60, 200]))
+    dtype = rng.choice(["f8", "f8", "f4"])
+    X = X.astype(dtype) if 1e-10 < X.max() < 1e10 else X
+    kind = str(rng.choice(doors.DENSE + doors.SPARSE))
+    if kind in doors.DENSE:
+        return kind, X
+    Y = sp.csr_matrix(X)
+    change = rng.choice(["none", "duplicates", "zeros", "backwards"])
+    if change == "duplicates":
+        # Halves, so that sums are exact.
+        rows = np.repeat(np.arange(len(X)), np.diff(Y.indptr))
+        order = np.argsort(np.r_[rows, rows], kind="stable")
+        halves = np.r_[Y.data / 2, Y.data / 2][order]
+        Y = sp.csr_matrix((halves, np.r_[Y.indices, Y.indices][order], 2 * Y.indptr), shape=X.shape)
+    elif change == "zeros":
+        indices, starts = np.tile(np.arange(X.shape[1]), len(X)), np.arange(0, X.size + 1, X.shape[1])
+        Y = sp.csr_matrix((X.ravel(), indices, starts), shape=X.shape)
+    elif change == "backwards":
+        for a, b in zip(Y.indptr, Y.indptr[1:]):
+            Y.indices[a:b], Y.data[a:b] = Y.indices[a:b][::-1].copy(), Y.data[a:b][::-1].copy()
+        Y.has_sorted_indices = False
+    if rng.random() < 0.3:
+        Y.indptr = Y.indptr.astype(np.int64)
+    return kind, Y
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no program fednmf on the PATH")
+@pytest.mark.parametrize("draw", range(PROGRAM_DRAWS))
+def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
+    pytest.importorskip("h5py")
+    rng = np.random.default_rng([SEED, 1, draw])
+    X = matrix(rng)
+    p = settings(rng, X)
+    p["n_components"] = min(p["n_components"], *X.shape)
+    # Rounding errors, which differ on several ranks, grow with each iteration.
+    p["max_iter"], p["tol"] = int(rng.integers(1, 30)), 0
+    kind, given = entries(rng, X)
+    about = f"seed {SEED}, draw {draw}: {X.shape} {kind} {given.dtype} largest {given.max()} {p}"
+    seed = int(np.random.RandomState(p["random_state"]).randint(np.iinfo(np.int32).max))
+    file, out = tmp_path / f"x.{doors.ending(kind)}", tmp_path / "o.npz"
+    doors.write(file, given, kind)
+
+    model = NMF(**p)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = None
+        try:
+            W = model.fit_transform(given)
+        except ValueError as e:
+            refused = str(e)
+    algo, init = model._method(X.shape, p["n_components"], model._checked_loss())
+    penalised = bool(model._penalties())
+    words = ["-i", file, "--algo", algo, "-k", p["n_components"], "--seed", seed, "--max-iters", p["max_iter"], "-o", out]
+    words += ["--precision", "f32" if given.dtype == np.float32 else "f64", "--json", "--quiet"]
+    words += ["--factor-scale", "sorted" if penalised else "balanced"]
+    words += ["--init", init] if init else []
+    for name, value in model._penalties().items():
+        words += ["--" + name.replace("_", "-"), value]
+    table = ["--header", "yes", "--index-col", "yes"] if kind in ("csv", "tsv") else []
+    words += table
+    tight = 1e-4 if given.dtype == np.float32 else 1e-7
+    for ranks in (1, 2):
+        printed, why = doors.run(PROGRAM, ranks, words)
+        assert (printed is None) == (refused is not None), f"{about}, {ranks} ranks: {refused} {why}"
+        if printed is None:
+            continue
+        theirs = np.load(out)
+        U, V = theirs["U"].astype(float), theirs["V"].astype(float)
+        assert np.isfinite(U).all() and np.isfinite(V).all(), about
+        # The same product, and on one rank the same components.
+        F, ours = U @ V.T, W.astype(float) @ model.components_.astype(float)
+        dense = np.asarray(given.todense() if sp.issparse(given) else given, dtype=float)
+        size = np.linalg.norm(dense)
+        if ranks == 1:
+            scale = np.abs(V).max() or 1.0
+            np.testing.assert_allclose(model.components_.T / scale, V / scale, atol=tight, err_msg=about)
+        # The error that it prints is that of its factors, and evaluate finds it again.
+        error = np.linalg.norm(dense - F) / size
+        summary = json.loads(printed)
+        assert abs(summary["rel_error"] - error) <= 10 * tight * (1 + error), f"{about}: {summary} {error}"
+        evaluated, why = doors.run(PROGRAM, ranks, ["evaluate", out, "-i", file, "--json", *table])
+        assert abs(json.loads(evaluated)["rel_error"] - error) <= 1e-6 * (1 + error) + 1e-7, f"{about}: {evaluated} {error}"
+        if p["beta_loss"] == "frobenius":
+            # The class fits W exactly to the components.
+            assert np.linalg.norm(dense - ours) <= (error + 10 * tight) * size * (1 + 1e-3), about
+        projected = tmp_path / "p.npz"
+        _, why = doors.run(PROGRAM, ranks, ["project", out, "-i", file, "-o", projected, "--json", *table])
+        fitted = np.load(projected)["U"] @ V.T
+        if ranks == 1 and p["n_components"] < min(X.shape):
+            atol = (1e-3 if given.dtype == np.float32 else 1e-6) * np.abs(dense).max()
+            np.testing.assert_allclose(fitted, ours, atol=atol, rtol=1e-3, err_msg=f"{about}: project")

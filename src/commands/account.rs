@@ -162,7 +162,7 @@ fn budget_json(path: &str, budget: &BudgetFile) -> serde_json::Value {
     let (epsilon, delta) = budget.spent();
     json!({
         "budget": path, "limit": budget.limit, "epsilon": epsilon, "epsilon_simple": budget.simple().0, "delta": delta,
-        "left": budget.left(), "protects": budget.protects, "runs": budget.runs,
+        "left": budget.left(), "left_for_gaussian": budget.left_for_gaussian(), "protects": budget.protects, "runs": budget.runs,
     })
 }
 
@@ -191,10 +191,17 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     );
     let _ = writeln!(
         out,
-        "The limit is epsilon {}, of which {} is left; runs with Gaussian noise compose to less than their sum.",
+        "The limit is epsilon {}, of which {} is left for runs with any noise.",
         budget.limit,
         round_down_text(budget.left())
     );
+    if let Some(left) = budget.left_for_gaussian() {
+        let _ = writeln!(
+            out,
+            "A run with Gaussian noise, as the last one had, composes to less than the sum: {} is left for its --epsilon.",
+            round_down_text(left)
+        );
+    }
     out
 }
 

@@ -238,7 +238,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
                 },
             );
             let divergence =
-                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6}, ", measure.label()));
+                divergence.map_or_else(String::new, |(measure, x)| format!("{} {x:.6}, ", measure.label_with(run.beta)));
             print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
         }
     }

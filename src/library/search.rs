@@ -169,7 +169,7 @@ impl Search {
                     tol: self.tol,
                 };
                 let of_run: Observer<'_> = Box::new(|iteration, measures| observe(k, run, iteration, measures));
-                let found = trial.run(&loaded, &missing, Some(of_run), &comm);
+                let found = trial.run(&loaded, &missing, (Some(of_run), None), &comm);
                 let found = found.map_err(|e| e.at(format!("k = {k}, run {run}")))?;
                 if found.stop == Stop::Observer {
                     return Err(Error::failed("the search was ended"));

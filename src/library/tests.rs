@@ -307,3 +307,16 @@ fn settings_out_of_range_are_refused() {
     assert!(refused(Hals::new(2).tol(0.1).eval_every(0)).contains("evaluations"));
     assert!(refused(Hals::new(2).mixed_precision(true).eval_every(0)).contains("mixed"));
 }
+
+#[test]
+fn entries_whose_squares_leave_the_range_are_refused() {
+    for scale in [1e-170, 1e200] {
+        let x = blocks() * scale;
+        let message = Hals::new(2).fit(&x).err().unwrap().message;
+        assert!(message.contains("square"), "{message}");
+        assert!(Search::over([2, 3]).runs(1).fit(&x).is_err_and(|e| e.message.contains("square")));
+    }
+    let x = blocks().mapv(|x| (x * 1e-25) as f32);
+    assert!(Hals::new(2).fit(&x).err().unwrap().message.contains("f64"));
+    assert!(Hals::new(2).fit(&x.mapv(f64::from)).unwrap().relative_error() < 1.0);
+}

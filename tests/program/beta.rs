@@ -167,3 +167,33 @@ fn extrapolated_updates_are_monotone_and_faster() {
         }
     }
 }
+
+/// Floors are relative to the data: scaled by a power of two, all numbers are the same but for its power.
+#[test]
+fn the_scale_of_the_data_is_that_of_the_result() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let m = Array2::from_shape_fn((12, 9), |(i, j)| ((i * 7 + j * 5 + i * j) % 13) as f64);
+    for (beta, positive) in [(0.0, true), (0.5, false), (1.0, false), (1.5, false), (3.0, false)] {
+        let line = format!("--algo beta-mu --beta {beta} -k 3 --max-iters 30");
+        let found = |exponent: i32| {
+            let x = if positive { &m + 0.5 } else { m.clone() };
+            save_npy(&file("x.npy"), &(x * 2f64.powi(exponent)));
+            let run = fednmf(0, &line).arg("--input").arg(file("x.npy")).arg("--output").arg(file("o.h5")).ok();
+            let again = |command: &str| {
+                let done = fednmf(0, &format!("{command} --json")).arg(file("o.h5")).arg("--input").arg(file("x.npy"));
+                number(&serde_json::from_str(&done.run().stdout).expect("JSON"), "beta_divergence")
+            };
+            [number(&run, "beta_divergence"), again("evaluate"), again("project")]
+        };
+        let one = found(0);
+        for exponent in [-120, 80] {
+            for (one, other) in one.into_iter().zip(found(exponent)) {
+                let ratio = other / 2f64.powi(exponent).powf(beta) / one;
+                assert!((ratio - 1.0).abs() < 1e-9, "beta {beta} at 2^{exponent}: {one} {other}");
+            }
+        }
+    }
+    save_npy(&file("x.npy"), &(m * 2f64.powi(-400)));
+    fednmf(0, "--algo beta-mu --beta 4 -k 3").arg("--input").arg(file("x.npy")).refused(&["--beta 4", "--scale max"]);
+}

@@ -137,6 +137,12 @@ fn features_of_one_type_are_used() {
             let top = fednmf(0, "top").own_process().arg(at("f.h5")).run().stdout;
             assert!(top.contains("\tg3\t") && top.contains("\tg4\t") && !top.contains("\tg2\t"), "{name}: {top}");
         }
+        let estimate = |kind: &str| {
+            let run = fednmf(0, "estimate -k 2 --json --feature-type").arg(kind).arg("--input").arg(at(name));
+            let run = if turned { run.arg("--transpose") } else { run }.run();
+            serde_json::from_str::<Value>(&run.stdout).unwrap_or_else(|e| panic!("{e}: {}", run.stderr))
+        };
+        assert_eq!((&estimate("Gene Expression")["n"], &estimate("Antibody Capture")["n"]), (&json!(4), &json!(2)));
         // What reads the matrix again chooses the same features.
         for command in ["evaluate", "project"] {
             let mut done = fednmf(0, command).arg(at("f.h5")).arg("--input").arg(at(name));
@@ -149,6 +155,7 @@ fn features_of_one_type_are_used() {
     }
     let none = fednmf(0, "-k 2").arg("--input").arg(at("genes.npy")).args(["--feature-type", "Peaks"]);
     none.refused(&["--feature-type Peaks", "does not tell the types"]);
+    fednmf(0, "estimate -m 9 -n 6 --feature-type Peaks").refused(&["--feature-type", "--input"]);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{fednmf, matrix};
+use crate::common::processes::signal;
+use crate::common::{fednmf, finish, matrix};
 
 #[test]
 fn a_refused_sweep_leaves_no_directory() {
@@ -248,7 +249,7 @@ fn both_edges_of_the_range_are_warned_of() {
     for (ks, words) in [("2..4", "k = 4 is the largest"), ("4..6", "k = 4 is the smallest")] {
         let found = swept(2, &format!("--k {ks} --runs 3"), &dir.path().join(ks));
         assert_eq!(found["recommended"], 4, "{found:#}");
-        assert!(found["warnings"][0].as_str().is_some_and(|w| w.contains(words) && w.contains("--k")), "{found:#}");
+        assert!(found["warnings"][0].as_str().is_some_and(|w| w.contains(words) && w.contains("try ")), "{found:#}");
         let page = std::fs::read_to_string(dir.path().join(ks).join("sweep.html")).unwrap();
         assert!(page.contains(&format!("Warning: {words}")), "{page}");
     }
@@ -431,4 +432,30 @@ fn runs_are_written_as_spectra_for_cnmf() {
     std::fs::write(&theirs, "theirs").unwrap();
     sweep(1, 2).refused(&["pbmc.spectra.k_2.iter_1.df.npz", "not replaced"]);
     assert_eq!(std::fs::read(&theirs).unwrap(), b"theirs");
+}
+
+/// A signal ends the run that it meets; finished runs are kept, and the same command does the others.
+#[test]
+fn a_stopped_sweep_says_what_is_kept() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let line = "sweep --k 2..4 --runs 2 --holdout 0 --tol 0 --algo hals --input synthetic:planted,m=300,n=200,k=3";
+    let sweep = |iterations: &str| fednmf(0, line).arg("--max-iters").arg(iterations).arg("--output").arg(&out);
+    let child = sweep("100000000").spawn();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    signal("TERM", &[child.id()]);
+    let stopped = finish(child, std::time::Duration::from_secs(30), "a sweep that got a signal");
+    assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("stopped by SIGTERM: 0 of 6 runs are kept"), "{}", stopped.stderr);
+
+    // A damaged file is named, with what to do.
+    assert_eq!(sweep("5").run().code, Some(0));
+    let file = out.join("k0003-run001.h5");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..].fill(7);
+    std::fs::write(&file, bytes).unwrap();
+    sweep("5").refused(&["k0003-run001.h5", "remove this file"]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(sweep("5").run().code, Some(0));
 }

@@ -350,6 +350,7 @@ fn text_summary(
         iterations: count(&end["iter"]),
         seconds: end["seconds"].as_f64().unwrap_or(0.0),
         measures: leading.leading(|key| end[key].as_f64()),
+        beta: start["params"]["beta"].as_f64(),
         stopped_by: stop,
         output: output.as_deref(),
         report: report.as_deref(),
@@ -357,7 +358,10 @@ fn text_summary(
     };
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
-    let ones = ones.map_or_else(String::new, |t| format!("Entries from {t} on are the ones of --binarize.\n"));
+    // A quantile is the number next to an entry.
+    let above = ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
+    let which = above.map_or_else(|| ones.map(|t| format!("from {t} on")), |below| Some(format!("above {below}")));
+    let ones = which.map_or_else(String::new, |which| format!("Entries {which} are the ones of --binarize.\n"));
     let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| ones.is_empty());
     let scaled = divisor.map_or_else(String::new, |divisor| {
         format!(

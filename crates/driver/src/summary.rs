@@ -286,6 +286,8 @@ pub struct SummaryInfo<'a> {
     pub seconds: f64,
     /// The measures of the last evaluation, the leading one first; empty if there was none.
     pub measures: Vec<(Measure, f64)>,
+    /// β, where a β-divergence is minimised.
+    pub beta: Option<f64>,
     pub stopped_by: Stop,
     /// Path of the factors.
     pub output: Option<&'a str>,
@@ -301,7 +303,7 @@ const IMBALANCE: f64 = 1.2;
 /// The run in a few lines: what was found, how, and where it is.
 pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let (m, n) = (thousands(facts.shape.0), thousands(facts.shape.1));
-    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {}", m.label(), short(*x))).collect();
+    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {}", m.label_with(facts.beta), short(*x))).collect();
     let measures = if measures.is_empty() { "not evaluated".into() } else { measures.join(", ") };
     let iterations = counted(facts.iterations, "iteration", "iterations");
     let seconds = short(facts.seconds);
@@ -423,6 +425,7 @@ mod tests {
             iterations: 1,
             seconds: 0.25,
             measures: vec![(Measure::RelativeError, 0.5)],
+            beta: None,
             stopped_by: Stop::MaxIters,
             output: Some("o.h5"),
             report: None,

@@ -64,6 +64,14 @@ impl Measure {
         }
     }
 
+    /// The name with the β of a β-divergence, which is not comparable with that of another β.
+    pub fn label_with(self, beta: Option<f64>) -> String {
+        match (self, beta) {
+            (Measure::BetaDivergence, Some(beta)) => format!("{} (beta = {beta})", self.label()),
+            _ => self.label().to_string(),
+        }
+    }
+
     /// The measure as a loss, which is 0 for a perfect fit and which `--tol` watches: 1 − F1, otherwise the value itself.
     pub fn loss(self, value: f64) -> f64 {
         if self == Measure::F1 { 1.0 - value } else { value }

@@ -11,10 +11,10 @@ mod summary;
 use std::path::Path;
 
 pub use self::args::SweepArgs;
-use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result};
 use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
-use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
 use fednmf_data::{Layout, Loaded};
 use fednmf_driver::check_size;
 use fednmf_driver::metadata;
@@ -63,6 +63,7 @@ pub fn sweep(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
 
 fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
+    let signals = Signals::catch()?;
     let created = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
     let checked = created.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
     comm.agree_on_error(checked)?;
@@ -116,18 +117,42 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     ));
     let mine = deal(todo, groups).swap_remove(number);
     let count = mine.len();
-    let all = mine.into_iter().enumerate().try_for_each(|(i, task)| {
-        let done = sweep.run(task, &loaded, &group).map_err(|e| e.at(format!("k = {}, run {}", task.k, task.run)));
-        done.inspect_err(|e| {
-            if group.is_root() && groups > 1 {
-                // The other groups finish their runs; then the job ends with this error.
-                warn(&format!("{e}; the other groups continue"));
+    let (mut all, mut signal) = (Ok(()), [0u32]);
+    for (i, task) in mine.into_iter().enumerate() {
+        let done = sweep.run(task, &loaded, &signals, &group);
+        match done.map_err(|e| e.at(format!("k = {}, run {}", task.k, task.run))) {
+            Ok(None) => {
+                progress.run(i + 1, count, &format!("k = {}, start {}", task.k, task.run));
             }
-        })?;
-        progress.run(i + 1, count, &format!("k = {}, start {}", task.k, task.run));
-        Ok(())
-    });
+            Ok(Some(caught)) => {
+                signal = [caught as u32];
+                break;
+            }
+            Err(e) => {
+                if group.is_root() && groups > 1 {
+                    // The other groups finish their runs; then the job ends with this error.
+                    warn(&format!("{e}; the other groups continue"));
+                }
+                all = Err(e);
+                break;
+            }
+        }
+    }
     comm.agree_on_error(all)?;
+    comm.max(RUNS, &mut signal);
+    if signal[0] > 0 {
+        progress.finish();
+        if comm.is_root() {
+            let kept = tasks.iter().filter(|&&task| sweep.is_done(task)).count();
+            warn(&format!(
+                "stopped by {}: {kept} of {} runs are kept in {}, and the same command does the others",
+                Signals::name(signal[0] as usize),
+                tasks.len(),
+                args.output.display()
+            ));
+        }
+        return Ok(EXIT_REQUEUE);
+    }
 
     if let Some(cnmf) = &cnmf {
         // From the files, since earlier jobs did some of the runs. Rank 0 of each group knows the names.

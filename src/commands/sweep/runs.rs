@@ -8,12 +8,13 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::Communicator;
+use fednmf_comm::{Communicator, Signals};
 use fednmf_data::Loaded;
 use fednmf_data::state::OwnedPiece;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
 use fednmf_driver::model_selection;
 use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
+use fednmf_driver::Stop;
 use fednmf_driver::spec::Scale;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
@@ -138,16 +139,24 @@ impl Sweep<'_> {
         all
     }
 
+    /// Whether the file of a run is there.
+    pub fn is_done(&self, task: Task) -> bool {
+        self.file(task).exists()
+    }
+
     /// The attributes of a finished run; `None` if it is still to do.
     ///
     /// # Errors
     /// If its file belongs to another sweep.
     pub fn done(&self, task: Task, checksum: u64) -> Result<Option<Map<String, Value>>> {
         let path = self.file(task);
-        if !path.exists() {
+        if !self.is_done(task) {
             return Ok(None);
         }
-        let stored = Stored::open(&path)?;
+        let stored = Stored::open(&path).map_err(|e| {
+            let why = e.message.split("; use a backup copy").next().unwrap_or_default().to_string();
+            Error::input(format!("{why}; remove this file of a finished run, and the same sweep does the run again"))
+        })?;
         for (name, value) in self.identity(task, checksum) {
             let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
             if let Some((name, found, value)) = difference(&name, &found, &value) {
@@ -183,11 +192,17 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Performs one run and writes its file. Collective in the group.
+    /// Performs one run and writes its file, unless a signal ends it, which is returned. Collective in the group.
     ///
     /// # Errors
     /// If the run fails, or its file cannot be written.
-    pub fn run(&self, task: Task, loaded: &Loaded<f64>, group: &Communicator) -> Result<()> {
+    pub fn run(
+        &self,
+        task: Task,
+        loaded: &Loaded<f64>,
+        signals: &Signals,
+        group: &Communicator,
+    ) -> Result<Option<usize>> {
         let trial = Trial {
             method: self.method(task.k),
             k: task.k,
@@ -195,7 +210,10 @@ impl Sweep<'_> {
             max_iters: self.args.max_iters,
             tol: self.args.tol,
         };
-        let found = trial.run(loaded, &self.left_out, None, group)?;
+        let found = trial.run(loaded, &self.left_out, (None, Some(signals.clone())), group)?;
+        if let Stop::Signal(signal) = found.stop {
+            return Ok(Some(signal));
+        }
         let mut all = self.identity(task, loaded.statistics.checksum);
         all.extend(found.measures.iter().map(|(name, x)| ((*name).to_string(), json!(x))));
         all.extend(self.prepared(loaded));
@@ -205,7 +223,8 @@ impl Sweep<'_> {
         let file = self.file(task);
         let target = Target { option: "--output", path: &file, content: Content::Factors };
         group.agree_on_error(if group.is_root() { targets::check_existing(&target) } else { Ok(()) })?;
-        Ok(matrices::write_factors(group, &file, &factors, &all, &self.annotations())?)
+        matrices::write_factors(group, &file, &factors, &all, &self.annotations())?;
+        Ok(None)
     }
 
     /// V (n × k) of a finished run.

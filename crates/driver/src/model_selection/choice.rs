@@ -96,20 +96,20 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
         [first, .., last] => {
             if chosen.k == last.k && chosen.k < most {
                 warnings.push(format!(
-                    "k = {0} is the largest that was tried, and larger ones may be better: try --k {0}..{1} too",
+                    "k = {0} is the largest that was tried, and larger ones may be better: try {0}..{1} too",
                     chosen.k,
                     (2 * chosen.k).min(most)
                 ));
             } else if best.k == last.k && best.k < most {
                 warnings.push(format!(
-                    "the least error is at k = {0}, the largest that was tried: try larger ones too (--k {0}..{1})",
+                    "the least error is at k = {0}, the largest that was tried: try larger ones too ({0}..{1})",
                     best.k,
                     (2 * best.k).min(most)
                 ));
             }
             if chosen.k == first.k && chosen.k > 1 {
                 warnings.push(format!(
-                    "k = {0} is the smallest that was tried, and smaller ones may be as good: try --k {1}..{0} too",
+                    "k = {0} is the smallest that was tried, and smaller ones may be as good: try {1}..{0} too",
                     chosen.k,
                     (chosen.k / 2).max(1)
                 ));
@@ -264,10 +264,10 @@ mod tests {
         };
         assert_eq!(warnings(&[(2, 2.0), (3, 1.0), (4, 2.0)], 9), "");
         let upper = warnings(&[(2, 2.0), (3, 1.5), (4, 1.0)], 7);
-        assert!(upper.contains("k = 4 is the largest") && upper.contains("--k 4..7"), "{upper}");
+        assert!(upper.contains("k = 4 is the largest") && upper.contains("try 4..7"), "{upper}");
         assert_eq!(warnings(&[(2, 2.0), (4, 1.0)], 4), "", "the matrix allows no more");
         let lower = warnings(&[(4, 1.0), (5, 1.5), (6, 2.0)], 9);
-        assert!(lower.contains("k = 4 is the smallest") && lower.contains("--k 2..4"), "{lower}");
+        assert!(lower.contains("k = 4 is the smallest") && lower.contains("try 2..4"), "{lower}");
         assert_eq!(warnings(&[(1, 1.0), (2, 1.5)], 9), "", "there is none below");
         assert!(warnings(&[(4, 1.0)], 9).contains("only k = 4"));
         // The least error is at the edge, and a smaller stable k is chosen.

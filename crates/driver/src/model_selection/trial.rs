@@ -3,7 +3,7 @@
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, Parties};
+use fednmf_comm::{Communicator, Parties, Signals};
 use fednmf_data::state::OwnedPiece;
 use fednmf_data::{Layout, Loaded, PartySplit};
 use fednmf_methods::method::ConfiguredMethod;
@@ -79,7 +79,7 @@ pub fn layout(method: &dyn ConfiguredMethod, shape: (usize, usize), ranks: usize
 }
 
 impl Trial<'_> {
-    /// Factorises. Collective.
+    /// Factorises. A signal ends it early, if they are caught. Collective.
     ///
     /// # Errors
     /// If the iterations fail.
@@ -87,7 +87,7 @@ impl Trial<'_> {
         &self,
         loaded: &Loaded<f64>,
         left_out: &MissingParams,
-        observer: Option<Observer<'_>>,
+        (observer, signals): (Option<Observer<'_>>, Option<Signals>),
         comm: &Communicator,
     ) -> Result<Finished> {
         let problem = Problem {
@@ -113,6 +113,7 @@ impl Trial<'_> {
         let leading = if is_penalised { Measure::Objective } else { Measure::RelativeError };
         let algorithm = comm.agree_on_error(f64::build(self.method, problem))?;
         let mut driver = Driver::silent(algorithm, limits, leading, comm);
+        driver.signals = signals;
         let stop = driver.iterate_observed(observer)?;
         let Driver { algorithm, trajectory, .. } = driver;
         let mut measures = trajectory.measures.clone();

@@ -170,6 +170,9 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::No => return Found::No,
         Presence::Auto if is_a_row(first, below) => return Found::No,
         Presence::Auto if is_mixed(first, labels, below) => return Found::Ambiguous("has both numbers and other text"),
+        Presence::Auto if is_one_word(first) || is_one_word(labels) => {
+            return Found::Ambiguous("has the same word in all fields, as marks of missing entries are");
+        }
         Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
         Presence::Auto if names_an_index(first[0]) => return Found::Yes,
         // R omits the name of the index column.
@@ -198,7 +201,12 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     });
     // 0,1 is a likely row of a table of zeros and ones, but not of a table whose other numbers have decimals.
     let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
-    let differs = count > 2 || below.len() >= MIN_ROWS && below.iter().all(decimals);
+    // A few numbers may count by chance, among others of their size.
+    let beyond = |field: &&[u8]| number(field).is_some_and(|x| !(from as f64..(from + count) as f64).contains(&x));
+    let others = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(beyond);
+    let few = count < MIN_LABELS as i64;
+    let differs = count > 2 && (!few || below.iter().all(|row| others(row) || decimals(row)))
+        || below.len() >= MIN_ROWS && below.iter().all(decimals);
     if differs && !next_counts_on && !below.is_empty() {
         return Found::Yes;
     }
@@ -229,13 +237,19 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// Whether a first line has numbers and other text, such as the marker of a missing entry, and its first field does not show
 /// that it is a header.
 fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
-    let numbers = labels.iter().filter(|field| number(field).is_some()).count();
+    // Also the first field: a number is no title of a column of names.
+    let numbers = first.iter().filter(|field| number(field).is_some()).count();
     let decimals = labels.iter().any(|field| number(field).is_some() && integer(field).is_none());
     let names = labels.iter().filter(|field| is_name(field)).count();
     // A word above numbers heads them, but not next to decimals.
     let word = is_name(first[0]) && are_numbers(below) && decimals;
     let titled = names_an_index(first[0]) || heads_names(first[0]);
     !titled && (numbers > 0 && names > 0 || word)
+}
+
+/// Whether the first line repeats one word.
+fn is_one_word(labels: &[&[u8]]) -> bool {
+    labels.len() > 1 && is_name(labels[0]) && labels.iter().all(|field| field == &labels[0])
 }
 
 /// Whether the first column holds names: the first conclusive field and most of them are names. NAN and INF are
@@ -437,7 +451,14 @@ mod tests {
     /// Few rows do not show which line is the exception, and numbers with separators or units are no names.
     #[test]
     fn lines_of_numbers_and_other_text_are_refused_and_marred_numbers_are_no_names() {
-        for text in ["1.5,ND,3\n4,4,5\n2.5,6,7\n", "ND,1.5,3\n4,4,5\n2,6,7\n", "p,1,low\nq,2,3\n", "x,2,y\n1,2,3\n"] {
+        for text in [
+            "1.5,ND,3\n4,4,5\n2.5,6,7\n",
+            "ND,1.5,3\n4,4,5\n2,6,7\n",
+            "p,1,low\nq,2,3\n",
+            "x,2,y\n1,2,3\n",
+            "5,ND\n4,4\n2,6\n",
+            "5,ND,ND\n4,4,1\n2,6,3\n",
+        ] {
             let found = detected(text, AUTO).ambiguity();
             assert!(found.is_some_and(|why| why.contains("numbers and other text")), "{text:?}");
         }
@@ -458,7 +479,8 @@ mod tests {
         for (text, header) in [
             ("0,1,2\n5,6,7\n", true),
             ("1,2,3\n5,6,7\n", true),
-            ("0,1,2\n0,1,2\n3,4,5\n", true),
+            ("0,1,2,3,4\n0,1,2,3,4\n3,4,5,1,0\n", true),
+            ("0,1,2\n0.5,1.5,2.5\n3.5,4.5,0.5\n", true),
             ("g,0,1,2\ng1,5,6,7\n", true),
             ("0,1\n5.5,6.5\n7.5,1.0\n0.0,1.5\n", true),
             // A table of consecutive numbers.
@@ -614,6 +636,9 @@ mod tests {
             // Years, times, wavelengths, and running numbers.
             ("2019,2020,2021\n5,6,1\n", "--header yes"),
             ("0,1\n5,6\n7,2\n3,3\n", "--header yes"),
+            // A row of ratings, and one of marks.
+            ("1,2,3\n5,1,2\n2,2,3\n", "--header yes"),
+            ("ND,ND,ND\n5,1,2\n2,2,3\n", "--header yes"),
             ("20,30,40,50\n5,6,1,0\n7,2,9,9\n", "--header yes"),
             ("0,1\n5.5,6.5\n", "--header yes"),
             // Numbers of samples, dates, and a title.

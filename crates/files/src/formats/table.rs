@@ -11,7 +11,7 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::fields::{
-    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_whole, next_line, number, text_of,
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_name, is_whole, next_line, number, text_of,
 };
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
@@ -67,6 +67,12 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
                 )
             })));
         }
+    }
+    if all.len() > 1 && all.iter().flatten().all(|field| is_name(field)) {
+        return Err(file.error(
+            "holds words and no numbers; for lists of items, such as baskets, write an entry on each line (basket,item) and give \
+             --format triples",
+        ));
     }
     let columns = row.len() - usize::from(has_index);
     let names = all[0].len();

@@ -217,6 +217,14 @@ impl BudgetFile {
         (self.limit - self.spent().0).max(0.0)
     }
 
+    /// The epsilon that another run like the last one may request, if that had Gaussian noise, which composes to less than the
+    /// sum.
+    pub fn left_for_gaussian(&self) -> Option<f64> {
+        let is_gaussian = |run: &&Charge| matches!(run.loss, Some(RunLoss { loss: PrivacyLoss::Gaussian { .. }, .. }));
+        let last = self.runs.last().filter(is_gaussian)?;
+        Some(left_for(&self.runs.iter().collect::<Vec<_>>(), last, self.limit))
+    }
+
     /// Reserves the budget of a run with the units `protects` before the run spends it; a resumed run keeps its
     /// entry, with all that it has released. Returns its previous entry, if any.
     ///
