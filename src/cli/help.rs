@@ -6,11 +6,10 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use super::Cli;
 
-/// The groups of commands. Those of a group without a heading of their own are only named.
-const GROUPS: [(&str, &[&str]); 3] = [
+/// The commands that are described, in groups.
+const GROUPS: [(&str, &[&str]); 2] = [
     ("Factorise", &["sweep", "project", "predict", "estimate"]),
-    ("Look at data and results", &["inspect", "evaluate", "top", "clusters", "report"]),
-    ("Make data", &["prepare", "generate"]),
+    ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 
 /// Commands that are only named: of private parties, and of the program.
