@@ -7,13 +7,13 @@ use clap::{Arg, Command, CommandFactory as _};
 use super::Cli;
 
 /// The commands that are described, in groups.
-const GROUPS: [(&str, &[&str]); 2] = [
+static GROUPS: [(&str, &[&str]); 2] = [
     ("Factorise", &["sweep", "project", "predict", "estimate"]),
     ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 
 /// Commands that are only named: of private parties, and of the program.
-const NAMED: [(&str, &[&str]); 2] = [
+static NAMED: [(&str, &[&str]); 2] = [
     ("Private parties", &["join", "serve", "approve", "keygen", "account", "audit"]),
     ("The program", &["list", "completions", "man"]),
 ];
