@@ -6,15 +6,14 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use super::Cli;
 
-/// The groups of commands. Those of a group without a heading of their own are only named.
-const GROUPS: [(&str, &[&str]); 3] = [
+/// The commands that are described, in groups.
+static GROUPS: [(&str, &[&str]); 2] = [
     ("Factorise", &["sweep", "project", "predict", "estimate"]),
-    ("Look at data and results", &["inspect", "evaluate", "top", "clusters", "report"]),
-    ("Make data", &["prepare", "generate"]),
+    ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 
 /// Commands that are only named: of private parties, and of the program.
-const NAMED: [(&str, &[&str]); 2] = [
+static NAMED: [(&str, &[&str]); 2] = [
     ("Private parties", &["join", "serve", "approve", "keygen", "account", "audit"]),
     ("The program", &["list", "completions", "man"]),
 ];
