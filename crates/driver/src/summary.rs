@@ -309,7 +309,8 @@ pub fn paragraph(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
         let _ = write!(text, " for {}", plural(facts.parties, "party", "parties"));
     }
     text.push_str(": ");
-    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label_with(facts.beta))).collect();
+    let measures: Vec<String> =
+        facts.measures.iter().map(|(m, x)| format!("{} {x:.6}", m.label_with(facts.beta))).collect();
     text.push_str(&measures.join(", "));
     text.push_str(if measures.is_empty() { "" } else { " " });
     let _ = write!(
