@@ -209,7 +209,7 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     words += ["--init", init] if init else []
     for name, value in model._penalties().items():
         words += ["--" + name.replace("_", "-"), value]
-    table = ["--header", "yes", "--index-col", "yes"] if kind in ("csv", "tsv") else []
+    table = doors.options(kind)
     words += table
     tight = 1e-4 if given.dtype == np.float32 else 1e-7
     for ranks in (1, 2):
