@@ -59,6 +59,13 @@ def ending(kind):
     return "h5" if kind == "10x" else kind
 
 
+def options(kind):
+    """How the program is told that rows are rows, and that a table has names."""
+    if kind in ("10x", "loom"):
+        return ["--transpose"]
+    return ["--header", "yes", "--index-col", "yes"] if kind in ("csv", "tsv") else []
+
+
 def run(program, ranks, words):
     """Standard output of the program; None and its message if it refuses."""
     ahead = [] if ranks == 1 else ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]

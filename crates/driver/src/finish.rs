@@ -359,7 +359,8 @@ fn text_summary(
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
     // A quantile is the number next to an entry.
-    let above = ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
+    let above =
+        ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
     let which = above.map_or_else(|| ones.map(|t| format!("from {t} on")), |below| Some(format!("above {below}")));
     let ones = which.map_or_else(String::new, |which| format!("Entries {which} are the ones of --binarize.\n"));
     let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| ones.is_empty());

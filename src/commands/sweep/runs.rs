@@ -11,10 +11,10 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, Signals};
 use fednmf_data::Loaded;
 use fednmf_data::state::OwnedPiece;
+use fednmf_driver::Stop;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
 use fednmf_driver::model_selection;
 use fednmf_driver::model_selection::{Errors, Point, SweepMissing, Trial, point};
-use fednmf_driver::Stop;
 use fednmf_driver::spec::Scale;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
@@ -153,10 +153,7 @@ impl Sweep<'_> {
         if !self.is_done(task) {
             return Ok(None);
         }
-        let stored = Stored::open(&path).map_err(|e| {
-            let why = e.message.split("; use a backup copy").next().unwrap_or_default().to_string();
-            Error::input(format!("{why}; remove this file of a finished run, and the same sweep does the run again"))
-        })?;
+        let stored = Stored::open(&path).map_err(|e| damaged(&e))?;
         for (name, value) in self.identity(task, checksum) {
             let found = stored.attributes().get(&name).cloned().unwrap_or(Value::Null);
             if let Some((name, found, value)) = difference(&name, &found, &value) {
@@ -234,7 +231,7 @@ impl Sweep<'_> {
     pub fn components_of(&self, task: Task) -> Result<Array2<f64>> {
         let stored = Stored::open(&self.file(task))?;
         let mut v = Array2::zeros(stored.matrix("V")?);
-        stored.as_f64("V", 0, v.view_mut())?;
+        stored.as_f64("V", 0, v.view_mut()).map_err(|e| damaged(&e))?;
         Ok(v)
     }
 
@@ -261,6 +258,12 @@ impl Sweep<'_> {
         let errors = (0..self.args.runs).map(errors).collect::<Result<Vec<Errors>>>()?;
         Ok(point(k, &errors, &self.components(k)?))
     }
+}
+
+/// The error of a file of a finished run that cannot be read: the run can be done again.
+fn damaged(error: &Error) -> Error {
+    let why = error.message.split("; use a backup copy").next().unwrap_or_default();
+    Error::input(format!("{why}; remove this file of a finished run, and the same sweep does the run again"))
 }
 
 /// The first difference of two values, by name; for a set of parameters, the first one that differs.

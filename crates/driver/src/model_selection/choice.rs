@@ -160,7 +160,8 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
             elbows[1..].iter().filter(|other| other.2 >= NEARLY * score).map(|other| other.0.k).collect();
         others.sort_unstable();
         let shown: Vec<String> = others.iter().map(usize::to_string).collect();
-        let warning = || format!("the elbow is not clear, and k = {} may do as well: compare the components", shown.join(", "));
+        let warning =
+            || format!("the elbow is not clear, and k = {} may do as well: compare the components", shown.join(", "));
         let warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
         return Some(Chosen { point: at, reasons, best: at, warnings });
     }

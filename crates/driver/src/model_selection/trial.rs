@@ -157,5 +157,14 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
         rmse(a).total_cmp(&rmse(b))
     });
     let inertia = with_least_error.and_then(|e| e.inertia);
-    Point { k, runs: runs.len(), rmse: mean(&seen), divergence, best, inertia, heldout, stability: stability(components) }
+    Point {
+        k,
+        runs: runs.len(),
+        rmse: mean(&seen),
+        divergence,
+        best,
+        inertia,
+        heldout,
+        stability: stability(components),
+    }
 }

@@ -205,13 +205,7 @@ const UNCHANGED: f64 = 1e-10;
 
 /// Rows X ≥ 0 that minimise the divergence of the block from X Yᵀ, and the penalty: the minimum for 1 ≤ β ≤ 2, where the
 /// divergence is convex in X; otherwise a local minimum, reached from equal entries. `unit` is that of the data ([`unit`]).
-pub fn project<T: Real>(
-    block: &Block<T>,
-    y: &ArrayView2<'_, T>,
-    beta: f64,
-    penalty: Penalty,
-    unit: f64,
-) -> Array2<T> {
+pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, penalty: Penalty, unit: f64) -> Array2<T> {
     let k = y.ncols();
     let y: Vec<T> = y.rows().into_iter().flatten().copied().collect();
     let (mut sums, gram) = (vec![0.0; k], gram_of(&y, k));
@@ -362,13 +356,7 @@ pub fn add_gram<T: Real>(y: &[T], k: usize, gram: &mut [f64]) {
 }
 
 /// The β-divergence of a block from U Vᵀ, entry by entry; in negative powers a fit is at least ε of f32 of the data's `unit`.
-pub fn divergence_of<T: Real>(
-    beta: f64,
-    x: &Block<T>,
-    u: &ArrayView2<'_, T>,
-    v: &ArrayView2<'_, T>,
-    unit: f64,
-) -> f64 {
+pub fn divergence_of<T: Real>(beta: f64, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>, unit: f64) -> f64 {
     let per_unit = unit.recip();
     let mut entries = vec![0.0; v.nrows()];
     let mut sum = 0.0;
