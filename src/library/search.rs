@@ -7,8 +7,8 @@ use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_driver::model_selection::{
-    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_sizes, choose, configure, layout,
-    left_out, point, sweepable_method,
+    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_sizes, choose, configure, drops,
+    inertias, layout, left_out, point, sweepable_method,
 };
 use fednmf_driver::spec::Precision;
 use fednmf_driver::{Observer, Stop, check_size};
@@ -16,6 +16,7 @@ use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
 use fednmf_methods::distributed::hals::Hals;
 use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
+use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
@@ -179,6 +180,11 @@ impl Search {
             }
             points.push(point(k, &errors, &components));
             all_matched.extend(Matched::new(&components));
+        }
+        if !missing.any() && self.method.description().measure == Measure::RelativeError {
+            let last = self.ks.iter().copied().max().unwrap_or(0);
+            let drops = drops(&self.ks, &inertias(&loaded, last + 1, &comm)?);
+            points.iter_mut().zip(drops).for_each(|(point, drop)| point.drop = Some(drop));
         }
         let choice = choose(&points, shape.0.min(shape.1));
         let consensus = choice.as_ref().and_then(|choice| {

@@ -19,7 +19,7 @@ use fednmf_data::{Layout, Loaded};
 use fednmf_driver::check_size;
 use fednmf_driver::metadata;
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
-use fednmf_driver::model_selection::{Point, check_sizes, choose, configure, layout};
+use fednmf_driver::model_selection::{Point, check_sizes, choose, configure, drops, inertias, layout};
 use fednmf_driver::progress::Progress;
 use fednmf_driver::spec::Precision;
 use fednmf_files as data;
@@ -27,6 +27,7 @@ use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_methods::method::SweepSettings;
+use fednmf_methods::metrics::Measure;
 
 use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
@@ -168,6 +169,12 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     points.sort_by_key(|p| p.k);
     // Hours may have passed since the first check, so it is repeated.
     comm.agree_on_error(if comm.is_root() { check_results(args) } else { Ok(()) })?;
+    if !sweep.left_out.any() && sweep.method(sweep.ks[0]).description().measure == Measure::RelativeError {
+        let ks: Vec<usize> = points.iter().map(|p| p.k).collect();
+        let found = inertias(&loaded, ks.last().map_or(0, |k| k + 1), &group);
+        let found = comm.agree_on_error(found)?;
+        points.iter_mut().zip(drops(&ks, &found)).for_each(|(point, drop)| point.drop = Some(drop));
+    }
     let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
     let consensus = choice.as_ref().filter(|_| number == 0);
     let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &layout, &group)).transpose();

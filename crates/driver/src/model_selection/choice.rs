@@ -16,10 +16,10 @@ pub struct Point {
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
     pub best: Option<f64>,
-    /// The [residual inertia](super::inertia) of the run with the least `rmse`, where nothing is left out and the squared error
-    /// is minimised. `None` in files of versions that did not compute it.
+    /// How many times as large the inertias of the matrix up to k are as those after it ([`drops`](super::drops)), where
+    /// nothing is left out and the squared error is minimised.
     #[serde(default)]
-    pub inertia: Option<f64>,
+    pub drop: Option<f64>,
     /// Mean over the runs of [`Point::heldout_measure`], and its standard error.
     pub heldout: Option<(f64, f64)>,
     pub stability: Option<Stability>,
@@ -58,10 +58,9 @@ impl Point {
         if self.divergence.is_some() { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
     }
 
-    /// What the method minimises, in the best run, or its inertia.
-    fn loss(&self, by_inertia: bool) -> f64 {
-        let inertia = self.inertia.filter(|_| by_inertia);
-        inertia.or(self.best).unwrap_or_else(|| self.divergence.unwrap_or(self.rmse * self.rmse))
+    /// What the method minimises, in the best run.
+    fn loss(&self) -> f64 {
+        self.best.unwrap_or_else(|| self.divergence.unwrap_or(self.rmse * self.rmse))
     }
 
     fn is_stable(&self) -> bool {
@@ -132,26 +131,29 @@ struct Chosen<'a> {
 /// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a
 /// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
-    let by_inertia = points.iter().all(|p| p.inertia.is_some());
-    let what = if by_inertia { "error relative to rows and columns" } else { "loss" };
+    let (what, how) = match points.iter().any(|p| p.drop.is_some()) {
+        true => ("inertia of the matrix", "is"),
+        false => ("loss", "lowers the loss by"),
+    };
     // The clearer the elbow, and the surer its least stable component, the higher the score.
+    let strength = |i: usize| match (points[i].drop, i.checked_sub(1), points.get(i + 1)) {
+        (Some(drop), ..) => drop,
+        (None, Some(before), Some(after)) => elbow([&points[before], &points[i], after]),
+        _ => 0.0,
+    };
     let mut elbows: Vec<(&Point, f64, f64)> = points
-        .windows(3)
-        .filter_map(|of| match of {
-            [before, at, after] if at.is_stable() => {
-                let strength = elbow([before, at, after], by_inertia);
-                Some((at, strength, strength * at.stability?.least))
-            }
-            _ => None,
-        })
+        .iter()
+        .enumerate()
+        .filter(|(_, at)| at.is_stable())
+        .filter_map(|(i, at)| Some((at, strength(i), strength(i) * at.stability?.least)))
         .filter(|(_, strength, _)| *strength >= ELBOW)
         .collect();
     elbows.sort_by(|a, b| b.2.total_cmp(&a.2));
     if let Some(&(at, strength, score)) = elbows.first() {
         let reasons = vec![
             format!(
-                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component before it lowers it \
-                 {strength:.1} times as much as the next one would",
+                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component before it {how} \
+                 {strength:.1} times as much as the next one",
                 at.k
             ),
             format!("k = {}: {}", at.k, at.describe()),
@@ -182,12 +184,11 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
 }
 
 /// How many times as much a component lowers the loss up to `at` as after it.
-fn elbow([before, at, after]: [&Point; 3], by_inertia: bool) -> f64 {
-    let loss = |p: &Point| p.loss(by_inertia);
-    let gain = |from: &Point, to: &Point| (loss(from) - loss(to)) / (to.k - from.k) as f64;
+fn elbow([before, at, after]: [&Point; 3]) -> f64 {
+    let gain = |from: &Point, to: &Point| (from.loss() - to.loss()) / (to.k - from.k) as f64;
     let (up_to, beyond) = (gain(before, at), gain(at, after));
     // Where the loss no longer falls, all that is left is noise.
-    let least = 1e-6 * loss(before);
+    let least = 1e-6 * before.loss();
     if up_to <= least { 0.0 } else { up_to / beyond.max(least) }
 }
 
@@ -228,7 +229,7 @@ mod tests {
 
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
-        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, inertia: None, heldout, stability }
+        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, drop: None, heldout, stability }
     }
 
     #[test]
@@ -288,11 +289,10 @@ mod tests {
         // The loss is that of the best run, of what the method minimises.
         let other = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
         assert_eq!(chosen(&other).k, 5);
-        // The inertia stands in for the loss, if it is known of all.
-        let inertia = points.clone().map(|p| Point { inertia: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
-        assert_eq!(chosen(&inertia).k, 5);
-        let some = [inertia[0].clone(), inertia[1].clone(), inertia[2].clone(), points[3].clone()];
-        assert_eq!(chosen(&some).k, 4);
+        // The inertias of the matrix stand in for the loss.
+        let dropping = points.clone().map(|p| Point { drop: Some([0.0, 0.0, 0.0, 1.1, 1.2, 4.0, 9.0][p.k]), ..p });
+        let found = chosen(&dropping);
+        assert!(found.k == 5 && found.reasons[0].contains("inertia of the matrix"), "{found:?}");
         // Of two elbows, that whose components are surer counts, and the other one is named.
         let two = [(2, 30.0, 0.9), (3, 20.0, 0.8), (4, 15.0, 1.0), (5, 13.0, 0.95), (6, 12.0, 0.3)];
         let two = two.map(|(k, loss, mean)| Point { best: Some(loss), ..with(k, 1.0, mean) });

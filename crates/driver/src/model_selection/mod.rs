@@ -3,13 +3,14 @@
 
 mod choice;
 mod consensus;
-mod inertia;
 mod method;
+mod spectrum;
 mod stability;
 mod trial;
 
 pub use choice::{Choice, Point, STABLE, choose};
 pub use consensus::{Component, Consensus};
 pub use method::{SweepMissing, configure, left_out, sweepable, sweepable_method};
+pub use spectrum::{drops, inertias};
 pub use stability::{Matched, Similarities, Stability};
 pub use trial::{Errors, Finished, Trial, check_sizes, layout, point};

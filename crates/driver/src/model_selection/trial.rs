@@ -14,7 +14,6 @@ use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
 use super::choice::Point;
-use super::inertia;
 use super::stability::stability;
 use crate::plan;
 use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
@@ -49,8 +48,6 @@ pub struct Errors {
     /// That on held-out entries, or the mean divergence of the fit from them if that is what is minimised.
     pub heldout: Option<f64>,
     pub divergence: Option<f64>,
-    /// The [residual inertia](super::inertia).
-    pub inertia: Option<f64>,
 }
 
 impl Errors {
@@ -58,7 +55,7 @@ impl Errors {
     pub fn named(value: impl Fn(&str) -> Option<f64>) -> Self {
         let of = |measure: Measure| value(measure.key());
         let heldout = of(Measure::HeldoutDivergence).or_else(|| of(Measure::HeldoutRmse));
-        Errors { rmse: value("rmse"), heldout, divergence: of(Measure::Divergence), inertia: value(inertia::KEY) }
+        Errors { rmse: value("rmse"), heldout, divergence: of(Measure::Divergence) }
     }
 }
 
@@ -126,9 +123,6 @@ impl Trial<'_> {
         let scale = if is_penalised { FactorScale::Sorted } else { FactorScale::UnitV };
         // A rank without rows has nothing to arrange.
         let factors = arrange(comm, scale, &algorithm.factors()).unwrap_or_default();
-        if !left_out.any() && self.method.description().measure == Measure::RelativeError {
-            measures.push((inertia::KEY, inertia::inertia(loaded, &factors, comm)));
-        }
         Ok(Finished { iterations: trajectory.iteration, stop, measures, factors })
     }
 }
@@ -152,18 +146,13 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
     let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
     let least = |all: &[f64]| all.iter().copied().reduce(f64::min);
     let best = least(&divergences).or_else(|| least(&seen).map(|rmse| rmse * rmse));
-    let with_least_error = runs.iter().filter(|e| e.rmse.is_some()).min_by(|a, b| {
-        let rmse = |e: &Errors| e.rmse.unwrap_or(f64::INFINITY);
-        rmse(a).total_cmp(&rmse(b))
-    });
-    let inertia = with_least_error.and_then(|e| e.inertia);
     Point {
         k,
         runs: runs.len(),
         rmse: mean(&seen),
         divergence,
         best,
-        inertia,
+        drop: None,
         heldout,
         stability: stability(components),
     }

@@ -52,7 +52,7 @@ impl FirstLines {
             }
             let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             while let Some(line) = next_line(text, &mut at) {
-                if lines.is_empty() && text[line.start] == b'#' {
+                if lines.is_empty() && text[line.start] == b'#' && !is_spreadsheet_error(&text[line.clone()]) {
                     comments.push((offset + line.start as u64 + 1, text[line.start + 1..line.end].to_vec()));
                     continue;
                 }
@@ -237,6 +237,29 @@ pub fn is_missing(field: &[u8]) -> bool {
 /// Whether a field is written as a whole number, or missing.
 pub fn is_whole(field: &[u8]) -> bool {
     field.iter().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-')) || is_missing(field)
+}
+
+/// Whether a text begins with the mark of a failed formula in a spreadsheet.
+fn is_spreadsheet_error(text: &[u8]) -> bool {
+    [&b"#N/A"[..], b"#VALUE!", b"#REF!", b"#DIV/0!", b"#NAME?", b"#NULL!", b"#NUM!"]
+        .iter()
+        .any(|mark| text.starts_with(mark))
+}
+
+/// Whether a text marks an entry without a number, or a truth value: a line of these is no header.
+pub fn is_mark(field: &[u8]) -> bool {
+    const MARKS: [&[u8]; 12] =
+        [b"nd", b"n.d.", b"n/d", b"n.a.", b"none", b"missing", b"true", b"false", b"bdl", b"b.d.l.", b"lod", b"<lod"];
+    !field.is_empty() && field.iter().all(u8::is_ascii_punctuation)
+        || MARKS.iter().any(|mark| field.eq_ignore_ascii_case(mark))
+        || is_spreadsheet_error(field)
+}
+
+/// Whether a field is a date or a time of the day: digits and at least two of the same separators.
+pub fn is_date(field: &[u8]) -> bool {
+    let digits = field.iter().all(|b| b.is_ascii_digit() || b"-/.:T ".contains(b));
+    let separated = |by: u8| field.iter().filter(|b| **b == by).count() >= 2;
+    digits && field.first().is_some_and(u8::is_ascii_digit) && b"-/.:".iter().any(|&by| separated(by))
 }
 
 /// Whether a field can only be a name.

@@ -10,7 +10,8 @@ use fednmf_base::error::Result;
 use fednmf_data::Labels;
 
 use crate::formats::fields::{
-    FirstLines, counts_from, heads_names, integer, is_missing, is_name, names_an_id, names_an_index, number, rises,
+    FirstLines, counts_from, heads_names, integer, is_date, is_mark, is_missing, is_name, names_an_id, names_an_index,
+    number, rises,
 };
 use crate::formats::io::InputFile;
 use crate::formats::options::{Presence, TableOptions};
@@ -173,13 +174,16 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         Presence::Auto if is_one_word(first) || is_one_word(labels) => {
             return Found::Ambiguous("has the same word in all fields, as marks of missing entries are");
         }
+        Presence::Auto if are_marks(labels) => return Found::Ambiguous("has marks of missing entries, or a date"),
         Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
-        Presence::Auto if names_an_index(first[0]) => return Found::Yes,
+        Presence::Auto if first.len() > 1 && names_an_index(first[0]) => return Found::Yes,
         // R omits the name of the index column.
         Presence::Auto if leaves_out_index => return Found::Yes,
         Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
         // A word above numbers, as user_name above 1, 2, 7.
-        Presence::Auto if is_name(first[0]) && are_numbers(below) => return Found::Yes,
+        Presence::Auto if is_name(first[0]) && are_numbers(below) => {
+            return if are_marks(&first[..1]) { Found::Ambiguous("begins with a mark or a date") } else { Found::Yes };
+        }
         Presence::Auto => {}
     }
     // pandas numbers the columns of a table that has no column names.
@@ -250,6 +254,12 @@ fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// Whether the first line repeats one word.
 fn is_one_word(labels: &[&[u8]]) -> bool {
     labels.len() > 1 && is_name(labels[0]) && labels.iter().all(|field| field == &labels[0])
+}
+
+/// Whether all text in the first line marks missing entries, or is a single date: several may be titles.
+fn are_marks(labels: &[&[u8]]) -> bool {
+    let names: Vec<&[u8]> = labels.iter().copied().filter(|field| is_name(field)).collect();
+    !names.is_empty() && (names.iter().all(|name| is_mark(name)) || names.len() == 1 && is_date(names[0]))
 }
 
 /// Whether the first column holds names: the first conclusive field and most of them are names. NAN and INF are
@@ -639,6 +649,11 @@ mod tests {
             // A row of ratings, and one of marks.
             ("1,2,3\n5,1,2\n2,2,3\n", "--header yes"),
             ("ND,ND,ND\n5,1,2\n2,2,3\n", "--header yes"),
+            ("?\n5\n2\n", "--header yes"),
+            ("n.d.,-\n5,1\n2,2\n", "--header yes"),
+            ("2020-01-01,158,49\n872,150,18\n209,50,38\n", "--header yes"),
+            ("TRUE,20,10\n872,15,1\n209,5,3\n", "--header yes"),
+            ("#N/A\n15\n5\n", "--header yes"),
             ("20,30,40,50\n5,6,1,0\n7,2,9,9\n", "--header yes"),
             ("0,1\n5.5,6.5\n", "--header yes"),
             // Numbers of samples, dates, and a title.
@@ -658,6 +673,7 @@ mod tests {
             let table = detected(&text.replace("patient", "1"), said);
             assert_eq!(table.ambiguity(), None, "{text:?}");
         }
+        assert_eq!(detected("id,2020-01-01,2020-02-01\na,5,3\nb,4,6\n", AUTO).ambiguity(), None);
         for text in ["5,3,1\n4,6,2\n", "1,2,3\n4,5,6\n", "0.5,1\n0.7,0\n", "1,0\n1,1\n", "7,8,2\n", "1,1\n0,1\n"] {
             assert_eq!(detected(text, AUTO).ambiguity(), None, "{text:?}");
         }

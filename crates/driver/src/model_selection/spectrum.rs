@@ -1,0 +1,148 @@
+//! The principal inertias of a matrix, as in correspondence analysis (Greenacre, Theory and Applications of Correspondence
+//! Analysis, 1984).
+//!
+//! Entries of large rows and columns have large errors, and the squared error of a factorisation is mostly theirs: it falls
+//! steadily while components fit their noise. Divided by the roots of the sums of its row and column, each entry counts by what
+//! the margins let expect, and the squared singular values fall where the structure of the matrix ends.
+
+use ndarray::{Array2, Axis, s};
+
+use fednmf_base::error::Result;
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::Loaded;
+use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
+
+const MARGINS: MessageTag = MessageTag::new("sweep: sums of rows and columns", Payload::Product);
+const PRODUCT: MessageTag = MessageTag::new("sweep: product for the inertias", Payload::Product);
+
+/// Columns of the basis in addition to the inertias that are returned.
+const MORE: usize = 8;
+/// Orthogonal iterations.
+const PASSES: usize = 12;
+
+/// About the largest `count` squared singular values of m_ij / √(r_i c_j), for the sums r_i of the rows and c_j of the columns, in
+/// descending order and in a common unit. Rows and columns of zeros count as zeros. Collective.
+///
+/// # Errors
+/// If the matrix does not suit the kernels.
+pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Result<Vec<f64>> {
+    let (m, n) = (loaded.header.rows, loaded.header.cols);
+    let l = (count + MORE).min(m).min(n);
+    let mut block = loaded.blocks[0].copy();
+    block.prepare(l)?;
+    let tile = &loaded.layout.tiles(&loaded.cuts, comm.rank())[0];
+    let mut margins = vec![0.0; m + n];
+    for a in 0..block.shape().0 {
+        block.for_each_nonzero(a, |b, x| {
+            let (i, j) = if tile.transposed { (b, a) } else { (a, b) };
+            margins[tile.rows.start + i] += x;
+            margins[m + tile.cols.start + j] += x;
+        });
+    }
+    comm.sum(MARGINS, &mut margins);
+    let total: f64 = margins[..m].iter().sum();
+    // In units of a mean sum, whose square stays in the range of numbers.
+    let scales = |sums: &[f64]| -> Vec<f64> {
+        let mean = total / sums.len() as f64;
+        sums.iter().map(|&sum| if sum > 0.0 { (mean / sum).sqrt() } else { 0.0 }).collect()
+    };
+    let (of_rows, of_columns) = (scales(&margins[..m]), scales(&margins[m..]));
+    let mean = total / (m as f64 * n as f64);
+
+    // The product of the scaled matrix, or of its transpose, with Q.
+    let product = |q: &Array2<f64>, transpose: bool| {
+        let (from, to) = if transpose { (&tile.rows, &tile.cols) } else { (&tile.cols, &tile.rows) };
+        let (scale, scale_to) = if transpose { (&of_rows, &of_columns) } else { (&of_columns, &of_rows) };
+        let mut operand = block.order().zeros(from.len(), l);
+        operand.assign(&q.slice(s![from.clone(), ..]));
+        operand.rows_mut().into_iter().zip(&scale[from.clone()]).for_each(|(mut row, scale)| row *= *scale / mean);
+        let mut out = block.order().zeros(to.len(), l);
+        if transpose == tile.transposed {
+            block.mul(&operand.view(), &mut out.view_mut());
+        } else {
+            block.tmul(&operand.view(), &mut out.view_mut());
+        }
+        out.rows_mut().into_iter().zip(&scale_to[to.clone()]).for_each(|(mut row, scale)| row *= *scale);
+        let mut all = Array2::<f64>::zeros((scale_to.len(), l));
+        all.slice_mut(s![to.clone(), ..]).assign(&out);
+        comm.sum(PRODUCT, all.as_slice_mut().expect("made in row order"));
+        all
+    };
+    let mut q = uniform_factor::<f64>(&Stream::new(0, Purpose::Probe, 0), 0..n, l, 1.0) - 0.5;
+    orthonormalise(&mut q);
+    let mut values = Vec::new();
+    for _ in 0..PASSES {
+        q = product(&product(&q, false), true);
+        values = orthonormalise(&mut q);
+    }
+    values.sort_by(|a, b| b.total_cmp(a));
+    values.truncate(count);
+    Ok(values)
+}
+
+/// Makes the columns orthonormal, zero where they depend on others, and returns the norms of their new parts.
+fn orthonormalise(q: &mut Array2<f64>) -> Vec<f64> {
+    /// A part of this share of the largest is rounding error.
+    const NOTHING: f64 = 1e-13;
+    let mut norms: Vec<f64> = Vec::with_capacity(q.ncols());
+    for j in 0..q.ncols() {
+        let (before, mut rest) = q.view_mut().split_at(Axis(1), j);
+        let mut column = rest.column_mut(0);
+        // Twice is enough for orthogonality to working precision.
+        for _ in 0..2 {
+            for other in before.columns() {
+                let along = other.dot(&column);
+                column.scaled_add(-along, &other);
+            }
+        }
+        let norm = column.dot(&column).sqrt();
+        let is_new = norm > NOTHING * norms.first().copied().unwrap_or(0.0);
+        column *= if is_new { norm.recip() } else { 0.0 };
+        norms.push(if is_new { norm } else { 0.0 });
+    }
+    norms
+}
+
+/// How many times as large the inertias up to each k are, from the k before it in `ks`, as those after it, up to the next k. The
+/// first inertia is that of the margins, so that k = 1 has none.
+pub fn drops(ks: &[usize], inertias: &[f64]) -> Vec<f64> {
+    let mean = |from: usize, to: usize| {
+        let some = inertias.get(from..to.min(inertias.len())).unwrap_or_default();
+        some.iter().sum::<f64>() / some.len().max(1) as f64
+    };
+    // Where nothing is left, all that follows is noise.
+    let least = 1e-9 * inertias.first().copied().unwrap_or(0.0);
+    (0..ks.len())
+        .map(|i| {
+            let (before, after) =
+                (if i == 0 { ks[i] - 1 } else { ks[i - 1] }, ks.get(i + 1).copied().unwrap_or(ks[i] + 1));
+            let (up_to, beyond) = (mean(before, ks[i]), mean(ks[i], after));
+            if ks[i] == 1 || up_to <= least { 0.0 } else { up_to / beyond.max(least) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_basis_is_orthonormal() {
+        let mut q = Array2::from_shape_fn((9, 4), |(i, j)| ((i * (j + 2)) % 5) as f64);
+        let third = q.column(0).to_owned() + q.column(1);
+        q.column_mut(2).assign(&third);
+        let norms = orthonormalise(&mut q);
+        assert!(norms[2] == 0.0 && norms[3] > 0.0, "{norms:?}");
+        let gram = q.t().dot(&q);
+        let expected = Array2::from_diag(&ndarray::array![1.0, 1.0, 0.0, 1.0]);
+        assert!((&gram - &expected).iter().all(|x| x.abs() < 1e-12), "{gram}");
+    }
+
+    #[test]
+    fn drops_are_those_of_the_means_between_the_ks() {
+        let inertias = [10.0, 4.0, 3.0, 1.0, 0.5, 0.5];
+        assert_eq!(drops(&[1, 2, 3, 4], &inertias), [0.0, 4.0 / 3.0, 3.0, 2.0]);
+        assert_eq!(drops(&[2, 4], &inertias), [8.0 / 4.0, 4.0]);
+        assert!(drops(&[3], &[1.0, 0.5, 0.4, 0.0])[0] > 1e6, "nothing is left");
+    }
+}
