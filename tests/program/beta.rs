@@ -73,9 +73,9 @@ fn the_loss_chooses_the_method() {
     for (loss, input, algo, measure) in [
         ("frobenius", COUNTS, "hals", "rel_error"),
         ("kl", COUNTS, "kl-mu", "kl_divergence"),
-        ("kullback-leibler", &positive, "kl-mu", "kl_divergence"),
+        ("kullback-leibler", positive.as_str(), "kl-mu", "kl_divergence"),
         ("1.5", COUNTS, "beta-mu", "beta_divergence"),
-        ("is", &positive, "beta-mu", "beta_divergence"),
+        ("is", positive.as_str(), "beta-mu", "beta_divergence"),
     ] {
         let summary = fednmf(2, &format!("--loss {loss} -k 3 --max-iters 10 --input {input}")).ok();
         assert_eq!(summary["algo"], algo, "{loss}");
