@@ -66,8 +66,8 @@ struct SavedShares {
     private: Vec<SavedComponents>,
 }
 
-/// The party whose rank is host to a computing party: itself, or with fewer than three parties, which then protect
-/// nothing, one of these.
+/// The party that is a computing party: the one with its number. Fewer than three parties share the three roles, which then
+/// protect nothing.
 fn owner(computing: usize, parties: Parties) -> usize {
     computing % parties.count
 }
