@@ -91,11 +91,11 @@ fn auc_of_all_sums(dir: &Path, line: &str, each: usize, genes: usize) -> f64 {
 fn membership_follows_from_all_sums_of_a_run() {
     let dir = tempdir().unwrap();
     let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), line, each, 1000);
-    for (method, least) in [("fnmf", 0.75), ("fedavg", 0.75), ("inmf", 0.8)] {
+    for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.88)] {
         let found = auc(&risky(&format!("--algo {method} -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
     }
-    for (method, least) in [("syn-sd", 0.7), ("syn-ssd-u", 0.8), ("syn-ssd-v", 0.8), ("syn-ssd-uv", 0.8)] {
+    for (method, least) in [("syn-sd", 0.77), ("syn-ssd-u", 0.9), ("syn-ssd-v", 0.9), ("syn-ssd-uv", 0.9)] {
         let found = auc(&risky(&format!("--algo {method} --transpose -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
     }

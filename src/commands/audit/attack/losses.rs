@@ -62,7 +62,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
         // What the lost party added, if its own view, or the attackers', tells.
         if let Some(term) = summed(pooled, inputs, pair.party, with.iteration)?.filter(|x| x.len() == difference.len())
         {
-            let Ok(difference) = difference.into_shape_with_order(term.dim()) else { continue };
+            let Some(difference) = pooled.like_term(view, &with.kind, difference, term.dim()) else { continue };
             let means = term.mean_axis(Axis(1)).unwrap_or_default().insert_axis(Axis(1));
             let guess = &means + &Array2::<f64>::zeros(term.dim());
             found.error = Some(distance(&difference.view(), &term.view()));

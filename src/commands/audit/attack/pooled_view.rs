@@ -231,6 +231,18 @@ impl PooledView {
         Ok(sum)
     }
 
+    /// A sum of this kind in the shape of an own term of it; `None` if it has more or fewer entries.
+    pub fn like_term(
+        &self,
+        view: &RecordedView,
+        kind: &str,
+        sum: Array2<f64>,
+        shape: (usize, usize),
+    ) -> Option<Array2<f64>> {
+        let by_run = SUMS_OF_TERMS.iter().any(|(name, by_run)| *name == kind && *by_run);
+        if by_run { in_order(view, sum, shape) } else { sum.into_shape_with_order(shape).ok() }
+    }
+
     /// The number of entries of each private row or column.
     pub fn length(&self) -> usize {
         if self.by_columns { self.m } else { self.n }
