@@ -28,8 +28,8 @@ use fednmf_methods::federated::mpc::{MpcColumns as MpcColumnsParams, MpcRows as 
 use fednmf_methods::federated::rows::baselines::{
     FedAvg as FedAvgParams, FedProx as FedProxParams, Ipalm as IpalmParams, Mur as MurParams,
 };
-use fednmf_methods::federated::rows::fnmf::Fnmf as FnmfParams;
 use fednmf_methods::federated::rows::divergence::{FedBeta as FedBetaParams, FedKl as FedKlParams};
+use fednmf_methods::federated::rows::fnmf::Fnmf as FnmfParams;
 use fednmf_methods::federated::rows::inmf::Inmf as InmfParams;
 use fednmf_methods::parameters::{Auto, Init, Missing, Sizes};
 use fednmf_methods::shared::disclosure::Risk;

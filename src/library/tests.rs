@@ -3,7 +3,7 @@ use ndarray::{Array2, ArrayView2, ShapeBuilder, array};
 use super::*;
 
 fn options(k: usize, max_iters: usize) -> Options {
-    Options { max_iters, eval_every: 1, scale: Some(FactorScale::AsFound), ..Options::new(k) }
+    Options { max_iters: Some(max_iters), eval_every: 1, scale: Some(FactorScale::AsFound), ..Options::new(k) }
 }
 
 /// A run of the method of this name.

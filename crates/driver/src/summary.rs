@@ -303,7 +303,8 @@ const IMBALANCE: f64 = 1.2;
 /// The run in a few lines: what was found, how, and where it is.
 pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let (m, n) = (thousands(facts.shape.0), thousands(facts.shape.1));
-    let measures: Vec<String> = facts.measures.iter().map(|(m, x)| format!("{} {}", m.label_with(facts.beta), short(*x))).collect();
+    let measures: Vec<String> =
+        facts.measures.iter().map(|(m, x)| format!("{} {}", m.label_with(facts.beta), short(*x))).collect();
     let measures = if measures.is_empty() { "not evaluated".into() } else { measures.join(", ") };
     let iterations = counted(facts.iterations, "iteration", "iterations");
     let seconds = short(facts.seconds);

@@ -21,9 +21,8 @@ use crate::spec::InputSpec;
 /// # Errors
 /// On all ranks, if a file has no names, or a name twice, or if no name is in all files.
 pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communicator) -> SharedResult<InputSpec> {
-    let own_names = || {
-        parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect()
-    };
+    let own_names =
+        || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
     let own: Vec<Vec<String>> = comm.agree_on_error(keep_at_site(own_names(), comm))?;
     let digests: Vec<Vec<String>> = own.iter().map(|names| names.iter().map(|name| digest(name)).collect()).collect();
     let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();

@@ -404,7 +404,11 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
                 "{} has {mine} {what}, but {} has {theirs}: the parties' files must have the same {what}{}",
                 file.name,
                 first.name,
-                if what == "columns" { "; with names of columns, --common-columns uses those that all have" } else { "" }
+                if what == "columns" {
+                    "; with names of columns, --common-columns uses those that all have"
+                } else {
+                    ""
+                }
             )));
         }
         if file.shown.sparse != first.shown.sparse {

@@ -144,7 +144,8 @@ impl MatrixFile {
         self.selection = spec.selection(path, dataset)?;
         if let Some(Selection { of_rows, kept, all }) = &self.selection {
             if spec.common.is_some() {
-                self.selection_note = Some(format!("{} of {all} columns are in the files of all parties, and used", kept.len()));
+                self.selection_note =
+                    Some(format!("{} of {all} columns are in the files of all parties, and used", kept.len()));
             }
             if !self.has_positions() && *of_rows != self.by_columns() {
                 return Err(self.file.error(

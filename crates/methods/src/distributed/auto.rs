@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn chosen(m: usize, n: usize, k: usize, sparse: bool) -> Choice {
-        Automatic::default().choose(Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
+        Method::choose(&Automatic::default(), Some(MatrixShape { m, n, k, sparse, streamed: false })).unwrap()
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
     fn what_memory_cannot_hold_is_not_sketched() {
         let name = |streamed| {
             let shape = MatrixShape { m: 60_000, n: 60_000, k: 20, sparse: false, streamed };
-            Automatic::default().choose(Some(shape)).unwrap().method.description().name
+            Method::choose(&Automatic::default(), Some(shape)).unwrap().method.description().name
         };
         assert_eq!([name(false), name(true)], ["dsanls", "hals"]);
     }
@@ -290,7 +290,7 @@ mod tests {
         args.exact.init = InitParams::RANDOM;
         let name = |n| {
             let shape = MatrixShape { m: n, n, k: 20, sparse: false, streamed: false };
-            args.choose(Some(shape)).unwrap().method.description().name
+            Method::choose(&args, Some(shape)).unwrap().method.description().name
         };
         assert_eq!([name(4_000), name(8_000)], ["hals", "dsanls"]);
     }

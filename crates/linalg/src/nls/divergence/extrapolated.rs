@@ -102,7 +102,8 @@ mod tests {
         let fixed = FixedFactor { rows: y.as_slice().unwrap(), sums: &sums, gram: &gram };
         let mut update = Extrapolated::new(update, k);
         let (mut x, mut last) = (random(2, 70, k), random(2, 70, k));
-        let objective = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view()) + penalty.value(&x.view());
+        let objective =
+            |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view(), 1.0) + penalty.value(&x.view());
         let mut found = vec![objective(&x)];
         for _ in 0..60 {
             let new = x.clone();
@@ -152,7 +153,7 @@ mod tests {
             let (last, step) = (random(seed, 1, 3), random(100 + seed, 1, 3));
             let from = &last + &step;
             for beta in [1.0, 1.3, 2.0] {
-                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view());
+                let loss = |x: &Array2<f64>| divergence_of(beta, &block, &x.view(), &y.view(), 1.0);
                 let (mut to, mut update) = (from.clone(), BetaMultiply::new(beta, 3, 1.0));
                 update.update((&block, 0), fixed, to.as_slice_mut().unwrap(), Penalty::NONE);
                 let [a, b, c] = [&last, &from, &to].map(|x| x.as_slice().unwrap());

@@ -97,7 +97,11 @@ impl Method for FedKl {
             messages!(
                 MessageSpec::new(TERMS, "n x k", "each iteration"),
                 MessageSpec::new(SUMS, "k", "each iteration"),
-                MessageSpec::new(masked(TERMS), "n x k, and k for the columns of U, as one", "each iteration, with --secure-sum")
+                MessageSpec::new(
+                    masked(TERMS),
+                    "n x k, and k for the columns of U, as one",
+                    "each iteration, with --secure-sum"
+                )
             ),
         ),
     );
@@ -152,7 +156,13 @@ impl Method for FedBeta {
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
-        build((beta, unit, Measure::BetaDivergence), (&self.secure_sum, &self.threshold), problem, update.clone(), update)
+        build(
+            (beta, unit, Measure::BetaDivergence),
+            (&self.secure_sum, &self.threshold),
+            problem,
+            update.clone(),
+            update,
+        )
     }
 }
 
@@ -300,7 +310,12 @@ impl<T: Real> PartyState<T> {
 impl<T: Real> PartyState<T> {
     /// The terms for β = 1: N_i V, and the column sums of U_i. An update from a fixed factor whose columns sum to one gives
     /// the former.
-    fn kl_terms<R: DivergenceUpdate<T> + Sync>(&mut self, v: &Array2<T>, updates: &PerThread<R>, scratch: &mut Scratch) {
+    fn kl_terms<R: DivergenceUpdate<T> + Sync>(
+        &mut self,
+        v: &Array2<T>,
+        updates: &PerThread<R>,
+        scratch: &mut Scratch,
+    ) {
         let Scratch { sums, ones, .. } = scratch;
         let rows = self.u.entries();
         column_sums(rows, sums);
@@ -328,7 +343,9 @@ impl<T: Real> PartyState<T> {
 
 impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceRun<T, R> {
     fn iterate(&mut self) -> Result<()> {
-        let DivergenceRun { beta, comm, party_sum, updates, multiply, members, v, terms, sums, scratch, expected, .. } = self;
+        let DivergenceRun {
+            beta, comm, party_sum, updates, multiply, members, v, terms, sums, scratch, expected, ..
+        } = self;
         let (k, kullback_leibler) = (v.ncols(), *beta == 1.0);
         for member in members.iter_mut() {
             comm.work("update", || {
@@ -359,7 +376,11 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceRun<T, R> {
                     for (mut v, terms) in v.rows_mut().into_iter().zip(terms.rows()) {
                         let (above, below) = terms.split_at(ndarray::Axis(0), k);
                         for ((v, above), below) in v.iter_mut().zip(above).zip(below) {
-                            *v = T::from_f64(multiply.step(v.as_f64(), above.as_f64().max(0.0), below.as_f64().max(0.0)));
+                            *v = T::from_f64(multiply.step(
+                                v.as_f64(),
+                                above.as_f64().max(0.0),
+                                below.as_f64().max(0.0),
+                            ));
                         }
                     }
                 });
