@@ -256,7 +256,7 @@ fn wrong_parameters_are_named() {
     let message_text = message("hals", "inner_sweeps", "0");
     assert!(message_text.starts_with("hals: --inner-sweeps 0: must be"), "{message_text}");
     assert_eq!(message("hals", "sweeps", "1"), "hals: --sweeps 1: there is no such option");
-    assert!(message("nmf", "x", "1").starts_with("nmf: no such method; did you mean inmf?"));
+    assert!(message("nmf", "x", "1").starts_with("nmf: no such method; did you mean fnmf?"));
 }
 
 #[test]

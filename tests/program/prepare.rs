@@ -117,7 +117,7 @@ fn wrong_preparations_are_refused() {
         (format!("prepare tf-idf {input} -o {out} --quantile 0.5"), ["--quantile", "prepare quantile"]),
         (format!("prepare quantile {input} -o {out} --bins 3"), ["--bins", "prepare one-hot"]),
         (format!("prepare quantile {input} -o {out} --rules {rules} --quantile 0.5"), ["--quantile", "--rules"]),
-        (format!("prepare one-hot {} -o {out}", file("twice.csv")), ["the name 'x'", "rename"]),
+        (format!("prepare one-hot {} -o {out} --header yes", file("twice.csv")), ["the name 'x'", "rename"]),
         (format!("prepare one-hot {} -o {out}", file("alike.csv")), ["x=1=2", "rename"]),
         (format!("prepare one-hot {} -o {out}", file("numbers.csv")), ["'1,2'", "--header yes"]),
         (format!("prepare one-hot {} -o {out}", file("sets.dat")), ["table in text (CSV or TSV)", "--format table"]),

@@ -48,6 +48,9 @@ fn runs(method: &Description) -> Vec<String> {
     if method.name == "fnmf" {
         all.extend(["tree", "greedy"].map(|barycenter| format!("--barycenter {barycenter}")));
     }
+    if method.name == "fed-beta" {
+        all.push("--beta 1".into());
+    }
     if has("plain") {
         all.extend(["--plain --admm-tol 1e-3".to_string(), "--key-bits 128 --insecure-key".to_string()]);
     }

@@ -357,7 +357,7 @@ fn limits_trace_and_report_know_of_the_passes() {
     let told = fednmf(1, "--algo hals -k 3 --max-iters 2 --memory 1600K").arg("--input").arg(&large.file).run();
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(
-        told.stdout.contains("were read from the file 5 times") && told.stdout.contains("lost waiting"),
+        told.stdout.contains("the file was read 5 times") && told.stdout.contains("s of waiting"),
         "{}",
         told.stdout
     );

@@ -389,10 +389,11 @@ mod tests {
 
     #[test]
     fn columns_of_one_name_are_refused() {
+        let titled = TableOptions { header: Presence::Yes, ..TableOptions::default() };
         for (text, options) in [
-            ("id,v,v\nr1,1,100\nr2,2,300\nr3,3,200\nr4,4,400\n", TableOptions::default()),
-            ("id,x,x\nr1,a,p\nr2,b,q\n", TableOptions::default()),
-            ("v,v\na,1\n", TableOptions { index_col: Presence::Yes, ..TableOptions::default() }),
+            ("id,v,v\nr1,1,100\nr2,2,300\nr3,3,200\nr4,4,400\n", titled),
+            ("id,x,x\nr1,a,p\nr2,b,q\n", titled),
+            ("v,v\na,1\n", TableOptions { index_col: Presence::Yes, ..titled }),
         ] {
             let (_dir, path) = table(text);
             for bins in [None, Some(2)] {

@@ -109,7 +109,7 @@ pub fn foreign_files(comm: &Communicator, dir: &str) {
         ("missing.csv", b"2,1\n3,\n".to_vec(), "line 2: the entry in row 1, column 1 is empty"),
         ("na.csv", b"x,y\n1,2\n3,NA\n".to_vec(), "line 3: the entry in row 1, column 1 is 'NA'"),
         ("negative.csv", b"2,1\n-3,2\n".to_vec(), "row 1, column 0 is negative"),
-        ("words.csv", b"this is,no table\nat all,really\n".to_vec(), "not a number"),
+        ("words.csv", b"this is,no table\nat all,really\n".to_vec(), "words and no numbers"),
         ("words.dat", b"1 2\n3 x\n".to_vec(), "line 2: expected whole numbers"),
         ("none.dat", b"\n\n".to_vec(), "no transaction"),
         ("far.dat", b"1 4000000000\n".to_vec(), "more rows or columns"),

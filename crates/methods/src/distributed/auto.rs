@@ -166,8 +166,7 @@ impl Method for Automatic {
     const DESCRIPTION: &'static Description = &Description {
         name: "auto",
         aliases: &[],
-        summary: "chooses by loss and sizes: accelerated HALS, or DSANLS for very large dense data; for divergences multiplicative \
-                  updates with extrapolation",
+        summary: "chooses by loss and sizes: HALS, DSANLS, or multiplicative updates, accelerated",
         stop: DefaultStop { max_iters: 1000, tol: Some(1e-5) },
         ..*Hals::DESCRIPTION
     };

@@ -74,7 +74,7 @@ fednmf_base::parameters! {
 impl Method for MpcColumns {
     const DESCRIPTION: &'static Description = &Description {
         name: "mpc-columns",
-        summary: "HALS over private columns on secret shares of three parties: only U is opened, at the end",
+        summary: "HALS over private columns on secret shares: only U is opened, at the end",
         paper: PAPER,
         partition: Partition::PartyColumns,
         on_shares: true,
@@ -97,7 +97,7 @@ impl Method for MpcColumns {
 impl Method for MpcRows {
     const DESCRIPTION: &'static Description = &Description {
         name: "mpc-rows",
-        summary: "HALS over private rows on secret shares of three parties: only V is opened, at the end",
+        summary: "HALS over private rows on secret shares: only V is opened, at the end",
         paper: PAPER,
         partition: Partition::PartyRows,
         on_shares: true,

@@ -85,7 +85,7 @@ fn encoded<T: Real>(block: &Block<T>, what: Private, sigma: f64, format: Format)
         Block::Dense(x) => x.indexed_iter().try_for_each(|((i, j), x)| put(i, j, x))?,
         Block::Sparse(x) => {
             for (i, row) in x.matrix().outer_iterator().enumerate() {
-                row.iter().try_for_each(|(j, x)| put(i, j as usize, x))?;
+                row.iter().try_for_each(|(j, x)| put(i, j, x))?;
             }
         }
         Block::Bits(_) => return Err(Error::input("the methods on secret shares take numbers, not single bits")),
@@ -259,14 +259,19 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let MpcRun { comm, party_sum, members, opened, what, norm2, .. } = self;
-        let residual = |Member { block, factor, .. }: &Member<T>| match what {
-            Private::Columns => [block.residual2(&opened.view(), &factor.view())],
-            Private::Rows => [block.residual2(&factor.view(), &opened.view())],
+        // Shares of ‖M‖², whose sum has the same size at any scale of the data.
+        let whole = if *norm2 > 0.0 { *norm2 } else { 1.0 };
+        let residual = |Member { block, factor, .. }: &Member<T>| {
+            let residual2 = match what {
+                Private::Columns => block.residual2(&opened.view(), &factor.view()),
+                Private::Rows => block.residual2(&factor.view(), &opened.view()),
+            };
+            [residual2 / whole]
         };
         let each: Vec<[f64; 1]> = members.iter().map(residual).collect();
         let mut sum = [0.0];
-        party_sum.sum(comm, metrics::RESIDUAL, *norm2, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
-        Ok(vec![("rel_error", metrics::relative(sum[0], *norm2))])
+        party_sum.sum(comm, metrics::RESIDUAL, 1.0, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
+        Ok(vec![("rel_error", metrics::relative(sum[0], *norm2 / whole))])
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

@@ -90,7 +90,7 @@ fednmf_base::parameters! {
 impl Method for FedKl {
     const DESCRIPTION: &'static Description = &describe(
         "fed-kl",
-        "Kullback-Leibler divergence of rows of several parties: the factors of kl-mu for all rows, by exact sums",
+        "Kullback-Leibler divergence over private rows: kl-mu by exact sums",
         "Lee and Seung 2001",
         (
             Measure::Divergence,
@@ -133,7 +133,7 @@ fednmf_base::parameters! {
 impl Method for FedBeta {
     const DESCRIPTION: &'static Description = &describe(
         "fed-beta",
-        "any beta-divergence of rows of several parties: the factors of beta-mu for all rows, by exact sums",
+        "any beta-divergence over private rows: beta-mu by exact sums",
         "Fevotte and Idier 2011",
         (
             Measure::BetaDivergence,
