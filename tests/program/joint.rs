@@ -280,7 +280,9 @@ fn divergences_over_parties_have_the_factors_of_all_rows() {
     let dir = tempdir().unwrap();
     let (out, whole) = (dir.path().join("o.h5"), dir.path().join("w.h5"));
     let counts = "--input synthetic:sparse,m=90,n=40,density=0.3 -k 4 --max-iters 12 --seed 3";
-    let positive = "--input synthetic:planted,m=90,n=40,k=4 -k 4 --max-iters 12 --seed 3";
+    let file = dir.path().join("positive.npy");
+    save_npy(&file, &Array2::from_shape_fn((90, 40), |(i, j)| ((i * 7 + j * 5 + i * j) % 13) as f64 + 0.5));
+    let positive = &format!("--input {} -k 4 --max-iters 12 --seed 3", file.display());
     let secure = "--secure-sum --accept-risk few-rows,membership,few-values";
     for (federated, pooled, key, input) in [
         ("fed-kl", "kl-mu", "kl_divergence", counts),

@@ -160,8 +160,8 @@ fn what_leaves_a_party_is_the_message_table() {
         all.extend(seen);
     }
     (0..4).for_each(|party| {
-        let rows: String = (0..6).map(|i| format!("{},{}\n", i + party, 1 + i % 3)).collect();
-        std::fs::write(dir.path().join(format!("named-{party}.csv")), format!("a,b\n{rows}")).unwrap();
+        let rows: String = (0..6).map(|i| format!("{},{},{}\n", (i * i + party) % 5, 1 + i % 3, (i * 3) % 4)).collect();
+        std::fs::write(dir.path().join(format!("named-{party}.csv")), format!("one,two,three\n{rows}")).unwrap();
     });
     let named = Setting { ranks: 2, input: "named-{party}.csv", everything: false };
     all.extend(run(registry::find("fnmf").expect("a method").description(), dir.path(), "--common-columns", named));

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_basis_is_orthonormal() {
-        let mut q = Array2::from_shape_fn((9, 4), |(i, j)| ((i * (j + 2)) % 5) as f64);
+        let mut q = Array2::from_shape_fn((9, 4), |(i, j)| ((i * (j + 2)) % 7) as f64);
         let third = q.column(0).to_owned() + q.column(1);
         q.column_mut(2).assign(&third);
         let norms = orthonormalise(&mut q);

@@ -358,13 +358,13 @@ mod tests {
     fn options_decide() {
         let options = |header, index_col| TableOptions { header, index_col, ..AUTO };
         use Presence::{Auto, No, Yes};
-        let text = "0,1,2\n1,5,6\n2,7,8\n3,9,9\n";
+        let text = "0,1,2,3,4\n1,5,6,1,2\n2,7,8,3,4\n3,9,9,5,6\n";
         for (header, index, expected) in [
-            (Auto, Auto, (true, true, 2)),
-            (No, Auto, (false, true, 2)),
-            (Auto, No, (true, false, 3)),
-            (No, No, (false, false, 3)),
-            (Yes, Yes, (true, true, 2)),
+            (Auto, Auto, (true, true, 4)),
+            (No, Auto, (false, true, 4)),
+            (Auto, No, (true, false, 5)),
+            (No, No, (false, false, 5)),
+            (Yes, Yes, (true, true, 4)),
         ] {
             assert_eq!(found(text, options(header, index)), expected, "{header:?} {index:?}");
         }
