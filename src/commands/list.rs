@@ -24,7 +24,8 @@ pub fn all() -> String {
         [&*registry::AUTO].into_iter().chain(registry::ALL.iter()).map(|method| method.description()).collect();
     let width = methods.iter().map(|m| m.name.len()).max().unwrap_or(0);
     let mut out = String::new();
-    let groups: [(&str, fn(Partition) -> bool); 3] = [
+    type Group = (&'static str, fn(Partition) -> bool);
+    let groups: [Group; 3] = [
         ("One matrix, divided among the ranks", |partition| !partition.is_private()),
         ("Private columns: each party has its own", |partition| partition == Partition::PartyColumns),
         ("Private rows: each party has its own", |partition| partition == Partition::PartyRows),
