@@ -139,10 +139,13 @@ impl KlParams {
 }
 
 /// The start. By size it is that of a sample, for sparse data and short dimensions too: the iterations on the sample are those
-/// of HALS, which cost a fraction of an update for a divergence.
+/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on how the data are stored.
 fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
-    let sampled = init.init == Init::BySize && 2 * sizes.k <= sizes.m.min(sizes.n);
-    Start::choose(if sampled { &Init::Sampled } else { &init.init }, sizes, sparse)
+    let sampled = init.init == Init::BySize && 2 * sizes.k <= sizes.m.min(sizes.n) || init.init == Init::Sampled;
+    if sampled {
+        return Start::choose(&Init::Sampled, &Sizes { entries: sizes.m as f64 * sizes.n as f64, ..*sizes }, false);
+    }
+    Start::choose(&init.init, sizes, sparse)
 }
 
 /// The cost of an iteration with `flops` flops per nonzero and component.
@@ -239,6 +242,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         None if start != Start::Random && !resuming => {
             let cuts = Cuts { rows: data.cuts.rows.clone(), cols: std::iter::once(0..n).collect() };
             let Statistics { sum, norm2, .. } = data.statistics;
+            let entries = if matches!(start, Start::Sampled(_)) { m as f64 * n as f64 } else { entries };
             let task = Task { comm: &comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed };
             from_data(start, &task, &mut u, &mut v.factor)?;
         }
