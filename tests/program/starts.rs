@@ -149,9 +149,12 @@ fn the_divergence_starts_where_multiplicative_updates_do() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let tall = "sparse,law=power,m=150,n=90,density=0.1,seed=3";
-    for (start, spec) in
-        [("nndsvd", tall), ("nndsvda", "planted,m=40,n=90,k=9,noise=0"), ("compressed", tall), ("sampled", tall)]
-    {
+    for (start, spec) in [
+        ("nndsvd", tall),
+        ("nndsvda", "planted,m=40,n=90,k=9,noise=0"),
+        ("compressed", tall),
+        ("sampled", "planted,m=150,n=90,k=9,noise=0.1"),
+    ] {
         let factors = |algo: &str, ranks: usize| {
             let line = format!("--algo {algo} -k 5 --init {start} --max-iters 0 --factor-scale as-found");
             let run = fednmf(ranks, &line).arg(format!("--input=synthetic:{spec}"));

@@ -192,9 +192,7 @@ impl BetaMultiply {
         // Without a denominator the component has no weight in any column.
         let ratio = if below == 0.0 { 0.0 } else { above / below };
         let exponent = self.exponent();
-        let next = old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) };
-        // As in scikit-learn, but for factors in units of their own, the root of that of the data.
-        if self.beta < 1.0 && next < f64::EPSILON * self.unit.sqrt() { 0.0 } else { next }
+        old * if exponent == 1.0 { ratio } else { ratio.powf(exponent) }
     }
 }
 
