@@ -10,8 +10,17 @@ DENSE = ("npy", "csv", "tsv", "h5", "loom")
 SPARSE = ("npz", "mtx", "h5ad", "10x")
 
 
+def one_index_type(X):
+    """X with indices of one type: SciPy neither writes nor unpacks a matrix whose two kinds of indices differ."""
+    if sp.issparse(X) and X.indptr.dtype != X.indices.dtype:
+        X = X.copy()
+        X.indptr = X.indptr.astype(X.indices.dtype)
+    return X
+
+
 def write(path, X, kind):
     """A file with X, which is dense for the formats of DENSE and in CSR for those of SPARSE."""
+    X = one_index_type(X)
     m, n = X.shape
     if kind == "npy":
         np.save(path, X)
