@@ -188,7 +188,7 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     # Rounding errors, which differ on several ranks, grow with each iteration.
     p["max_iter"], p["tol"] = int(rng.integers(1, 30)), 0
     kind, given = entries(rng, X)
-    about = f"seed {SEED}, draw {draw}: {X.shape} {kind} {given.dtype} largest {given.max()} {p}"
+    about = f"seed {SEED}, draw {draw}: {X.shape} {kind} {given.dtype} largest {X.max()} {p}"
     seed = int(np.random.RandomState(p["random_state"]).randint(np.iinfo(np.int32).max))
     file, out = tmp_path / f"x.{doors.ending(kind)}", tmp_path / "o.npz"
     doors.write(file, given, kind)
