@@ -32,6 +32,14 @@ def test_the_readme_shows_what_its_examples_print(capsys):
         exec(compile(other.split("```")[0], str(README), "exec"), {})
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_readme_of_the_package_runs():
+    path, names = ROOT / "python" / "README.md", {}
+    for block in path.read_text().split("```python\n")[1:]:
+        exec(compile(block.split("```")[0], str(path), "exec"), names)
+    assert names["W"].shape == (1797, 16) and names["found"].ledger
+
+
 def test_there_are_examples():
     assert len(EXAMPLES) == 6
 
