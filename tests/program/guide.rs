@@ -358,13 +358,14 @@ fn recipes_name_existing_files_and_versions() {
 #[test]
 fn packages_have_the_version_of_the_manifest() {
     let version = env!("CARGO_PKG_VERSION");
+    let easyconfig = format!("packaging/easybuild/fednmf-{version}-gompi-2025b.eb");
     for (file, line) in [
         ("python/Cargo.toml", format!("version = \"{version}\"")),
         ("CITATION.cff", format!("version: {version}")),
         ("packaging/conda/recipe.yaml", format!("  version: \"{version}\"")),
         ("packaging/galaxy/fednmf.xml", format!("        <token name=\"@TOOL_VERSION@\">{version}</token>")),
         ("packaging/nf-core/fednmf/environment.yml", format!("  - conda-forge::fednmf={version}")),
-        (&format!("packaging/easybuild/fednmf-{version}-gompi-2025b.eb"), format!("version = '{version}'")),
+        (easyconfig.as_str(), format!("version = '{version}'")),
     ] {
         assert!(text(&root().join(file)).lines().any(|l| l == line), "{file}: not version {version}");
     }
