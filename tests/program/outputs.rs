@@ -231,7 +231,7 @@ fn components_are_written_by_weight_and_at_a_common_scale() {
     kept.arg("--output").arg(file("parties.h5")).ok();
 }
 
-/// What earlier versions wrote, in `tests/data/old/VERSION`, is read. Who changes a format adds files of the version before.
+/// What earlier versions wrote, in `tests/data/old/VERSION`, is read. A change of a format adds files of the version before it.
 #[test]
 fn files_of_earlier_versions_are_read() {
     let input = data("formats/counts.mtx");
