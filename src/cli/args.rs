@@ -9,6 +9,7 @@ use fednmf_files::TableOptions;
 
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
+use crate::commands::choose::ChooseArgs;
 use crate::commands::clusters::ClustersArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
@@ -99,6 +100,8 @@ pub enum Command {
     Clusters(ClustersArgs),
     /// Compare numbers of components: error on held-out entries and stability over several runs of each, and which k they support
     Sweep(Box<SweepArgs>),
+    /// Choose k from finished runs, by the rules of sweep: for methods of parties, which it does not run
+    Choose(ChooseArgs),
     /// Write an HTML report of runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
     /// Attack what a party received: shows what a method gives away, from a run with --record-view

@@ -8,7 +8,7 @@ use super::Cli;
 
 /// The commands that are described, in groups.
 static GROUPS: [(&str, &[&str]); 2] = [
-    ("Factorise", &["sweep", "project", "predict", "estimate"]),
+    ("Factorise", &["sweep", "choose", "project", "predict", "estimate"]),
     ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 
@@ -26,9 +26,9 @@ pub fn short() -> String {
     let command = Cli::command();
     let mut out = String::from(
         "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties\n\n\
-         Usage: fednmf [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
+         Usage: fednmf FILE [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
          Examples:\n  \
-         fednmf --input counts.mtx -k 20 --output factors.h5 --report report.html\n  \
+         fednmf counts.mtx -k 20 --output factors.h5 --report report.html\n  \
          mpirun -n 16 fednmf sweep --k 5..50 --input counts.mtx --output sweep\n",
     );
     for (heading, names) in GROUPS {

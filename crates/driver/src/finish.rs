@@ -251,8 +251,8 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
         && last > 1.01 * best
     {
         all.push(format!(
-            "the {} rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
-             earlier (--tol 1e-3), or use fewer components than -k {}",
+            "overfitting: the {} rose from {best:.4} to {last:.4}; stop earlier (--tol 1e-3), or use fewer components than \
+             -k {}",
             leading.label(),
             run.planned.spec.k
         ));

@@ -131,7 +131,7 @@ impl LabelDetection {
             (false, false) => None,
         });
         if self.header == Found::Counts {
-            parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
+            parts.push("the first line counts up and was read as data; if it names the columns, add --header yes");
         }
         (!parts.is_empty()).then(|| parts.join("; "))
     }
