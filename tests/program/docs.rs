@@ -23,6 +23,16 @@ fn what_methods_reveal_is_up_to_date() {
     assert!(file("docs/privacy/what-leaves.md").contains(&fednmf::cli::revealed()), "run: make docs");
 }
 
+/// SECURITY.md says of each private method what its risks are; it calls all others not private.
+#[test]
+fn the_page_of_risks_has_every_private_method() {
+    let page = file("SECURITY.md");
+    let private = fednmf_methods::registry::descriptions().filter(|method| method.partition.is_private());
+    let missing: Vec<&str> =
+        private.map(|method| method.name).filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "SECURITY.md lacks {missing:?}");
+}
+
 /// The numbers in the README are those of the records, the page of claims, and the list of methods.
 #[test]
 fn the_readme_has_the_numbers_of_the_records() {

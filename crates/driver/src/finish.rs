@@ -358,7 +358,7 @@ fn text_summary(
     };
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
-    // A quantile is the number next to an entry.
+    // A quantile is the next larger number after an entry, which has fewer digits.
     let above =
         ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
     let which = above.map_or_else(|| ones.map(|t| format!("from {t} on")), |below| Some(format!("above {below}")));

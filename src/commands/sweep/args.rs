@@ -96,7 +96,7 @@ pub struct SweepArgs {
 /// # Errors
 /// If the text has another form.
 pub fn numbers(text: &str) -> Result<Vec<usize>> {
-    let wrong = || Error::input(format!("--k {text}: must be as 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
+    let wrong = || Error::input(format!("--k {text}: must be like 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
     let count = |t: &str| t.trim().parse::<usize>().ok().filter(|&k| k > 0).ok_or_else(wrong);
     let mut all = Vec::new();
     for part in text.split(',') {

@@ -205,7 +205,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     });
     // 0,1 is a likely row of a table of zeros and ones, but not of a table whose other numbers have decimals.
     let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
-    // A few numbers may count by chance, among others of their size.
+    // A few numbers may count by chance if the numbers below are of the same size.
     let beyond = |field: &&[u8]| number(field).is_some_and(|x| !(from as f64..(from + count) as f64).contains(&x));
     let others = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(beyond);
     let few = count < MIN_LABELS as i64;
@@ -241,7 +241,7 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// Whether a first line has numbers and other text, such as the marker of a missing entry, and its first field does not show
 /// that it is a header.
 fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
-    // Also the first field: a number is no title of a column of names.
+    // The first field counts too: a number is no title of a column of names.
     let numbers = first.iter().filter(|field| number(field).is_some()).count();
     let decimals = labels.iter().any(|field| number(field).is_some() && integer(field).is_none());
     let names = labels.iter().filter(|field| is_name(field)).count();
@@ -256,7 +256,7 @@ fn is_one_word(labels: &[&[u8]]) -> bool {
     labels.len() > 1 && is_name(labels[0]) && labels.iter().all(|field| field == &labels[0])
 }
 
-/// Whether all text in the first line marks missing entries, or is a single date: several may be titles.
+/// Whether all text in the first line marks missing entries, or is a single date; several dates may be titles.
 fn are_marks(labels: &[&[u8]]) -> bool {
     let names: Vec<&[u8]> = labels.iter().copied().filter(|field| is_name(field)).collect();
     !names.is_empty() && (names.iter().all(|name| is_mark(name)) || names.len() == 1 && is_date(names[0]))

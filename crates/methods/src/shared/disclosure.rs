@@ -317,9 +317,10 @@ mod tests {
     }
 
     /// The measurement behind the limit: the probability that a hidden row of counts is nearer to the span of the sums than
-    /// another row of the same kind, to one who has 50 other rows of the kind. A few entries dominate a row, which is hard to hide.
+    /// another row of the same kind, for an attacker with 50 further rows. A few entries dominate each row, which makes members
+    /// easy to recognise.
     #[test]
-    fn more_vectors_tell_members_better() {
+    fn more_vectors_show_members_better() {
         let programs = 6;
         let mut draws = Stream::new(5, Purpose::Probe, 1).at(0);
         for (length, hidden) in [(300, 100), (300, 600), (1500, 100), (1500, 600)] {
