@@ -167,26 +167,33 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let shorter_by_one = first.len() > 1 && below.first().is_some_and(|row| row.len() == first.len() + 1);
     let leaves_out_index = shorter_by_one && find_index(None, below, options) == Found::Yes;
     match options.header {
-        Presence::Yes => return Found::Yes,
-        Presence::No => return Found::No,
-        Presence::Auto if is_a_row(first, below) => return Found::No,
-        Presence::Auto if is_mixed(first, labels, below) => return Found::Ambiguous("has both numbers and other text"),
+        Presence::Yes => Found::Yes,
+        Presence::No => Found::No,
+        Presence::Auto if is_a_row(first, below) => Found::No,
+        Presence::Auto if is_mixed(first, labels, below) => Found::Ambiguous("has both numbers and other text"),
         Presence::Auto if is_one_word(first) || is_one_word(labels) => {
-            return Found::Ambiguous("has the same word in all fields, as marks of missing entries are");
+            Found::Ambiguous("has the same word in all fields, as marks of missing entries are")
         }
-        Presence::Auto if are_marks(labels) => return Found::Ambiguous("has marks of missing entries, or a date"),
-        Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
-        Presence::Auto if first.len() > 1 && names_an_index(first[0]) => return Found::Yes,
+        Presence::Auto if are_marks(labels) => Found::Ambiguous("has marks of missing entries, or a date"),
+        Presence::Auto if labels.iter().any(|field| is_name(field)) => Found::Yes,
+        Presence::Auto if first.len() > 1 && names_an_index(first[0]) => Found::Yes,
         // R omits the name of the index column.
-        Presence::Auto if leaves_out_index => return Found::Yes,
-        Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
+        Presence::Auto if leaves_out_index => Found::Yes,
+        Presence::Auto if heads_names(first[0]) && has_names(below) => Found::Yes,
         // A word above numbers, as user_name above 1, 2, 7.
         Presence::Auto if is_name(first[0]) && are_numbers(below) => {
-            return if are_marks(&first[..1]) { Found::Ambiguous("begins with a mark or a date") } else { Found::Yes };
+            if are_marks(&first[..1]) {
+                Found::Ambiguous("begins with a mark or a date")
+            } else {
+                Found::Yes
+            }
         }
-        Presence::Auto => {}
+        Presence::Auto => find_numbered_header(first, below, may_have_index, options),
     }
-    // pandas numbers the columns of a table that has no column names.
+}
+
+/// Whether a first line of numbers is a header: pandas numbers the columns of a table that has no column names.
+fn find_numbered_header(first: &[&[u8]], below: &[Vec<&[u8]>], may_have_index: bool, options: TableOptions) -> Found {
     let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
     let labels = &first[skipped..];
     let count = labels.len() as i64;

@@ -164,8 +164,8 @@ pub struct Disclosure {
 }
 
 impl DisclosureParams {
-    /// The risk that exact sums tell the entries of these blocks of parties, if they have few values: where the hidden rows
-    /// have more entries than they are rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
+    /// The risk that exact sums reveal the entries of these blocks of parties, if they have few values: if the hidden rows have
+    /// more entries than there are hidden rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
     /// and Stern, "The hardness of the hidden subset sum problem and its cryptographic implications", Crypto 1999).
     pub fn check_values(
         &self,

@@ -113,7 +113,7 @@ pub type SynSsdUv = SynVariant<SsdUv>;
 
 impl Variant for Sd {
     const DESCRIPTION: &'static Description =
-        &averaging("syn-sd", "each party factorises its columns, and copies of U are averaged now and then");
+        &averaging("syn-sd", "each party factorises its columns, and copies of U are averaged periodically");
     const AVERAGES_SKETCHES: bool = false;
     const SKETCHES_COLUMNS: bool = false;
     type Sketch = NoGroup;
