@@ -149,8 +149,8 @@ impl MatrixFile {
             }
             if !self.has_positions() && *of_rows != self.by_columns() {
                 return Err(self.file.error(
-                    "is a dense matrix whose columns are stored one after the other, so that single ones cannot be selected; \
-                     store it the other way round, or as a sparse matrix",
+                    "is a dense matrix stored feature by feature, from which features cannot be selected; store it sample by \
+                     sample, or as a sparse matrix",
                 ));
             }
             *(if *of_rows { &mut self.rows } else { &mut self.cols }) = kept.len();
