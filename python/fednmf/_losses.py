@@ -76,8 +76,11 @@ def _power(found: np.ndarray, by: float) -> np.ndarray:
 
 def _unit(X: Any) -> float:
     """The power of two nearest to the root mean square of X. In this unit, powers of the entries neither overflow nor underflow."""
-    norm = float(np.linalg.norm((X.data if sp.issparse(X) else X).astype(np.float64, copy=False)))
-    return float(2.0 ** np.round(np.log2(norm / np.sqrt(float(np.prod(X.shape)))))) if norm > 0 else 1.0
+    if sp.issparse(X):
+        squares = sum(float(np.vdot(x, x)) for x, _ in _stored_blocks(X))
+    else:
+        squares = sum(float(np.linalg.norm(X[rows].astype(np.float64))) ** 2 for rows in _row_blocks(X, 1))
+    return float(2.0 ** np.round(0.5 * np.log2(squares / (X.shape[0] * X.shape[1])))) if squares > 0 else 1.0
 
 
 def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:
