@@ -75,7 +75,7 @@ def _power(found: np.ndarray, by: float) -> np.ndarray:
 
 
 def _unit(X: Any) -> float:
-    """The power of two nearest to the root mean square of X. In this unit, powers of the entries neither overflow nor underflow."""
+    """The power of two nearest to the root mean square of X, in which powers of its entries stay in the range of numbers."""
     if sp.issparse(X):
         squares = sum(float(np.vdot(x, x)) for x, _ in _stored_blocks(X))
     else:
