@@ -31,8 +31,8 @@ use crate::commands::{approve::ApproveArgs, join::JoinArgs, keygen::KeygenArgs, 
              U (m x k) and V (n x k)\n\n  fednmf --input counts.mtx -k 20 --output factors.h5\n  mpirun -n 16 fednmf \
              --input images.npy -k 40 --trace run.jsonl",
     after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
-                  Of an option given twice the last counts, so that a script can have defaults; of one that takes a list all \
-                  parts count.\n\
+                  If an option is given twice, the last one counts, so that scripts can have defaults; the values of a list \
+                  are joined.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a checkpoint (continue with \
                   --resume).",
     disable_help_flag = true,

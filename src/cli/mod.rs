@@ -63,10 +63,10 @@ pub fn command_of(method: &'static dyn ConfiguredMethod) -> clap::Command {
     if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
 }
 
-/// The option of the loss: a parameter of `auto`; a method that is named has its own.
+/// The option that selects the loss: a parameter of `auto`. A named method has its own loss.
 const LOSS: &str = "loss";
 
-/// `--loss` beside `--algo NAME`.
+/// `--loss` together with `--algo NAME`, which only confirms the loss of the method.
 fn named_loss() -> clap::Arg {
     clap::Arg::new(LOSS).long(LOSS).value_name("LOSS").allow_hyphen_values(true).hide(true)
 }
@@ -74,7 +74,7 @@ fn named_loss() -> clap::Arg {
 /// The method with the parameters that were typed.
 ///
 /// # Errors
-/// Naming the option that is wrong, also if a named method minimises another loss than the one requested.
+/// Naming the option that is wrong, also if a named method does not minimise the requested loss.
 fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
     let configured = parameters::configure(method, matches)?;
     if method.takes(LOSS) {

@@ -199,7 +199,7 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     if let Some(left) = budget.left_for_gaussian() {
         let _ = writeln!(
             out,
-            "A run with Gaussian noise, as the last one had, composes to less than the sum: {} is left for its --epsilon.",
+            "Gaussian noise composes to less than the sum: for another run like the last one, --epsilon may be up to {}.",
             round_down_text(left)
         );
     }

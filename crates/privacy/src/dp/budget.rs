@@ -218,8 +218,8 @@ impl BudgetFile {
         (self.limit - self.spent().0).max(0.0)
     }
 
-    /// The epsilon that another run like the last one may request, if that had Gaussian noise, which composes to less than the
-    /// sum.
+    /// The epsilon that another run like the last one may request, if the last one had Gaussian noise, whose loss composes to less
+    /// than the sum.
     pub fn left_for_gaussian(&self) -> Option<f64> {
         let is_gaussian = |run: &&Charge| matches!(run.loss, Some(RunLoss { loss: PrivacyLoss::Gaussian { .. }, .. }));
         let last = self.runs.last().filter(is_gaussian)?;
