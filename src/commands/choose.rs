@@ -15,7 +15,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::state::Piece;
 use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Stability, choose as choose_k, point};
 use fednmf_files::output::attributes;
-use fednmf_files::output::matrices::{self, Annotations, Stored};
+use fednmf_files::output::matrices::{self, Annotations, SET, Stored};
 use fednmf_files::output::targets::{self, Content, Target};
 use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::registry;
@@ -50,7 +50,7 @@ struct Run<'a> {
     /// The factor that all parties share, and the names of its rows.
     shared: Array2<f64>,
     names: Option<Vec<String>>,
-    /// Whether the parties have columns of the matrix.
+    /// Whether the vectors that `project` fits are columns of the input.
     by_columns: bool,
     errors: Errors,
 }
@@ -79,7 +79,9 @@ impl<'a> Run<'a> {
             return Err(wrong("has no error, which the choice needs: its run had --eval-every 0"));
         }
         let names = if factor == "V" { stored.names().columns } else { stored.names().rows };
-        Ok(Run { path, shared, names, by_columns: factor == "U", errors, attributes })
+        let transposed = attributes.get("params").and_then(|all| all.get("transpose"));
+        let transposed = transposed.is_some_and(|value| *value == true || *value == 1);
+        Ok(Run { path, shared, names, by_columns: (factor == "U") != transposed, errors, attributes })
     }
 
     /// Refuses runs that cannot be compared.
@@ -126,6 +128,11 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         ["m", "n"].iter().filter_map(|name| runs[0].attributes.get(*name)?.as_u64()).min().unwrap_or(u64::MAX);
     for run in runs {
         let alike = by_k.entry(run.shared.ncols()).or_default();
+        // `*.h5` names the files of the parties of a run too.
+        let set = run.attributes.get(SET);
+        if set.is_some() && alike.iter().any(|other| other.attributes.get(SET) == set) {
+            continue;
+        }
         if let Some(other) = alike.iter().find(|other| other.shared == run.shared) {
             return Err(Error::input(format!(
                 "{} and {} have the same components: they are one run; give each run a --seed of its own",

@@ -30,6 +30,7 @@ pub mod noised;
 pub mod pursuit;
 pub mod quadratic;
 pub mod rare;
+pub mod ratios;
 pub mod row_spans;
 pub mod space;
 pub mod sparse_columns;

@@ -84,7 +84,9 @@ impl<T: Real> Loaded<T> {
 /// On all ranks, if the data cannot be read, do not fit the method or the precision, or do not fit into memory.
 pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) -> SharedResult<Loaded<T>> {
     let OpenFiles { input, view, since } = files;
-    let mut progress = Progress::quiet(comm.reports(), planned.spec.quiet, Some(planned.spec.max_iters));
+    // A run with a tolerance usually ends before its last iteration.
+    let last = planned.spec.tol.is_none().then_some(planned.spec.max_iters);
+    let mut progress = Progress::quiet(comm.reports(), planned.spec.quiet, last);
     notes::of_plan(&planned, &mut progress);
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);

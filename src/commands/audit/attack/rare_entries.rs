@@ -23,7 +23,11 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
         return Ok(Vec::new());
     }
     let Some(hidden) = inputs.ground_truth.hidden(pooled) else { return Ok(Vec::new()) };
-    let parts: Vec<_> = pooled.hidden_parts()?.into_iter().map(|(_, part)| part).collect();
+    let parts: Vec<_> = match pooled.numerators()? {
+        // What the update makes of V is nearly a factor of the hidden rows.
+        Some((_, v, numerators)) => vec![numerators * v],
+        None => pooled.hidden_parts()?.into_iter().map(|(_, part)| part).collect(),
+    };
     let (Some(sums), Some(last)) = (joined(&parts, Axis(1)), parts.last()) else { return Ok(Vec::new()) };
     let own = pooled.own.iter().map(|&party| pooled.own_data(party)).collect::<Result<Vec<_>>>()?;
     let (hidden, own) = match pooled.by_columns {

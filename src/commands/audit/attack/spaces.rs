@@ -8,6 +8,7 @@ use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use fednmf_audit::deviations::Deviations;
 use fednmf_audit::membership::auc;
 use fednmf_audit::quadratic;
+use fednmf_audit::ratios;
 use fednmf_audit::space::Space;
 use fednmf_audit::sparse_columns;
 use fednmf_audit::subset_sums;
@@ -42,7 +43,7 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     let Some(space) = Space::of(&all.view(), h, tolerance) else { return Ok(findings) };
     let rank = space.rank();
     let assumed = format!("{} sums span {rank} dimensions; {h} hidden columns of {} entries", sums.len(), pooled.m);
-    findings.extend(membership(pooled, &all, (h, tolerance), &assumed, inputs)?);
+    findings.extend(membership(pooled, &all, (h, tolerance), &assumed, inputs, &|rows| rows)?);
     if space.is_everything() || (rank < h && rank == all.ncols().min(all.nrows())) {
         return Ok(findings);
     }
@@ -146,11 +147,20 @@ fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) ->
 /// # Errors
 /// As [`of_columns`].
 pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if let Some((beta, v, sum)) = pooled.numerators()? {
+        let assumed = format!(
+            "the last sum for V's update, {} vectors of {} entries, each relative to its fit",
+            pooled.k, pooled.n
+        );
+        let relative = |rows: Array2<f64>| ratios::fitted(&rows.view(), &v.view(), beta);
+        let found = membership(pooled, &sum, (usize::MAX, ROUNDING), &assumed, inputs, &relative)?;
+        return Ok(found.into_iter().collect());
+    }
     let factors = factors(pooled)?;
     let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
     let assumed =
         format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
-    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs)?.into_iter().collect())
+    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs, &|rows| rows)?.into_iter().collect())
 }
 
 /// The hidden parties' part of each sum of a run; if there are no such sums, the shared factors that a party receives.
@@ -174,22 +184,23 @@ fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
 /// `most` dimensions above `tolerance`. The others are the candidates if given, otherwise half of those of the own parties.
 ///
 /// Those of the own parties serve to standardise entries and to remove what is common ([`Deviations`]); if there are too few,
-/// entries are used as they are.
+/// entries are used as they are. `summed` returns what of a row is in the sums.
 fn membership(
     pooled: &PooledView,
     sums: &Array2<f64>,
     (most, tolerance): (usize, f64),
     assumed: &str,
     inputs: &AttackInputs<'_>,
+    summed: &dyn Fn(Array2<f64>) -> Array2<f64>,
 ) -> Result<Option<Finding>> {
     let began = Instant::now();
     let by_rows = |matrix: Array2<f64>| if pooled.by_columns { matrix.reversed_axes() } else { matrix };
-    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows) else { return Ok(None) };
+    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows).map(summed) else { return Ok(None) };
     let own = match pooled.is_all() {
         true => None,
         false => {
             let own = pooled.own.iter().map(|&party| Ok(by_rows(pooled.own_data(party)?)));
-            joined(&own.collect::<Result<Vec<_>>>()?, Axis(0))
+            joined(&own.collect::<Result<Vec<_>>>()?, Axis(0)).map(summed)
         }
     };
     let (others, known, whose) = match (inputs.candidates, own) {
@@ -202,7 +213,7 @@ fn membership(
                     "--candidates {name}: have {have} entries each, and the data of the run {want}"
                 )));
             }
-            (others, own, "candidates")
+            (summed(others), own, "candidates")
         }
         (None, None) => return Ok(None),
         (None, Some(own)) => {
