@@ -118,6 +118,7 @@ r: $(if $(FEDNMF),,build) ## build the R package in r/ with its vignette, and ru
 	    || { echo 'needs R: apt-get install r-base-core r-cran-jsonlite r-cran-matrix r-cran-testthat r-cran-knitr r-cran-rmarkdown,'; \
 	    echo 'and for all tests r-bioc-singlecellexperiment r-cran-seuratobject'; exit 1; }
 	@$(ENV) export FEDNMF='$(abspath $(or $(FEDNMF),$(BINARY)))' _R_CHECK_FORCE_SUGGESTS_=false; \
+	"$$FEDNMF" --version >/dev/null; \
 	rm -rf '$(TARGET)/r'; mkdir -p '$(TARGET)/r'; cd '$(TARGET)/r'; \
 	R CMD build '$(CURDIR)/r'; R CMD check --no-manual fednmf_*.tar.gz; \
 	if grep '^Status:.*WARNING' fednmf.Rcheck/00check.log; then exit 1; fi; ls "$$PWD"/fednmf_*.tar.gz

@@ -25,7 +25,7 @@
 #' @return For a matrix an object of class `fednmf`, see [basis()]: a list of
 #'   * `basis`, `coef`: the factors, with the names of rows and columns of `x`. Unless penalties are given, the columns of `basis`
 #'     have norm 1. Components are sorted by weight, the largest first.
-#'   * `rel_error`: the Frobenius norm of `x - basis \%*\% coef`, divided by that of `x`,
+#'   * `rel_error`: the Frobenius norm of `x - basis %*% coef`, divided by that of `x`,
 #'   * `iterations`, `seconds`, `stopped_by`,
 #'   * `algo`, `params`: the method, and all parameters in JSON.
 #'
@@ -84,7 +84,7 @@ read_fit <- function(path, names) {
 #' Factors of a factorisation
 #'
 #' `basis` and `coef` are the factors of [nmf()], `fitted` is their product, and `predict` the `coef` of new columns, as
-#' [project()] finds them.
+#' [project()] finds them. For a Boolean method, such as `algo = "asso"`, the fit is where the product is at least 1.
 #'
 #' @param object,x A result of [nmf()]; for `basis` also a `SingleCellExperiment` or `Seurat` object that [nmf()] returned.
 #' @param newdata As in [project()]; without it `predict` is the same as `coef`.
@@ -119,11 +119,12 @@ predict.fednmf <- function(object, newdata, ...) {
 #' @rdname basis
 #' @export
 print.fednmf <- function(x, ...) {
-    cat(sprintf("Nonnegative factorisation of a %d x %d matrix, k = %d\nrelative error %.4g", nrow(x$basis), ncol(x$coef),
-        ncol(x$basis), x$rel_error))
-    if (!is.null(x$iterations)) {
-        cat(sprintf(" (%s, %d iterations in %.3g s, stopped by %s)", x$algo, x$iterations, x$seconds, x$stopped_by))
-    }
-    cat("\n$basis, $coef: the factors\n")
+    about <- c(
+        if (!is.null(x$rel_error)) sprintf("relative error %.4g", x$rel_error),
+        if (!is.null(x$iterations)) {
+            sprintf("%s, %d iterations in %.3g s, stopped by %s", x$algo, x$iterations, x$seconds, x$stopped_by)
+        })
+    cat(sprintf("Nonnegative factorisation of a %d x %d matrix, k = %d\n", nrow(x$basis), ncol(x$coef), ncol(x$basis)),
+        paste(about, collapse = ", "), "\n$basis, $coef: the factors\n", sep = "")
     invisible(x)
 }

@@ -19,8 +19,8 @@ program <- function() {
     if (nzchar(words[1])) words else "fednmf"
 }
 
-# Runs the program to its end. `names` has what messages say in place of the paths of temporary files.
-run <- function(arguments, names = NULL) {
+# Runs the program to its end. `labels` has what messages say in place of the paths of temporary files, which are its names.
+run <- function(arguments, labels = NULL) {
     words <- program()
     if (!available()) {
         stop("the program ", sQuote(paste(words, collapse = " "), FALSE), " is not found: install it (make install in the ",
@@ -47,7 +47,7 @@ run <- function(arguments, names = NULL) {
         status <- number(files[4])
         log <- complete_lines(files[2])
         for (line in log[seq_along(log) > shown]) {
-            for (path in names(names)) line <- gsub(path, names[[path]], line, fixed = TRUE)
+            for (path in names(labels)) line <- gsub(path, labels[[path]], line, fixed = TRUE)
             if (startsWith(line, "error: ")) errors <- c(errors, substring(line, 8))
             else if (startsWith(line, "warning: ")) warning(substring(line, 10), call. = FALSE)
             else if (length(errors) == 0) message(line)
@@ -56,6 +56,8 @@ run <- function(arguments, names = NULL) {
         if (length(status) > 0) break
         Sys.sleep(0.05)
     }
+    # The exit code of a run that a later one can continue.
+    if (status == 75) stop("stopped early, with a checkpoint: repeat the call with resume = TRUE to continue", call. = FALSE)
     if (status != 0) {
         # Several ranks may say the same.
         if (length(errors) == 0) errors <- c(sprintf("%s ended with code %d", words[1], status), utils::tail(log, 5))

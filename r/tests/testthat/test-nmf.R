@@ -49,6 +49,18 @@ test_that("missing entries do not count", {
     expect_equal(unname(fitted(fit)), planted$x, tolerance = 1e-3)
 })
 
+test_that("a run that stopped early is continued from its checkpoint", {
+    skip_without_program()
+    set.seed(5)
+    x <- matrix(rexp(300 * 200), 300)
+    checkpoint <- tempfile(fileext = ".h5")
+    run <- function(...) nmf(x, 5, eval_every = 0, quiet = TRUE, ...)
+    expect_error(run(checkpoint = checkpoint, max_iters = 1e8, time_limit = 0.1), "resume = TRUE")
+    continued <- run(checkpoint = checkpoint, max_iters = 3000, resume = TRUE)
+    expect_equal(continued$iterations, 3000)
+    expect_equal(fitted(continued), fitted(run(max_iters = 3000)), tolerance = 1e-12)
+})
+
 test_that("ranks of MPI find the same factors", {
     skip_without_program()
     skip_if(Sys.which("mpirun") == "" || length(getOption("fednmf.program")) > 1, "no mpirun")
@@ -65,5 +77,7 @@ test_that("ranks of MPI find the same factors", {
 test_that("print shows sizes and error", {
     fit <- structure(list(basis = matrix(0, 5, 2), coef = matrix(0, 2, 4), rel_error = 0.25, iterations = 7, seconds = 1.5,
         stopped_by = "tol", algo = "hals"), class = "fednmf")
-    expect_output(print(fit), "5 x 4 matrix, k = 2.*error 0.25 \\(hals, 7 iterations in 1.5 s, stopped by tol\\)")
+    expect_output(print(fit), "5 x 4 matrix, k = 2.*error 0.25, hals, 7 iterations in 1.5 s, stopped by tol")
+    fit[c("rel_error", "iterations")] <- NULL
+    expect_output(print(fit), "k = 2\n\n\\$basis")
 })

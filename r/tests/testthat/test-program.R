@@ -46,7 +46,7 @@ test_that("an interrupt ends the program", {
         system(sprintf("{ while [ ! -s %s ]; do sleep 0.1; done; sleep 1; kill -INT %d; }", shQuote(process), Sys.getpid()),
             wait = FALSE)
         x <- matrix(runif(1e6), 1000)
-        found <- tryCatch(nmf(x, 20, max_iters = 1e6, tol = 0, quiet = TRUE), interrupt = function(e) "interrupted")
+        found <- tryCatch(nmf(x, 20, max_iters = 1e8, eval_every = 0, quiet = TRUE), interrupt = function(e) "interrupted")
         expect_identical(found, "interrupted")
     })
     expect_false(tools::pskill(scan(process, integer(), quiet = TRUE), 0))
