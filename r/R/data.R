@@ -1,3 +1,7 @@
+# Sparse matrices are of the package Matrix, which must be loaded for its methods.
+#' @importFrom Matrix sparseMatrix
+NULL
+
 # Matrices in files for the program, and where objects of single-cell packages keep matrices and factors.
 
 # The matrix of an object.

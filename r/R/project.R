@@ -27,7 +27,7 @@ project <- function(object, newdata, assay = NULL, layer = NULL) {
         # A row of zeros in both contributes nothing to the fit.
         basis[is.na(found), ] <- 0
         here <- which(!is.na(found))
-        data <- stored(Matrix::sparseMatrix(here, found[here], x = 1, dims = c(length(found), nrow(data))) %*% data)
+        data <- stored(sparseMatrix(here, found[here], x = 1, dims = c(length(found), nrow(data))) %*% data)
     }
     coef <- in_folder(function(folder) {
         input <- write_data(data, folder)
