@@ -153,7 +153,7 @@ impl Wire for Here {
 }
 
 /// The products of methods on secret shares, of one party (a third of the measured work): each product of two shared words takes two
-/// multiplications and two additions modulo 2⁶⁴; beside them, those of the same matrix in floating point, which take one.
+/// multiplications and two additions modulo 2⁶⁴. Then the same products in floating point, which take one of each.
 fn ring_products(c: &mut Criterion) {
     let rng = &mut Pcg64::seed_from_u64(6);
     for (rows, width, k) in [(300, 2000, 10), (64, 1797, 10), (2000, 784, 40)] {
@@ -183,8 +183,8 @@ fn ring_products(c: &mut Criterion) {
         let [f, h] = [width, rows].map(|length| random::<f64>(length, k, block.order(), rng));
         let [mut xf, mut xh] = [rows, width].map(|length| block.order().zeros(length, k));
         let flops = 2 * rows * width * k;
-        measure::<f64>(c, "ring beside mul", case.clone(), flops, || block.mul(&f.view(), &mut xf.view_mut()));
-        measure::<f64>(c, "ring beside tmul", case, flops, || block.tmul(&h.view(), &mut xh.view_mut()));
+        measure::<f64>(c, "ring, as floating point: mul", case.clone(), flops, || block.mul(&f.view(), &mut xf.view_mut()));
+        measure::<f64>(c, "ring, as floating point: tmul", case, flops, || block.tmul(&h.view(), &mut xh.view_mut()));
     }
 }
 

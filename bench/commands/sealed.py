@@ -3,10 +3,10 @@
     bench/run sealed                          2000 x 300, k = 10, three parties, 50 iterations
     bench/run sealed -m 400 -n 60 -k 5 --iterations 10
 
-Three parties with a rank each. Bytes are those that a party sends, from the ledger. Rounds are the exchanges of the iterations,
-as `fednmf estimate` predicts them; each waits once for the slowest connection, so waiting is their number times the latency.
-Seconds are those of the run on this machine, without such waiting. The noise of --dp is for a column (secure-hals) or for
-a party (syn-sd).
+Three parties with a rank each. Bytes are those that a party sends, from the ledger. Rounds are the exchanges of the
+iterations, as `fednmf estimate` predicts them; each waits once for the slowest connection, so waiting is their number
+times the latency. Seconds are those of the run on this machine, without such waiting. The noise of --dp is for a column
+(secure-hals) or for a party (syn-sd).
 """
 
 import argparse

@@ -161,6 +161,10 @@ fn shares_of_columns_tell_nothing_and_an_opened_sum_is_found() {
         assert!(told["findings"].as_array().unwrap().iter().any(|f| of_result(&f)), "{told}");
     }
 
+    let second = dir.path().join("v.rank-01.npz").display().to_string();
+    let both = attack(&dir.path().join("v.rank-00.npz"), &[&second]);
+    assert!(finding(&both, "shares")["note"].as_str().unwrap().contains("all data"), "{both}");
+
     // The fixed-point numbers of the first sum M V.
     let view = dir.path().join("v.rank-00.npz");
     let statistics = RecordedView::open(&view).unwrap().about()["statistics"].clone();

@@ -26,7 +26,7 @@ pub enum Kernel {
     Pivot,
     /// Products of words modulo 2⁶⁴ on secret shares.
     Ring,
-    /// What computing on shares takes beside products: random streams and comparisons. Its unit is a word of a message.
+    /// Random streams and comparisons of computing on shares; its unit is a word of a message.
     Shares,
     /// Loops that are not measured: their flops are reported, their time is not.
     Other,

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, Axis, s};
 
 use fednmf_base::error::Result;
 use fednmf_comm::Knowledge;
 use fednmf_methods::federated::mpc::{Format, SHARES, to_unit_norm};
+use fednmf_privacy::sharing::COMPUTING;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
@@ -54,14 +55,15 @@ fn deviation<'a>(words: impl Iterator<Item = &'a u64>) -> f64 {
     ones.iter().map(|ones| (*ones as f64 - count / 2.0).abs() / (count.sqrt() / 2.0)).fold(0.0, f64::max)
 }
 
-/// The words as products of M with the private factor (length × k) before they are divided by a power of two.
+/// The words as products of M with columns of the private factor (length × at most k), before they are divided by a power of two.
 fn as_sum(pooled: &PooledView, words: &[u64]) -> Option<Array2<f64>> {
     let (length, k) = (pooled.length(), pooled.k);
     let format = Format::for_components(k);
     let sigma = pooled.statistic("norm2").sqrt();
     let [_, to_private] = to_unit_norm(sigma, (pooled.m + pooled.n - length, length));
     let unit = sigma / to_private / 2f64.powi(format.bits as i32);
-    let components = Array2::from_shape_vec((k, length), words.get(..k * length)?.to_vec()).ok()?;
+    let columns = k.min(words.len() / length);
+    let components = Array2::from_shape_vec((columns, length), words[..columns * length].to_vec()).ok()?;
     Some(components.reversed_axes().mapv(|word| unit * format.decode(word)))
 }
 
@@ -70,6 +72,13 @@ fn as_sum(pooled: &PooledView, words: &[u64]) -> Option<Array2<f64>> {
 /// # Errors
 /// When the views cannot be read.
 pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let own = (0..COMPUTING).filter(|computing| pooled.own.contains(&(computing % pooled.cuts.len())));
+    if own.count() > 1 {
+        let both = Finding::new("shares", "computing parties put their shares together");
+        return Ok(vec![
+            both.note("two of them hold all three components of each number, and so see all data: not computed"),
+        ]);
+    }
     let words = received(pooled)?;
     let deviations: BTreeMap<Place, f64> =
         words.iter().map(|(place, all)| (*place, deviation(all.iter().flat_map(|(_, words)| words)))).collect();
@@ -89,16 +98,17 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let is_sum = |place: &Place| {
         words[place]
             .first()
-            .is_some_and(|(iteration, words)| Some(*iteration) == start && words.len() >= pooled.k * pooled.length())
+            .is_some_and(|(iteration, words)| Some(*iteration) == start && words.len() >= pooled.length())
     };
     let places = deviations.iter().filter(|(place, _)| is_sum(place));
     let Some((place, _)) = places.max_by(|a, b| a.1.total_cmp(b.1)) else { return Ok(findings) };
     let sums = words[place].iter().filter_map(|(iteration, words)| Some((*iteration, as_sum(pooled, words)?)));
     let mut sums: Vec<(usize, Array2<f64>)> = sums.collect();
     if pooled.by_columns {
-        // The private factor starts as everybody knows.
-        let start = secure_hals::start::<f64>(pooled);
         if let Some((0, first)) = sums.first_mut() {
+            // The private factor starts as everybody knows.
+            let start = secure_hals::start::<f64>(pooled);
+            let start = start.slice(s![.., ..first.ncols()]);
             let own = |party: usize, data: &Array2<f64>| {
                 let columns: Vec<usize> = pooled.cuts[party].clone().collect();
                 Ok(Some(data.dot(&start.select(Axis(0), &columns))))
