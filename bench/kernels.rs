@@ -14,6 +14,7 @@ use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
 use fednmf_linalg::{
     Block, Context, ContextOptions, Contiguous, ContiguousMut, Csr, Order, ProductKernel, Real, gemm, gram,
 };
+use fednmf_privacy::sharing::{COMPUTING, Computation, Keys, Mail, Purpose, Terms, Wire, shares_of};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::ColumnMajor), || T::from_f64(rng.random::<f64>()))
@@ -142,6 +143,51 @@ fn dense_products<T: Real>(c: &mut Criterion) {
     }
 }
 
+/// Delivers the messages of computing parties within the process.
+struct Here;
+
+impl Wire for Here {
+    fn exchange(&mut self, mail: &mut Mail, _: Purpose) {
+        (0..COMPUTING * COMPUTING).for_each(|pair| mail.deliver(pair / COMPUTING, pair % COMPUTING));
+    }
+}
+
+/// The products of methods on secret shares, of one party (a third of the measured work): each product of two shared words takes two
+/// multiplications and two additions modulo 2⁶⁴. Then the same products in floating point, which take one of each.
+fn ring_products(c: &mut Criterion) {
+    let rng = &mut Pcg64::seed_from_u64(6);
+    for (rows, width, k) in [(300, 2000, 10), (64, 1797, 10), (2000, 784, 40)] {
+        let computation = Computation::new(&Keys::draw(0..COMPUTING, Some(1)).expect("a seed"), &mut Here);
+        let mut words = |length: usize| {
+            let mut shared = computation.zeros(length);
+            let drawn: Vec<u64> = (0..length).map(|_| rng.next_u64()).collect();
+            for (index, message) in shares_of(&drawn, rng).iter().enumerate() {
+                computation.accept(index, message, &mut shared, 0..length);
+            }
+            shared
+        };
+        let [x, f, h] = [rows * width, k * width, k * rows].map(&mut words);
+        let mut terms = Terms::default();
+        terms.clear(&computation, k * rows.max(width));
+        let mut group = c.benchmark_group("ring");
+        group.throughput(Throughput::Elements((COMPUTING * 4 * rows * width * k) as u64));
+        let case = format!("{rows}x{width} k={k}");
+        group.bench_function(BenchmarkId::new("mul", &case), |b| {
+            b.iter(|| terms.add_rows_times(0, &x, &f, (rows, width, k)));
+        });
+        group.bench_function(BenchmarkId::new("tmul", &case), |b| {
+            b.iter(|| terms.add_combined_rows(0, &x, &h, (rows, width, k)));
+        });
+        group.finish();
+        let block = Block::Dense(random::<f64>(rows, width, Order::RowMajor, rng).into());
+        let [f, h] = [width, rows].map(|length| random::<f64>(length, k, block.order(), rng));
+        let [mut xf, mut xh] = [rows, width].map(|length| block.order().zeros(length, k));
+        let flops = 2 * rows * width * k;
+        measure::<f64>(c, "ring, as floating point: mul", case.clone(), flops, || block.mul(&f.view(), &mut xf.view_mut()));
+        measure::<f64>(c, "ring, as floating point: tmul", case, flops, || block.tmul(&h.view(), &mut xh.view_mut()));
+    }
+}
+
 /// Half an iteration of the methods for the Kullback-Leibler divergence, in the flops of the two products that it takes at
 /// each stored entry.
 fn divergence<T: Real>(c: &mut Criterion) {
@@ -182,6 +228,7 @@ fn main() {
     dense_products::<f32>(&mut c);
     sparse_products::<f64>(&mut c);
     sparse_products::<f32>(&mut c);
+    ring_products(&mut c);
     divergence::<f64>(&mut c);
     divergence::<f32>(&mut c);
     c.final_summary();

@@ -3,8 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
+
+use fednmf_comm::{Communicator, Knowledge, MessageTag, Payload, Recorder, ViewRecord};
+use fednmf_files::output::view::{RecordedView, ViewFile};
+use fednmf_linalg::Element as _;
+use fednmf_methods::federated::mpc::{Format, SHARES, to_unit_norm};
+use fednmf_methods::shared::init;
 
 use crate::common::{data, fednmf, npy, write_npy};
 
@@ -83,6 +90,135 @@ fn auc_of_all_sums(dir: &Path, line: &str, each: usize, genes: usize) -> f64 {
     let auc = finding(&told, "membership, sums")["auc"].as_f64().unwrap();
     println!("{line}: {auc:.3}");
     auc
+}
+
+/// A view of a run on shares whose first message in each iteration that is as long as a sum has such a sum instead.
+fn with_opened_sums(from: &Path, to: &Path, mut sum: impl FnMut(usize) -> Vec<u64>) -> PathBuf {
+    let view = RecordedView::open(from).unwrap();
+    let comm = Communicator::local();
+    let file = ViewFile::create(to, 0).unwrap();
+    comm.record_view(file.clone());
+    let mut replaced = None;
+    for (at, record) in view.records.iter().enumerate() {
+        file.borrow_mut().turn_to(record.iteration);
+        let shape = (record.rows, record.cols);
+        if record.kind == SHARES.kind {
+            let mut words = view.words(at).unwrap();
+            let opened = if replaced == Some(record.iteration) { Vec::new() } else { sum(record.iteration) };
+            if words.len() >= opened.len() && !opened.is_empty() {
+                words[..opened.len()].copy_from_slice(&opened);
+                replaced = Some(record.iteration);
+            }
+            let tag = Some(MessageTag::new(SHARES.kind, Payload::Shares));
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+            let (knowledge, kind, element) = (Knowledge::Received, SHARES.kind, u64::TYPE);
+            let received = ViewRecord { knowledge, kind, tag, from: None, to: None, element, shape, bytes: &bytes };
+            file.borrow_mut().saw(&received);
+        } else if let (Knowledge::Own, Some(kind)) =
+            (record.knowledge, ["data", "U", "V"].iter().find(|kind| record.kind == **kind))
+        {
+            comm.knows(kind, record.to, shape, view.values(at).unwrap().as_slice().unwrap());
+        }
+    }
+    comm.end_view();
+    assert!(replaced.is_some());
+    file.borrow_mut().finish(view.about().clone()).unwrap();
+    fednmf_files::output::view::file_of(to, 0)
+}
+
+/// The findings on received shares of an attack.
+fn on_shares(told: &Value) -> Vec<&Value> {
+    let all = told["findings"].as_array().unwrap().iter();
+    all.filter(|f| f["assumed"].as_str().unwrap().starts_with("received shares are sums")).collect()
+}
+
+/// The first sum of a run in place of a message of shares gives zeros and ones away, as it does in methods that open it.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn shares_of_columns_tell_nothing_and_an_opened_sum_is_found() {
+    let dir = tempdir().unwrap();
+    let (m, n, k, seed) = (40, 54, 5, 5);
+    let input = bytes(&dir.path().join("m.npy"), m, n, coin);
+    let others = bytes(&dir.path().join("others.npy"), m, 200, |i, j| coin(i, j + 1000)).display().to_string();
+    let line = format!("--algo mpc-columns --parties 3 -k {k} --seed {seed} --max-iters 3 --input");
+    fednmf(3, &line).arg(&input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
+    for rank in 0..3 {
+        let told = attack(&dir.path().join(format!("v.rank-0{rank}.npz")), &["--candidates", &others]);
+        assert!(finding(&told, "shares")["note"].as_str().unwrap().ends_with("chance"), "rank {rank}: {told}");
+        let found = on_shares(&told);
+        for name in ["linear", "basis pursuit", "lattice", "subset sums", "membership, sums"] {
+            assert!(found.iter().any(|f| f["attack"] == name), "rank {rank}: {name} in {told}");
+        }
+        // From the shares nobody; members are told from others as a coin does, within five standard deviations.
+        assert!(found.iter().all(|f| f["recovered"].as_u64().is_none_or(|rows| rows == 0)), "rank {rank}: {told}");
+        let auc = found.iter().filter_map(|f| f["auc"].as_f64()).fold(0.0, f64::max);
+        assert!(auc < 0.76, "rank {rank}: {told}");
+        // The result is attacked too.
+        let result = finding(&told, "none needed")["note"].as_str().unwrap().to_string();
+        assert!(result.contains("shared factor, opened") && !result.contains("secret shares"), "{result}");
+        let of_result =
+            |f: &&Value| f["attack"] == "membership, sums" && f["assumed"].as_str().unwrap().starts_with("1 sums");
+        assert!(told["findings"].as_array().unwrap().iter().any(|f| of_result(&f)), "{told}");
+    }
+
+    let second = dir.path().join("v.rank-01.npz").display().to_string();
+    let both = attack(&dir.path().join("v.rank-00.npz"), &[&second]);
+    assert!(finding(&both, "shares")["note"].as_str().unwrap().contains("all data"), "{both}");
+
+    // The fixed-point numbers of the first sum M V.
+    let view = dir.path().join("v.rank-00.npz");
+    let statistics = RecordedView::open(&view).unwrap().about()["statistics"].clone();
+    let statistic = |name: &str| statistics[name].as_f64().unwrap();
+    let (sigma, format) = (statistic("norm2").sqrt(), Format::for_components(k));
+    let [_, to_private] = to_unit_norm(sigma, (n, m));
+    let mut v = Array2::<f64>::zeros((n, k));
+    init::v(seed, &(0..n), init::scale(statistic("sum"), (m, n), k), v.view_mut());
+    let word = |l: usize, i: usize| {
+        let terms = (0..n).map(|j| {
+            let (x, y) = (f64::from(coin(i, j)) / sigma, v[(j, l)] * to_private);
+            format.encode(x).unwrap().wrapping_mul(format.encode(y).unwrap())
+        });
+        terms.fold(0, u64::wrapping_add)
+    };
+    let opened = with_opened_sums(&view, &dir.path().join("opened.npz"), |iteration| match iteration {
+        0 => (0..k).flat_map(|l| (0..m).map(move |i| (l, i))).map(|(l, i)| word(l, i)).collect(),
+        _ => Vec::new(),
+    });
+    let told = attack(&opened, &["--candidates", &others]);
+    assert!(finding(&told, "shares")["note"].as_str().unwrap().ends_with("not random"), "{told}");
+    let lattice = *on_shares(&told).iter().find(|f| f["attack"] == "lattice").unwrap();
+    assert_eq!((&lattice["recovered"], &lattice["total"]), (&m.into(), &m.into()), "{told}");
+}
+
+/// Members are found in sums of rows, and not in shares.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn shares_of_rows_tell_nothing_and_opened_sums_are_found() {
+    let dir = tempdir().unwrap();
+    let (each, genes, k, iterations) = (50, 1000, 10, 10);
+    let input = bytes(&dir.path().join("cells.npy"), 3 * each, genes, counted);
+    let others = bytes(&dir.path().join("others.npy"), 3 * each, genes, |cell, gene| counted(cell + 3 * each, gene));
+    let candidates = ["--candidates", &others.display().to_string()];
+    let line = format!("--algo mpc-rows -k {k} --max-iters {iterations} --parties 3 --input");
+    fednmf(3, &line).arg(input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
+    let view = dir.path().join("v.rank-00.npz");
+    let auc = |told: &Value| {
+        let found = on_shares(told);
+        found.iter().find(|f| f["attack"] == "membership, sums").and_then(|f| f["auc"].as_f64()).unwrap()
+    };
+    let told = attack(&view, &candidates);
+    assert!(finding(&told, "membership")["auc"].is_f64(), "{told}");
+    let shares = auc(&told);
+    let cells = Array2::from_shape_fn((3 * each, genes), |(cell, gene)| f64::from(counted(cell, gene)));
+    let opened = with_opened_sums(&view, &dir.path().join("opened.npz"), |iteration| {
+        let sum = |l: usize, gene: usize| {
+            let terms = (0..3 * each).map(|cell| cells[(cell, gene)] * uniform(cell, l, 100 + iteration));
+            (terms.sum::<f64>() * 2f64.powi(30)) as u64
+        };
+        (0..k).flat_map(|l| (0..genes).map(move |gene| (l, gene))).map(|(l, gene)| sum(l, gene)).collect()
+    });
+    let sums = auc(&attack(&opened, &candidates));
+    assert!(shares < 0.69 && sums > 0.8, "{shares} {sums}");
 }
 
 /// With more sums than the limits allow, in methods for rows and for columns, and with the first sums of a run within them.

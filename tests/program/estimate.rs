@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_methods::federated::mpc;
+
 use crate::common::{fednmf, write_circulant};
 
 /// A file of rates, so that these tests measure none.
 fn rates(dir: &std::path::Path) -> String {
     let path = dir.join("rates.json");
     let all = r#"{"mul": 4e10, "tmul": 4e10, "sampled for U": 2e10, "sampled for V": 2e10, "gram": 3e10, "sweep": 2e10,
-                  "multiply": 1e10, "pivot": 1e9, "copy": 1e10, "latency": 1e-6, "bandwidth": 1e10}"#;
+                  "multiply": 1e10, "pivot": 1e9, "ring": 4e9, "shares": 1e8, "copy": 1e10, "latency": 1e-6, "bandwidth": 1e10}"#;
     std::fs::write(&path, all).unwrap();
     path.display().to_string()
 }
@@ -199,6 +201,58 @@ fn methods_for_the_divergence_send_what_was_predicted() {
         compare("kl-mu", "", sparse, ranks, false);
         compare("kl-cd", "", sparse, ranks, false);
     }
+}
+
+/// Rounds, bytes and messages of methods on shares, against the ledger and the formula; keys and the first iteration of private
+/// columns are in no difference of two longer runs.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn methods_on_shares_send_what_was_predicted() {
+    let dir = tempdir().unwrap();
+    let (m, n, k) = SHAPE;
+    for (method, ranks, parties) in [
+        ("mpc-columns", 1, 3),
+        ("mpc-columns", 2, 3),
+        ("mpc-columns", 3, 3),
+        ("mpc-rows", 3, 2),
+        ("mpc-rows", 4, 3),
+        ("mpc-rows", 4, 7),
+    ] {
+        let line = format!("--algo {method} -k {k} --input synthetic:planted,m={m},n={n},k=4 --parties {parties}");
+        let run = |iterations: usize| {
+            fednmf(ranks, &format!("{line} --max-iters {iterations} --eval-every 0")).ok()["wire"].clone()
+        };
+        let (shorter, longer) = (run(2), run(5));
+        let predicted = estimate(&format!("{line} --ranks {ranks}"), dir.path());
+        let predicted = &predicted["traffic"]["by_purpose"]["secret shares"];
+        for column in ["mpi_bytes", "messages", "party_bytes"] {
+            let found = sum(&longer, "secret shares", column) - sum(&shorter, "secret shares", column);
+            assert_eq!(found, 3 * predicted[column].as_u64().unwrap(), "{line} on {ranks} ranks: {column}");
+        }
+        // Sent and received, in words of 8 bytes.
+        let formula = 2 * 8 * (mpc::words(m, k) + mpc::words(n, k));
+        assert_eq!(predicted["party_bytes"], formula, "{line}");
+        assert_eq!(predicted["rounds"], 2 * mpc::rounds(k), "{line}");
+    }
+}
+
+#[test]
+fn the_time_of_methods_on_shares_follows_from_rounds_and_bytes() {
+    let dir = tempdir().unwrap();
+    let (m, n, k) = (2000, 300, 10);
+    let messages = |latency: f64, bandwidth: f64| {
+        let line = format!("--algo mpc-columns -m {m} -n {n} -k {k} --parties 3 --ranks 3");
+        let told = estimate(&format!("{line} --latency {latency} --bandwidth {bandwidth}"), dir.path());
+        told["parts"]["messages"].as_f64().unwrap()
+    };
+    let fast = messages(1e-3, 1e15);
+    assert!((fast - 0.26).abs() < 1e-6, "{fast}");
+    let slow = messages(30e-3, 1e15);
+    assert!((slow - 7.8).abs() < 1e-6, "{slow}");
+    // The busiest party sends or receives at least a third of all, and not all of it.
+    let bytes = 8.0 * (mpc::words(m, k) + mpc::words(n, k)) as f64;
+    let share = messages(1e-9, 1e6) * 1e6 / bytes;
+    assert!((1.0 / 3.0..0.6).contains(&share), "{share}");
 }
 
 #[test]

@@ -310,6 +310,56 @@ fn every_command_of_the_guide_runs() {
     });
 }
 
+/// Starts the hub and the sites of a page in the background, on a free port, and waits for them before the next command.
+fn with_sites(commands: &[(String, bool)]) -> Vec<String> {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+    let (mut lines, mut started) = (Vec::new(), 0);
+    for (command, _) in commands {
+        let command = command.replace("localhost:7443", &format!("localhost:{}", free.port()));
+        let command = command.replace("fednmf serve", &format!("fednmf serve --listen {free}"));
+        if command.contains("fednmf serve") || command.contains("fednmf join") {
+            started += 1;
+            lines.push(format!("{command} & p{started}=$!"));
+        } else {
+            (1..=std::mem::take(&mut started)).for_each(|process| lines.push(format!("wait $p{process}")));
+            lines.push(command);
+        }
+    }
+    lines
+}
+
+/// From the files to the result and the list of what was sent.
+#[test]
+#[cfg(feature = "sites")]
+fn three_hospitals_get_their_result() {
+    let page = text(&root().join("docs/guide/sealed.md"));
+    let all = commands(&page);
+    assert_eq!(all.iter().filter(|(line, _)| line.contains("fednmf join")).count(), 3);
+    let mut lines = with_sites(&all);
+    lines.push("ls north.h5 south.h5 west.h5 north.party-00.h5 west.party-02.h5".to_string());
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let policy = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_string();
+    let printed = in_a_shell(&lines, "docs/guide/sealed.md", |work| {
+        std::fs::write(work.join("policy.json"), policy).unwrap();
+        for (name, variables) in
+            [("north", "age,bmi,pulse,systolic"), ("south", "crp,ldl,hba1c"), ("west", "walk,sleep,steps")]
+        {
+            let mut table = format!("id,{variables}\n");
+            for patient in 0..60 {
+                // Mixtures of three kinds of patients.
+                let kinds = [patient % 5, patient % 7, patient % 3];
+                let entry =
+                    |j: usize| kinds.iter().enumerate().map(|(l, x)| x * ((j + name.len() * l) % 4)).sum::<usize>();
+                let line: Vec<String> = (0..variables.split(',').count()).map(|j| (1 + entry(j)).to_string()).collect();
+                table += &format!("p{patient:03},{}\n", line.join(","));
+            }
+            std::fs::write(work.join(format!("{name}.csv")), table).unwrap();
+        }
+    });
+    let opened: Vec<&str> = printed.lines().filter(|line| line.contains("shared factor, opened")).collect();
+    assert!(opened.iter().any(|line| line.contains("declared")), "{printed}");
+}
+
 /// The recipes for clusters name existing files and the versions that the build requires.
 #[test]
 fn recipes_name_existing_files_and_versions() {

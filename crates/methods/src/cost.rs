@@ -4,6 +4,7 @@
 use fednmf_comm::LARGEST;
 use fednmf_data::{GridTraffic, SideTraffic};
 use fednmf_linalg::sketch;
+use fednmf_privacy::sharing::COMPUTING;
 
 /// A kernel whose rate is measured. The names are those of the rates file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,10 @@ pub enum Kernel {
     Multiply,
     /// Block principal pivoting; its unit is a sweep's flops, since its own depend on the data.
     Pivot,
+    /// Products of words modulo 2⁶⁴ on secret shares.
+    Ring,
+    /// Random streams and comparisons of computing on shares; its unit is a word of a message.
+    Shares,
     /// Loops that are not measured: their flops are reported, their time is not.
     Other,
 }
@@ -39,6 +44,8 @@ impl Kernel {
             Kernel::Sweep => "sweep",
             Kernel::Multiply => "multiply",
             Kernel::Pivot => "pivot",
+            Kernel::Ring => "ring",
+            Kernel::Shares => "shares",
             Kernel::Other => "other",
         }
     }
@@ -73,6 +80,8 @@ pub enum Pattern {
     TouchedRows(Side),
     /// Sums of such rows, back to their owners.
     TouchedSums(Side),
+    /// Rounds between the computing parties on these ranks, one after another.
+    Rounds([usize; COMPUTING]),
     /// Between a party and its own rank: nothing is sent.
     Local,
 }
@@ -88,7 +97,8 @@ pub struct Message {
     pub stride: usize,
     /// Number of times per iteration.
     pub times: u64,
-    /// Bytes of the vector that is summed or gathered; for referenced rows, those of the busiest rank.
+    /// Bytes of the vector that is summed or gathered; for referenced rows, those of the busiest rank, and for rounds as well, those
+    /// of all rounds of an iteration.
     pub vector: f64,
     /// Number of ranks with which the busiest rank exchanges referenced rows.
     pub partners: u64,
@@ -99,7 +109,7 @@ pub struct Message {
 }
 
 /// Maximum number of elements of one MPI call.
-const CHUNK: usize = 1 << 30;
+pub const CHUNK: usize = 1 << 30;
 
 impl Message {
     /// `times` all-reduces of `words` words of `word` bytes over `ranks` ranks.

@@ -16,6 +16,9 @@ use fednmf_linalg::random::{Purpose, Stream};
 use fednmf_linalg::sketch;
 use fednmf_linalg::{Block, Csr, Order, Real, flops, gemm, gram};
 use fednmf_methods::cost::{Cost, Kernel, Message, Pattern};
+use fednmf_privacy::sharing::{
+    COMPUTING, Computation, Keys, Mail, Purpose as RoundPurpose, Shared, Terms, Wire, rectify_words,
+};
 
 const MEASURE: MessageTag = MessageTag::new("measuring", Payload::Metadata);
 
@@ -77,10 +80,13 @@ impl Rates {
             let once = [message.partners as f64 * self.latency, message.vector / self.bandwidth];
             return once.map(|once| message.times as f64 * once);
         }
+        if let Pattern::Rounds(_) = message.pattern {
+            return [message.times as f64 * self.latency, message.vector / self.bandwidth];
+        }
         let passes = match message.pattern {
             Pattern::AllReduce | Pattern::PartySum => 2.0,
             Pattern::AllGather | Pattern::ReduceScatter => 1.0,
-            Pattern::TouchedRows(_) | Pattern::TouchedSums(_) | Pattern::Local => 0.0,
+            Pattern::TouchedRows(_) | Pattern::TouchedSums(_) | Pattern::Rounds(_) | Pattern::Local => 0.0,
         };
         [latency, share].map(|once| message.times as f64 * passes * once)
     }
@@ -275,9 +281,43 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
             note(kernel, 2.0 * (rows * stored.k * stored.k) as f64, seconds);
         }
     }
+    if asks(Kernel::Ring) {
+        let (rows, cols, _) = Stored { density: None, ..stored }.measured(cost.shape.block);
+        let [products, words] = on_shares(comm, (rows, cols), stored.k)?;
+        note(Kernel::Ring, products.0, products.1);
+        note(Kernel::Shares, words.0, words.1);
+    }
     kernels.insert("copy".into(), copy(comm));
     let (latency, bandwidth, known) = between(comm);
     Ok(Rates { kernels, latency, bandwidth, known })
+}
+
+/// What three computing parties do on this rank, and its seconds: both products of a block with k vectors in flops, and max(0, ·)
+/// of the entries of a factor in words of messages.
+fn on_shares(comm: &Communicator, (rows, width): (usize, usize), k: usize) -> Result<[(f64, f64); 2]> {
+    /// Delivers within the process.
+    struct Here;
+    impl Wire for Here {
+        fn exchange(&mut self, mail: &mut Mail, _: RoundPurpose) {
+            (0..COMPUTING * COMPUTING).for_each(|pair| mail.deliver(pair / COMPUTING, pair % COMPUTING));
+        }
+    }
+    // Any words take the same time.
+    let mut computation = Computation::new(&Keys::draw(0..COMPUTING, Some(1))?, &mut Here);
+    let [x, f, h] = [rows * width, k * width, k * rows].map(|length| computation.zeros(length));
+    let (mut terms, mut truncated, mut out) = (Terms::default(), Shared::default(), Shared::default());
+    let products = seconds(comm, || {
+        terms.clear(&computation, k * (rows + width));
+        terms.add_rows_times(0, &x, &f, (rows, width, k));
+        terms.add_combined_rows(k * rows, &x, &h, (rows, width, k));
+    });
+    let length = rows.max(width);
+    let words = seconds(comm, || {
+        terms.clear(&computation, length);
+        computation.rectify(&mut terms, 1, (&mut truncated, &mut out), &mut Here);
+    });
+    let flops = COMPUTING as f64 * 8.0 * (rows * width * k) as f64;
+    Ok([(flops, products), (rectify_words(length) as f64, words)])
 }
 
 /// Seconds of X·B and of XᵀU.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use fednmf_base::units::bytes;
-use fednmf_methods::cost::Cost;
+use fednmf_methods::cost::{Cost, Pattern};
 
 use super::bound::words_of_products;
 use super::machine::Rates;
@@ -68,7 +68,10 @@ impl Report<'_> {
             .messages
             .iter()
             .map(|m| {
-                let row = json!({"mpi_bytes": m.mpi_bytes, "messages": m.messages, "party_bytes": m.party_bytes});
+                let mut row = json!({"mpi_bytes": m.mpi_bytes, "messages": m.messages, "party_bytes": m.party_bytes});
+                if let Pattern::Rounds(_) = m.pattern {
+                    row["rounds"] = m.times.into();
+                }
                 (m.kind.to_string(), row)
             })
             .collect();
@@ -189,6 +192,14 @@ impl Report<'_> {
         let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
+        }
+        for message in self.cost.messages.iter().filter(|m| matches!(m.pattern, Pattern::Rounds(_))) {
+            let [latency, share] = self.rates.of_message(message);
+            let _ = writeln!(
+                out,
+                "          in {} rounds, one after another: {latency:.2e} s of waiting, {share:.2e} s for the bytes",
+                message.times
+            );
         }
         if let Some([words, least]) = self.words() {
             let _ = writeln!(

@@ -93,6 +93,14 @@ fn send(out: &mut impl Write, message: &Message, rank: usize) -> std::io::Result
             scatter(out, message, rank)?;
             gather(out, message, rank)
         }
+        // In a ring, as in most rounds.
+        Pattern::Rounds(hosts) => match hosts.iter().position(|host| *host == rank) {
+            Some(at) => {
+                let [to, from] = [2, 1].map(|step| hosts[(at + step) % hosts.len()]);
+                exchange(out, rank, &Exchange { to, from, bytes: bytes / message.times })
+            }
+            None => Ok(()),
+        },
         Pattern::AllGather => gather(out, message, rank),
         Pattern::ReduceScatter => scatter(out, message, rank),
     }

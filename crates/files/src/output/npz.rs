@@ -251,6 +251,20 @@ impl Matrices {
         self.find(name).map(|m| (m.shape, m.header.raw.number.name()))
     }
 
+    /// The entries of a matrix of 64-bit words, which floating-point numbers would round.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are of another type.
+    pub fn words(&self, name: &str) -> Result<Vec<u64>> {
+        let found = self.find(name).filter(|m| m.header.raw.number.name() == "u64" && !m.header.raw.big_endian);
+        let member = found.ok_or_else(|| Error::input(format!("has no matrix {name} of 64-bit words")))?;
+        let mut words = vec![0u64; member.shape.0 * member.shape.1];
+        let bytes = bytemuck::cast_slice_mut(&mut words);
+        let read = self.file.read_exact_at(bytes, member.begin);
+        read.map_err(|e| Error::input(format!("{name} cannot be read ({e})")))?;
+        Ok(words)
+    }
+
     /// Fills `out` with rows `first_row ..`, which must exist.
     ///
     /// # Errors

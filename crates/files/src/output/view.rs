@@ -195,6 +195,14 @@ impl RecordedView {
         Ok(out)
     }
 
+    /// The values of a record of 64-bit words.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are of another type.
+    pub fn words(&self, at: usize) -> Result<Vec<u64>> {
+        self.matrices.words(&format!("{at:06}")).map_err(|e| e.at(self.path.display()))
+    }
+
     /// The numbers of the records of a kind, in order.
     pub fn of_kind<'a>(&'a self, knowledge: Knowledge, kind: &'a str) -> impl Iterator<Item = usize> + 'a {
         let all = self.records.iter().enumerate();

@@ -6,7 +6,7 @@
 //! uniformly random; any two parties together know all three. Parties i and i − 1 share a key kᵢ, from which they draw the same
 //! ChaCha20 streams.
 //!
-//! - [`terms`]: sums of products, without a message: party i computes its term of x y = Σ_i (x_i y_i + x_i y_{i+1} +
+//! - [`terms`]: sums of products, vectorised, without a message: party i computes its term of x y = Σ_i (x_i y_i + x_i y_{i+1} +
 //!   x_{i+1} y_i);
 //! - [`truncation`]: division of such sums by a power of two, in two rounds, and the masked opening at its start;
 //! - [`comparison`]: the sign, by a parallel prefix circuit on the masked opening, and selection by it;
@@ -20,6 +20,7 @@ pub mod comparison;
 pub mod input;
 pub mod mail;
 pub mod reciprocal;
+mod ring;
 pub mod terms;
 #[cfg(test)]
 mod tests;

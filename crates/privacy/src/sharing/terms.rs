@@ -2,42 +2,20 @@
 
 use std::ops::Range;
 
-use super::{Components, Computation, Shared};
+use super::{Components, Computation, Shared, ring};
 
 /// The parties' terms of secret sums, before they are masked.
 #[derive(Default)]
 pub struct Terms {
     pub(super) length: usize,
     pub(super) parts: Vec<Vec<u64>>,
-}
-
-/// Party i's term of x y: x_i (y_i + y_{i+1}) + x_{i+1} y_i.
-#[inline(always)]
-fn product(x: (u64, u64), y: (u64, u64)) -> u64 {
-    x.0.wrapping_mul(y.0.wrapping_add(y.1)).wrapping_add(x.1.wrapping_mul(y.0))
-}
-
-/// Σ x y over two pairs of component vectors.
-fn dot(x: (&[u64], &[u64]), y: (&[u64], &[u64])) -> u64 {
-    let pairs = x.0.iter().zip(x.1).zip(y.0.iter().zip(y.1));
-    pairs.fold(0, |sum, ((a, b), (c, d))| sum.wrapping_add(product((*a, *b), (*c, *d))))
-}
-
-/// out ← out + x y for a word y.
-fn axpy(out: &mut [u64], x: (&[u64], &[u64]), (own, next): (u64, u64)) {
-    let sum = own.wrapping_add(next);
-    for (out, (a, b)) in out.iter_mut().zip(x.0.iter().zip(x.1)) {
-        *out = out.wrapping_add(a.wrapping_mul(sum)).wrapping_add(b.wrapping_mul(own));
-    }
+    /// y_i + y_{i+1} of the factor of a product: x y = x_i (y_i + y_{i+1}) + x_{i+1} y_i at party i.
+    sums: Vec<u64>,
 }
 
 impl Components {
     fn slices(&self, range: Range<usize>) -> (&[u64], &[u64]) {
         (&self.own[range.clone()], &self.next[range])
-    }
-
-    fn at(&self, place: usize) -> (u64, u64) {
-        (self.own[place], self.next[place])
     }
 }
 
@@ -72,11 +50,11 @@ impl Terms {
 
     /// Adds the products x_j y_j, for j in the two ranges.
     pub fn add_products(&mut self, at: usize, (x, in_x): (&Shared, Range<usize>), (y, in_y): (&Shared, Range<usize>)) {
-        for (terms, (x, y)) in self.parts.iter_mut().zip(x.parts.iter().zip(&y.parts)) {
-            let ((a, b), (c, d)) = (x.slices(in_x.clone()), y.slices(in_y.clone()));
-            for (term, ((a, b), (c, d))) in terms[at..].iter_mut().zip(a.iter().zip(b).zip(c.iter().zip(d))) {
-                *term = term.wrapping_add(product((*a, *b), (*c, *d)));
-            }
+        let Terms { parts, sums, .. } = self;
+        for (terms, (x, y)) in parts.iter_mut().zip(x.parts.iter().zip(&y.parts)) {
+            let (own, next) = y.slices(in_y.clone());
+            ring::add(sums, own, next);
+            ring::products(&mut terms[at..at + in_x.len()], x.slices(in_x.clone()), (sums, own));
         }
     }
 
@@ -89,49 +67,42 @@ impl Terms {
         subtract: bool,
     ) {
         for (terms, (x, y)) in self.parts.iter_mut().zip(x.parts.iter().zip(&y.parts)) {
-            let (own, next) = y.at(place);
-            let y = if subtract { (own.wrapping_neg(), next.wrapping_neg()) } else { (own, next) };
-            axpy(&mut terms[at..at + range.len()], x.slices(range.clone()), y);
+            let (own, next) = (y.own[place], y.next[place]);
+            let y = (own.wrapping_add(next), own);
+            let y = if subtract { (y.0.wrapping_neg(), y.1.wrapping_neg()) } else { y };
+            ring::scaled(&mut terms[at..at + range.len()], x.slices(range.clone()), y);
         }
     }
 
     /// Adds the products of the rows of X (rows × width, row-major) with the vectors of F (k × width): entry (l, i) of the
     /// k × rows result is x_i · f_l.
     pub fn add_rows_times(&mut self, at: usize, x: &Shared, f: &Shared, (rows, width, k): (usize, usize, usize)) {
-        for (terms, (x, f)) in self.parts.iter_mut().zip(x.parts.iter().zip(&f.parts)) {
-            for i in 0..rows {
-                let row = x.slices(i * width..(i + 1) * width);
-                for l in 0..k {
-                    let term = &mut terms[at + l * rows + i];
-                    *term = term.wrapping_add(dot(row, f.slices(l * width..(l + 1) * width)));
-                }
-            }
-        }
+        self.add_by(at, k * rows, x, f, |out, x, f| ring::rows_times(out, x, f, (rows, width, k)));
     }
 
     /// Adds Σ_i h_li x_i: the k × width result for the rows of X (rows × width) and H (k × rows).
     pub fn add_combined_rows(&mut self, at: usize, x: &Shared, h: &Shared, (rows, width, k): (usize, usize, usize)) {
-        for (terms, (x, h)) in self.parts.iter_mut().zip(x.parts.iter().zip(&h.parts)) {
-            for i in 0..rows {
-                let row = x.slices(i * width..(i + 1) * width);
-                for l in 0..k {
-                    axpy(&mut terms[at + l * width..at + (l + 1) * width], row, h.at(l * rows + i));
-                }
-            }
-        }
+        self.add_by(at, k * width, x, h, |out, x, h| ring::combined_rows(out, x, h, (rows, width, k)));
     }
 
     /// Adds the lower triangle, row by row, of the Gram matrix of the k vectors of F (k × width).
     pub fn add_gram(&mut self, at: usize, f: &Shared, (width, k): (usize, usize)) {
-        for (terms, f) in self.parts.iter_mut().zip(&f.parts) {
-            let mut place = at;
-            for a in 0..k {
-                for b in 0..=a {
-                    let vector = |l: usize| f.slices(l * width..(l + 1) * width);
-                    terms[place] = terms[place].wrapping_add(dot(vector(a), vector(b)));
-                    place += 1;
-                }
-            }
+        self.add_by(at, k * (k + 1) / 2, f, f, |out, x, y| ring::triangle(out, x, y, (width, k)));
+    }
+
+    /// Adds a product to `length` terms of each party.
+    fn add_by(
+        &mut self,
+        at: usize,
+        length: usize,
+        x: &Shared,
+        y: &Shared,
+        product: impl Fn(&mut [u64], ring::Pair<'_>, ring::Pair<'_>),
+    ) {
+        let Terms { parts, sums, .. } = self;
+        for (terms, (x, y)) in parts.iter_mut().zip(x.parts.iter().zip(&y.parts)) {
+            ring::add(sums, &y.own, &y.next);
+            product(&mut terms[at..at + length], (&x.own, &x.next), (sums, &y.own));
         }
     }
 }

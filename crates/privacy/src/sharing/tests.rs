@@ -172,39 +172,44 @@ fn reciprocals_have_the_precision_of_the_format() {
     }
 }
 
+/// Of words of all sizes, in shapes with and without remainders.
 #[test]
 fn sums_of_products_equal_plain_loops() {
-    let mut three = Three::new(None);
-    let (rows, width, k) = (5, 7, 3);
-    let draw = |length: usize, seed: u64| -> Vec<i64> {
-        (0..length as u64).map(|i| mix(i ^ (seed << 32)).cast_signed() >> 44).collect()
-    };
-    let [x, f, h] = [draw(rows * width, 1), draw(k * width, 2), draw(k * rows, 3)];
-    let [xs, fs, hs] = [&x, &f, &h].map(|words| three.share(words, None));
-    let triangle = k * (k + 1) / 2;
-    let (mut terms, mut out) = (Terms::default(), Shared::default());
-    terms.clear(&three.computation, k * rows + k * width + triangle + 2 * width);
-    terms.add_rows_times(0, &xs, &fs, (rows, width, k));
-    terms.add_combined_rows(k * rows, &xs, &hs, (rows, width, k));
-    terms.add_gram(k * (rows + width), &fs, (width, k));
-    let scaled = k * (rows + width) + triangle;
-    terms.add_scaled(scaled, (&fs, 0..width), (&hs, 4), true);
-    terms.add_shifted(scaled + width, &fs, width..2 * width, 3);
-    let number = three.computation.numbers(1);
-    three.computation.reshare(number, &mut terms, &mut out, &mut three.wire);
-    let mut expected = Vec::new();
-    for l in 0..k {
-        expected.extend((0..rows).map(|i| (0..width).map(|j| x[i * width + j] * f[l * width + j]).sum::<i64>()));
+    for (rows, width, k) in [(5, 7, 3), (6, 19, 6), (1, 8, 4), (8, 24, 5)] {
+        let mut three = Three::new(None);
+        let draw = |length: usize, seed: u64| -> Vec<i64> {
+            (0..length as u64).map(|i| mix(i ^ (seed << 32)).cast_signed()).collect()
+        };
+        let [x, f, h] = [draw(rows * width, 1), draw(k * width, 2), draw(k * rows, 3)];
+        let [xs, fs, hs] = [&x, &f, &h].map(|words| three.share(words, None));
+        let triangle = k * (k + 1) / 2;
+        let (mut terms, mut out) = (Terms::default(), Shared::default());
+        terms.clear(&three.computation, k * rows + k * width + triangle + 2 * width);
+        terms.add_rows_times(0, &xs, &fs, (rows, width, k));
+        terms.add_combined_rows(k * rows, &xs, &hs, (rows, width, k));
+        terms.add_gram(k * (rows + width), &fs, (width, k));
+        let scaled = k * (rows + width) + triangle;
+        terms.add_scaled(scaled, (&fs, 0..width), (&hs, 2), true);
+        terms.add_shifted(scaled + width, &fs, width..2 * width, 3);
+        let number = three.computation.numbers(1);
+        three.computation.reshare(number, &mut terms, &mut out, &mut three.wire);
+        let dot = |pairs: &mut dyn Iterator<Item = (i64, i64)>| {
+            pairs.fold(0i64, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(b)))
+        };
+        let mut expected = Vec::new();
+        for l in 0..k {
+            expected.extend((0..rows).map(|i| dot(&mut (0..width).map(|j| (x[i * width + j], f[l * width + j])))));
+        }
+        for l in 0..k {
+            expected.extend((0..width).map(|j| dot(&mut (0..rows).map(|i| (x[i * width + j], h[l * rows + i])))));
+        }
+        for a in 0..k {
+            expected.extend((0..=a).map(|b| dot(&mut (0..width).map(|j| (f[a * width + j], f[b * width + j])))));
+        }
+        expected.extend((0..width).map(|j| f[j].wrapping_mul(h[2]).wrapping_neg()));
+        expected.extend((0..width).map(|j| f[width + j] << 3));
+        assert_eq!(three.open(&out), expected, "{rows} x {width}, k = {k}");
     }
-    for l in 0..k {
-        expected.extend((0..width).map(|j| (0..rows).map(|i| x[i * width + j] * h[l * rows + i]).sum::<i64>()));
-    }
-    for a in 0..k {
-        expected.extend((0..=a).map(|b| (0..width).map(|j| f[a * width + j] * f[b * width + j]).sum::<i64>()));
-    }
-    expected.extend((0..width).map(|j| -f[j] * h[4]));
-    expected.extend((0..width).map(|j| f[width + j] << 3));
-    assert_eq!(three.open(&out), expected);
 }
 
 #[test]

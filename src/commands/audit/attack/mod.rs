@@ -12,6 +12,7 @@ mod rare_entries;
 mod report;
 mod rows;
 mod secure_hals;
+mod shares;
 mod small_parties;
 mod spaces;
 
@@ -100,6 +101,8 @@ fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding
         findings.extend(dsanls_secure::attacks(pooled, method, inputs)?);
     } else if let Some(method) = pooled.method::<Ppdnmf>() {
         findings.extend(ppdnmf::attacks(pooled, method, inputs)?);
+    } else if pooled.method.description().on_shares {
+        findings.extend(shares::attacks(pooled, inputs)?);
     }
     findings.extend(losses::attacks(pooled, inputs)?);
     findings.extend(rows::attacks(pooled, inputs)?);

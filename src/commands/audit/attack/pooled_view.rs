@@ -159,9 +159,14 @@ impl PooledView {
         lattice::Prior { low, high, mean: mean.clamp(low, high) }
     }
 
+    /// Whether sums have the precision of single-precision numbers, as those of fixed-point numbers have.
+    pub fn is_coarse(&self) -> bool {
+        self.is_single() || self.method.description().on_shares
+    }
+
     /// Relative precision of a sum in bits.
     pub fn bits(&self) -> f64 {
-        if self.is_single() { 17.0 } else { 44.0 }
+        if self.is_coarse() { 17.0 } else { 44.0 }
     }
 
     /// A message as a matrix, rows × cols in the memory order of the run.
@@ -321,7 +326,9 @@ impl PooledView {
         let mut kinds: BTreeMap<(String, String), usize> = BTreeMap::new();
         for record in self.views.iter().flat_map(|view| &view.records) {
             let payload = record.payload.as_deref().unwrap_or("Control");
-            if record.knowledge == Knowledge::Received && !["Control", "Masked", "Ciphertext"].contains(&payload) {
+            if record.knowledge == Knowledge::Received
+                && !["Control", "Masked", "Ciphertext", "Shares"].contains(&payload)
+            {
                 *kinds.entry((record.kind.clone(), payload.into())).or_default() += 1;
             }
         }

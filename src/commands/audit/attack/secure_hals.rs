@@ -74,7 +74,7 @@ pub fn attacks(pooled: &PooledView, method: &SecureHals, inputs: &AttackInputs<'
 }
 
 /// The public start of V, n × k.
-fn start<T: Real>(pooled: &PooledView) -> Array2<f64> {
+pub fn start<T: Real>(pooled: &PooledView) -> Array2<f64> {
     let scale = init::scale(pooled.statistic("sum"), (pooled.m, pooled.n), pooled.k);
     let mut v = Array2::<T>::zeros((pooled.n, pooled.k));
     init::v(pooled.seed, &(0..pooled.n), scale, v.view_mut());
@@ -90,7 +90,7 @@ pub fn on_equations(
     assumed: &str,
 ) -> Vec<Finding> {
     let (n, m) = (equations.ncols(), values.ncols());
-    let tolerance = if pooled.is_single() { 1e-3 } else { 1e-6 };
+    let tolerance = if pooled.is_coarse() { 1e-3 } else { 1e-6 };
     let mut recovery = Recovery::new(m, n);
     recovery.add(&mut equations.to_owned().view_mut(), &mut values.to_owned().view_mut());
     let rank = recovery.rank();

@@ -156,10 +156,16 @@ pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<
         let found = membership(pooled, &sum, (usize::MAX, ROUNDING), &assumed, inputs, &relative)?;
         return Ok(found.into_iter().collect());
     }
-    let factors = factors(pooled)?;
-    let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
-    let assumed =
-        format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
+    of_rows(pooled, &factors(pooled)?, inputs)
+}
+
+/// The same for these sums.
+///
+/// # Errors
+/// As [`of_columns`].
+pub fn of_rows(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    let Some(all) = joined(sums, Axis(1)) else { return Ok(Vec::new()) };
+    let assumed = format!("{} sums or shared factors, {} vectors of {} entries", sums.len(), all.ncols(), all.nrows());
     Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs, &|rows| rows)?.into_iter().collect())
 }
 
@@ -175,8 +181,8 @@ fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
     }
     let name = if pooled.by_columns { "U" } else { "V" };
     let shared = view.of_kind(Knowledge::Own, name).filter(|&at| view.records[at].to.is_none());
-    // The first one is the start.
-    let values = shared.skip(1).map(|at| view.values(at));
+    // Before the first iteration it is the start.
+    let values = shared.filter(|&at| view.records[at].iteration > 0).map(|at| view.values(at));
     values.filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == pooled.length())).collect()
 }
 

@@ -68,8 +68,15 @@ struct SavedShares {
 
 /// The party that has the role of a computing party. Fewer than three parties share the three roles, which then protect
 /// nothing.
-fn owner(computing: usize, parties: Parties) -> usize {
+pub fn owner(computing: usize, parties: Parties) -> usize {
     computing % parties.count
+}
+
+/// The factors a and b with a b = 1/σ by which the start of M becomes that of M/σ, F = U a and H = V b (or F = V a and H = U b), of
+/// about equal norms.
+pub fn to_unit_norm(sigma: f64, (items, width): (usize, usize)) -> [f64; 2] {
+    let balance = (items as f64 / width as f64).powf(0.25);
+    [balance / sigma.sqrt(), 1.0 / (balance * sigma.sqrt())]
 }
 
 /// The entries of a block divided by σ, item by item.
@@ -106,9 +113,7 @@ pub fn build<T: Real>(what: Private, source: SecretSource, problem: Problem<'_, 
     let computation = Computation::new(&keys, &mut wire);
     let mut shares = Shares::new(&computation, (items, width), k, format);
 
-    // The public start, with factors of equal norm: F = U a and H = V b with a b = 1/σ.
-    let balance = (items as f64 / width as f64).powf(0.25);
-    let [to_shared, to_private] = [balance / sigma.sqrt(), 1.0 / (balance * sigma.sqrt())];
+    let [to_shared, to_private] = to_unit_norm(sigma, (items, width));
     let scale = init::scale(data.statistics.sum, (m, n), k);
     let (mut u, mut v) = (Array2::<f64>::zeros((m, k)), Array2::<f64>::zeros((n, k)));
     init::u(seed, &(0..m), scale, u.view_mut());
@@ -254,6 +259,12 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
         }
         self.comm.clone().work("update", || self.fit());
         self.is_open = true;
+        // The driver records the state of a method, which is shares here.
+        for Piece { name, owner, values, .. } in self.factors() {
+            let party = if let Owner::Party(party) = owner { Some(party) } else { None };
+            let by_rows = values.as_standard_layout();
+            self.comm.knows(name, party, values.dim(), by_rows.as_slice().unwrap_or_default());
+        }
         Ok(())
     }
 
