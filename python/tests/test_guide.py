@@ -1,5 +1,6 @@
 """The examples of the guide and of the README run and print what is shown, and what it says of scikit-learn's tests is so."""
 
+import importlib
 import importlib.util
 import re
 import shutil
@@ -55,6 +56,19 @@ def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monke
     pictures = re.findall(r"!\[[^]]+\]\((.+?)\)", page.read_text())
     assert {path.name for path in tmp_path.glob("*.png")} == set(pictures)
     assert all((TUTORIALS / picture).stat().st_size < 100_000 for picture in pictures)
+
+
+def test_no_link_of_the_book_leaves_it(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    rewritten = importlib.import_module("repository_links").without_outer_links
+    book, outer = ROOT / "docs", 0
+    for page in book.rglob("*.md"):
+        text = page.read_text()
+        made = rewritten(text, str(page.relative_to(book)))
+        outer += made != text
+        for link in re.findall(r"\]\(([^)#\s]+)", made):
+            assert "://" in link or (page.parent / link).resolve().is_relative_to(book), f"{page}: {link}"
+    assert outer > 5
 
 
 def test_as_many_of_scikit_learns_own_tests_pass_as_the_page_says():
