@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A preprocessor of mdBook: links to files of the repository outside this folder become their paths, since a book has only these pages.
+"""A preprocessor of mdBook: links of these pages that work in the repository, and would not in the book.
 
-In the repository the pages keep such links.
+Links to files outside this folder become the paths of the files, and those to a README.md lead to the index.html that mdBook
+makes of it.
 """
 
 import json
@@ -9,20 +10,20 @@ import posixpath
 import re
 import sys
 
-_LINK = re.compile(r"\[([^]]*)\]\((\.\./[^)#\s]*)(?:#[^)\s]*)?\)")
+_LINK = re.compile(r"\[([^]]*)\]\(([^):#\s]+)(#[^)\s]*)?\)")
 
 
-def without_outer_links(content, page):
+def with_links_of_the_book(content, page):
     """The Markdown of a page, given with its path in the book."""
 
-    def plain(link):
-        text, target = link.groups()
-        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
-        if path.startswith("docs/"):
-            return link.group()
-        return text if posixpath.basename(path) in text else f"{text} (`{path}`)"
+    def replaced(link):
+        text, target, heading = link.groups("")
+        folder, name = posixpath.split(posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target)))
+        if folder.split("/")[0] == "docs":
+            return link.group() if name != "README.md" else f"[{text}]({target[: -len(name)]}index.md{heading})"
+        return text if name in text else f"{text} (`{posixpath.join(folder, name)}`)"
 
-    return _LINK.sub(plain, content)
+    return _LINK.sub(replaced, content)
 
 
 def _chapters(part):
@@ -40,5 +41,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] != ["supports"]:
         _, book = json.load(sys.stdin)
         for chapter in _chapters(book):
-            chapter["content"] = without_outer_links(chapter["content"], chapter["path"])
+            chapter["content"] = with_links_of_the_book(chapter["content"], chapter["path"])
         json.dump(book, sys.stdout)
