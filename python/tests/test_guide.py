@@ -1,4 +1,4 @@
-"""The examples of the guide and of the README run and print what is shown, and what it says of scikit-learn's tests is so."""
+"""The examples of the guide and of the README run and print what is shown, and the statements on scikit-learn's tests are true."""
 
 import importlib
 import importlib.util
@@ -35,6 +35,14 @@ def test_the_readme_shows_what_its_examples_print(capsys):
     assert capsys.readouterr().out == after.split("```text\n")[1].split("```")[0]
     for other in others:
         exec(compile(other.split("```")[0], str(README), "exec"), {})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_readme_of_the_package_runs():
+    path, names = ROOT / "python" / "README.md", {}
+    for block in path.read_text().split("```python\n")[1:]:
+        exec(compile(block.split("```")[0], str(path), "exec"), names)
+    assert names["W"].shape == (1797, 16) and names["found"].ledger
 
 
 def test_there_are_examples():

@@ -341,14 +341,32 @@ fn recipes_name_existing_files_and_versions() {
             .iter()
             .all(|f| named.contains(f))
     );
-    let package = text(&root().join("packaging/spack/packages/fednmf/package.py"));
+    let package = text(&root().join("packaging/spack/spack_repo/fednmf/packages/fednmf/package.py"));
     let manifest = text(&root().join("Cargo.toml"));
     let rust = manifest.lines().find_map(|l| l.strip_prefix("rust-version = \"")).unwrap().trim_end_matches('"');
     assert!(package.contains(&format!("rust@{rust}:")), "rust {rust}");
     for word in package.split(['"', '\'']).filter(|word| word.starts_with("--") || word.starts_with("synthetic:")) {
         assert!(
-            ["--release", "--locked", "--input", "--max-iters"].contains(&word) || word.starts_with("synthetic:"),
+            ["--locked", "--no-default-features", "--features", "--input", "--max-iters"].contains(&word)
+                || word.starts_with("synthetic:"),
             "{word}"
         );
+    }
+}
+
+/// All packages and the citation have one version.
+#[test]
+fn packages_have_the_version_of_the_manifest() {
+    let version = env!("CARGO_PKG_VERSION");
+    let easyconfig = format!("packaging/easybuild/fednmf-{version}-gompi-2025b.eb");
+    for (file, line) in [
+        ("python/Cargo.toml", format!("version = \"{version}\"")),
+        ("CITATION.cff", format!("version: {version}")),
+        ("packaging/conda/recipe.yaml", format!("  version: \"{version}\"")),
+        ("packaging/galaxy/fednmf.xml", format!("        <token name=\"@TOOL_VERSION@\">{version}</token>")),
+        ("packaging/nf-core/fednmf/environment.yml", format!("  - conda-forge::fednmf={version}")),
+        (easyconfig.as_str(), format!("version = '{version}'")),
+    ] {
+        assert!(text(&root().join(file)).lines().any(|l| l == line), "{file}: not version {version}");
     }
 }

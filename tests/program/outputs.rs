@@ -7,7 +7,7 @@ use hdf5::types::VarLenUnicode;
 use ndarray::Array2;
 use tempfile::tempdir;
 
-use crate::common::{data, distance, fednmf, matrix};
+use crate::common::{data, distance, fednmf, matrix, number};
 
 /// A text attribute.
 fn label(of: &hdf5::Location, name: &str) -> String {
@@ -229,4 +229,32 @@ fn components_are_written_by_weight_and_at_a_common_scale() {
     ]);
     let kept = fednmf(2, &format!("{line} as-found --input")).arg(data("digits.npy"));
     kept.arg("--output").arg(file("parties.h5")).ok();
+}
+
+/// What earlier versions wrote, in `tests/data/old/VERSION`, is read. A change of a format adds files of the version before it.
+#[test]
+fn files_of_earlier_versions_are_read() {
+    let input = data("formats/counts.mtx");
+    let dir = tempdir().unwrap();
+    let checkpoint = dir.path().join("checkpoint.h5");
+    let line = "-k 2 --algo hals --max-iters 8 --kernel native";
+    let whole = fednmf(0, line).arg("--input").arg(&input).ok();
+    for old in std::fs::read_dir(data("old")).unwrap().map(|entry| entry.unwrap().path()) {
+        for name in ["factors.h5", "factors.h5ad", "factors.npz"] {
+            let evaluated = fednmf(0, "evaluate --json").arg(old.join(name)).arg("--input").arg(&input).run();
+            let evaluated =
+                serde_json::from_str(&evaluated.stdout).unwrap_or_else(|e| panic!("{e}: {}", evaluated.stderr));
+            // Of 5 iterations, by NumPy.
+            let error = number(&evaluated, "rel_error");
+            assert!((error - 0.821820127971952).abs() < 1e-9, "{}: {name}: {error}", old.display());
+        }
+        std::fs::copy(old.join("checkpoint.h5"), &checkpoint).unwrap();
+        let resumed = fednmf(0, line).arg("--input").arg(&input).arg("--checkpoint").arg(&checkpoint);
+        let resumed = resumed.arg("--resume").ok();
+        assert_eq!(resumed["resumed_from"], 5, "{}", old.display());
+        let (resumed, whole) = (number(&resumed, "rel_error"), number(&whole, "rel_error"));
+        assert!((resumed - whole).abs() < 1e-9, "{}: {resumed}, {whole}", old.display());
+        let verified = fednmf(0, "audit verify --json").arg(old.join("transcript.jsonl")).run();
+        assert_eq!(verified.code, Some(0), "{}: {}", old.display(), verified.stderr);
+    }
 }

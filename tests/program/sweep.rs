@@ -442,7 +442,10 @@ fn a_stopped_sweep_says_what_is_kept() {
     let line = "sweep --k 2..4 --runs 2 --holdout 0 --tol 0 --algo hals --input synthetic:planted,m=300,n=200,k=3";
     let sweep = |iterations: &str| fednmf(0, line).arg("--max-iters").arg(iterations).arg("--output").arg(&out);
     let child = sweep("100000000").spawn();
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    // Signals are caught before the directory is made.
+    while !out.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     signal("TERM", &[child.id()]);
     let stopped = finish(child, std::time::Duration::from_secs(30), "a sweep that got a signal");
     assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);

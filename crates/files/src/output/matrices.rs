@@ -25,7 +25,7 @@ pub use crate::output::hdf5::appendable_shape;
 pub use crate::output::own_parts::OwnParts;
 pub use crate::output::part::check_writable;
 pub use crate::output::sink::Format;
-pub use crate::output::stored::Stored;
+pub use crate::output::stored::{SET, Stored};
 
 /// Maximum size of a list of names that is stored as an attribute, in bytes.
 const MOST_NAMES: usize = 1 << 24;

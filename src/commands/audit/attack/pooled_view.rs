@@ -6,24 +6,28 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ndarray::{Array2, ShapeBuilder as _};
+use ndarray::{Array2, ShapeBuilder as _, s};
 use serde_json::Value;
 
-use fednmf_audit::lattice;
+use fednmf_audit::{lattice, ratios};
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Knowledge;
 use fednmf_comm::party_sum::SUMMED;
 use fednmf_driver::view::DATA;
 use fednmf_files::output::view::RecordedView;
+use fednmf_methods::federated::rows::divergence::{FedBeta, FedKl};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use super::finding::Finding;
 
-/// Kinds of sums of the parties' terms, factors or products with the private factor, of k vectors; and whether their entries
-/// are in the memory order of the run, otherwise in that of the own terms.
+/// Kinds of sums of the parties' terms, which are factors or products with the private factor, of k vectors. `true` if the entries are
+/// in the memory order of the run, otherwise they are in that of the own terms.
 const SUMS_OF_TERMS: [(&str, bool); 4] =
     [("sum V_j", false), ("sum V_i", false), ("average of U_r", true), ("sum of X_r'U_r - W_r U_r'U_r", true)];
+
+/// The kind of the sums of methods that minimise a divergence.
+const TERMS_OF_UPDATE: &str = "sum of the terms of V's update";
 
 /// The combined knowledge of these ranks.
 pub struct PooledView {
@@ -248,8 +252,8 @@ impl PooledView {
         if self.by_columns { self.m } else { self.n }
     }
 
-    /// In methods that sum a term of k vectors for each party, with the number of complete iterations of each sum: the sum over
-    /// the hidden parties (n × k, or m × k where columns are private), less what the own parties added to it.
+    /// For methods that sum a term of k vectors for each party: the sums over the hidden parties (n × k, or m × k if columns are
+    /// private), each with its number of complete iterations. The terms of the own parties are subtracted.
     ///
     /// # Errors
     /// When values cannot be read.
@@ -281,6 +285,35 @@ impl PooledView {
             });
         }
         Ok(found)
+    }
+
+    /// For methods that minimise a divergence over private rows: β, V, and the hidden rows' sum of the numerators of V's update
+    /// (n × k), all of the last iteration.
+    ///
+    /// # Errors
+    /// When values cannot be read.
+    pub fn numerators(&self) -> Result<Option<(f64, Array2<f64>, Array2<f64>)>> {
+        let beta = match (self.method::<FedKl>(), self.method::<FedBeta>()) {
+            (Some(_), _) => 1.0,
+            (_, Some(method)) => method.beta.0,
+            _ => return Ok(None),
+        };
+        let (view, (n, k)) = (&self.views[0], (self.n, self.k));
+        let Some(at) = self.sums(TERMS_OF_UPDATE).pop() else { return Ok(None) };
+        let iteration = view.records[at].iteration;
+        let width = if beta == 1.0 { k } else { 2 * k };
+        let terms = self.shaped(view, at, (n, width))?;
+        let (Some(v), Some(terms)) = (self.known("V", None, iteration)?, terms) else { return Ok(None) };
+        let sum = match beta == 1.0 {
+            true => ratios::without_factor(&terms, &v.view()),
+            false => terms.slice(s![.., ..k]).to_owned(),
+        };
+        // U is updated before its terms are sent.
+        let own = self.without_own(sum, |party, data| {
+            let u = self.known("U", Some(party), iteration + 1)?;
+            Ok(u.map(|u| ratios::sum(&data.view(), &u, &v.view(), beta)))
+        })?;
+        Ok(Some((beta, v, own)))
     }
 
     /// The kinds and numbers of messages that arrived unprotected.

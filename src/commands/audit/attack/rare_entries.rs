@@ -1,4 +1,4 @@
-//! Entries that a few hidden rows or columns have and no own one: whether anyone has them, and whose they are.
+//! Entries that a few hidden rows or columns have and no own one has: whether anyone has them, and which row or column it is.
 
 use std::time::Instant;
 
@@ -23,7 +23,11 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
         return Ok(Vec::new());
     }
     let Some(hidden) = inputs.ground_truth.hidden(pooled) else { return Ok(Vec::new()) };
-    let parts: Vec<_> = pooled.hidden_parts()?.into_iter().map(|(_, part)| part).collect();
+    let parts: Vec<_> = match pooled.numerators()? {
+        // What the update makes of V is nearly a factor of the hidden rows.
+        Some((_, v, numerators)) => vec![numerators * v],
+        None => pooled.hidden_parts()?.into_iter().map(|(_, part)| part).collect(),
+    };
     let (Some(sums), Some(last)) = (joined(&parts, Axis(1)), parts.last()) else { return Ok(Vec::new()) };
     let own = pooled.own.iter().map(|&party| pooled.own_data(party)).collect::<Result<Vec<_>>>()?;
     let (hidden, own) = match pooled.by_columns {
@@ -58,6 +62,6 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     carrier.cosine = Some(found / carried as f64);
     carrier.baseline = Some(guess / carried as f64);
     let carrier =
-        carrier.note("the other entries of the one that has it; a guess's: the cosine of the own mean").since(began);
+        carrier.note("the other entries of the one that has it; the guess is the mean of the own ones").since(began);
     Ok(vec![presence, carrier])
 }

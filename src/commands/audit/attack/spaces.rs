@@ -8,6 +8,7 @@ use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use fednmf_audit::deviations::Deviations;
 use fednmf_audit::membership::auc;
 use fednmf_audit::quadratic;
+use fednmf_audit::ratios;
 use fednmf_audit::space::Space;
 use fednmf_audit::sparse_columns;
 use fednmf_audit::subset_sums;
@@ -26,7 +27,7 @@ const MORE_ENTRIES: usize = 10;
 /// Largest numbers of rows and columns, and the time, for linear programs.
 const MOST_PROGRAMS: (usize, usize) = (600, 100);
 const PROGRAMS_TIME: Duration = Duration::from_secs(20);
-/// Directions that vectors of a kind have in common, for each component.
+/// Common directions that are removed, for each component.
 const COMMON: usize = 2;
 
 /// All attacks on sums M_h V_t (m × k each) over the hidden columns, of which no V_t is known.
@@ -42,7 +43,7 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     let Some(space) = Space::of(&all.view(), h, tolerance) else { return Ok(findings) };
     let rank = space.rank();
     let assumed = format!("{} sums span {rank} dimensions; {h} hidden columns of {} entries", sums.len(), pooled.m);
-    findings.extend(membership(pooled, &all, (h, tolerance), &assumed, inputs)?);
+    findings.extend(membership(pooled, &all, (h, tolerance), &assumed, inputs, &|rows| rows)?);
     if space.is_everything() || (rank < h && rank == all.ncols().min(all.nrows())) {
         return Ok(findings);
     }
@@ -72,7 +73,7 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     Ok(findings)
 }
 
-/// Matrices beside or below each other; `None` without any.
+/// Concatenates matrices along an axis; `None` without any.
 pub fn joined(matrices: &[Array2<f64>], axis: Axis) -> Option<Array2<f64>> {
     let views: Vec<ArrayView2<'_, f64>> = matrices.iter().map(|matrix| matrix.view()).collect();
     concatenate(axis, &views).ok()
@@ -146,14 +147,23 @@ fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) ->
 /// # Errors
 /// As [`of_columns`].
 pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
+    if let Some((beta, v, sum)) = pooled.numerators()? {
+        let assumed = format!(
+            "the last sum for V's update, {} vectors of {} entries, each relative to its fit",
+            pooled.k, pooled.n
+        );
+        let relative = |rows: Array2<f64>| ratios::fitted(&rows.view(), &v.view(), beta);
+        let found = membership(pooled, &sum, (usize::MAX, ROUNDING), &assumed, inputs, &relative)?;
+        return Ok(found.into_iter().collect());
+    }
     let factors = factors(pooled)?;
     let Some(all) = joined(&factors, Axis(1)) else { return Ok(Vec::new()) };
     let assumed =
         format!("{} sums or shared factors, {} vectors of {} entries", factors.len(), all.ncols(), all.nrows());
-    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs)?.into_iter().collect())
+    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs, &|rows| rows)?.into_iter().collect())
 }
 
-/// The hidden parties' part of each sum of a run; where there are no such sums, what a party receives of the shared factor.
+/// The hidden parties' part of each sum of a run; if there are no such sums, the shared factors that a party receives.
 fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
     let view = &pooled.views[0];
     if !pooled.sums("sum of M_r V_r").is_empty() {
@@ -170,26 +180,27 @@ fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
     values.filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == pooled.length())).collect()
 }
 
-/// How well the hidden rows or columns are told from others by their distance from the span of sums (d × q), of at most `most`
-/// dimensions above `tolerance`: from candidates if given, else from half of those of the own parties.
+/// How well the hidden rows or columns are distinguished from others by their distance from the span of sums (d × q), of at most
+/// `most` dimensions above `tolerance`. The others are the candidates if given, otherwise half of those of the own parties.
 ///
-/// Entries are standardised, and what is common is removed, by those of the own parties ([`Deviations`]); where there are too
-/// few, entries are taken as they are.
+/// Those of the own parties serve to standardise entries and to remove what is common ([`Deviations`]); if there are too few,
+/// entries are used as they are. `summed` returns what of a row is in the sums.
 fn membership(
     pooled: &PooledView,
     sums: &Array2<f64>,
     (most, tolerance): (usize, f64),
     assumed: &str,
     inputs: &AttackInputs<'_>,
+    summed: &dyn Fn(Array2<f64>) -> Array2<f64>,
 ) -> Result<Option<Finding>> {
     let began = Instant::now();
     let by_rows = |matrix: Array2<f64>| if pooled.by_columns { matrix.reversed_axes() } else { matrix };
-    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows) else { return Ok(None) };
+    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows).map(summed) else { return Ok(None) };
     let own = match pooled.is_all() {
         true => None,
         false => {
             let own = pooled.own.iter().map(|&party| Ok(by_rows(pooled.own_data(party)?)));
-            joined(&own.collect::<Result<Vec<_>>>()?, Axis(0))
+            joined(&own.collect::<Result<Vec<_>>>()?, Axis(0)).map(summed)
         }
     };
     let (others, known, whose) = match (inputs.candidates, own) {
@@ -202,7 +213,7 @@ fn membership(
                     "--candidates {name}: have {have} entries each, and the data of the run {want}"
                 )));
             }
-            (others, own, "candidates")
+            (summed(others), own, "candidates")
         }
         (None, None) => return Ok(None),
         (None, Some(own)) => {
@@ -221,7 +232,7 @@ fn membership(
     };
     let Some(space) = space else { return Ok(None) };
     if space.is_everything() {
-        return Ok(Some(found.note("they span everything, which tells nothing")));
+        return Ok(Some(found.note("they span everything, so that all distances are 0")));
     }
     let distances = |rows: &Array2<f64>| match &deviations {
         Some(deviations) => space.distances(&deviations.from_common(&rows.view()).view()),
