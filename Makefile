@@ -22,7 +22,7 @@ SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
 ENV := eval "$$(jobs/setup.sh --env)"; export CARGO_TARGET_DIR='$(TARGET)';
 
-.PHONY: help setup ready build check test demo install docs bench lint audit sbom python clean
+.PHONY: help setup ready build check test demo install docs bench lint audit sbom python r clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -112,6 +112,17 @@ python: ## build the wheel of python/ (no MPI), install it into a virtual enviro
 	pip "$$(ls "$$venv"/wheels/*.whl)[test]"; \
 	"$$venv/bin/pytest" -q python/tests; \
 	echo "$$(ls "$$venv"/wheels/*.whl)"
+
+# With the program named by FEDNMF, or else the release build.
+r: $(if $(FEDNMF),,build) ## build the R package in r/ with its vignette, and run R CMD check
+	@command -v R >/dev/null && Rscript -e 'for (name in c("jsonlite", "Matrix", "testthat", "knitr", "rmarkdown")) loadNamespace(name)' \
+	    || { echo 'needs R: apt-get install r-base-core r-cran-jsonlite r-cran-matrix r-cran-testthat r-cran-knitr r-cran-rmarkdown,'; \
+	    echo 'and for all tests r-bioc-singlecellexperiment r-cran-seuratobject'; exit 1; }
+	@$(ENV) export FEDNMF='$(abspath $(or $(FEDNMF),$(BINARY)))' _R_CHECK_FORCE_SUGGESTS_=false; \
+	"$$FEDNMF" --version >/dev/null; \
+	rm -rf '$(TARGET)/r'; mkdir -p '$(TARGET)/r'; cd '$(TARGET)/r'; \
+	R CMD build '$(CURDIR)/r'; R CMD check --no-manual fednmf_*.tar.gz; \
+	if grep '^Status:.*WARNING' fednmf.Rcheck/00check.log; then exit 1; fi; ls "$$PWD"/fednmf_*.tar.gz
 
 clean: ## remove all build products
 	@rm -rf target target-mpich target-none

@@ -302,8 +302,8 @@ impl PooledView {
         let Some(at) = self.sums(TERMS_OF_UPDATE).pop() else { return Ok(None) };
         let iteration = view.records[at].iteration;
         let width = if beta == 1.0 { k } else { 2 * k };
-        let terms = self.shaped(view, at, (n, width))?;
-        let (Some(v), Some(terms)) = (self.known("V", None, iteration)?, terms) else { return Ok(None) };
+        let terms = view.values(at)?.into_shape_with_order((n, width));
+        let (Some(v), Ok(terms)) = (self.known("V", None, iteration)?, terms) else { return Ok(None) };
         let sum = match beta == 1.0 {
             true => ratios::without_factor(&terms, &v.view()),
             false => terms.slice(s![.., ..k]).to_owned(),

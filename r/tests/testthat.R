@@ -1,0 +1,4 @@
+library(testthat)
+library(fednmf)
+
+test_check("fednmf")

@@ -1,0 +1,26 @@
+test_that("the planted number of components is found, with the components", {
+    skip_without_program()
+    set.seed(1)
+    x <- kronecker(diag(3), matrix(runif(150, 1, 2), 15)) + 0.1 * matrix(runif(45 * 30), 45)
+    dimnames(x) <- list(paste0("g", 1:45), NULL)
+    found <- choose_k(x, 2:4, runs = 3, quiet = TRUE)
+    expect_equal(found$recommended, 3)
+    expect_equal(found$table$k, 2:4)
+    expect_gt(found$table$silhouette[2], 0.95)
+    expect_true(all(diff(found$table$rmse) < 0))
+    # A component for each block.
+    blocks <- rep(1:3, each = 15)
+    expect_true(all(table(blocks, apply(basis(found$fit), 1, which.max)) %in% c(0, 15)))
+    expect_equal(unname(coef(found$fit)), naive_nnls(x, basis(found$fit)), tolerance = 1e-6)
+    expect_equal(found$fit$rel_error, relative_error(x, basis(found$fit), coef(found$fit)), tolerance = 1e-9)
+    expect_equal(project(found$fit, x), coef(found$fit), tolerance = 1e-6)
+    expect_output(print(found), "recommended: k = 3")
+})
+
+test_that("a divergence has a column of its own, and no recommendation is none", {
+    skip_without_program()
+    set.seed(2)
+    found <- choose_k(matrix(rpois(600, 1), 30), c(2, 3), runs = 2, algo = "kl-mu", quiet = TRUE)
+    expect_true(all(found$table$divergence > 0) && all(is.na(found$table$heldout)))
+    expect_output(print(found), if (is.null(found$recommended)) "no recommendation" else "recommended")
+})
