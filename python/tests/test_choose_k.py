@@ -111,6 +111,11 @@ def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
     stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["nmf_choose_k"]
     assert stored["recommended"] == found.recommended
     np.testing.assert_array_equal(stored["table"]["rmse"], found.column("rmse"))
+    assert found.feature_names == list(adata.var_names[:30]) and "\n" not in repr(found) and len(repr(found.consensus)) < 100
+    pytest.importorskip("matplotlib")
+    assert len(fednmf.pl.choose_k(anndata.read_h5ad(tmp_path / "cells.h5ad"))) == 2
+    ticks = fednmf.pl.top_features(found, 3)[0].get_yticklabels()
+    assert all(tick.get_text() in found.feature_names for tick in ticks)
 
 
 def test_a_single_run_has_no_stability(blocks):

@@ -63,6 +63,7 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
         check_name(option, path)?;
+        check_ending(target)?;
         check_writable(path).map_err(|e| e.at(option))?;
         if let Some(refusal) = hdf5::refusal(path).filter(|_| *content == Content::Checkpoint) {
             return Err(refusal.at(option));
@@ -100,16 +101,34 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 )));
             }
         }
-        let html = |e: &std::ffi::OsStr| ["html", "htm"].iter().any(|name| e.eq_ignore_ascii_case(name));
-        if *content == Content::Report && path.extension().is_some_and(|e| !html(e)) {
-            return Err(Error::input(format!(
-                "{option} {}: a report is an HTML page; let its name end in .html (a browser prints it as PDF)",
-                path.display()
-            )));
-        }
         check_existing(target)?;
     }
     Ok(())
+}
+
+/// Refuses a name that ends like that of a file of another format, which other programs would take it for.
+fn check_ending(target: &Target<'_>) -> Result<()> {
+    let Target { option, path, content } = target;
+    let (endings, what): (&[&str], &str) = match content {
+        Content::Checkpoint => (&["h5", "hdf5"], "a checkpoint is an HDF5 file; let its name end in .h5"),
+        Content::Trace => (
+            &["jsonl", "ndjson", "json", "log", "txt"],
+            "a trace has an event in JSON on each line; let its name end in .jsonl",
+        ),
+        Content::Report => {
+            (&["html", "htm"], "a report is an HTML page; let its name end in .html (a browser prints it as PDF)")
+        }
+        Content::View => (&["npz"], "a view is an archive for NumPy; let its name end in .npz"),
+        // Their commands choose the format by the ending.
+        Content::Factors | Content::AddedFactors | Content::Marked | Content::Table(_) => return Ok(()),
+        // Signed or read by fednmf only.
+        Content::Transcript | Content::Order => return Ok(()),
+    };
+    let is_known = |e: &std::ffi::OsStr| endings.iter().any(|name| e.eq_ignore_ascii_case(name));
+    match path.extension() {
+        Some(ending) if !is_known(ending) => Err(Error::input(format!("{option} {}: {what}", path.display()))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that a target replaces only files that fednmf wrote. [`check`] includes this; a long run repeats it before it
@@ -330,6 +349,23 @@ mod tests {
         assert_eq!(refusal(&both[..1], &input), None);
         let null = Path::new("/dev/null");
         assert_eq!(refusal(&[("--trace", null, Content::Trace), ("--report", null, Content::Report)], &[]), None);
+    }
+
+    #[test]
+    fn a_name_that_ends_like_another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (content, own, others) in [
+            (Content::Checkpoint, "c.h5 c.HDF5 c", "c.npz c.h5ad c.jsonl"),
+            (Content::Trace, "t.jsonl t.log t", "t.csv t.h5"),
+            (Content::Report, "r.html r", "r.pdf r.md"),
+            (Content::View, "v.npz", "v.h5 v.npy"),
+        ] {
+            let refused = |name: &str| refusal(&[("--x", &dir.path().join(name), content)], &[]);
+            own.split(' ').for_each(|name| assert_eq!(refused(name), None));
+            for name in others.split(' ') {
+                assert!(refused(name).is_some_and(|why| why.contains("let its name end in .")), "{name}");
+            }
+        }
     }
 
     #[test]
