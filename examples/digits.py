@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the parts of which handwritten digits are made: the picture of the README.
+"""Plots the components of handwritten digits: the picture of the README.
 
 Usage: digits.py [digits.png]. Needs the Python package, scikit-learn (for its 1797 digits) and matplotlib.
 """

@@ -1,9 +1,9 @@
-"""Count the iterations that `--algo auto` needs for each loss to reach a good divergence, beside its alternatives.
+"""Count the iterations that `--algo auto` and its alternatives need for each loss to reach a good divergence.
 
 The target is 1.01 times the lowest divergence of all methods with the same seed. A cell is the median over the seeds of the
-iterations up to it, the start included as the iterations that take as long; `-` means that a median run did not reach it. An
-iteration of kl-cd takes several times as long as one of multiplicative updates; `--seconds` prints seconds instead, which need a
-release build and an idle machine.
+iterations to the target. The start counts as the number of iterations that take as long. `-` means that the median run did not
+reach the target. An iteration of kl-cd takes several times as long as one of multiplicative updates. `--seconds` prints seconds
+instead; measure them with a release build on an idle machine.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from lib.datasets import SETS
 from lib.program import ROOT, add_binary_option, find_binary, run_traced
 
-# Matrix, k, loss, most iterations.
+# Matrix, k, loss, maximum number of iterations.
 CASES = {
     "digits, kl": ("digits", 16, "kl", 400),
     "digits, 1.5": ("digits", 10, "1.5", 200),
@@ -27,7 +27,7 @@ RESTART = ["--extrapolation", "restart"]
 
 
 def methods(loss):
-    """Names and options of fednmf."""
+    """The names of the compared methods, and their options of fednmf."""
     plain = ["--algo", "kl-mu"] if loss == "kl" else ["--algo", "beta-mu", "--beta", loss]
     found = [("auto", ["--loss", loss]), ("updates", plain), ("updates, sampled", [*plain, "--init", "sampled"])]
     if loss in ("kl", "1.5"):

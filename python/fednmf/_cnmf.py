@@ -19,7 +19,7 @@ from . import _losses, _run
 _LOSSES = {"frobenius": "auto", "kullback-leibler": "kl-mu"}
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
 _MOST_EXPRESSED = 20
-#: A standard deviation below this share of the mean is rounding error.
+#: A standard deviation below this share of the mean is a rounding error.
 _ROUNDING = 1e-12
 
 
@@ -213,12 +213,12 @@ def _mean_and_std(X: Any, ddof: int) -> tuple[np.ndarray, np.ndarray]:
     else:
         squares = ((X - mean) ** 2).sum(axis=0, dtype=np.float64)
     std = np.sqrt(squares / max(n - ddof, 1))
-    # The rounding error of the mean is no deviation.
+    # Of a constant column, only the rounding error of the mean is left.
     return mean, np.where(std > _ROUNDING * np.abs(mean), std, 0)
 
 
 def _divisor(x: Any) -> Any:
-    """x with ones for zeros."""
+    """x with ones in place of zeros, to divide by."""
     return np.where(x > 0, x, 1)
 
 

@@ -9,6 +9,8 @@ import scipy.sparse as sp
 
 #: Entries of W H that are computed at a time.
 _BLOCK = 1_000_000
+#: Lower bound of an entry of W H in a negative power, in units of X; the same as in the iterations.
+_FLOOR = float(np.finfo(np.float32).eps)
 
 
 def _row_blocks(X: Any, k: int):
@@ -53,19 +55,32 @@ def divergence(X: Any, W: np.ndarray, H: np.ndarray, beta: float) -> float:
     """The beta-divergence of W H from X."""
     if beta == 1:
         return kullback_leibler(X, W, H)
-    W, H = W.astype(np.float64, copy=False), H.astype(np.float64, copy=False)
+    unit = _unit(X)
+    W, H = W.astype(np.float64, copy=False) / unit, H.astype(np.float64, copy=False)
     total = 0.0
     for rows in _row_blocks(X, len(H)):
         x = X[rows].toarray() if sp.issparse(X) else X[rows]
-        x, found = x.astype(np.float64), W[rows] @ H
-        if beta <= 1:  # A negative power has the bound of scikit-learn and of the iterations.
-            found = np.maximum(found, np.finfo(np.float32).eps)
+        x, found = x.astype(np.float64) / unit, W[rows] @ H
         if beta == 0:
-            total += float((x / found - np.log(x / found) - 1).sum())
+            ratio = x / np.maximum(found, _FLOOR)
+            total += float((ratio - np.log(ratio) - 1).sum())
         else:
-            terms = x**beta + (beta - 1) * found**beta - beta * x * found ** (beta - 1)
+            terms = x**beta + (beta - 1) * _power(found, beta) - beta * x * _power(found, beta - 1)
             total += float(terms.sum()) / (beta * (beta - 1))
-    return max(total, 0.0)
+    return max(total, 0.0) * unit**beta
+
+
+def _power(found: np.ndarray, by: float) -> np.ndarray:
+    return (np.maximum(found, _FLOOR) if by < 0 else found) ** by
+
+
+def _unit(X: Any) -> float:
+    """The power of two nearest to the root mean square of X, in which powers of its entries stay in the range of numbers."""
+    if sp.issparse(X):
+        squares = sum(float(np.vdot(x, x)) for x, _ in _stored_blocks(X))
+    else:
+        squares = sum(float(np.linalg.norm(X[rows].astype(np.float64))) ** 2 for rows in _row_blocks(X, 1))
+    return float(2.0 ** np.round(0.5 * np.log2(squares / (X.shape[0] * X.shape[1])))) if squares > 0 else 1.0
 
 
 def kullback_leibler(X: Any, W: np.ndarray, H: np.ndarray) -> float:

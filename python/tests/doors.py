@@ -1,4 +1,4 @@
-"""The program beside the class: the same matrix in files of each format, and the same settings."""
+"""Runs of the program that are compared with the class: the same matrix in files of each format, with the same settings."""
 
 import subprocess
 
@@ -70,7 +70,7 @@ def ending(kind):
 
 
 def options(kind):
-    """How the program is told that rows are rows, and that a table has names."""
+    """The options for the orientation of the file and for the names in a table."""
     if kind in ("10x", "loom"):
         return ["--transpose"]
     return ["--header", "yes", "--index-col", "yes"] if kind in ("csv", "tsv") else []

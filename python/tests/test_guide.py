@@ -1,4 +1,4 @@
-"""The examples of docs/guide/python.md and of the README run, and what it says of scikit-learn's tests is so."""
+"""The examples of docs/guide/python.md and of the README run, and the page's statements on scikit-learn's tests are true."""
 
 import re
 import subprocess

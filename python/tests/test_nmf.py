@@ -75,6 +75,16 @@ def test_every_loss_is_at_most_that_of_the_best_start_of_scikit_learn(digits, lo
     assert (W >= 0).all() and (ours.components_ >= 0).all() and ours.transform(X[:5]).shape == (5, 8)
 
 
+@pytest.mark.parametrize("loss", [0, 0.5, 1, 1.5, 3])
+def test_the_scale_of_the_data_is_that_of_the_loss(planted, loss):
+    settings = dict(n_components=3, solver="mu", init="random", beta_loss=loss, max_iter=20, tol=0, random_state=0)
+    # Of powers of two, so that the iterations have the same bits. The error is the root of twice the divergence.
+    error = NMF(**settings).fit(planted).reconstruction_err_
+    for exponent in (-60, 60):
+        found = NMF(**settings).fit(planted * 2.0**exponent).reconstruction_err_
+        np.testing.assert_allclose(found / 2.0 ** (exponent * loss / 2), error, rtol=1e-6)
+
+
 def test_a_loss_that_zeros_make_infinite_is_refused(digits):
     with pytest.raises(ValueError, match="zero"):
         NMF(3, beta_loss="itakura-saito").fit(digits)

@@ -1,7 +1,7 @@
 """Properties that hold for every matrix and every parameter, on drawn ones.
 
-FEDNMF_DRAWS=2000 FEDNMF_SEED=7 pytest python/tests/test_properties.py draws more, and others. FEDNMF_BINARY names the program,
-which must have the numbers of the class; `bench/run safety doors` compares them for minutes.
+FEDNMF_DRAWS=2000 FEDNMF_SEED=7 pytest python/tests/test_properties.py draws more and other ones. FEDNMF_BINARY names the program,
+whose results must be those of the class; `bench/run safety doors` compares them for minutes.
 """
 
 import json
@@ -165,8 +165,8 @@ def typed(rng, X):
 
 
 def entries(rng, X):
-    """The matrix of draws in the form of a file format: dense, or in CSR, perhaps with duplicates, explicit zeros, another
-    order or other indices, and of another scale or type."""
+    """A file format, and the matrix in its form, with a random scale and type: dense, or CSR that may have duplicates, explicit
+    zeros, unsorted columns or wider indices."""
     X = typed(rng, X)
     kind = str(rng.choice(doors.DENSE + doors.SPARSE))
     if kind in doors.DENSE:
@@ -287,7 +287,7 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     X = matrix(rng)
     p = settings(rng, X)
     p["n_components"] = min(p["n_components"], *X.shape)
-    # Rounding errors, which differ on several ranks, grow with each iteration.
+    # Few iterations: rounding errors depend on the number of ranks and grow with each iteration.
     p["max_iter"], p["tol"] = int(rng.integers(1, 30)), 0
     kind, given = entries(rng, X)
     # The file may have the transposed matrix, which the program transposes again.

@@ -9,6 +9,7 @@ use fednmf_files::TableOptions;
 
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
+use crate::commands::choose::ChooseArgs;
 use crate::commands::clusters::ClustersArgs;
 use crate::commands::estimate::EstimateArgs;
 use crate::commands::evaluate::EvaluateArgs;
@@ -30,8 +31,8 @@ use crate::commands::{approve::ApproveArgs, join::JoinArgs, keygen::KeygenArgs, 
              U (m x k) and V (n x k)\n\n  fednmf --input counts.mtx -k 20 --output factors.h5\n  mpirun -n 16 fednmf \
              --input images.npy -k 40 --trace run.jsonl",
     after_help = "'fednmf --algo NAME --help' shows the options of a method too, and 'fednmf list' all methods.\n\
-                  Of an option given twice the last counts, so that a script can have defaults; of one that takes a list all \
-                  parts count.\n\
+                  If an option is given twice, the last one counts, so that scripts can have defaults; the values of a list \
+                  are joined.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped early with a checkpoint (continue with \
                   --resume).",
     disable_help_flag = true,
@@ -99,6 +100,8 @@ pub enum Command {
     Clusters(ClustersArgs),
     /// Compare numbers of components: error on held-out entries and stability over several runs of each, and which k they support
     Sweep(Box<SweepArgs>),
+    /// Choose k from finished runs, by the rules of sweep: for methods of parties, which it does not run
+    Choose(ChooseArgs),
     /// Write an HTML report of runs: error over time and iterations, phases, traffic, components
     Report(ReportArgs),
     /// Attack what a party received: shows what a method gives away, from a run with --record-view

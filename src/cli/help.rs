@@ -1,4 +1,4 @@
-//! `fednmf -h`: what most users need, on one screen. `--help` has all of it.
+//! `fednmf -h`: what most users need, on one screen; `--help` prints everything.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::Cli;
 
 /// The commands that are described, in groups.
 static GROUPS: [(&str, &[&str]); 2] = [
-    ("Factorise", &["sweep", "project", "predict", "estimate"]),
+    ("Factorise", &["sweep", "choose", "project", "predict", "estimate"]),
     ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 
@@ -21,14 +21,14 @@ static NAMED: [(&str, &[&str]); 2] = [
 /// The options that most runs have.
 const OPTIONS: [&str; 9] = ["input", "components", "algo", "output", "report", "max_iters", "tol", "threads", "seed"];
 
-/// The text.
-pub fn short() -> String {
+/// The text of `-h`.
+fn short() -> String {
     let command = Cli::command();
     let mut out = String::from(
         "Nonnegative and Boolean matrix factorisation over MPI ranks and private parties\n\n\
-         Usage: fednmf [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
+         Usage: fednmf FILE [OPTIONS]\n       fednmf COMMAND [OPTIONS]\n\n\
          Examples:\n  \
-         fednmf --input counts.mtx -k 20 --output factors.h5 --report report.html\n  \
+         fednmf counts.mtx -k 20 --output factors.h5 --report report.html\n  \
          mpirun -n 16 fednmf sweep --k 5..50 --input counts.mtx --output sweep\n",
     );
     for (heading, names) in GROUPS {
@@ -63,16 +63,10 @@ fn typed(arg: &Arg) -> String {
     format!("{short}--{} {value}", arg.get_long().unwrap_or_default())
 }
 
-/// The first clause of a help text, which begins with a short one.
+/// The first clause of a help text.
 fn clause(help: &Option<String>) -> &str {
     let text = help.as_deref().unwrap_or_default();
     text.split([':', ';', '(']).next().unwrap_or(text).trim_end()
-}
-
-/// The commands that the text names.
-#[cfg(test)]
-fn named() -> impl Iterator<Item = &'static str> {
-    GROUPS.iter().chain(&NAMED).flat_map(|(_, names)| names.iter().copied())
 }
 
 /// The command, whose `-h` prints [`short`].
@@ -89,12 +83,12 @@ mod tests {
         let text = short();
         assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-        let named: Vec<&str> = named().collect();
+        let named: Vec<&str> = GROUPS.iter().chain(&NAMED).flat_map(|(_, names)| names.iter().copied()).collect();
         for command in Cli::command().get_subcommands() {
             assert!(named.contains(&command.get_name()), "{}", command.get_name());
         }
         assert!(OPTIONS.iter().all(|id| Cli::command().get_arguments().any(|arg| arg.get_id() == id)));
-        // The first clauses are whole.
+        // A first clause that ends so was cut off.
         assert!(!text.lines().any(|line| line.ends_with(" the") || line.ends_with(" of")), "{text}");
     }
 }

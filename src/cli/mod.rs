@@ -40,7 +40,7 @@ use crate::commands::factorize::RunArgs;
 #[cfg(feature = "sites")]
 use crate::commands::{approve, join, join::JoinArgs, join::profile::Profile, keygen, serve};
 use crate::commands::{
-    audit, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
+    audit, choose, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
 };
 
 /// The parsed request.
@@ -63,10 +63,10 @@ pub fn command_of(method: &'static dyn ConfiguredMethod) -> clap::Command {
     if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
 }
 
-/// The option of the loss: a parameter of `auto`; a method that is named has its own.
+/// The option that selects the loss: a parameter of `auto`. A named method has its own loss.
 const LOSS: &str = "loss";
 
-/// `--loss` beside `--algo NAME`.
+/// `--loss` together with `--algo NAME`, which only confirms the loss of the method.
 fn named_loss() -> clap::Arg {
     clap::Arg::new(LOSS).long(LOSS).value_name("LOSS").allow_hyphen_values(true).hide(true)
 }
@@ -74,7 +74,7 @@ fn named_loss() -> clap::Arg {
 /// The method with the parameters that were typed.
 ///
 /// # Errors
-/// Naming the option that is wrong, also if a named method minimises another loss than the one requested.
+/// Naming the option that is wrong, also if a named method does not minimise the requested loss.
 fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Result<Arc<dyn ConfiguredMethod>> {
     let configured = parameters::configure(method, matches)?;
     if method.takes(LOSS) {
@@ -149,7 +149,12 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
             let terminal = std::io::stdout().is_terminal();
             return Ok(Request::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
         }
-        Err(e) => return Err(explain(&e, &**method, subcommand(&words))),
+        Err(e) => {
+            return match with_input(&e, &words) {
+                Some(words) => parse_words(words),
+                None => Err(explain(&e, &**method, subcommand(&words))),
+            };
+        }
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
     let method = match matches.subcommand() {
@@ -166,6 +171,20 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
         (Some(command), _) => Request::Other(command),
         (None, None) => unreachable!("a run has a method"),
     })
+}
+
+/// The words of `fednmf FILE` as `fednmf --input FILE`, if that is why the parser found no subcommand.
+fn with_input(e: &clap::Error, words: &[OsString]) -> Option<Vec<OsString>> {
+    let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(file))) =
+        (e.kind(), e.get(ContextKind::InvalidSubcommand))
+    else {
+        return None;
+    };
+    let is_file = file.contains(['.', '/', ':']) || std::path::Path::new(file).exists();
+    let at = words.iter().position(|word| word == file.as_str()).filter(|_| is_file)?;
+    let has_input = ["--input", "-i"].iter().any(|option| value_of(option, words).is_some());
+    let (before, after) = words.split_at(at);
+    (!has_input).then(|| [before, &["--input".into()], after].concat())
 }
 
 /// The last value of an option, before the command line is parsed.
@@ -236,21 +255,11 @@ fn explain(e: &clap::Error, method: &dyn ConfiguredMethod, subcommand: Option<St
     };
     let option = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or(arg));
     match (e.kind(), option) {
-        // A user who types `fednmf counts.mtx` means a matrix.
-        (ErrorKind::InvalidSubcommand, _) => {
-            if let Some(word) = text(ContextKind::InvalidSubcommand)
-                && (word.contains(['.', '/']) || std::path::Path::new(word).exists())
-            {
-                return Error::input(format!(
-                    "{word}: is not a subcommand; to factorise a file: fednmf --input {word}, to look at it: fednmf inspect {word}"
-                ));
-            }
-        }
         (ErrorKind::UnknownArgument, Some(option)) => {
             if let Some(foreign) = options::find(option.trim_start_matches('-')) {
                 if let Some(command) = subcommand {
                     return Error::input(format!(
-                        "{option}: fednmf {command} does not take it; 'fednmf {command} --help' shows what it takes"
+                        "{option}: is not an option of fednmf {command}; 'fednmf {command} --help' shows those it has"
                     ));
                 }
                 return other_method_option(&foreign, method);
@@ -291,14 +300,19 @@ fn other_method_option(option: &options::MethodOption, configured: &dyn Configur
     };
     if method.name == registry::AUTO.description().name {
         return Error::input(format!(
-            "--{}: the default method does not take it{}; name one that does with --algo: {}",
+            "--{}: is not an option of the default method{}; choose one that has it with --algo: {}",
             option.name,
             why.replacen(": ", ", ", 1),
             takers.join(", ")
         ));
     }
-    let verb = if takers.len() == 1 { "does" } else { "do" };
-    Error::input(format!("--{}: {} does not take it ({} {verb}){why}", option.name, method.name, takers.join(", ")))
+    let have = if takers.len() == 1 { "has" } else { "have" };
+    Error::input(format!(
+        "--{}: is not an option of {}{why} ({} {have} it)",
+        option.name,
+        method.name,
+        takers.join(", ")
+    ))
 }
 
 fn takes_dp(name: &str) -> bool {
@@ -362,6 +376,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             Command::Top(args) => top::top(&args, comm),
             Command::Clusters(args) => clusters::clusters(&args, comm),
             Command::Sweep(args) => sweep::sweep(&args, comm),
+            Command::Choose(args) => choose::choose(&args, comm),
             Command::Report(args) => report::report(&args, comm),
             #[cfg(feature = "sites")]
             Command::Serve(args) => serve::serve(&args, comm),
@@ -399,6 +414,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_stand_without_its_option() {
+        for line in ["fednmf a.npy -k 3", "fednmf -k 3 a.npy", "fednmf --quiet a.npy -k 3"] {
+            let spec = check(line).unwrap();
+            assert_eq!((spec.input_text.as_str(), spec.k), ("a.npy", 3), "{line}");
+        }
+        assert!(check("fednmf a.npy b.npy -k 3").is_err() && check("fednmf --input a.npy b.npy -k 3").is_err());
+        assert!(check("fednmf inspct -k 3").is_err_and(|e| e.message.contains("inspect")));
+    }
+
+    #[test]
     fn the_parsers_are_sound() {
         complete_command().debug_assert();
         for method in registry::ALL.iter().chain([&*registry::AUTO]) {
@@ -429,7 +454,7 @@ mod tests {
         assert_eq!(message("fednmf --algo dsanls --mu-beta -1"), "--mu-beta -1: must be a number of at least 0");
         assert!(message("fednmf --algo hals --solver pcd").contains("dsanls"));
         assert!(message("fednmf --algo hals --epsilon 1").contains("one domain of trust"));
-        assert!(message("fednmf inspect --missing nan x.npy").contains("fednmf inspect does not take it"));
+        assert!(message("fednmf inspect --missing nan x.npy").contains("is not an option of fednmf inspect"));
     }
 
     #[test]

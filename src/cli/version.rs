@@ -4,7 +4,7 @@ use fednmf_comm as comm;
 use fednmf_files as files;
 use fednmf_linalg as linalg;
 
-/// Version, commit, libraries and features; `fednmf -V` prints the version alone.
+/// Version, commit, libraries and features; `fednmf -V` prints only the version.
 pub fn long() -> String {
     let features = [
         ("mpi", cfg!(feature = "mpi")),

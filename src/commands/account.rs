@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_driver::budget;
 use fednmf_files::{PARTY, highest_party};
 use fednmf_methods::parameters;
@@ -182,8 +183,8 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     let (epsilon, delta) = budget.spent();
     let _ = writeln!(
         out,
-        "\n{} run(s) have spent or reserved epsilon {} together, delta {} (sums of epsilons and of deltas: {}, {}).",
-        budget.runs.len(),
+        "\nSpent or reserved by {}: epsilon {}, delta {} together (sums of epsilons and of deltas: {}, {}).",
+        counted(budget.runs.len(), "run", "runs"),
         round_up_text(epsilon),
         delta_text(delta),
         round_up_text(budget.simple().0),
@@ -198,7 +199,7 @@ fn budget_table(path: &str, budget: &BudgetFile) -> String {
     if let Some(left) = budget.left_for_gaussian() {
         let _ = writeln!(
             out,
-            "A run with Gaussian noise, as the last one had, composes to less than the sum: {} is left for its --epsilon.",
+            "Gaussian noise composes to less than the sum: for another run like the last one, --epsilon may be up to {}.",
             round_down_text(left)
         );
     }

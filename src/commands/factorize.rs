@@ -70,8 +70,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Parties", value_parser = parameters::whole_number)]
     pub parties: Option<usize>,
 
-    /// Use the columns that the files of all parties have, by their names, in the order of party 0. Parties send digests of their
-    /// names, by which guesses can be confirmed
+    /// Use only the columns whose names are in the files of all parties, in the order of party 0. Parties send digests of the names,
+    /// which can confirm a guessed name
     #[arg(long, help_heading = "Parties")]
     pub common_columns: bool,
 
@@ -84,8 +84,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "skew", help_heading = "Parties")]
     pub split: Option<PathBuf>,
 
-    /// Stop after N iterations ('fednmf list NAME' defines them) [default: 100; with --algo auto when the run has converged, see
-    /// --tol, and after 1000]
+    /// Stop after N iterations ('fednmf list NAME' defines them) [default: 100; with --algo auto 1000, and --tol stops earlier]
     #[arg(long, value_name = "N", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::whole_number)]
     pub max_iters: Option<usize>,
@@ -274,8 +273,8 @@ impl RunArgs {
         limits.check_for(description)?;
         if description.on_shares && args.eval_every.is_some_and(|every| every > 0) {
             return Err(Error::input(format!(
-                "--eval-every: {} opens nothing before the end, where it is evaluated once; omit it, or use --eval-every 0 for \
-                 no evaluation at all",
+                "--eval-every: {} opens nothing before the end, when it is evaluated once; omit the option, or use \
+                 --eval-every 0 for no evaluation",
                 description.name
             )));
         }

@@ -18,7 +18,7 @@ pub fn one(name: &str, wire: bool) -> Result<String> {
     Ok(if wire { message_table(method.description()) } else { describe(&**method) })
 }
 
-/// All methods, a line for each.
+/// All methods, one line each.
 pub fn all() -> String {
     let methods: Vec<&Description> =
         [&*registry::AUTO].into_iter().chain(registry::ALL.iter()).map(|method| method.description()).collect();
@@ -96,7 +96,8 @@ pub(super) fn table(messages: impl Iterator<Item = [String; 5]>) -> String {
     fitted(&rows, terminal_width().unwrap_or(usize::MAX))
 }
 
-/// Rows in aligned columns, two blanks between them, of at most `width` characters if there is room for the columns.
+/// Rows in aligned columns with two blanks between them. The widest columns are wrapped until a line has `width` characters, or no
+/// column is wider than eight.
 fn fitted(rows: &[[String; 5]], width: usize) -> String {
     const NARROWEST: usize = 8;
     let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -120,7 +121,7 @@ fn fitted(rows: &[[String; 5]], width: usize) -> String {
     out
 }
 
-/// Text in lines of at most `width` characters, broken between words where that is possible; one line at least.
+/// Breaks text into lines of at most `width` characters, between words if possible. At least one line.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut length = 0;
@@ -145,7 +146,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The width of the terminal that standard output is, if it is one.
+/// The width of the terminal, if standard output is one.
 fn terminal_width() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
 }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_method_is_described_in_the_order_of_use() {
+    fn a_method_has_options_then_limits_then_messages() {
         let text = one("dsanls-secure", false).unwrap();
         let places =
             ["dsanls-secure: ", "--sketch-size", "\nLimits: ", "\nWhat leaves a party:"].map(|part| text.find(part));
@@ -183,7 +184,7 @@ mod tests {
             .collect();
         let narrow = fitted(&rows, 100);
         assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
-        // Nothing is lost, and a pipe gets a line for each message.
+        // Nothing is lost, and a pipe gets one line for each message.
         let letters = |text: &str| {
             let mut all: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
             all.sort_unstable();

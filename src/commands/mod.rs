@@ -4,6 +4,7 @@ pub mod account;
 #[cfg(feature = "sites")]
 pub mod approve;
 pub mod audit;
+pub mod choose;
 pub mod clusters;
 pub mod estimate;
 pub mod evaluate;

@@ -185,7 +185,7 @@ methods! {
         holdout: f64 => missing.holdout;
     }
 
-    /// The method that suits loss and matrix: accelerated HALS, or DSANLS for very large dense matrices; for divergences
+    /// Chooses the method by loss and matrix: accelerated HALS, or DSANLS for very large dense matrices; for divergences
     /// multiplicative updates with extrapolation.
     ///
     /// ```
@@ -516,7 +516,7 @@ methods! {
     DsanlsSecure = Blocks DsanlsSecureParams {
         /// Largest number of releases.
         max_releases: usize => max_releases;
-        /// Release what reveals the data ([`Risk::Sketches`]).
+        /// Allows releases that reveal the data ([`Risk::Sketches`]).
         accept_risk: Risk => secure_sum.disclosure.accept_risk;
         /// Penalties on the factors.
         penalty: Penalty => regularization;

@@ -24,7 +24,7 @@ pub struct Options {
     /// Seed of all public randomness: start, sketches. The same seed gives the same factors, bit by bit, for any number
     /// of threads.
     pub seed: u64,
-    /// Largest number of iterations. `None`: 100; [`Automatic`](super::Automatic) stops once it has converged, and after 1000.
+    /// Largest number of iterations. `None`: 100; [`Automatic`](super::Automatic) stops once it has converged, or after 1000.
     pub max_iters: Option<usize>,
     /// Stop when the method's measure (with penalties the objective) falls between two evaluations by less than this share: of
     /// its first value, or of the last value of a divergence or an objective.

@@ -116,7 +116,7 @@ fn iterates_for_beta_divergences_are_those_of_scikit_learn() {
             for (factor, end) in found.factors.iter().zip([&case.u_end, &case.v_end]) {
                 let far =
                     factor.values.iter().zip(end).fold(0.0, |most: f64, (a, b)| most.max((a - b).abs() / (1.0 + b)));
-                // Where fits are bounded from below, by a number relative to the data here and an absolute one there.
+                // For other β fits have a lower bound, which is relative to the data here and absolute in scikit-learn.
                 let bound = if [1.0, 2.0].contains(&beta) { 1e-9 } else { 1e-5 };
                 assert!(far < bound, "beta {beta}, {alpha_u}: {far:e}");
             }

@@ -23,7 +23,17 @@ fn what_methods_reveal_is_up_to_date() {
     assert!(file("docs/privacy/what-leaves.md").contains(&fednmf::cli::revealed()), "run: make docs");
 }
 
-/// The reasons of the README stand in the records, the page of claims, and the list of methods.
+/// SECURITY.md says of each private method what its risks are; it calls all others not private.
+#[test]
+fn the_page_of_risks_has_every_private_method() {
+    let page = file("SECURITY.md");
+    let private = fednmf_methods::registry::descriptions().filter(|method| method.partition.is_private());
+    let missing: Vec<&str> =
+        private.map(|method| method.name).filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "SECURITY.md lacks {missing:?}");
+}
+
+/// The numbers in the README are those of the records, the page of claims, and the list of methods.
 #[test]
 fn the_readme_has_the_numbers_of_the_records() {
     let readme = file("README.md").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -36,7 +46,7 @@ fn the_readme_has_the_numbers_of_the_records() {
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(0.0, f64::max);
     assert!(ratios.len() > 30, "{ratios:?}");
-    has(format!("{least:.1} to {most:.0} times as soon"));
+    has(format!("{least:.1} to {most:.0} times as fast"));
     let claims = file("bench/CLAIMS.md");
     let row = |line: &str| -> Option<[usize; 3]> {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

@@ -39,6 +39,8 @@ mod audit;
 #[cfg(feature = "mpi")]
 mod beta;
 #[cfg(feature = "mpi")]
+mod choose;
+#[cfg(feature = "mpi")]
 mod clock;
 mod column_privacy;
 #[cfg(feature = "mpi")]

@@ -315,7 +315,7 @@ fn few_values_are_found_before_any_statistic_of_the_data() {
 fn contradictory_options_are_refused_with_a_reason() {
     for (line, words) in [
         ("--algo hals --dp gaussian --epsilon 1", &["--dp", "one domain of trust"][..]),
-        ("--algo ppdnmf --dp gaussian --epsilon 1", &["--dp", "ppdnmf does not take it"]),
+        ("--algo ppdnmf --dp gaussian --epsilon 1", &["--dp", "is not an option of ppdnmf"]),
         ("--algo dsanls-secure --epsilon 1", &["--epsilon", "sketches of the data"]),
         ("--algo syn-ssd-u --dp gaussian --epsilon 1", &["--dp", "every local step"]),
         ("--algo asyn-sd --dp gaussian --epsilon 1", &["--dp", "use syn-sd"]),

@@ -178,7 +178,7 @@ fn runs_on_the_same_data_share_a_budget() {
     }
     verified(&file("t.rank-00.jsonl"), &[Path::new("--budget"), &file("b0.json")]);
     run("2", "").ok();
-    run("2", "").refused(&["2 earlier run(s)", "epsilon of 3.2", "is left"]);
+    run("2", "").refused(&["2 earlier runs", "epsilon of 3.2", "is left"]);
     assert_eq!(budget(1)["runs"].as_array().unwrap().len(), 2);
     run("0.5", "--budget-limit 9").refused(&["its limit is 3.2"]);
     // A run that is not in the budget is detected.
@@ -187,7 +187,7 @@ fn runs_on_the_same_data_share_a_budget() {
     assert!(other.code == Some(1) && other.stderr.contains("not in the budget"), "{}", other.stderr);
     let told = fednmf(0, "account").arg("--budget").arg(file("b{party}.json")).run().stdout;
     let simple = budget(0)["runs"][0]["epsilon"].as_f64().unwrap() + budget(0)["runs"][1]["epsilon"].as_f64().unwrap();
-    assert_eq!(told.matches("2 run(s)").count(), 3, "{told}");
+    assert_eq!(told.matches("2 runs").count(), 3, "{told}");
     let sum =
         told.split("and of deltas: ").nth(1).and_then(|rest| rest.split(',').next()?.parse::<f64>().ok()).unwrap();
     assert!((simple..simple + 2e-6).contains(&sum) && told.contains("felb-mu  "), "{told}");
@@ -292,7 +292,7 @@ fn neither_a_resume_nor_a_sweep_gets_around_the_budget() {
     assert!(!file("other.json").exists());
     // Another run takes what the first one left; resumed, the first would need it.
     budget("4 --epsilon 1", "b.h5").ok();
-    budget("4 --epsilon 2 --resume", "a.h5").refused(&["earlier run(s)", "is left"]);
+    budget("4 --epsilon 2 --resume", "a.h5").refused(&["earlier run", "is left"]);
     assert!(left() > 0.0 && left() < first);
     // A sweep runs only methods of one trust domain.
     for algo in ["felb-mu", "fnmf", "syn-sd"] {
@@ -330,7 +330,7 @@ fn a_budget_adds_up_what_protects_the_same() {
     // A column is the same privacy unit whichever party has it.
     run("c.json", "--algo secure-hals --parties 3").ok();
     let told = account("c.json");
-    assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 run(s)"), "{told}");
+    assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 runs"), "{told}");
 
     run("p.json", "--algo fnmf --budget-limit 9").ok();
     refused("p.json", "--algo secure-hals", &["one column of the input", "the whole data of a party"]);
@@ -343,7 +343,7 @@ fn a_budget_adds_up_what_protects_the_same() {
     run("p.json", "--algo syn-sd --clip 1 --transpose").ok();
     let told = account("p.json");
     assert!(told.contains("protects: the whole data of a party, 4 parties with rows of one matrix (4 x 10)"), "{told}");
-    assert!(told.contains("3 run(s)"), "{told}");
+    assert!(told.contains("3 runs"), "{told}");
 
     // A party with a file of its own is the same party, whatever the others do.
     for party in 0..3 {
@@ -357,7 +357,7 @@ fn a_budget_adds_up_what_protects_the_same() {
     run("own{party}.json", &format!("--algo syn-sd --clip 1 --parties 2 {input}")).ok();
     let told = account("own{party}.json");
     let each = "a party, each party with a file of its own; the budget of one party";
-    assert_eq!([told.matches(each).count(), told.matches("2 run(s)").count()], [3, 2], "{told}");
+    assert_eq!([told.matches(each).count(), told.matches("2 runs").count()], [3, 2], "{told}");
     refused("own1.json", &format!("--algo fnmf --parties 2 {input}"), &["one budget for all parties"]);
 }
 

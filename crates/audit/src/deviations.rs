@@ -1,17 +1,18 @@
-//! What tells vectors of one kind apart: the standardised deviations of their entries from what all have in common.
+//! Standardised deviations of vectors from what all vectors of their kind have in common, for tests of membership.
 //!
 //! Sums over hidden vectors are combinations of these vectors (see [`space`](super::space)), and a hidden vector is nearer to
-//! their span than another one. Its entries vary in different degrees, and most of what it consists of is common to all
-//! vectors of its kind, members or not. So the entries are divided by their standard deviations, and the leading directions
-//! of known vectors of the kind are removed, from the sums and from the vectors that are compared. What is left is a
-//! vector's own, and its distance from the span of the sums tells members better.
+//! their span than another one. However, some entries vary more than others, and vectors of one kind, members or not, have
+//! much in common. So the entries are divided by their standard deviations, and the leading directions of known vectors are
+//! removed, from the sums and from the vectors that are compared. The distance of the remainder from the span of the sums
+//! distinguishes members better.
 
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use ndarray_linalg::{JobSvd, SVDDC};
 
 use super::space::Space;
 
-/// The variance below which entries are not divided any further, in parts of the mean square of all entries.
+/// Added to the variance of each entry, as a share of the mean square of all entries, so that entries with little variance do not
+/// dominate.
 const LEAST_VARIANCE: f64 = 0.01;
 
 /// Standard deviations of entries, and the directions that vectors have in common.
@@ -24,8 +25,8 @@ pub struct Deviations {
 }
 
 impl Deviations {
-    /// From known vectors (r × d), with at most `common` directions in common, and half as many as vectors. `None` for fewer
-    /// than two vectors, or zeros.
+    /// From known vectors (r × d), with at most `common` directions in common, and at most r / 2. `None` for fewer than two
+    /// vectors, or zeros.
     pub fn of(known: &ArrayView2<f64>, common: usize) -> Option<Deviations> {
         let (count, length) = known.dim();
         let mean_square = known.iter().map(|x| x * x).sum::<f64>() / (count * length).max(1) as f64;
@@ -52,11 +53,11 @@ impl Deviations {
         scaled - known
     }
 
-    /// The span of the deviations of sums (d × q); of at most `most` dimensions, and of half of all where it would otherwise be
+    /// The span of the deviations of sums (d × q), of at most `most` dimensions; of half of all if it would otherwise be
     /// everything. `None` as [`Space::of`].
     pub fn space(&self, sums: &ArrayView2<f64>, most: usize, tolerance: f64) -> Option<Space> {
         let deviations = self.from_common(&sums.t());
-        // Sums differ in size, and each tells as much.
+        // Each sum counts alike, whatever its size.
         let norms = deviations.map_axis(Axis(1), |x| x.dot(&x).sqrt().max(f64::MIN_POSITIVE)).insert_axis(Axis(1));
         let all = (deviations / norms).reversed_axes();
         let space = Space::of(&all.view(), most, tolerance)?;
@@ -93,7 +94,7 @@ mod tests {
         let space = deviations.space(&sums.view(), 400, 1e-11).unwrap();
         let distances = |rows: &Array2<f64>| space.distances(&deviations.from_common(&rows.view()).view());
         let found = auc(&distances(&members), &distances(&others)).unwrap();
-        assert!(found > 0.8 && found > by_distance + 0.1, "{found}, by distance alone {by_distance}");
+        assert!(found > 0.8 && found > by_distance + 0.1, "{found}, by distance only {by_distance}");
     }
 
     #[test]

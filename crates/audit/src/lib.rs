@@ -8,7 +8,7 @@
 //! - [`neighbour`]: a neighbour's factor from weighted differences, and its products from the steps of a round.
 //! - [`subset_sums`]: whole-number columns from sums with unknown weights.
 //! - [`space`]: the space that sums span; membership in it, and completion of a column.
-//! - [`deviations`]: what tells vectors of one kind apart, for membership.
+//! - [`deviations`]: standardised deviations from what vectors have in common, for membership.
 //! - [`rare`]: entries that few hidden vectors have.
 //! - [`quadratic`]: columns of zeros and ones in a space.
 //! - [`sparse_columns`]: sparse columns in a space.

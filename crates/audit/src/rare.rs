@@ -1,21 +1,21 @@
-//! Rare entries: an entry that one or a few of the hidden vectors have and nobody else, as a rare diagnosis among rows.
+//! Rare entries: entries that only one or a few of the hidden vectors have, such as a rare diagnosis among rows.
 //!
-//! Row j of a sum M_hᵀ W (d × k) is the sum of w_i over the hidden vectors i that have entry j, times the entry. If none has
-//! it, the row is zero, or decays from the start; so whether anyone has it is seen. If one vector has it, row j is that
-//! vector's loadings w_i up to a factor, and as the sums are near a factorisation of the data, sums times these loadings are
-//! an estimate of its other entries.
+//! Row j of a sum M_hᵀ W (d × k) is the sum over the hidden vectors i of their entry j times w_i. If none has the entry, the
+//! row is zero, or decays from the start, so the sum shows whether anyone has it. If one vector has it, row j is that vector's
+//! loadings w_i up to a factor. As the sums are nearly a factorisation of the data, sums times these loadings estimate its
+//! other entries.
 
 use ndarray::{Array1, ArrayView2, Axis, s};
 
 use super::membership::auc;
 
-/// From so many hidden vectors on that have an entry it is no longer rare.
+/// An entry is rare if at most this many hidden vectors have it.
 pub const FEW: usize = 3;
 
 /// Entries that no known vector has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rare {
-    /// Entries that 1 to [`FEW`] hidden vectors have, each with one of these.
+    /// Entries that 1 to [`FEW`] hidden vectors have, each with the first of these.
     pub carried: Vec<(usize, usize)>,
     /// Entries that no hidden vector has.
     pub absent: Vec<usize>,
@@ -48,8 +48,8 @@ impl Rare {
     }
 }
 
-/// The estimate of the vector that has entry `rare`, up to a factor, from all sums beside each other (d × q); without the
-/// entry itself, which is known. Each sum counts alike.
+/// Estimates the vector that has entry `rare`, up to a factor, from the columns of all sums (d × q). The entry itself, which is
+/// known, is 0. Each column counts alike.
 pub fn carrier(sums: &ArrayView2<f64>, rare: usize) -> Array1<f64> {
     let sizes = sums.map_axis(Axis(0), |x| x.dot(&x).max(f64::MIN_POSITIVE));
     let mut found = sums.dot(&(&sums.slice(s![rare, ..]) / &sizes));

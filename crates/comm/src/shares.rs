@@ -1,4 +1,4 @@
-//! The messages between the parties that compute on secret shares, wherever they are hosted.
+//! The messages between the parties that compute on secret shares, on one rank or several.
 
 use fednmf_privacy::sharing::{COMPUTING, Mail, Purpose, Wire};
 use fednmf_privacy::{Protection, WireAccess};
@@ -7,7 +7,7 @@ use super::{MessageTag, PartyCommunicator, Route};
 
 const WIRE: WireAccess = WireAccess::of_communicator();
 
-/// Moves the messages of a round between the ranks that host computing parties; other ranks need not call it.
+/// Transports the messages of a round between the ranks that host computing parties; other ranks need not call it.
 pub struct ShareWire {
     comm: PartyCommunicator,
     shares: MessageTag,

@@ -45,7 +45,7 @@ pub struct Header {
     pub warnings: Vec<String>,
     /// The item numbers of the columns (rows, if transposed), if the input is a list of transactions.
     pub items: Option<Range<u64>>,
-    /// Digests of the names of the columns that the files of all parties have, if these alone are used (`--common-columns`).
+    /// With `--common-columns`, digests of the names of the columns that the files of all parties have.
     pub common: Option<Vec<String>>,
     /// Height and width, if each row (column, if transposed) is an image in the file.
     pub image: Option<(usize, usize)>,

@@ -25,11 +25,10 @@ pub fn found(
     params.check(&counts.part(method, params, k), method.opened_sums(), run)
 }
 
-/// Checks the entries of this rank's parties, as they were read and before anything of them is shared, for parties that hide
-/// from each other.
+/// Checks the entries of this rank's parties as they were read, before anything about them is shared.
 ///
 /// # Errors
-/// If the run would tell more of them than its parties allow.
+/// If the run would reveal more about them than its parties allow.
 pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> Result<()> {
     let (method, k) = (&*planned.method, planned.spec.k);
     let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else {

@@ -251,8 +251,8 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
         && last > 1.01 * best
     {
         all.push(format!(
-            "the {} rose from {best:.6} to {last:.6}: the factors follow the noise of the observed entries; stop \
-             earlier (--tol 1e-3), or use fewer components than -k {}",
+            "overfitting: the {} rose from {best:.4} to {last:.4}; stop earlier (--tol 1e-3), or use fewer components than \
+             -k {}",
             leading.label(),
             run.planned.spec.k
         ));
@@ -340,6 +340,9 @@ fn text_summary(
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
     let beside = if of_parties { " and the parties' files beside it" } else { "" };
     let output = outputs.factors.as_ref().map(|p| format!("{}{beside}", p.display()));
+    // Writing failed, or the factors are still secret shares.
+    let not_written = planned.spec.outputs.factors.as_ref().map(|_| "not written".to_string());
+    let output = output.or(not_written);
     let report = outputs.report.as_ref().map(|(path, _)| path.display().to_string());
     let facts = summary::SummaryInfo {
         algo: planned.description().name,
@@ -358,7 +361,7 @@ fn text_summary(
     };
     let privacy = dp::lines(&end["privacy"]);
     let ones = start["params"]["binarize_threshold"].as_f64();
-    // A quantile is the number next to an entry.
+    // A quantile is the next larger number after an entry, which has fewer digits.
     let above =
         ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
     let which = above.map_or_else(|| ones.map(|t| format!("from {t} on")), |below| Some(format!("above {below}")));

@@ -102,14 +102,15 @@ impl Limits {
         Ok(())
     }
 
-    /// Refuses limits that need evaluations on the way of a method that has none before the end.
+    /// Checks that a method which is only evaluated at the end has no limits on its error.
     ///
     /// # Errors
     /// Naming the options.
     pub fn check_for(&self, method: &Description) -> Result<()> {
         if method.on_shares && (self.tol.is_some() || self.target_error.is_some()) {
             return Err(Error::input(format!(
-                "--tol and --target-error need evaluations on the way, and {} opens nothing before the end; omit them, and                  choose --max-iters",
+                "--tol and --target-error need evaluations during the run, and {} opens nothing before the end; use --max-iters \
+                 instead",
                 method.name
             )));
         }

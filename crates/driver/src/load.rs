@@ -101,7 +101,7 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     let choose = planned.grid.map(|choice| move |grids: &[GridTraffic]| choice.choose(grids));
     let choose = choose.as_ref().map(|choose| choose as GridChooser);
     let check = |blocks: &[Entries<'_, T>]| disclosure::check_entries(&planned, blocks);
-    // Otherwise the ranks are one domain of trust.
+    // Otherwise the ranks are one domain of trust, and a check would only cost time and a message.
     let hides = planned.method.masks_sums() || comm.has_owners();
     let check = hides.then_some(&check as EntryCheck<'_, T>);
     let requested = (&planned.layout, choose);
@@ -139,8 +139,8 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
     let input = &planned.input;
     if planned.shows_entries(comm.size()) {
         progress.warn(
-            "the parties' data are one file, which all ranks read: entries pass between them in the clear; with {party} in \
-             --input each party's file is read by its own rank alone",
+            "all ranks read the same file, so entries pass between them in the clear and no data is private in this run; give \
+             each party a file of its own: --input rows-{party}.npy",
         );
     }
     // Without masks and owners the ranks are one domain of trust: only files of parties say that there are others.

@@ -174,7 +174,7 @@ pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     }
     if planned.parties.count == 2 {
         progress.warn(
-            "--secure-sum hides nothing of two parties: each learns the other's term, the sum less its own; use three or more",
+            "--secure-sum hides nothing between two parties: each can subtract its own term from the sum; use three or more",
         );
     }
 }

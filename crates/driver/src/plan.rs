@@ -157,7 +157,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     check_quantile(&spec.input, partition, count)?;
     if machine.owners && method.description().on_shares && count < COMPUTING {
         return Err(Error::input(format!(
-            "{}: three sites compute on secret shares, and {count} of them would hold all; use three sites or more",
+            "{}: it computes on secret shares at three sites, and with {count} a site would see all data; use three sites or more",
             method.description().name
         )));
     }

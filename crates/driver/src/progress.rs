@@ -60,7 +60,7 @@ impl Progress {
         let text = format!("loading {:.0} %", 100.0 * fraction.clamp(0.0, 1.0));
         match &mut self.to {
             To::Nothing => {}
-            // The last message is that of the next step, or none.
+            // The message would stay while the next step has none of its own.
             To::Terminal(bar) => bar.set_message(if fraction < 1.0 { text } else { String::new() }),
             // Short loading is not worth a line.
             To::Log { start, pace } if start.elapsed() > SPARSE => print(pace.offer(start.elapsed(), SPARSE, text)),
@@ -99,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// `done` of `total` runs of a sweep are done, the last of them `what`.
+    /// Shows that `done` of `total` runs of a sweep are finished; `what` is the last of them.
     pub fn run(&mut self, done: usize, total: usize, what: &str) {
         match &self.to {
             To::Nothing => {}
@@ -156,7 +156,7 @@ fn print(line: Option<String>) {
     }
 }
 
-/// What is shown until the first iteration: the message alone, cut to the width of the terminal.
+/// Shown until the first iteration: only a message, cut to the width of the terminal.
 fn spinner() -> ProgressBar {
     ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}"))
 }
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal of this width, and what it shows below the lines that stay.
+    /// A terminal of this width, and the text of its last line.
     #[derive(Debug, Clone)]
     struct Screen(u16, Arc<Mutex<String>>);
 
@@ -318,7 +318,7 @@ mod tests {
         let line = shown(80, Some(40), iterate);
         assert!(line.contains(" 20/40  f1 0.75") && line.lines().count() == 1 && !line.contains("loading"), "{line}");
         assert!(shown(40, Some(40), iterate).lines().all(|line| line.chars().count() <= 40));
-        // A sweep, whose runs are counted, and what was loaded before it.
+        // A sweep counts its runs, and the message of loading is gone.
         let swept = shown(80, None, |progress| {
             progress.loading(1.0);
             progress.run(3, 28, "k = 6");

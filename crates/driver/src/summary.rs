@@ -297,10 +297,10 @@ pub struct SummaryInfo<'a> {
     pub party_bytes: Option<u64>,
 }
 
-/// The load of the slowest rank over the mean from which on the summary mentions it.
+/// The summary mentions the slowest rank if its load exceeds the mean by this factor.
 const IMBALANCE: f64 = 1.2;
 
-/// The run in a few lines: what was found, how, and where it is.
+/// The summary of a run in a few lines.
 pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let (m, n) = (thousands(facts.shape.0), thousands(facts.shape.1));
     let measures: Vec<String> =

@@ -14,9 +14,8 @@ use crate::names::Names;
 use crate::open::{keep_at_site, own_path};
 use crate::spec::InputSpec;
 
-/// The specification with the columns that the files of all parties have, in the order of party 0's file. Parties learn
-/// which of their own names the others have; digests of the remaining names tell nothing but whether a guess is right.
-/// Collective.
+/// Restricts the specification to the columns that the files of all parties have, in the order of party 0's file. Parties
+/// learn which of their own names the others have. The digest of another name only confirms a guess. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file has no names, or a name twice, or if no name is in all files.
@@ -32,7 +31,7 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     if common.is_empty() {
         let counts = all.iter().enumerate().map(|(party, names)| format!("party {party} has {}", names.len()));
         return Err(Error::input(format!(
-            "--common-columns: no column has the same name in all files ({}); use the same identifiers everywhere, such as gene symbols",
+            "--common-columns: no column name is in all files ({}); use the same identifiers everywhere, such as gene symbols",
             counts.collect::<Vec<_>>().join(", ")
         ))
         .on_all_ranks());
@@ -65,15 +64,15 @@ pub fn digest(name: &str) -> String {
     hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The part of a file that belongs to columns with these digests, in their order; `names` are those of the file, `chosen` the
-/// part that is used without alignment.
+/// The columns of a file with these digests, in their order; `names` are those of the file, `chosen` the columns that are used
+/// without alignment.
 pub fn selection(common: &[String], spec: &InputSpec, names: &Names, chosen: Option<Selection>) -> Result<Selection> {
     let of_rows = spec.transpose;
     let all = if of_rows { &names.rows } else { &names.columns };
     let gone = || {
         Error::input(
-            "the factors are those of the columns that all parties have (--common-columns), and this matrix lacks the name of one of \
-             them; give the file of the run",
+            "the factors are those of the columns that all parties have (--common-columns), and this matrix lacks one of them; give the \
+             file of the run",
         )
     };
     let all = all.as_ref().ok_or_else(gone)?;

@@ -21,7 +21,7 @@ use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold};
 
-/// Looks at this rank's entries as they were read, before anything of them is shared, and may refuse them.
+/// Checks this rank's entries as they were read, before anything about them is shared.
 pub type EntryCheck<'a, T> = &'a dyn Fn(&[Entries<'_, T>]) -> Result<()>;
 
 impl Input {

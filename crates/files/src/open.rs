@@ -218,10 +218,10 @@ impl FileFacts {
     }
 }
 
-/// The file of a party.
+/// The path of a party's file.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such file.
 pub(super) fn own_path(spec: &InputSpec, pattern: &str, party: usize, parties: Parties) -> Result<String> {
     party_path(pattern, party).ok_or_else(|| {
         if spec.own_disk && !pattern.contains(PARTY) {
@@ -293,7 +293,7 @@ fn party_files(
     if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
         return Err(Error::input(format!(
             "{} and {}: their {what} have different names, or another order; every party's file must have the same {what} in \
-             the same order: --common-columns uses those that all have, in one order",
+             the same order; --common-columns uses those that all have, in one order",
             first.name, other.name
         ))
         .on_all_ranks());

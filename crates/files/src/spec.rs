@@ -113,7 +113,7 @@ pub struct InputSpec {
     pub items: Option<Range<u64>>,
     /// Which features of single-cell data are used.
     pub features: FeatureChoice,
-    /// Whether the columns that the files of all parties have are used alone, in the order of party 0.
+    /// Whether only the columns that the files of all parties have are used, in the order of party 0.
     pub common_columns: bool,
     /// Digests of their names, once the input is open.
     pub common: Option<Vec<String>>,
@@ -179,7 +179,7 @@ impl InputSpec {
         })
     }
 
-    /// Uses the columns with these names alone, in this order.
+    /// Uses only the columns with these names, in this order.
     pub fn use_columns(&mut self, names: &[String]) {
         self.common = Some(names.iter().map(|name| align::digest(name)).collect());
     }
@@ -244,8 +244,8 @@ impl InputSpec {
         }
         if self.common_columns && self.stack != Stack::Rows {
             return Err(Error::input(
-                "--common-columns is for parties that have rows of their own and common columns; where parties have columns, their common \
-                 rows are often people, whose names no digest hides: bring the rows into the same order beforehand",
+                "--common-columns is for methods with private rows; with private columns the common rows are often people, whose names a \
+                 digest does not hide: bring the rows into the same order before the run",
             ));
         }
         if self.by_party() && self.table.format == TableFormat::Triples {

@@ -64,8 +64,8 @@ pub fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     Arch::new().dispatch(kernel)
 }
 
-/// As [`dispatch`], for a closure that is to be vectorised by the compiler. A closure that a kernel consumes is called through
-/// a function that is not inlined, and so compiled without the instruction set.
+/// As [`dispatch`], for a closure that the compiler vectorises. Of a closure passed to `dispatch` itself, `call_once` is not inlined,
+/// and so it is compiled without the instruction set.
 pub fn dispatch_fn<R>(f: impl FnMut() -> R) -> R {
     struct Call<F>(F);
     impl<R, F: FnMut() -> R> WithSimd for Call<F> {

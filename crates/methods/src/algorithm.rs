@@ -87,8 +87,7 @@ pub trait Algorithm<T: Real> {
         false
     }
 
-    /// Whether the factors can be evaluated and written; `false` while they are secret shares, until
-    /// [`Algorithm::conclude`] opens them.
+    /// Whether the factors can be evaluated and written: not while they are secret shares, which [`Algorithm::conclude`] opens.
     fn is_open(&self) -> bool {
         true
     }

@@ -169,7 +169,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         data::NAME_DIGESTS,
-        "a digest of the name of each column of each party's file, by which a guessed name can be confirmed",
+        "a digest of the name of each column of each party's file, which can confirm a guessed name",
         "once, while loading, with --common-columns",
     ),
     MessageSpec::new(
@@ -250,17 +250,17 @@ pub enum DifferentialPrivacy {
 pub const NO_PARTIES: DifferentialPrivacy =
     DifferentialPrivacy::Refused("its ranks are one domain of trust, nothing leaves a party");
 
-/// When a run stops if nothing is requested.
+/// When a run stops by default.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DefaultStop {
     pub max_iters: usize,
-    /// The default of `--tol`, if the number of iterations is not requested either and the run is evaluated.
+    /// The default of `--tol`, if `--max-iters` is not given either and the run has evaluations.
     pub tol: Option<f64>,
 }
 
 impl DefaultStop {
-    /// The iterations and the tolerance of a run with these requests. A requested number of iterations replaces the default
-    /// tolerance.
+    /// The number of iterations and the tolerance of a run with these options. If a number of iterations is given, there is no
+    /// default tolerance.
     pub fn resolve(self, max_iters: Option<usize>, tol: Option<f64>, evaluates: bool) -> (usize, Option<f64>) {
         match max_iters {
             Some(max_iters) => (max_iters, tol),
@@ -284,8 +284,8 @@ pub struct Description {
     /// Whether the data may have negative entries.
     pub allows_negative: bool,
     pub dp: DifferentialPrivacy,
-    /// Whether the method computes on secret shares of three parties: nothing can be evaluated before the end, and between
-    /// sites there must be three or more.
+    /// Whether the method computes on secret shares at three parties: nothing can be evaluated before the end, and at least three
+    /// sites are needed.
     pub on_shares: bool,
     /// Whether the updates multiply entries, so that a zero entry stays zero.
     pub keeps_zeros: bool,

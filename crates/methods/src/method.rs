@@ -147,10 +147,10 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         None
     }
 
-    /// Checks the entries of the parties of this rank, before anything of them is shared.
+    /// Checks the entries of the parties of this rank, before anything about them is shared.
     ///
     /// # Errors
-    /// If the method would tell too much of them.
+    /// If the method would reveal too much about them.
     fn check_entries(&self, _part: &PrivatePart<'_>, _blocks: &[&dyn EntryFacts]) -> Result<()> {
         Ok(())
     }
@@ -261,7 +261,7 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::check_entries`].
     ///
     /// # Errors
-    /// If the method would tell too much of them.
+    /// If the method would reveal too much about them.
     fn check_entries(&self, part: &PrivatePart<'_>, blocks: &[&dyn EntryFacts]) -> Result<()>;
 
     /// See [`Method::choose`].

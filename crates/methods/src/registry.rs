@@ -100,7 +100,7 @@ pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
     ALL.iter().chain([&*AUTO]).find(|method| method.description().is_called(name))
 }
 
-/// What is wrong with a `name` that [`find`] does not know.
+/// The message for a `name` that [`find`] does not know: the nearest name, or all.
 pub fn unknown(name: &str) -> String {
     let names = || ALL.iter().chain([&*AUTO]).map(|method| method.description()).flat_map(Description::names);
     let typed = name.to_lowercase();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_nearly_one_is_recognised() {
+    fn the_nearest_name_is_suggested() {
         for (typed, meant) in [("halz", "hals"), ("HALS", "hals"), ("kl_cd", "kl-cd"), ("aut", "auto")] {
             assert!(unknown(typed).contains(&format!("did you mean {meant}?")), "{typed}: {}", unknown(typed));
         }

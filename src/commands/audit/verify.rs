@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
-use fednmf_base::units::bytes;
+use fednmf_base::units::{bytes, counted};
 use fednmf_comm::Communicator;
 use fednmf_driver::budget;
 use fednmf_methods::description::Description;
@@ -99,11 +99,11 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
         let (epsilon, delta) = budget.spent();
         let _ = writeln!(
             text,
-            "budget: epsilon {} of {}, delta {}, {} run(s)",
+            "budget: epsilon {} of {}, delta {}, {}",
             round_up_text(epsilon),
             budget.limit,
             delta_text(delta),
-            budget.runs.len()
+            counted(budget.runs.len(), "run", "runs")
         );
     }
     Ok(if args.json { format!("{}\n", Value::from(all)) } else { text })

@@ -96,7 +96,7 @@ pub struct SweepArgs {
 /// # Errors
 /// If the text has another form.
 pub fn numbers(text: &str) -> Result<Vec<usize>> {
-    let wrong = || Error::input(format!("--k {text}: must be as 5..50, 5..50:5 (in steps of 5) or 4,8,12"));
+    let wrong = || Error::input(format!("--k {text}: write 5..50, 5..50:5 (steps of 5) or 4,8,12"));
     let count = |t: &str| t.trim().parse::<usize>().ok().filter(|&k| k > 0).ok_or_else(wrong);
     let mut all = Vec::new();
     for part in text.split(',') {
@@ -106,7 +106,12 @@ pub fn numbers(text: &str) -> Result<Vec<usize>> {
         };
         let (to, step) = rest.split_once(':').unwrap_or((rest, "1"));
         let (from, to, step) = (count(from)?, count(to)?, count(step)?);
-        if from > to || to - from > 100_000 {
+        if from > to {
+            return Err(Error::input(format!(
+                "--k {text}: the range is empty, since {from} > {to}; write {to}..{from}"
+            )));
+        }
+        if to - from > 100_000 {
             return Err(wrong());
         }
         all.extend((from..=to).step_by(step));

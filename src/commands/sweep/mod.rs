@@ -146,7 +146,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         if comm.is_root() {
             let kept = tasks.iter().filter(|&&task| sweep.is_done(task)).count();
             warn(&format!(
-                "stopped by {}: {kept} of {} runs are kept in {}, and the same command does the others",
+                "stopped by {}: {kept} of {} runs are kept in {}, and the same command performs the others",
                 Signals::name(signal[0] as usize),
                 tasks.len(),
                 args.output.display()

@@ -139,7 +139,7 @@ impl Sweep<'_> {
         all
     }
 
-    /// Whether the file of a run is there.
+    /// Whether the file of a run exists.
     pub fn is_done(&self, task: Task) -> bool {
         self.file(task).exists()
     }
@@ -189,7 +189,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Performs one run and writes its file, unless a signal ends it, which is returned. Collective in the group.
+    /// Performs one run and writes its file. If a signal ends the run, it is returned and nothing is written. Collective in the
+    /// group.
     ///
     /// # Errors
     /// If the run fails, or its file cannot be written.
@@ -260,10 +261,12 @@ impl Sweep<'_> {
     }
 }
 
-/// The error of a file of a finished run that cannot be read: the run can be done again.
+/// The error of a file of a finished run that cannot be read.
 fn damaged(error: &Error) -> Error {
-    let why = error.message.split("; use a backup copy").next().unwrap_or_default();
-    Error::input(format!("{why}; remove this file of a finished run, and the same sweep does the run again"))
+    Error::input(format!(
+        "{}; if you remove this file of a finished run, the same sweep repeats the run",
+        error.message
+    ))
 }
 
 /// The first difference of two values, by name; for a set of parameters, the first one that differs.

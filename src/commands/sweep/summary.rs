@@ -10,6 +10,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::counted;
 use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
 use fednmf_driver::spec::Scale;
 use fednmf_methods::distributed::hals::Hals;
@@ -269,9 +270,9 @@ impl Summary<'_> {
 /// Where the consensus is, and how well it fits.
 fn describe_consensus(consensus: &Consensus) -> String {
     format!(
-        "The consensus of {} run(s) with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it \
-         exactly (rmse {:.6}). Components, and columns without names, are numbered from 0.",
-        consensus.runs,
+        "The consensus of {} with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it exactly \
+         (rmse {:.6}). Components, and columns without names, are numbered from 0.",
+        counted(consensus.runs, "run", "runs"),
         consensus.k,
         consensus.file.display(),
         consensus.rmse

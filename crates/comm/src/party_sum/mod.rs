@@ -6,10 +6,11 @@ mod resilient;
 use std::ops::Range;
 
 use libm::ldexp;
+use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_linalg::Real;
 use fednmf_linalg::random::secret_rng;
+use fednmf_linalg::{Element, Real};
 use fednmf_privacy::fixed_point::FixedPoint;
 use fednmf_privacy::key_agreement::KEY;
 use fednmf_privacy::masking::{KeyPair, Masks, masks, public_keys};
@@ -24,6 +25,14 @@ pub const KEYS: ControlTag = ControlTag::new("public keys");
 
 /// The name, in a recorded view, of a party's contribution to a sum of factors or products.
 pub const SUMMED: &str = "own term of a sum";
+
+/// Records in the view what a hosted party adds to a sum, row by row.
+pub fn show_term<T: Element>(comm: &PartyCommunicator, party: usize, term: &Array2<T>) {
+    if comm.is_viewed() {
+        let by_rows = term.as_standard_layout();
+        comm.knows(SUMMED, Some(party), term.dim(), by_rows.as_slice().unwrap_or_default());
+    }
+}
 
 /// The tag of a sum when it is masked.
 pub const fn masked(tag: MessageTag) -> MessageTag {

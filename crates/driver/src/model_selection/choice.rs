@@ -16,8 +16,8 @@ pub struct Point {
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
     pub best: Option<f64>,
-    /// How many times as large the inertias of the matrix up to k are as those after it ([`drops`](super::drops)), where
-    /// nothing is left out and the squared error is minimised.
+    /// The inertias of the matrix up to k over those after it ([`drops`](super::drops)); `None` if entries are left out or the
+    /// loss is not the squared error.
     #[serde(default)]
     pub drop: Option<f64>,
     /// Mean over the runs of [`Point::heldout_measure`], and its standard error.
@@ -35,7 +35,7 @@ const AS_GOOD: f64 = 1.01;
 /// The loss has an elbow at k if the last component before it lowers the loss at least this many times as much as the first
 /// one after it.
 const ELBOW: f64 = 1.5;
-/// An elbow with this share of the score of the clearest one is nearly as clear.
+/// An elbow with at least this share of the best score is nearly as clear.
 const NEARLY: f64 = 0.5;
 
 /// A recommendation.
@@ -132,10 +132,10 @@ struct Chosen<'a> {
 /// smaller one that is as good.
 fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let (what, how) = match points.iter().any(|p| p.drop.is_some()) {
-        true => ("inertia of the matrix", "is"),
-        false => ("loss", "lowers the loss by"),
+        true => ("inertia of the matrix", "has"),
+        false => ("loss", "lowers it by"),
     };
-    // The clearer the elbow, and the surer its least stable component, the higher the score.
+    // The score of an elbow is its strength times the stability of its least stable component.
     let strength = |i: usize| match (points[i].drop, i.checked_sub(1), points.get(i + 1)) {
         (Some(drop), ..) => drop,
         (None, Some(before), Some(after)) => elbow([&points[before], &points[i], after]),
@@ -152,7 +152,7 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     if let Some(&(at, strength, score)) = elbows.first() {
         let reasons = vec![
             format!(
-                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component before it {how} \
+                "nothing was held out, and the {what} has its clearest elbow at k = {}: the last component up to it {how} \
                  {strength:.1} times as much as the next one",
                 at.k
             ),
@@ -178,7 +178,7 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         reasons.push(format!("k = {} is the smallest of them within {:.0} % of it", chosen.k, 100.0 * (AS_GOOD - 1.0)));
     }
     reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
-    let warning = "no k stands out: the error falls evenly with k; hold out entries, which measures the prediction";
+    let warning = "no k stands out: the error falls evenly with k; hold out entries to measure predictions";
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
     Some(Chosen { point: chosen, reasons, best: chosen, warnings })
 }
@@ -293,7 +293,7 @@ mod tests {
         let dropping = points.clone().map(|p| Point { drop: Some([0.0, 0.0, 0.0, 1.1, 1.2, 4.0, 9.0][p.k]), ..p });
         let found = chosen(&dropping);
         assert!(found.k == 5 && found.reasons[0].contains("inertia of the matrix"), "{found:?}");
-        // Of two elbows, that whose components are surer counts, and the other one is named.
+        // The elbow with the more stable components is chosen, and the others are named.
         let two = [(2, 30.0, 0.9), (3, 20.0, 0.8), (4, 15.0, 1.0), (5, 13.0, 0.95), (6, 12.0, 0.3)];
         let two = two.map(|(k, loss, mean)| Point { best: Some(loss), ..with(k, 1.0, mean) });
         let found = chosen(&two);

@@ -1,9 +1,9 @@
 //! The principal inertias of a matrix, as in correspondence analysis (Greenacre, Theory and Applications of Correspondence
 //! Analysis, 1984).
 //!
-//! Entries of large rows and columns have large errors, and the squared error of a factorisation is mostly theirs: it falls
-//! steadily while components fit their noise. Divided by the roots of the sums of its row and column, each entry counts by what
-//! the margins let expect, and the squared singular values fall where the structure of the matrix ends.
+//! The squared error of a factorisation is dominated by large rows and columns: it falls steadily while components fit their
+//! noise. Divided by the roots of the sums of its row and column, each entry is relative to what these sums let one expect, and
+//! the squared singular values drop where the structure of the matrix ends.
 
 use ndarray::{Array2, Axis, s};
 
@@ -15,21 +15,21 @@ use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
 const MARGINS: MessageTag = MessageTag::new("sweep: sums of rows and columns", Payload::Product);
 const PRODUCT: MessageTag = MessageTag::new("sweep: product for the inertias", Payload::Product);
 
-/// Columns of the basis in addition to the inertias that are returned.
+/// Columns of the basis in addition to the requested inertias: the first ones converge faster.
 const MORE: usize = 8;
 /// Orthogonal iterations.
 const PASSES: usize = 12;
 
-/// About the largest `count` squared singular values of m_ij / √(r_i c_j), for the sums r_i of the rows and c_j of the columns, in
-/// descending order and in a common unit. Rows and columns of zeros count as zeros. Collective.
+/// Approximates the largest `count` squared singular values of m_ij / √(r_i c_j), for the sums r_i of the rows and c_j of the
+/// columns, in descending order and in a common unit. Rows and columns of zeros stay zeros. Collective.
 ///
 /// # Errors
-/// If the matrix does not suit the kernels.
+/// On all ranks, if a kernel refuses a block.
 pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Result<Vec<f64>> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let l = (count + MORE).min(m).min(n);
     let mut block = loaded.blocks[0].copy();
-    block.prepare(l)?;
+    comm.agree_on_error(block.prepare(l))?;
     let tile = &loaded.layout.tiles(&loaded.cuts, comm.rank())[0];
     let mut margins = vec![0.0; m + n];
     for a in 0..block.shape().0 {
@@ -41,7 +41,7 @@ pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Resu
     }
     comm.sum(MARGINS, &mut margins);
     let total: f64 = margins[..m].iter().sum();
-    // In units of a mean sum, whose square stays in the range of numbers.
+    // Relative to the mean sum, so that the squares neither overflow nor underflow.
     let scales = |sums: &[f64]| -> Vec<f64> {
         let mean = total / sums.len() as f64;
         sums.iter().map(|&sum| if sum > 0.0 { (mean / sum).sqrt() } else { 0.0 }).collect()
@@ -82,7 +82,7 @@ pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Resu
 
 /// Makes the columns orthonormal, zero where they depend on others, and returns the norms of their new parts.
 fn orthonormalise(q: &mut Array2<f64>) -> Vec<f64> {
-    /// A part of this share of the largest is rounding error.
+    /// Below this share of the largest norm, what is left of a column is rounding error.
     const NOTHING: f64 = 1e-13;
     let mut norms: Vec<f64> = Vec::with_capacity(q.ncols());
     for j in 0..q.ncols() {
@@ -103,14 +103,14 @@ fn orthonormalise(q: &mut Array2<f64>) -> Vec<f64> {
     norms
 }
 
-/// How many times as large the inertias up to each k are, from the k before it in `ks`, as those after it, up to the next k. The
-/// first inertia is that of the margins, so that k = 1 has none.
+/// For each k in `ks` the mean inertia up to k, from the k before it on, over the mean inertia after k, up to the next one; 0 for
+/// k = 1, because the first inertia is that of the sums of rows and columns.
 pub fn drops(ks: &[usize], inertias: &[f64]) -> Vec<f64> {
     let mean = |from: usize, to: usize| {
         let some = inertias.get(from..to.min(inertias.len())).unwrap_or_default();
         some.iter().sum::<f64>() / some.len().max(1) as f64
     };
-    // Where nothing is left, all that follows is noise.
+    // Smaller inertias are rounding errors.
     let least = 1e-9 * inertias.first().copied().unwrap_or(0.0);
     (0..ks.len())
         .map(|i| {

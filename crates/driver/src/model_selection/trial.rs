@@ -76,7 +76,7 @@ pub fn layout(method: &dyn ConfiguredMethod, shape: (usize, usize), ranks: usize
 }
 
 impl Trial<'_> {
-    /// Factorises. A signal ends it early, if they are caught. Collective.
+    /// Factorises. If `signals` are given, a signal ends the run early. Collective.
     ///
     /// # Errors
     /// If the iterations fail.

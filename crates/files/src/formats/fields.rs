@@ -253,14 +253,14 @@ pub fn is_whole(field: &[u8]) -> bool {
     field.iter().all(|b| b.is_ascii_digit() || matches!(b, b'+' | b'-')) || is_missing(field)
 }
 
-/// Whether a text begins with the mark of a failed formula in a spreadsheet.
+/// Whether a text begins with the error value of a spreadsheet formula.
 fn is_spreadsheet_error(text: &[u8]) -> bool {
     [&b"#N/A"[..], b"#VALUE!", b"#REF!", b"#DIV/0!", b"#NAME?", b"#NULL!", b"#NUM!"]
         .iter()
         .any(|mark| text.starts_with(mark))
 }
 
-/// Whether a text marks an entry without a number, or a truth value: a line of these is no header.
+/// Whether a text marks a missing entry or is a truth value: a line of these is no header.
 pub fn is_mark(field: &[u8]) -> bool {
     const MARKS: [&[u8]; 12] =
         [b"nd", b"n.d.", b"n/d", b"n.a.", b"none", b"missing", b"true", b"false", b"bdl", b"b.d.l.", b"lod", b"<lod"];
@@ -269,7 +269,7 @@ pub fn is_mark(field: &[u8]) -> bool {
         || is_spreadsheet_error(field)
 }
 
-/// Whether a field is a date or a time of the day: digits and at least two of the same separators.
+/// Whether a field looks like a date or a time: digits and at least two of the same separator.
 pub fn is_date(field: &[u8]) -> bool {
     let digits = field.iter().all(|b| b.is_ascii_digit() || b"-/.:T ".contains(b));
     let separated = |by: u8| field.iter().filter(|b| **b == by).count() >= 2;

@@ -135,7 +135,7 @@ impl MatrixFile {
         self.header().and_then(|header| header.note.as_deref()).or(self.selection_note.as_deref())
     }
 
-    /// Uses the chosen features of single-cell data alone, and the columns that all parties have.
+    /// Restricts the file to the chosen features of single-cell data and the columns that all parties have.
     ///
     /// # Errors
     /// If the choice does not fit the file, or its entries are stored in an order in which they cannot be selected.
@@ -145,12 +145,12 @@ impl MatrixFile {
         if let Some(Selection { of_rows, kept, all }) = &self.selection {
             if spec.common.is_some() {
                 self.selection_note =
-                    Some(format!("{} of {all} columns are in the files of all parties, and used", kept.len()));
+                    Some(format!("{} of {all} columns are in the files of all parties and are used", kept.len()));
             }
             if !self.has_positions() && *of_rows != self.by_columns() {
                 return Err(self.file.error(
-                    "is a dense matrix whose columns are stored one after the other, so that single ones cannot be selected; \
-                     store it the other way round, or as a sparse matrix",
+                    "is a dense matrix stored feature by feature, from which features cannot be selected; store it sample by \
+                     sample, or as a sparse matrix",
                 ));
             }
             *(if *of_rows { &mut self.rows } else { &mut self.cols }) = kept.len();
@@ -373,7 +373,7 @@ impl MatrixFile {
             }
             _ => return Err(self.file.error("holds no dense matrix")),
         };
-        // The selection is within the lines.
+        // Features are selected within each line.
         Ok(match &self.selection {
             Some(selection) => Box::new(SelectedReader::new(reader, selection)),
             None => reader,

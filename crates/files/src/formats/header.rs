@@ -131,7 +131,7 @@ impl LabelDetection {
             (false, false) => None,
         });
         if self.header == Found::Counts {
-            parts.push("the first line counts, but is taken as data; --header yes if it names the columns");
+            parts.push("the first line counts up and was read as data; if it names the columns, add --header yes");
         }
         (!parts.is_empty()).then(|| parts.join("; "))
     }
@@ -167,26 +167,33 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     let shorter_by_one = first.len() > 1 && below.first().is_some_and(|row| row.len() == first.len() + 1);
     let leaves_out_index = shorter_by_one && find_index(None, below, options) == Found::Yes;
     match options.header {
-        Presence::Yes => return Found::Yes,
-        Presence::No => return Found::No,
-        Presence::Auto if is_a_row(first, below) => return Found::No,
-        Presence::Auto if is_mixed(first, labels, below) => return Found::Ambiguous("has both numbers and other text"),
+        Presence::Yes => Found::Yes,
+        Presence::No => Found::No,
+        Presence::Auto if is_a_row(first, below) => Found::No,
+        Presence::Auto if is_mixed(first, labels, below) => Found::Ambiguous("has both numbers and other text"),
         Presence::Auto if is_one_word(first) || is_one_word(labels) => {
-            return Found::Ambiguous("has the same word in all fields, as marks of missing entries are");
+            Found::Ambiguous("has the same word in all fields, as marks of missing entries are")
         }
-        Presence::Auto if are_marks(labels) => return Found::Ambiguous("has marks of missing entries, or a date"),
-        Presence::Auto if labels.iter().any(|field| is_name(field)) => return Found::Yes,
-        Presence::Auto if first.len() > 1 && names_an_index(first[0]) => return Found::Yes,
+        Presence::Auto if are_marks(labels) => Found::Ambiguous("has marks of missing entries, or a date"),
+        Presence::Auto if labels.iter().any(|field| is_name(field)) => Found::Yes,
+        Presence::Auto if first.len() > 1 && names_an_index(first[0]) => Found::Yes,
         // R omits the name of the index column.
-        Presence::Auto if leaves_out_index => return Found::Yes,
-        Presence::Auto if heads_names(first[0]) && has_names(below) => return Found::Yes,
+        Presence::Auto if leaves_out_index => Found::Yes,
+        Presence::Auto if heads_names(first[0]) && has_names(below) => Found::Yes,
         // A word above numbers, as user_name above 1, 2, 7.
         Presence::Auto if is_name(first[0]) && are_numbers(below) => {
-            return if are_marks(&first[..1]) { Found::Ambiguous("begins with a mark or a date") } else { Found::Yes };
+            if are_marks(&first[..1]) {
+                Found::Ambiguous("begins with a mark or a date")
+            } else {
+                Found::Yes
+            }
         }
-        Presence::Auto => {}
+        Presence::Auto => find_numbered_header(first, below, may_have_index, options),
     }
-    // pandas numbers the columns of a table that has no column names.
+}
+
+/// Whether a first line of numbers is a header: pandas numbers the columns of a table that has no column names.
+fn find_numbered_header(first: &[&[u8]], below: &[Vec<&[u8]>], may_have_index: bool, options: TableOptions) -> Found {
     let skipped = usize::from(may_have_index && (is_name(first[0]) || options.index_col == Presence::Yes));
     let labels = &first[skipped..];
     let count = labels.len() as i64;
@@ -205,7 +212,7 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     });
     // 0,1 is a likely row of a table of zeros and ones, but not of a table whose other numbers have decimals.
     let decimals = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(|field| integer(field).is_none());
-    // A few numbers may count by chance, among others of their size.
+    // A few numbers may count by chance if the numbers below are of the same size.
     let beyond = |field: &&[u8]| number(field).is_some_and(|x| !(from as f64..(from + count) as f64).contains(&x));
     let others = |row: &Vec<&[u8]>| row[skipped.min(row.len())..].iter().all(beyond);
     let few = count < MIN_LABELS as i64;
@@ -241,7 +248,7 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
 /// Whether a first line has numbers and other text, such as the marker of a missing entry, and its first field does not show
 /// that it is a header.
 fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
-    // Also the first field: a number is no title of a column of names.
+    // The first field counts too: a number is no title of a column of names.
     let numbers = first.iter().filter(|field| number(field).is_some()).count();
     let decimals = labels.iter().any(|field| number(field).is_some() && integer(field).is_none());
     let names = labels.iter().filter(|field| is_name(field)).count();
@@ -256,7 +263,7 @@ fn is_one_word(labels: &[&[u8]]) -> bool {
     labels.len() > 1 && is_name(labels[0]) && labels.iter().all(|field| field == &labels[0])
 }
 
-/// Whether all text in the first line marks missing entries, or is a single date: several may be titles.
+/// Whether all text in the first line marks missing entries, or is a single date; several dates may be titles.
 fn are_marks(labels: &[&[u8]]) -> bool {
     let names: Vec<&[u8]> = labels.iter().copied().filter(|field| is_name(field)).collect();
     !names.is_empty() && (names.iter().all(|name| is_mark(name)) || names.len() == 1 && is_date(names[0]))

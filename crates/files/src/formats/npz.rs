@@ -35,13 +35,18 @@ struct Member {
     plain: Option<u64>,
 }
 
+/// What is wrong with the file of a spreadsheet program.
+const WORKBOOK: &str = "is a workbook, which is not read; save the sheet as .csv";
+
 fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
     Error::input(format!("{path}: {what}"))
 }
 
 fn archive(path: &str) -> Result<ZipArchive<BufReader<File>>> {
-    ZipArchive::new(BufReader::new(open(path)?))
-        .map_err(|e| wrong(path, format!("is not a readable .npz archive: {e}")))
+    ZipArchive::new(BufReader::new(open(path)?)).map_err(|e| {
+        let workbook = [".xlsx", ".xlsm", ".ods"].iter().any(|end| path.to_lowercase().ends_with(end));
+        wrong(path, if workbook { WORKBOOK.into() } else { format!("is not a readable .npz archive: {e}") })
+    })
 }
 
 /// Reads the headers of the archive and its arrays; `size` is the size of the file in bytes.

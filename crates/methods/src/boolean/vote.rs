@@ -28,7 +28,7 @@ use crate::{Algorithm, Measures, Problem};
 
 const VOTES: MessageTag = MessageTag::new("votes on components", Payload::SharedFactor);
 
-const MESSAGES: &[MessageSpec] = &super::messages(VOTES, "at the end; each evaluation (with --dp at the end alone)");
+const MESSAGES: &[MessageSpec] = &super::messages(VOTES, "at the end; each evaluation (with --dp only at the end)");
 
 /// A factorisation of one party's rows, in progress.
 pub trait LocalFactorization<T: Real> {

@@ -1,4 +1,4 @@
-//! `--algo auto` chooses the method for the loss. For the divergences these are multiplicative updates with extrapolation. For the
+//! `--algo auto` chooses the method for the loss. For divergences it chooses multiplicative updates with extrapolation. For the
 //! squared error it chooses between extrapolated HALS with several sweeps per product and DSANLS. DSANLS is chosen if the
 //! matrix is dense and so large that a few exact products cost more than many sketched ones.
 //!
@@ -29,7 +29,7 @@ use crate::shared::missing::MissingParams;
 use crate::{Algorithm, Problem};
 
 fednmf_base::parameters! {
-    /// The loss, and parameters of HALS with the defaults of its accelerated form. Any of these that is given decides for HALS.
+    /// The loss, and parameters of HALS with the defaults of its accelerated form. If one of these is given, HALS is chosen.
     pub struct Automatic {
         /// Loss to minimise: frobenius (the squared error), kullback-leibler or kl (for counts), itakura-saito or is (for spectra,
         /// without zeros), or the number β of another β-divergence

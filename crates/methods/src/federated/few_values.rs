@@ -17,7 +17,7 @@ const REPEATS: usize = 2;
 /// like a remainder.
 const HALF: f64 = 0.5;
 
-/// Properties of a party's entries that decide what may be told of them.
+/// Properties of a party's entries that limit what may be released about them.
 pub trait EntryFacts {
     /// Bits of an entry, zeros included, if the entries have few values.
     fn bits(&self) -> Option<f64>;

@@ -164,8 +164,8 @@ pub struct Disclosure {
 }
 
 impl DisclosureParams {
-    /// The risk that exact sums tell the entries of these blocks of parties, if they have few values: where the hidden rows
-    /// have more entries than they are rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
+    /// The risk that exact sums reveal the entries of these blocks of parties, if they have few values: if the hidden rows have
+    /// more entries than there are hidden rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
     /// and Stern, "The hardness of the hidden subset sum problem and its cryptographic implications", Crypto 1999).
     pub fn check_values(
         &self,
@@ -317,9 +317,10 @@ mod tests {
     }
 
     /// The measurement behind the limit: the probability that a hidden row of counts is nearer to the span of the sums than
-    /// another row of the same kind, to one who has 50 other rows of the kind. A few entries dominate a row, which is hard to hide.
+    /// another row of the same kind, for an attacker with 50 further rows. A few entries dominate each row, which makes members
+    /// easy to recognise.
     #[test]
-    fn more_vectors_tell_members_better() {
+    fn more_vectors_show_members_better() {
         let programs = 6;
         let mut draws = Stream::new(5, Purpose::Probe, 1).at(0);
         for (length, hidden) in [(300, 100), (300, 600), (1500, 100), (1500, 600)] {

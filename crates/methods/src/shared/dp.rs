@@ -44,7 +44,7 @@ fednmf_base::parameters! {
     pub struct DpParams {
         /// Differential privacy of what a party releases; see --dp-unit for what it protects. With --secure-sum only the sum is
         /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
-        /// floating-point arithmetic, so that no rounding tells of what is behind the noise
+        /// floating-point arithmetic, so that rounding reveals nothing behind the noise
         pub dp: Noise = Noise::None, "NOISE";
         /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
         /// offers, a column for secure-hals and a party for all others
@@ -72,7 +72,7 @@ fednmf_base::parameters! {
         pub dp_releases: Auto<usize> = Auto::Auto, "N", auto(count(1));
         /// A file that remembers what all runs on this data have spent; a run that would exceed its limit, or protects something
         /// else, is refused. Runs with Gaussian noise compose to less than the sum of their epsilons. With {party} in its name
-        /// each party has one, beside its data
+        /// each party has its own, next to its data
         pub budget: OrNone<PathBuf> = OrNone::None, "F.json|none";
         /// What all runs on this data may spend together, for a new --budget file
         #[affects_result = false]

@@ -15,7 +15,7 @@ fednmf_base::words! {
     pub enum Extrapolation {
         /// At the last iterate
         None = "none",
-        /// Beyond it, as long as the objective keeps falling
+        /// At a point beyond it, while the objective falls
         Restart = "restart",
     }
 }

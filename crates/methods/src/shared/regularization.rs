@@ -78,7 +78,7 @@ fednmf_base::parameters! {
         pub alpha_u: f64 = 0.0, "X", number(0.0, f64::INFINITY);
         /// Weight of the penalty on V, as alpha_H: multiplied by the number of rows of the matrix. same: that of --alpha-u
         pub alpha_v: Weight = Weight::Same, "X";
-        /// Share of L1 in the penalties: 0 is |.|_F^2 / 2 alone, 1 is |.|_1 alone
+        /// Share of L1 in the penalties: 0 is only |.|_F^2 / 2, 1 is only |.|_1
         #[needs(alpha_u | alpha_v: "divides a penalty, and there is none; add --alpha-u or --alpha-v")]
         pub l1_ratio: f64 = 0.0, "X", number(0.0, 1.0);
     }

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result, why_not_json};
+use fednmf_base::units::counted;
 
 use super::accounting::{PrivacyLoss, composition};
 use super::budget_key::BudgetKey;
@@ -217,8 +218,8 @@ impl BudgetFile {
         (self.limit - self.spent().0).max(0.0)
     }
 
-    /// The epsilon that another run like the last one may request, if that had Gaussian noise, which composes to less than the
-    /// sum.
+    /// The epsilon that another run like the last one may request, if the last one had Gaussian noise, whose loss composes to less
+    /// than the sum.
     pub fn left_for_gaussian(&self) -> Option<f64> {
         let is_gaussian = |run: &&Charge| matches!(run.loss, Some(RunLoss { loss: PrivacyLoss::Gaussian { .. }, .. }));
         let last = self.runs.last().filter(is_gaussian)?;
@@ -249,9 +250,9 @@ impl BudgetFile {
         }
         if composed(others().chain([&charge])).0 > self.limit * (1.0 + ROUNDING) {
             return Err(Error::input(format!(
-                "{} earlier run(s) on this data may spend {} of an epsilon of {}, and this one asks for {}; \
+                "{} on this data may spend {} of an epsilon of {}, and this one asks for {}; \
                  {} is left for --epsilon",
-                others().count(),
+                counted(others().count(), "earlier run", "earlier runs"),
                 round_up_text(composed(others()).0),
                 self.limit,
                 charge.epsilon,
@@ -475,7 +476,7 @@ mod tests {
             budget.reserve(charge(&format!("run {run}"), 0.1, 1e-6, None), &parties()).unwrap();
         }
         let refused = budget.reserve(charge("another", 1e-3, 1e-6, None), &parties()).unwrap_err();
-        assert!(refused.message.contains("10 earlier run(s)"), "{refused}");
+        assert!(refused.message.contains("10 earlier runs"), "{refused}");
         // A resumed run keeps its reservation; a run that spent less leaves the rest.
         assert!(budget.reserve(charge("run 3", 0.2, 1e-6, None), &parties()).is_err());
         budget.settle("run 3", always(0.02));

@@ -23,17 +23,18 @@ struct Bits {
     next: Vec<u64>,
 }
 
-/// What a party holds of the circuit.
+/// A party's components of the circuit's words.
 #[derive(Default)]
 pub(super) struct Circuit {
     generate: Bits,
     propagate: Bits,
     left: Bits,
     right: Bits,
-    /// The components of ¬c and r, and at last those of the result, 64 in a word.
+    /// Of ¬c and r.
     words: Bits,
+    /// Of the resulting bits, 64 in a word.
     result: Bits,
-    /// Components of β and of t (1 − 2 b₂).
+    /// Of β, and of t (1 − 2 b₂).
     bit: Bits,
     signed: Bits,
 }
@@ -51,12 +52,12 @@ impl Bits {
     }
 }
 
-/// The bits that a level sends for each number.
+/// The bits that a level of this width sends for each number.
 fn level_bits(width: u32) -> u32 {
     if width > 1 { 2 * width } else { 1 }
 }
 
-/// The words of that for `length` numbers.
+/// The words that a level of this width sends for `length` numbers.
 fn packed(length: usize, width: u32) -> usize {
     length.div_ceil((64 / level_bits(width)) as usize)
 }
@@ -81,7 +82,7 @@ fn low(width: u32) -> u64 {
     if width == 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
-/// Packs the values of so many bits into `out`, which has zeros.
+/// Packs values of `bits` bits each into `out`, which must be zero.
 fn pack(out: &mut [u64], bits: u32, values: impl Iterator<Item = u64>) {
     let each = 64 / bits as usize;
     for (place, value) in values.enumerate() {
@@ -95,13 +96,13 @@ fn and(a: (u64, u64), b: (u64, u64)) -> u64 {
 }
 
 impl Circuit {
-    /// The components of g's conjunction, of p, and of the bits of the result that need no circuit.
+    /// Sets the components of ¬c and r, and of the propagate bits.
     fn begin(&mut self, index: usize, opened: &super::truncation::Opened) {
         let length = opened.value.len();
         let Circuit { generate, propagate, words, .. } = self;
         [&mut *generate, propagate, words].into_iter().for_each(|bits| bits.resize(length));
-        // The component that holds c is complemented. As a run of 64 positions, the lower 63 bits follow a position that
-        // passes a borrow of 0.
+        // The component that holds c is complemented. The lower 63 bits are shifted by one position, whose borrow is 0, so
+        // that there are 64.
         let [own, next] = words.each();
         let known = opened.value.iter().map(|c| !c.wrapping_sub(OFFSET));
         match index {
@@ -125,7 +126,7 @@ impl Circuit {
         }
     }
 
-    /// The party's terms of a level, packed.
+    /// The party's terms of the conjunctions of a level, packed.
     fn level(&mut self, width: u32, terms: &mut Vec<u64>) {
         let Circuit { generate, propagate, left, right, .. } = self;
         let (bits, length) = (level_bits(width), packed(generate.own.len(), width));
@@ -146,7 +147,7 @@ impl Circuit {
         terms.extend(pairs.map(|((a, b), (c, d))| and((*a, *b), (*c, *d))));
     }
 
-    /// Combines the runs, from the components of a level's result.
+    /// Combines neighbouring runs, from the result of a level.
     fn combine(&mut self, width: u32) {
         let Circuit { generate, propagate, left, .. } = self;
         let (bits, each) = (level_bits(width), (64 / level_bits(width)) as usize);
@@ -159,7 +160,7 @@ impl Circuit {
         }
     }
 
-    /// The components of the bits "is not negative", 64 in a word.
+    /// Sets the components of the resulting bits, which are 1 for numbers that are not negative.
     fn end(&mut self) {
         let Circuit { generate, words, result, .. } = self;
         result.resize(words.own.len().div_ceil(64));
@@ -179,8 +180,8 @@ fn sign(words: &[u64], place: usize) -> u64 {
 }
 
 impl Computation {
-    /// The bits of "is not negative" of a masked opening, in seven rounds. If it is also truncated, the second round of
-    /// that is part of the first one.
+    /// For each number of a masked opening, whether it is not negative, in seven rounds. A truncation of the same opening has its
+    /// second round in the first of these.
     fn signs(&mut self, first: u64, length: usize, truncated: Option<(u32, &mut Shared)>, wire: &mut dyn Wire) {
         for party in &mut self.parties {
             party.circuit.begin(party.index, &party.opened);
@@ -218,14 +219,14 @@ impl Computation {
         self.parties.iter_mut().for_each(|party| party.circuit.end());
     }
 
-    /// Masks the Boolean terms of each party and begins the mail with them.
+    /// Masks the Boolean terms of each party, and starts a round with them.
     fn send_bits(&mut self, length: usize) {
         let number = self.numbers(1);
         let Computation { parties, mail, .. } = self;
         mail.begin();
         (0..COMPUTING).for_each(|from| mail.expect(from, previous(from), length));
         for party in parties {
-            // The exclusive or of two streams that cancel over the parties.
+            // Streams that cancel in the exclusive or over the parties.
             let masks = &mut party.circuit.signed;
             masks.resize(length);
             fill(&mut party.own, number, &mut masks.own);
@@ -292,7 +293,7 @@ impl Computation {
             signed.resize(length);
             signed.own.copy_from_slice(&party.terms);
             if party.index == 1 {
-                // The message of party 0 about its bit does not pass through the ring of terms.
+                // Party 0 sends its component of β in addition to the terms.
                 shared_bit.own.copy_from_slice(mail.take(0, 1, length));
             }
             signed.next.copy_from_slice(mail.take(following(party.index), party.index, length));

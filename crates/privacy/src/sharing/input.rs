@@ -1,4 +1,4 @@
-//! A contributor's words as shares: two components from seeds, and the third one.
+//! Shares of a contributor's words: two components are the streams of seeds, the third makes up the sum.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ impl ShareWords {
         if index == 2 { 2 * KEY_WORDS } else { KEY_WORDS + words }
     }
 
-    /// Space for the message to computing party `index` for `words` words.
-    pub fn room(index: usize, words: usize) -> Self {
+    /// A buffer for the message to computing party `index` for `words` words.
+    pub fn buffer(index: usize, words: usize) -> Self {
         ShareWords(vec![0; ShareWords::length(index, words)])
     }
 }
@@ -34,8 +34,8 @@ impl Transfer<u64> for ShareWords {
     }
 }
 
-/// The messages to the three computing parties: component 0 is the stream of a seed, which parties 0 and 2 get, component 2
-/// that of another one for parties 1 and 2, and component 1 is what is left, for parties 0 and 1.
+/// The messages to the three computing parties. Component 0 is the stream of a seed that parties 0 and 2 receive, component 2 that
+/// of a seed for parties 1 and 2. Component 1, for parties 0 and 1, is the rest of the sum.
 pub fn shares_of(words: &[u64], rng: &mut impl Rng) -> [ShareWords; COMPUTING] {
     let [first, last] = [random_key(rng), random_key(rng)];
     let mut middle = words.to_vec();
@@ -47,7 +47,7 @@ pub fn shares_of(words: &[u64], rng: &mut impl Rng) -> [ShareWords; COMPUTING] {
 }
 
 impl Computation {
-    /// Takes the message to computing party `index`, which is on this rank, as the words of `shared` in `range`.
+    /// Stores the message to computing party `index`, if it is on this rank, as the words of `shared` in `range`.
     pub fn accept(&self, index: usize, message: &ShareWords, shared: &mut Shared, range: Range<usize>) {
         let Some(place) = self.parties.iter().position(|party| party.index == index) else { return };
         let (seed, rest) = message.0.split_at(KEY_WORDS);

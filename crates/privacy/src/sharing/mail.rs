@@ -8,11 +8,11 @@ use crate::released::WireAccess;
 pub enum Purpose {
     /// Uniformly random to each receiver.
     Compute,
-    /// The components that receivers lack of an opened result.
+    /// The components of a result that its receivers lack.
     Open,
 }
 
-/// Moves the messages of a round; all ranks call it, with the same lengths.
+/// Transports the messages of a round; all ranks with computing parties call it, with the same lengths.
 pub trait Wire {
     fn exchange(&mut self, mail: &mut Mail, purpose: Purpose);
 }
@@ -27,24 +27,24 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Forgets the last round.
+    /// Starts a round.
     pub(super) fn begin(&mut self) {
         self.lengths = Default::default();
         self.read = Default::default();
         self.sent.iter_mut().chain(&mut self.received).flatten().for_each(Vec::clear);
     }
 
-    /// Announces `words` more words, at all ranks.
+    /// Announces `words` further words, on all ranks.
     pub(super) fn expect(&mut self, from: usize, to: usize, words: usize) {
         self.lengths[from][to] += words;
     }
 
-    /// The message to append to, at the rank of the sender.
+    /// The message, to append to; on the rank of the sender.
     pub(super) fn send(&mut self, from: usize, to: usize) -> &mut Vec<u64> {
         &mut self.sent[from][to]
     }
 
-    /// The next `words` words that arrived, at the rank of the receiver.
+    /// The next `words` words that arrived; on the rank of the receiver.
     pub(super) fn take(&mut self, from: usize, to: usize, words: usize) -> &[u64] {
         let start = self.read[from][to];
         self.read[from][to] += words;
@@ -61,7 +61,7 @@ impl Mail {
         &self.sent[from][to]
     }
 
-    /// Where words arrive, for the communicator.
+    /// The buffer for received words, for the communicator.
     pub fn incoming(&mut self, from: usize, to: usize, _: WireAccess) -> &mut [u64] {
         let length = self.lengths[from][to];
         let received = &mut self.received[from][to];

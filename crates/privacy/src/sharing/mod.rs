@@ -2,17 +2,17 @@
 //! Nof and Ohara, High-Throughput Semi-Honest Secure Three-Party Computation with an Honest Majority, CCS 2016; Mohassel
 //! and Rindal, ABY3, CCS 2018). All parties follow the protocol.
 //!
-//! A word x is the sum x₀ + x₁ + x₂ of components, and party i knows x_i and x_{i+1} (indices modulo 3): two components are
-//! uniformly random, and any two parties know all three. Parties i and i − 1 share a key kᵢ, from which they draw the same
+//! A word x is the sum x₀ + x₁ + x₂ of components, and party i knows x_i and x_{i+1} (indices modulo 3). Any two components are
+//! uniformly random; any two parties together know all three. Parties i and i − 1 share a key kᵢ, from which they draw the same
 //! ChaCha20 streams.
 //!
 //! - [`terms`]: sums of products, without a message: party i computes its term of x y = Σ_i (x_i y_i + x_i y_{i+1} +
 //!   x_{i+1} y_i);
-//! - [`truncation`]: division of such sums by a power of two, in two rounds, and the masked opening that it begins with;
+//! - [`truncation`]: division of such sums by a power of two, in two rounds, and the masked opening at its start;
 //! - [`comparison`]: the sign, by a parallel prefix circuit on the masked opening, and selection by it;
 //! - [`reciprocal`]: Newton's iteration;
 //! - [`input`]: the shares of a contributor's words;
-//! - [`mail`]: the messages of a round, which a [`Wire`] moves.
+//! - [`mail`]: the messages of a round, which a [`Wire`] transports.
 //!
 //! Every message is uniformly random to its receiver. Only [`Computation::open`] adds components of different parties.
 
@@ -90,14 +90,14 @@ struct ComputingParty {
     terms: Vec<u64>,
 }
 
-/// The keys that the computing parties of a rank draw, each its own.
+/// The keys that the computing parties of a rank have drawn.
 pub struct Keys(Vec<(usize, [u64; KEY_WORDS])>);
 
 /// The computing parties of this rank.
 pub struct Computation {
     parties: Vec<ComputingParty>,
     mail: Mail,
-    /// The number of the next draw, for which each key has a stream of its own.
+    /// The number of the next draw. Each key has a separate stream for each number.
     number: u64,
 }
 
@@ -147,12 +147,12 @@ fn random_key(rng: &mut impl Rng) -> [u64; KEY_WORDS] {
     std::array::from_fn(|_| rng.next_u64())
 }
 
-/// The party that knows the components i − 1 and i, to which party i passes its component.
+/// The party with the components i − 1 and i, to which party i sends its new component.
 fn previous(index: usize) -> usize {
     (index + COMPUTING - 1) % COMPUTING
 }
 
-/// The party that knows the components i + 1 and i + 2.
+/// The party with the components i + 1 and i + 2.
 fn following(index: usize) -> usize {
     (index + 1) % COMPUTING
 }
@@ -186,7 +186,7 @@ impl Computation {
         Computation { parties, mail, number: 0 }
     }
 
-    /// Draws from now on the numbers of this iteration, so that a resumed run with a secret seed has the same ones.
+    /// Numbers the draws by iteration, so that a resumed run with a secret seed has the same ones.
     pub fn begin(&mut self, iteration: usize) {
         self.number = (iteration as u64) << 32;
     }
@@ -196,7 +196,7 @@ impl Computation {
         self.parties.iter().map(|party| party.index)
     }
 
-    /// So many numbers of draws, the first of which is returned.
+    /// Reserves `count` numbers of draws and returns the first.
     fn numbers(&mut self, count: u64) -> u64 {
         self.number += count;
         self.number - count
@@ -208,7 +208,7 @@ impl Computation {
         Shared { length, parts: self.parties.iter().map(|_| zeros()).collect() }
     }
 
-    /// Words that everybody knows.
+    /// Public words as shares.
     pub fn public(&self, words: &[u64]) -> Shared {
         let mut shared = self.zeros(words.len());
         for (place, word) in words.iter().enumerate() {
@@ -229,8 +229,8 @@ impl Computation {
         }
     }
 
-    /// The words themselves: each party passes on the component that the following one lacks. `None` on a rank without
-    /// computing parties. The only function that reveals anything.
+    /// Opens the words: each party sends the component that the following one lacks. `None` on a rank without computing
+    /// parties. No other function reveals anything.
     pub fn open(&mut self, shared: &Shared, wire: &mut dyn Wire) -> Option<Vec<u64>> {
         let length = shared.length;
         let Computation { parties, mail, .. } = self;
@@ -248,7 +248,8 @@ impl Computation {
         sums.collect::<Vec<Vec<u64>>>().pop()
     }
 
-    /// Makes a term of each party (which is masked first) a component of a new sharing: one round, one word for each.
+    /// Masks each party's term and makes it a component of a new sharing: one round, in which each party sends one word for each
+    /// term.
     fn reshare(&mut self, number: u64, terms: &mut Terms, out: &mut Shared, wire: &mut dyn Wire) {
         let length = terms.length;
         let Computation { parties, mail, .. } = self;
@@ -268,7 +269,7 @@ impl Computation {
 }
 
 impl Shared {
-    /// Makes room for `length` words at so many computing parties.
+    /// Resizes to `length` words at `parties` computing parties.
     fn resize(&mut self, parties: usize, length: usize) {
         self.length = length;
         self.parts.resize_with(parties, Components::default);
@@ -295,7 +296,7 @@ impl Shared {
     /// The counterpart of [`Shared::saved`].
     ///
     /// # Errors
-    /// If there are components of other parties, or of another length.
+    /// If the components are those of other parties, or have another length.
     pub fn restore(&mut self, saved: Vec<SavedComponents>) -> Result<()> {
         let fits = saved.len() == self.parts.len()
             && self
@@ -313,7 +314,7 @@ impl Shared {
     }
 }
 
-/// The words that all computing parties together send in [`Computation::truncate`] of `length` numbers.
+/// The words that all computing parties together send in [`Computation::truncate`] for `length` numbers.
 pub fn truncate_words(length: usize) -> usize {
     8 * length
 }

@@ -5,21 +5,21 @@ use super::{Computation, Shared, Terms, Wire};
 /// Steps of Newton's iteration: the first approximation is off by at most a third, and a step squares that.
 const STEPS: usize = 4;
 
-/// Memory and constants for the reciprocals of `count` numbers.
+/// Constants and buffers for the reciprocals of `count` numbers.
 pub struct Reciprocals {
     count: usize,
     /// Fractional bits.
     bits: u32,
-    /// The numbers are from 2^exponents.start to 2^exponents.end.
+    /// The numbers are between 2^exponents.start and 2^exponents.end.
     exponents: std::ops::Range<i32>,
-    /// The step of the first approximation at each power of two within the range, for each number.
+    /// By how much the first approximation changes at each power of two within the range, for each number.
     steps: Shared,
     terms: Terms,
     chosen: Shared,
     product: Shared,
 }
 
-/// 2/3 of 2^−exponent, which is off by at most a third as the reciprocal of a number from 2^exponent to twice that.
+/// 2/3 of 2^−exponent: off by at most a third as the reciprocal of a number from 2^exponent to 2^(exponent + 1).
 fn first(exponent: i32, bits: u32) -> i64 {
     (2.0 / 3.0 * 2f64.powi(bits as i32 - exponent)).round() as i64
 }

@@ -1,17 +1,17 @@
-//! Sums of products of secret words, without messages: each party's term of them.
+//! Each party's terms of sums of products of secret words, which need no message.
 
 use std::ops::Range;
 
 use super::{Components, Computation, Shared};
 
-/// Words whose sum over the three parties is secret: party i's terms of sums of products, before they are masked.
+/// The parties' terms of secret sums, before they are masked.
 #[derive(Default)]
 pub struct Terms {
     pub(super) length: usize,
     pub(super) parts: Vec<Vec<u64>>,
 }
 
-/// x y of party i: x_i (y_i + y_{i+1}) + x_{i+1} y_i.
+/// Party i's term of x y: x_i (y_i + y_{i+1}) + x_{i+1} y_i.
 #[inline(always)]
 fn product(x: (u64, u64), y: (u64, u64)) -> u64 {
     x.0.wrapping_mul(y.0.wrapping_add(y.1)).wrapping_add(x.1.wrapping_mul(y.0))
@@ -42,7 +42,7 @@ impl Components {
 }
 
 impl Terms {
-    /// `length` zeros for the computing parties of this rank.
+    /// Sets `length` zeros for each computing party of this rank.
     pub fn clear(&mut self, computation: &Computation, length: usize) {
         self.length = length;
         self.parts.resize_with(computation.parties.len(), Vec::new);
@@ -61,7 +61,7 @@ impl Terms {
         }
     }
 
-    /// Adds a public word to each term from `at` on, of `count`.
+    /// Adds a public word to the `count` terms from `at` on.
     pub fn add_public(&mut self, computation: &Computation, at: usize, count: usize, word: u64) {
         for (party, terms) in computation.parties.iter().zip(&mut self.parts) {
             if party.index == 0 {

@@ -2,22 +2,22 @@
 //! Arithmetic-Binary Circuits, CRYPTO 2020) with a party as the dealer (Dalskov, Escudero and Keller, Secure Evaluation of
 //! Quantized Neural Networks, PETS 2020), in two rounds:
 //!
-//! 1. Parties 0 and 1 learn c = z + 2⁶² + r modulo 2⁶⁴ for a random r that party 2 knows, which sees nothing.
-//! 2. They share the result again. For |z| < 2⁶² and c' and r' without their top bits,
+//! 1. Parties 0 and 1 learn c = z + 2⁶² + r modulo 2⁶⁴. Only party 2 knows the random r, and it does not learn c.
+//! 2. Parties 0 and 1 share the result. For |z| < 2⁶² and c' and r' without their top bits,
 //!
 //! ```text
 //! ⌊c' / 2ᶠ⌋ − ⌊r' / 2ᶠ⌋ + 2⁶³⁻ᶠ (c₆₃ xor r₆₃) − 2⁶²⁻ᶠ
 //! ```
 //!
-//! is ⌊z / 2ᶠ⌋ or one more, the latter with the probability that the remainder has as a share of 2ᶠ: the result is off by less
-//! than 1, and right in the mean. There is no other error.
+//! is ⌊z / 2ᶠ⌋ or one more, the latter with probability (z mod 2ᶠ) / 2ᶠ: the result is off by less than 1 and unbiased. There
+//! is no other error.
 //!
 //! r is the exclusive or of a stream of k₀ and one of k₂. Party 2 sends party 1 the part of the result that depends on r for
 //! either c₆₃, each under a mask that party 0 knows.
 
 use super::{COMPUTING, Computation, Purpose, Shared, Terms, Wire, add, fill};
 
-/// z is moved by this into 0 .. 2⁶³.
+/// Shifts z into 0 .. 2⁶³.
 pub(super) const OFFSET: u64 = 1 << 62;
 /// All bits but the top one.
 const LOW: u64 = u64::MAX >> 1;
@@ -37,7 +37,7 @@ pub(super) struct Opened {
     /// The streams whose exclusive or is r: that of k₀ at parties 0 and 2, that of k₂ at parties 1 and 2.
     pub of_first: Vec<u64>,
     pub of_last: Vec<u64>,
-    /// At party 0 minus the mask of party 1's choice, at party 1 that choice; then the contribution to component 1.
+    /// At party 1 the chosen word of party 2, at party 0 minus its mask; then the party's summand of component 1.
     share: Vec<u64>,
     other: Vec<u64>,
 }
@@ -106,7 +106,7 @@ impl Computation {
             if bits.is_none() {
                 continue;
             }
-            // Party 1's choices, or their masks.
+            // The words that party 2 sent to party 1, or their masks at party 0.
             for top in [0, 1] {
                 if party.index == 0 {
                     fill(&mut party.own, first + CHOICES[top], &mut opened.other);

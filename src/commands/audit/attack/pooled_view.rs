@@ -20,8 +20,8 @@ use fednmf_methods::registry;
 
 use super::finding::Finding;
 
-/// Kinds of sums of the parties' terms, factors or products with the private factor, of k vectors; and whether their entries
-/// are in the memory order of the run, otherwise in that of the own terms.
+/// Kinds of sums of the parties' terms, which are factors or products with the private factor, of k vectors. `true` if the entries are
+/// in the memory order of the run, otherwise they are in that of the own terms.
 const SUMS_OF_TERMS: [(&str, bool); 4] =
     [("sum V_j", false), ("sum V_i", false), ("average of U_r", true), ("sum of X_r'U_r - W_r U_r'U_r", true)];
 
@@ -248,8 +248,8 @@ impl PooledView {
         if self.by_columns { self.m } else { self.n }
     }
 
-    /// In methods that sum a term of k vectors for each party, with the number of complete iterations of each sum: the sum over
-    /// the hidden parties (n × k, or m × k where columns are private), less what the own parties added to it.
+    /// For methods that sum a term of k vectors for each party: the sums over the hidden parties (n × k, or m × k if columns are
+    /// private), each with its number of complete iterations. The terms of the own parties are subtracted.
     ///
     /// # Errors
     /// When values cannot be read.

@@ -1,4 +1,4 @@
-//! Entries that a few hidden rows or columns have and no own one: whether anyone has them, and whose they are.
+//! Entries that a few hidden rows or columns have and no own one has: whether anyone has them, and which row or column it is.
 
 use std::time::Instant;
 
@@ -58,6 +58,6 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     carrier.cosine = Some(found / carried as f64);
     carrier.baseline = Some(guess / carried as f64);
     let carrier =
-        carrier.note("the other entries of the one that has it; a guess's: the cosine of the own mean").since(began);
+        carrier.note("the other entries of the one that has it; the guess is the mean of the own ones").since(began);
     Ok(vec![presence, carrier])
 }

@@ -26,7 +26,7 @@ const MORE_ENTRIES: usize = 10;
 /// Largest numbers of rows and columns, and the time, for linear programs.
 const MOST_PROGRAMS: (usize, usize) = (600, 100);
 const PROGRAMS_TIME: Duration = Duration::from_secs(20);
-/// Directions that vectors of a kind have in common, for each component.
+/// Common directions that are removed, for each component.
 const COMMON: usize = 2;
 
 /// All attacks on sums M_h V_t (m × k each) over the hidden columns, of which no V_t is known.
@@ -72,7 +72,7 @@ pub fn of_columns(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInpu
     Ok(findings)
 }
 
-/// Matrices beside or below each other; `None` without any.
+/// Concatenates matrices along an axis; `None` without any.
 pub fn joined(matrices: &[Array2<f64>], axis: Axis) -> Option<Array2<f64>> {
     let views: Vec<ArrayView2<'_, f64>> = matrices.iter().map(|matrix| matrix.view()).collect();
     concatenate(axis, &views).ok()
@@ -153,7 +153,7 @@ pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<
     Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs)?.into_iter().collect())
 }
 
-/// The hidden parties' part of each sum of a run; where there are no such sums, what a party receives of the shared factor.
+/// The hidden parties' part of each sum of a run; if there are no such sums, the shared factors that a party receives.
 fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
     let view = &pooled.views[0];
     if !pooled.sums("sum of M_r V_r").is_empty() {
@@ -170,11 +170,11 @@ fn factors(pooled: &PooledView) -> Result<Vec<Array2<f64>>> {
     values.filter(|v| v.as_ref().is_ok_and(|v| v.nrows() == pooled.length())).collect()
 }
 
-/// How well the hidden rows or columns are told from others by their distance from the span of sums (d × q), of at most `most`
-/// dimensions above `tolerance`: from candidates if given, else from half of those of the own parties.
+/// How well the hidden rows or columns are distinguished from others by their distance from the span of sums (d × q), of at most
+/// `most` dimensions above `tolerance`. The others are the candidates if given, otherwise half of those of the own parties.
 ///
-/// Entries are standardised, and what is common is removed, by those of the own parties ([`Deviations`]); where there are too
-/// few, entries are taken as they are.
+/// Those of the own parties serve to standardise entries and to remove what is common ([`Deviations`]); if there are too few,
+/// entries are used as they are.
 fn membership(
     pooled: &PooledView,
     sums: &Array2<f64>,
@@ -221,7 +221,7 @@ fn membership(
     };
     let Some(space) = space else { return Ok(None) };
     if space.is_everything() {
-        return Ok(Some(found.note("they span everything, which tells nothing")));
+        return Ok(Some(found.note("they span everything, so that all distances are 0")));
     }
     let distances = |rows: &Array2<f64>| match &deviations {
         Some(deviations) => space.distances(&deviations.from_common(&rows.view()).view()),

@@ -175,8 +175,8 @@ impl BetaMultiply {
         }
     }
 
-    /// The sums of an update of x from this row of a block: k numerators, then k denominators, both for entries and fits in
-    /// units of the data; for updates whose sums have terms of several owners.
+    /// The sums of an update of x for this row of a block, for updates whose sums have terms of several owners: k numerators, then
+    /// k denominators, both for entries and fits in units of the data.
     pub fn terms<T: Real>(&mut self, data: (&Block<T>, usize), y: &[T], x: &[T], sums: &mut [T]) {
         dispatch_fn(
             #[inline(always)]
@@ -186,7 +186,7 @@ impl BetaMultiply {
         sums.iter_mut().zip(found).for_each(|(to, &sum)| *to = T::from_f64(sum));
     }
 
-    /// The new entry from an old one and the sums above and below.
+    /// The new entry from the old one, the numerator and the denominator.
     #[inline(always)]
     pub fn step(&self, old: f64, above: f64, below: f64) -> f64 {
         // Without a denominator the component has no weight in any column.
@@ -460,7 +460,7 @@ mod tests {
         assert!(nothing.iter().all(|x| *x == 0.0));
     }
 
-    /// All powers of data and fits are those in the unit of the data, so that their scale changes no bit.
+    /// Powers of data and fits are computed in the unit of the data, so that their scale changes no bit.
     #[test]
     fn the_scale_of_the_data_changes_nothing() {
         let (m, y) = (random(1, 15, 12), random(3, 12, 4));

@@ -1,13 +1,13 @@
 //! Extrapolation of multiplicative updates with a safeguard.
 //!
-//! A multiplicative update minimises a majorant that touches the objective at the point where the update begins. Block
-//! majorisation-minimisation with extrapolation (Hien, Leplat, Gillis, arXiv 2401.06646) begins at x̂ = x + α max(0, x −
-//! x_old): only entries that grow are extrapolated, so no entry leaves the positive numbers.
+//! A multiplicative update minimises a majorant that touches the objective at the starting point of the update. Block
+//! majorisation-minimisation with extrapolation (Hien, Leplat, Gillis, arXiv 2401.06646) starts at x̂ = x + α max(0, x −
+//! x_old): only entries that grow are extrapolated, so no entry becomes negative.
 //!
 //! The safeguard: for a convex objective F with the gradient g, F(x̂) − F(x) ≤ g(x̂)·(x̂ − x), and the update from x̂ to x_new
 //! decreases F by at least the decrease of the majorant. If these two bounds do not show F(x_new) ≤ F(x), the row is updated
-//! from x instead. Both bounds follow from sums that the update has, so they cost neither a pass over the data nor a message,
-//! and the objective never increases.
+//! from x instead. Both bounds follow from sums that the update computes anyway, so they cost neither a pass over the data nor a
+//! message, and the objective never increases.
 
 use super::{DivergenceUpdate, FixedFactor};
 use crate::nls::Penalty;
@@ -15,14 +15,14 @@ use crate::{Block, Real};
 
 /// An update that minimises a majorant of a convex objective.
 pub trait Majorant<T: Real>: DivergenceUpdate<T> {
-    /// Largest number of rows in one call of `update_rows` before [`Majorant::rise`] is asked about its rows.
+    /// Largest number of rows in one call of `update_rows` after which [`Majorant::rise`] still knows the sums of each row.
     const ROWS: usize;
 
     /// An upper bound of the objective at `to` less that at `last`, after an update that led from `from` to `to`.
     fn rise(&self, y: FixedFactor<'_, T>, last: &[T], from: &[T], to: &[T], penalty: Penalty) -> f64;
 }
 
-/// `R` from extrapolated rows.
+/// The update `R`, starting at extrapolated rows.
 #[derive(Debug, Clone)]
 pub struct Extrapolated<T, R> {
     update: R,
@@ -91,7 +91,7 @@ mod tests {
         uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0) + 0.01
     }
 
-    /// The objective after each update of rows x, extrapolated by `weight` beyond all of the last step.
+    /// The objective after each update of rows x, extrapolated by `weight` times the last step.
     fn objectives<R: Majorant<f64>>(update: R, beta: f64, weight: f64, penalty: Penalty) -> Vec<f64> {
         let (k, m) = (4, random(1, 70, 12));
         let m = Array2::from_shape_fn(m.dim(), |at| if (at.0 + at.1) % 3 == 0 { 0.0 } else { m[at] });
@@ -124,8 +124,8 @@ mod tests {
         assert!(*found <= plain + 1e-12 * plain.abs(), "{about}: {found} {plain}");
     }
 
-    /// Also with weights at which steps without a safeguard would overshoot. For a fixed other factor the problem is convex,
-    /// so the extrapolated updates are also not above the plain ones after the same number of updates.
+    /// Also with weights at which steps without a safeguard would overshoot. For a fixed other factor the problem is convex, so
+    /// both kinds of updates approach the same minimum, and the extrapolated ones are not behind.
     #[test]
     fn the_objective_never_increases_and_is_below_that_of_plain_updates() {
         for weight in [0.7, 1.0, 5.0] {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// The bound is one: it is never below the change of the objective.
+    /// The bound is never below the change of the objective.
     #[test]
     fn the_bound_holds() {
         let (m, y) = (random(5, 1, 12), random(6, 12, 3));

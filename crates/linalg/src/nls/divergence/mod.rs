@@ -32,9 +32,9 @@ pub trait DivergenceUpdate<T: Real>: Clone + Send + 'static {
     /// Updates x, the factor's row for this row of the block.
     fn update(&mut self, data: (&Block<T>, usize), y: FixedFactor<'_, T>, x: &mut [T], penalty: Penalty);
 
-    /// Updates consecutive rows of the factor, k numbers each, beginning with the one for row `first` of the block. Where the
-    /// update [`extrapolates`](DivergenceUpdate::extrapolates), x are extrapolated rows, and `last` those before; otherwise
-    /// `last` is empty.
+    /// Updates consecutive rows of the factor, k numbers each, from the one for row `first` of the block on. If the update
+    /// [`extrapolates`](DivergenceUpdate::extrapolates), x holds extrapolated rows and `last` the rows before the extrapolation;
+    /// otherwise `last` is empty.
     fn update_rows(
         &mut self,
         (block, first): (&Block<T>, usize),

@@ -146,12 +146,12 @@ struct RowRatios<'a, T: Real> {
     row: usize,
     y: &'a [T],
     x: &'a [T],
-    /// Zeros, k of them: the sums over some nonzeros, in the precision of the data.
+    /// k zeros at the start: the sums over up to [`SHORT`] nonzeros, in the precision of the data.
     part: &'a mut [T],
     ratios: &'a mut [f64],
 }
 
-/// Number of nonzeros whose sums are in the precision of the data.
+/// Number of nonzeros that are summed in the precision of the data before their sums are added in f64.
 const SHORT: usize = 64;
 
 impl<T: Real> WithSimd for RowRatios<'_, T> {
@@ -193,7 +193,7 @@ impl<T: Real> WithSimd for RowRatios<'_, T> {
     }
 }
 
-/// Adds `part` to `sums`, and makes it zero.
+/// Adds `part` to `sums` and clears it.
 #[inline(always)]
 fn add_and_clear<T: Real>(sums: &mut [f64], part: &mut [T]) {
     for (sum, part) in sums.iter_mut().zip(part) {

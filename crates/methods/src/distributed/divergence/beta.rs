@@ -42,7 +42,7 @@ impl Beta {
         (1.0..=2.0).contains(&self.0)
     }
 
-    /// The name, or the number if there is none.
+    /// The name, or a description with the number if there is none.
     pub fn name(self) -> String {
         let named = NAMES.iter().find(|(_, beta)| *beta == self.0);
         named.map_or_else(|| format!("beta-divergence with beta {}", self.0), |(name, _)| (*name).to_string())
@@ -146,7 +146,7 @@ impl Method for BetaMu {
 /// The update of a row for these data, and their [`unit`].
 ///
 /// # Errors
-/// On all ranks, if the divergence from an entry is infinite, or powers of the entries cannot be computed.
+/// On all ranks, if the divergence from an entry is infinite, or powers of the entries overflow or underflow.
 pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result<(BetaMultiply, f64)> {
     let header = &problem.data.header;
     let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
@@ -161,7 +161,7 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result
     let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
         return Err(Error::input(format!(
-            "--beta {beta}: the entries are of the order of {unit:.0e}, whose powers cannot be computed; scale the data \
+            "--beta {beta}: the entries are of the order of {unit:.0e}, and their powers overflow or underflow; scale the data \
              (--scale max)"
         ))
         .on_all_ranks()

@@ -138,8 +138,8 @@ impl KlParams {
     }
 }
 
-/// The start. By size it is that of a sample, for sparse data and short dimensions too: the iterations on the sample are those
-/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on how the data are stored.
+/// The start. By size it is that of a sample, also for sparse data and short dimensions: the iterations on the sample are those
+/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data are sparse.
 fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
     let sampled = init.init == Init::BySize && 2 * sizes.k <= sizes.m.min(sizes.n) || init.init == Init::Sampled;
     if sampled {
@@ -170,7 +170,7 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
     cost
 }
 
-/// Names of the rows before the last update in a checkpoint.
+/// Names in a checkpoint of the rows before the last update.
 const LAST_U: &str = "U_last";
 const LAST_V: &str = "V_last";
 
@@ -199,7 +199,7 @@ struct DivergenceNmf<T: Real, R> {
     /// Column sums of the fixed factor.
     sums: Vec<f64>,
     updates: PerThread<R>,
-    /// Whether updates begin at extrapolated rows, and the weights of the extrapolation.
+    /// Whether updates start at extrapolated rows, and the weights of the extrapolation.
     extrapolates: bool,
     weights: NesterovWeights,
     /// Gram matrix of the fixed factor, for updates that use it.
@@ -296,8 +296,7 @@ fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut DivergenceSide<T>, 
 }
 
 impl<T: Real> DivergenceSide<T> {
-    /// Updates this factor's rows from the whole of the other factor, `y`, beginning at extrapolated rows if there are any to
-    /// extrapolate from.
+    /// Updates this factor's rows from the whole other factor, `y`; with extrapolation, starting at extrapolated rows.
     fn update<R: DivergenceUpdate<T> + Sync>(
         &mut self,
         y: &ArrayView2<'_, T>,

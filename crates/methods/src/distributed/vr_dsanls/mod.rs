@@ -48,7 +48,7 @@ impl Method for VrDsanls {
     const DESCRIPTION: &'static Description = &Description {
         name: "vr-dsanls",
         aliases: &["svr-hals"],
-        summary: "HALS with variance-reduced sketches: exact products now and then",
+        summary: "HALS with variance-reduced sketches and periodic exact products",
         paper: "as SVRMU (Kasai 2018) and LvS-SymNMF (Hayashi, Aksoy, Ballard, Park 2024), with coordinate descent",
         messages: &[
             MessageSpec::new(GRAM_V, "k x k", "each exact iteration"),

@@ -35,7 +35,7 @@ use std::ops::RangeInclusive;
 use ndarray::{Array2, ArrayView2};
 
 use fednmf_base::error::Result;
-use fednmf_comm::party_sum::{PartySum, SUMMED, masked};
+use fednmf_comm::party_sum::{PartySum, masked, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
@@ -382,7 +382,7 @@ impl<T: Real> NoisedHals<T> {
                 releases.count_clipped(hosted, if bound.all { 0 } else { longer });
             }
         });
-        self.show_weighted();
+        self.members.iter().for_each(|member| show_term(&self.comm, member.party.index, &member.weighted));
         let (sum, noise) = self.release()?;
         self.comm.opened(masked(RELEASE), None, &sum);
         let (r, g) = unpacked(&sum, self.public.order, self.u.dim());
@@ -392,14 +392,6 @@ impl<T: Real> NoisedHals<T> {
         self.refitted.forget();
         self.iteration += 1;
         Ok(())
-    }
-
-    /// Records in the view what a party knows about its own term.
-    fn show_weighted(&self) {
-        for NoisedParty { party, weighted, .. } in &self.members {
-            let by_rows = weighted.as_standard_layout();
-            self.comm.knows(SUMMED, Some(party.index), weighted.dim(), by_rows.as_slice().unwrap_or_default());
-        }
     }
 
     /// Records in the view Σ m vᵀ and Σ v vᵀ, which everybody can compute.

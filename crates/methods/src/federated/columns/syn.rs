@@ -19,7 +19,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::party_sum::{KEYS, PartySum, SUMMED};
+use fednmf_comm::party_sum::{KEYS, PartySum, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
 use fednmf_linalg::Contiguous;
@@ -113,7 +113,7 @@ pub type SynSsdUv = SynVariant<SsdUv>;
 
 impl Variant for Sd {
     const DESCRIPTION: &'static Description =
-        &averaging("syn-sd", "each party factorises its columns, and copies of U are averaged now and then");
+        &averaging("syn-sd", "each party factorises its columns, and copies of U are averaged periodically");
     const AVERAGES_SKETCHES: bool = false;
     const SKETCHES_COLUMNS: bool = false;
     type Sketch = NoGroup;
@@ -400,16 +400,6 @@ fn build<T: Real>(
     }))
 }
 
-/// Records in the view what the hosted parties add to an average.
-fn show_terms<T: Real>(comm: &PartyCommunicator, members: &[LocalParty<T>]) {
-    if comm.is_viewed() {
-        for member in members {
-            let by_rows = member.u.as_standard_layout();
-            comm.knows(SUMMED, Some(member.party.index), member.u.dim(), by_rows.as_slice().unwrap_or_default());
-        }
-    }
-}
-
 impl<T: Real> Syn<T> {
     /// V's step of all parties: each against its own copy of U, or against the average of the sketched copies.
     fn step_v(&mut self, t: usize) -> Result<()> {
@@ -459,7 +449,7 @@ impl<T: Real> Syn<T> {
             let weight = T::from_f64(weights[member.party.index]);
             member.u.mapv_inplace(|x| x * weight);
         }
-        show_terms(comm, members);
+        members.iter().for_each(|member| show_term(comm, member.party.index, &member.u));
         party_sum.sum(comm, AVERAGE_U, public.scale, members.iter().map(|x| x.u.entries()), u.entries_mut())?;
         normalize_by_survivors(party_sum, weights, u);
         Ok(())

@@ -1,6 +1,6 @@
-//! The fixed-point numbers of the computation, and why they do not overflow.
+//! The fixed-point numbers of the computation, and a proof that they do not overflow.
 //!
-//! All parties know σ = ‖M‖_F from loading, a sum under masks. The computation factorises M/σ, which has norm 1, with the
+//! All parties know σ = ‖M‖_F from a masked sum while loading. The computation factorises M/σ, which has norm 1, with the
 //! ridge λ (‖F‖² + ‖H‖²)/2, λ = 2⁻¹²: `hals` with `--alpha-u A --alpha-v A --l1-ratio 0` for A = λ σ / √(m n) minimises the same.
 //! The ridge bounds every number:
 //!
@@ -29,14 +29,14 @@ const SLACK: usize = 2;
 /// Products are below 2^LIMIT.
 const LIMIT: usize = 62;
 
-/// Fixed-point numbers with so many fractional bits.
+/// Fixed-point numbers with `bits` fractional bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     pub bits: u32,
 }
 
 impl Format {
-    /// The format for k components: 24 bits up to k = 127, then a bit less each time that k is four times as large.
+    /// The format for k components: 24 bits up to k = 127, and one bit less whenever k is four times as large.
     pub fn for_components(k: usize) -> Self {
         let sum = (k + 1).next_power_of_two().ilog2() as usize + BOUND;
         Format { bits: ((LIMIT - SLACK - sum.max(2 * BOUND + 2)) / 2) as u32 }
@@ -54,7 +54,9 @@ impl Format {
         if x.abs() <= 2f64.powi(BOUND as i32) {
             return Ok(((x * self.units()).round_ties_even() as i64).cast_unsigned());
         }
-        Err(Error::failed("an entry of the data is larger than their norm, from which the fixed-point numbers follow"))
+        Err(Error::failed(
+            "an entry of the data is larger than their norm, to which the fixed-point numbers are scaled",
+        ))
     }
 
     /// λ.

@@ -10,7 +10,7 @@ use fednmf_privacy::sharing::{
 
 use super::format::{Format, RIDGE};
 
-/// The range of the numbers that are inverted, as powers of two: from λ to B² + λ, with a factor for rounding.
+/// The range of the inverted numbers, as powers of two: from λ to B² + λ, with a margin for rounding.
 const INVERTED: std::ops::Range<i32> = -RIDGE..12;
 
 /// The factor that is updated.
@@ -20,7 +20,7 @@ pub enum Side {
     Private,
 }
 
-/// Data and factors as shares, and memory for the updates.
+/// Data and factors as shares, and buffers for the updates.
 pub struct Shares {
     pub items: usize,
     pub width: usize,

@@ -2,9 +2,9 @@
 //! ([`fednmf_privacy::sharing`]) hold the data, the factors and all intermediate numbers as shares; only the shared factor
 //! is opened, once, at the end. Each party then fits its own rows of the other factor to it.
 //!
-//! Both methods are one: with private rows, Mᵀ has private columns. The *shared* factor F has a row for each row of M (or,
-//! with private rows, for each column), the *private* factor H one for each column (or row) of the parties, called items:
-//! [`half`] has the update, [`format`](mod@format) the fixed-point numbers and why they do not overflow.
+//! Both methods are the same: with private rows, Mᵀ has private columns. The *shared* factor F has a row for each row of M (or,
+//! with private rows, for each column). The *private* factor H has a row for each column (or row) of the parties, called an item.
+//! [`half`] has the update, [`format`](mod@format) the fixed-point numbers and the proof that they do not overflow.
 
 pub mod format;
 mod half;
@@ -47,11 +47,22 @@ const MESSAGES: &[MessageSpec] = &[
 
 const LIMITS: [&str; 2] = [
     "Two of the first three parties together see everything, and one that does not follow the protocol may spoil the result.",
-    "What the shared factor and the error at the end tell about the data is not bounded.",
+    "What the shared factor and the error at the end reveal about the data is not bounded.",
 ];
 
-const REFUSED: DifferentialPrivacy =
-    DifferentialPrivacy::Refused("nothing but the result is opened, and it has no noise yet");
+const fn describe(name: &'static str, summary: &'static str, partition: Partition) -> Description {
+    Description {
+        name,
+        summary,
+        paper: PAPER,
+        partition,
+        on_shares: true,
+        dp: DifferentialPrivacy::Refused("only the result is opened, and noise on it is not implemented"),
+        limits: Some(LIMITS),
+        messages: MESSAGES,
+        ..Description::USUAL
+    }
+}
 
 fednmf_base::parameters! {
     /// Parameters of HALS on secret shares of private columns.
@@ -72,17 +83,11 @@ fednmf_base::parameters! {
 }
 
 impl Method for MpcColumns {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "mpc-columns",
-        summary: "HALS over private columns on secret shares: only U is opened, at the end",
-        paper: PAPER,
-        partition: Partition::PartyColumns,
-        on_shares: true,
-        dp: REFUSED,
-        limits: Some(LIMITS),
-        messages: MESSAGES,
-        ..Description::USUAL
-    };
+    const DESCRIPTION: &'static Description = &describe(
+        "mpc-columns",
+        "HALS over private columns on secret shares: only U is opened, at the end",
+        Partition::PartyColumns,
+    );
 
     /// Always true: loading and the evaluation at the end sum under masks.
     fn masks_sums(&self) -> bool {
@@ -95,17 +100,11 @@ impl Method for MpcColumns {
 }
 
 impl Method for MpcRows {
-    const DESCRIPTION: &'static Description = &Description {
-        name: "mpc-rows",
-        summary: "HALS over private rows on secret shares: only V is opened, at the end",
-        paper: PAPER,
-        partition: Partition::PartyRows,
-        on_shares: true,
-        dp: REFUSED,
-        limits: Some(LIMITS),
-        messages: MESSAGES,
-        ..Description::USUAL
-    };
+    const DESCRIPTION: &'static Description = &describe(
+        "mpc-rows",
+        "HALS over private rows on secret shares: only V is opened, at the end",
+        Partition::PartyRows,
+    );
 
     /// As in [`MpcColumns`].
     fn masks_sums(&self) -> bool {

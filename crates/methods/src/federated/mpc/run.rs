@@ -23,7 +23,7 @@ use crate::{Algorithm, Measures, Problem, metrics};
 
 /// Distinguishes the seeds of a party's shares from its other secrets.
 const SEEDS: u64 = 0x494e_5055_5400_0000;
-/// Room of the sum of the evaluation above its expected size, in bits.
+/// Headroom of the masked sum of the evaluation.
 const HEADROOM: usize = 16;
 
 /// What the parties keep to themselves: columns of M and rows of V, or rows of M and rows of U.
@@ -33,7 +33,7 @@ pub enum Private {
     Rows,
 }
 
-/// A hosted party with its rows of the private factor, which it fits to the opened one.
+/// A hosted party, and its rows of the private factor.
 struct Member<T: Real> {
     index: usize,
     block: PrivateValue<Block<T>>,
@@ -51,7 +51,7 @@ struct MpcRun<T: Real> {
     unit: f64,
     what: Private,
     members: Vec<Member<T>>,
-    /// The shared factor once it is open, before that zeros.
+    /// The shared factor; zeros until it is open.
     opened: Array2<T>,
     is_open: bool,
     party_sum: PartySum,
@@ -66,8 +66,8 @@ struct SavedShares {
     private: Vec<SavedComponents>,
 }
 
-/// The party that is a computing party: the one with its number. Fewer than three parties share the three roles, which then
-/// protect nothing.
+/// The party that has the role of a computing party. Fewer than three parties share the three roles, which then protect
+/// nothing.
 fn owner(computing: usize, parties: Parties) -> usize {
     computing % parties.count
 }
@@ -180,7 +180,7 @@ fn share_data<T: Real>(
             if mine.is_none() && to != comm.rank() {
                 continue;
             }
-            let mut message = mine.unwrap_or_else(|| ShareWords::room(computing, range.len()));
+            let mut message = mine.unwrap_or_else(|| ShareWords::buffer(computing, range.len()));
             if owner(computing, parties) != party {
                 comm.transfer(INPUT, host, to, &mut message);
             }
@@ -195,7 +195,7 @@ fn share_data<T: Real>(
 impl<T: Real> MpcRun<T> {
     fn iterate(&mut self) {
         let MpcRun { wire, computation, shares, what, iteration, .. } = self;
-        // U first, as in `hals`. The update of V, if V is private, is made when the next one of U needs it.
+        // U is updated first, as in `hals`. If V is private, its update is postponed until the next update of U needs it.
         let sides: &[Side] = match (what, *iteration) {
             (Private::Columns, 0) => &[Side::Shared],
             _ => &[Side::Private, Side::Shared],
@@ -259,7 +259,7 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
 
     fn measure(&mut self) -> Result<Measures> {
         let MpcRun { comm, party_sum, members, opened, what, norm2, .. } = self;
-        // Shares of ‖M‖², whose sum has the same size at any scale of the data.
+        // Relative to ‖M‖², so that the masked sum is of the same size at any scale of the data.
         let whole = if *norm2 > 0.0 { *norm2 } else { 1.0 };
         let residual = |Member { block, factor, .. }: &Member<T>| {
             let residual2 = match what {
@@ -281,7 +281,7 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
         all
     }
 
-    /// The shares of both factors, each in the file of its party. The data are shared again, with fresh randomness.
+    /// The shares of both factors, each in the file of its party. A resumed run shares the data again, with fresh randomness.
     fn state(&self) -> State<'_, T> {
         let mut state = State::from(Vec::new());
         let all = self.computation.hosted().zip(self.shares.shared.saved()).zip(self.shares.private.saved());

@@ -51,7 +51,7 @@ impl LocalStep for InertialParams {
 
 impl Published for Ipalm {
     const NAME: &'static str = "ipalm";
-    const SUMMARY: &'static str = "every party alone by inertial proximal steps; the mean of all V once, at the end";
+    const SUMMARY: &'static str = "each party by itself, by inertial proximal steps; one mean of all V at the end";
     const PAPER: &'static str = "Pock and Sabach 2016; as a baseline in Dalleiger and Gionis (FNMF)";
 }
 
@@ -73,6 +73,6 @@ impl LocalStep for MultiplicativeParams {
 
 impl Published for Mur {
     const NAME: &'static str = "mur";
-    const SUMMARY: &'static str = "every party alone by multiplicative updates; the mean of all V once, at the end";
+    const SUMMARY: &'static str = "each party by itself, by multiplicative updates; one mean of all V at the end";
     const PAPER: &'static str = "Lee and Seung 2000; as a baseline in Dalleiger and Gionis (FNMF)";
 }

@@ -7,7 +7,7 @@
 //! V_jl ← V_jl (Σ_i N_i / Σ_i D_i)^γ with N_i = Σ_r x_rj f_rj^(β−2) u_rl and D_i = Σ_r f_rj^(β−1) u_rl,
 //!
 //! where γ is that of Févotte and Idier (2011), 1 for the Kullback-Leibler divergence (β = 1), whose D_i are the column sums
-//! of U_i (Lee and Seung 2001). Parties send N_i and D_i alone, and these sums can be masked. V is the last factor of an
+//! of U_i (Lee and Seung 2001). Parties send only N_i and D_i, whose sums can be masked. V is the last factor of an
 //! iteration, so that the first sums contain U_i that were fitted to private data instead of a start that others know.
 
 use std::ops::Range;
@@ -23,8 +23,9 @@ use fednmf_linalg::nls::divergence::{BetaMultiply, DivergenceUpdate, FixedFactor
 use fednmf_linalg::{Block, Contiguous, ContiguousMut, PerThread, Real, over_rows};
 use fednmf_privacy::Private;
 
+use super::{EXACT_SUMS, UNBOUNDED};
 use crate::cost::{Cost, Kernel, Shape, Workload};
-use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
+use crate::description::{Description, LARGEST_TERM, MessageSpec, Partition};
 use crate::distributed::divergence::beta::{Beta, update_for};
 use crate::method::Method;
 use crate::metrics;
@@ -34,7 +35,7 @@ use crate::shared::init;
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
 
-/// N_i V, n × k; for β ≠ 1 N_i beside D_i, n × 2k.
+/// N_i V, n × k; for β ≠ 1 the columns of N_i and D_i, n × 2k.
 const TERMS: MessageTag = MessageTag::new("sum of the terms of V's update", Payload::Product);
 /// The column sums of U_i, for β = 1.
 const SUMS: MessageTag = MessageTag::new("sum of the columns of U_r", Payload::Product);
@@ -52,11 +53,8 @@ const fn describe(
         partition: Partition::PartyRows,
         measure,
         keeps_zeros: true,
-        dp: DifferentialPrivacy::Refused("nothing bounds what one party adds to its exact sums"),
-        limits: Some([
-            "It is not safe in stated terms: exact sums have no known bound on what they tell; --secure-sum hides their terms only,",
-            "with two parties not even these. Evaluations (--eval-every 0) are sums too.",
-        ]),
+        dp: UNBOUNDED,
+        limits: Some(EXACT_SUMS),
         messages,
         ..Description::USUAL
     }
@@ -207,7 +205,7 @@ struct PartyState<T: Real> {
     sums: Vec<T>,
 }
 
-/// What the parties of a rank use one after the other.
+/// Buffers that the parties of a rank use in turn.
 struct Scratch {
     /// Column sums of the fixed factor
     sums: Vec<f64>,
@@ -221,7 +219,7 @@ struct DivergenceRun<T: Real, R> {
     beta: f64,
     /// The unit of the data, in which the terms for β ≠ 1 are computed.
     unit: f64,
-    /// Under whose key the divergence is reported.
+    /// The measure as which the divergence is reported.
     measure: Measure,
     comm: PartyCommunicator,
     party_sum: PartySum,
@@ -268,7 +266,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     }
     let mut v = Array2::zeros((n, k));
     init::v(seed, &(0..n), scale, v.view_mut());
-    // An entry of the data and its fit are expected to have this size.
+    // The expected size of an entry of the data and of its fit.
     let (rows, mean) = (m as f64, k as f64 * scale * scale);
     let terms = if beta == 1.0 { rows * mean / k as f64 } else { rows * scale };
     let gram = if update.takes_gram() { k * k } else { 0 };
@@ -308,8 +306,8 @@ impl<T: Real> PartyState<T> {
 }
 
 impl<T: Real> PartyState<T> {
-    /// The terms for β = 1: N_i V, and the column sums of U_i. An update from a fixed factor whose columns sum to one gives
-    /// the former.
+    /// The terms for β = 1: N_i V, and the column sums of U_i. The former are an update for a fixed factor whose column sums are
+    /// taken to be one.
     fn kl_terms<R: DivergenceUpdate<T> + Sync>(
         &mut self,
         v: &Array2<T>,
@@ -327,7 +325,7 @@ impl<T: Real> PartyState<T> {
         });
     }
 
-    /// The terms for any other β: N_i beside D_i.
+    /// The terms for any other β: the columns of N_i, then those of D_i.
     fn beta_terms(&mut self, v: &Array2<T>, multiply: &PerThread<BetaMultiply>, k: usize) {
         let (block, rows) = (&*self.columns, self.u.entries());
         over_rows(&mut self.terms.view_mut(), &|first, mut terms: ArrayViewMut2<'_, T>| {

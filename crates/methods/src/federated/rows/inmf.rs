@@ -22,7 +22,7 @@ use std::ops::Range;
 use ndarray::Array2;
 
 use fednmf_base::error::Result;
-use fednmf_comm::party_sum::{Joint, KEYS, PartySum, SUMMED, masked};
+use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
 use fednmf_data::state::{Owner, Piece, SavedState};
@@ -32,8 +32,9 @@ use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Order, Real, gram};
 use fednmf_privacy::Private;
 
+use super::{EXACT_SUMS, UNBOUNDED};
 use crate::cost::{Cost, Kernel, Shape, Workload};
-use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, MessageSpec, Partition};
+use crate::description::{Description, LARGEST_TERM, MessageSpec, Partition};
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -70,11 +71,8 @@ impl Method for Inmf {
         paper: "Yang and Michailidis 2016; Welch et al. 2019 (LIGER)",
         partition: Partition::PartyRows,
         measure: Measure::Objective,
-        dp: DifferentialPrivacy::Refused("nothing bounds what one party adds to its exact sums"),
-        limits: Some([
-            "It is not safe in stated terms: exact sums have no known bound on what they tell; --secure-sum hides their terms only,",
-            "with two parties not even these. Evaluations (--eval-every 0) are sums too.",
-        ]),
+        dp: UNBOUNDED,
+        limits: Some(EXACT_SUMS),
         messages: &[
             MessageSpec::new(PRODUCT, "n x k", "each iteration"),
             MessageSpec::new(
@@ -302,12 +300,7 @@ impl<T: Real> InmfRun<T> {
         let InmfRun { comm, party_sum, update, members, v, rhs, gram, scratch, own_penalty, expected, .. } = self;
         let lambda = T::from_f64(*own_penalty);
         members.iter_mut().for_each(|member| member.step(comm, update, v, scratch, lambda));
-        if comm.is_viewed() {
-            for member in &*members {
-                let by_rows = member.product.as_standard_layout();
-                comm.knows(SUMMED, Some(member.index), member.product.dim(), by_rows.as_slice().unwrap_or_default());
-            }
-        }
+        members.iter().for_each(|member| show_term(comm, member.index, &member.product));
         let product = |hosted: usize| members[hosted].product.entries();
         let gram_term = |hosted: usize| members[hosted].gram.entries();
         let [product_size, gram_size] = *expected;

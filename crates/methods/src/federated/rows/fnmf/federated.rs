@@ -27,7 +27,7 @@ use crate::{Algorithm, Problem};
 
 /// Guarantees that these methods do not give.
 const LIMITS: [&str; 2] = [
-    "without --dp the server sees each V_j as it is, and can tell from it whether a row was in the data;",
+    "without --dp the server sees each V_j as it is, which shows whether a row was in the data;",
     "--epsilon covers a whole run, if nothing (--eval-every, --scale max) makes it share more; its last table says so.",
 ];
 

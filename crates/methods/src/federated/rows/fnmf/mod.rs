@@ -46,7 +46,7 @@ fednmf_base::parameters! {
         /// fuzzy-cmeans. auto: fixed-point, or with
         /// --secure-sum the mean, the only one that a sum shows
         pub barycenter: Auto<Barycenter> = Auto::Auto, "HOW";
-        /// Components that only one party has stay with it, in the place of shared ones that it does not have
+        /// Components that only one party has stay with it, instead of shared ones that it does not have
         pub personalize: bool;
     }
 }

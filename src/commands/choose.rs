@@ -1,0 +1,223 @@
+//! `fednmf choose`: the number of components that finished runs support, by the rules of `fednmf sweep`. It reads results and no
+//! data, so each site of a run between institutions can do it by itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ndarray::Array2;
+use serde_json::{Map, Value, json};
+
+use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::stdout::{print, print_line};
+use fednmf_comm::Communicator;
+use fednmf_data::state::Piece;
+use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Stability, choose as choose_k, point};
+use fednmf_files::output::attributes;
+use fednmf_files::output::matrices::{self, Annotations, Stored};
+use fednmf_files::output::targets::{self, Content, Target};
+use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::registry;
+
+use super::provenance::METHOD_OF_V;
+
+/// `fednmf choose`.
+#[derive(Debug, Args)]
+pub struct ChooseArgs {
+    /// Outputs of runs of one method on the same data: several k, and for each several seeds (.h5, .h5ad, .npz)
+    #[arg(required = true, value_name = "F.h5")]
+    pub runs: Vec<PathBuf>,
+    /// Write the consensus of the runs with the chosen k: the mean of each component over the runs. 'fednmf project' fits the
+    /// other factor to it
+    #[arg(short = 'o', long, value_name = "F.h5")]
+    pub output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What has to be equal in all runs.
+const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
+/// The same, of the parameters: what determines the matrix and the loss.
+const ALIKE_PARAMETERS: [&str; 9] =
+    ["transpose", "scale", "binarize", "missing", "common_columns", "beta", "alpha_u", "alpha_v", "l1_ratio"];
+
+/// A finished run.
+struct Run<'a> {
+    path: &'a Path,
+    attributes: Map<String, Value>,
+    /// The factor that all parties share, and the names of its rows.
+    shared: Array2<f64>,
+    names: Option<Vec<String>>,
+    /// Whether the parties have columns of the matrix.
+    by_columns: bool,
+    errors: Errors,
+}
+
+/// The factor that all parties know: the components are its columns.
+fn shared_factor(method: &Description) -> &'static str {
+    if method.partition == Partition::PartyColumns { "U" } else { "V" }
+}
+
+impl<'a> Run<'a> {
+    fn read(path: &'a Path) -> Result<Run<'a>> {
+        let wrong = |why: &str| Error::input(format!("{}: {why}", path.display()));
+        let stored = Stored::open_factors(path)?;
+        let attributes = stored.attributes().clone();
+        let method = attributes.get("algo").and_then(Value::as_str).and_then(registry::find);
+        let Some(method) = method.map(|entry| entry.description()) else {
+            return Err(wrong("is not the output of a run; give files that runs wrote with --output"));
+        };
+        let factor = shared_factor(method);
+        let mut shared = Array2::zeros(stored.matrix(factor)?);
+        stored.as_f64(factor, 0, shared.view_mut())?;
+        let value = |name: &str| attributes.get(name).and_then(Value::as_f64).filter(|error| error.is_finite());
+        let mut errors = Errors::named(value);
+        errors.rmse = errors.rmse.or_else(|| value("rmsd_overall")).or_else(|| value("rel_error"));
+        if errors.rmse.is_none() && errors.divergence.is_none() {
+            return Err(wrong("has no error, which the choice needs: its run had --eval-every 0"));
+        }
+        let names = if factor == "V" { stored.names().columns } else { stored.names().rows };
+        Ok(Run { path, shared, names, by_columns: factor == "U", errors, attributes })
+    }
+
+    /// Refuses runs that cannot be compared.
+    fn check_like(&self, other: &Run<'_>) -> Result<()> {
+        let parameter = |run: &Run<'_>, name: &str| run.attributes.get("params").and_then(|all| all.get(name)).cloned();
+        let of_run = ALIKE.into_iter().map(|name| (name, [other, self].map(|run| run.attributes.get(name).cloned())));
+        let of_method = ALIKE_PARAMETERS.into_iter().map(|name| (name, [other, self].map(|run| parameter(run, name))));
+        let shown = |value: &Option<Value>| match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(value) if !value.is_null() => value.to_string(),
+            _ => "none".into(),
+        };
+        let difference = of_run.chain(of_method).find(|(_, [a, b])| shown(a) != shown(b));
+        let difference =
+            difference.map(|(name, [a, b])| format!("{name} is {} there and {} here", shown(&a), shown(&b)));
+        let names = || (self.names != other.names).then(|| "the names are others".to_string());
+        match difference.or_else(names) {
+            Some(how) => Err(Error::input(format!(
+                "{}: cannot be compared with {}: {how}; give runs of one method on the same data",
+                self.path.display(),
+                other.path.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Chooses. On one rank.
+///
+/// # Errors
+/// If a file cannot be read, or the runs are not of one kind.
+pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("choose: works on one rank; start it without mpirun").on_all_ranks().into());
+    }
+    if let Some(path) = &args.output {
+        let sources: Vec<_> = args.runs.iter().map(|run| ("F.h5", run.clone())).collect();
+        targets::check(&[Target { option: "--output", path, content: Content::Factors }], &sources)?;
+    }
+    let runs = args.runs.iter().map(|path| Run::read(path)).collect::<Result<Vec<_>>>()?;
+    runs.iter().skip(1).try_for_each(|run| run.check_like(&runs[0]))?;
+    let mut by_k = BTreeMap::<usize, Vec<Run<'_>>>::new();
+    let largest =
+        ["m", "n"].iter().filter_map(|name| runs[0].attributes.get(*name)?.as_u64()).min().unwrap_or(u64::MAX);
+    for run in runs {
+        let alike = by_k.entry(run.shared.ncols()).or_default();
+        if let Some(other) = alike.iter().find(|other| other.shared == run.shared) {
+            return Err(Error::input(format!(
+                "{} and {} have the same components: they are one run; give each run a --seed of its own",
+                other.path.display(),
+                run.path.display()
+            )));
+        }
+        alike.push(run);
+    }
+    let components = |k: usize| by_k[&k].iter().map(|run| run.shared.clone()).collect::<Vec<_>>();
+    let of = |(k, runs): (&usize, &Vec<Run<'_>>)| {
+        point(*k, &runs.iter().map(|run| run.errors).collect::<Vec<_>>(), &components(*k))
+    };
+    let points: Vec<Point> = by_k.iter().map(of).collect();
+    let choice = choose_k(&points, usize::try_from(largest).unwrap_or(usize::MAX));
+    let consensus = args.output.as_deref().zip(choice.as_ref());
+    if let Some((path, choice)) = consensus {
+        let matched = Matched::new(&components(choice.k));
+        let means = matched.map(|matched| matched.means()).unwrap_or_default();
+        write(path, &by_k[&choice.k][0], &means, by_k[&choice.k].len(), comm)?;
+    }
+    let written = consensus.map(|(path, _)| path);
+    let by_columns = by_k.values().flatten().any(|run| run.by_columns);
+    if args.json {
+        let all = json!({
+            "points": points, "recommended": choice.as_ref().map(|choice| choice.k),
+            "reasons": choice.as_ref().map(|choice| &choice.reasons),
+            "warnings": choice.as_ref().map(|choice| &choice.warnings), "consensus": written,
+        });
+        print_line(&all.to_string())?;
+    } else {
+        print(&text(&points, choice.as_ref(), written.map(|path| (path, by_columns))))?;
+    }
+    Ok(EXIT_DONE)
+}
+
+/// Writes the consensus as V, with the attributes of one of its runs, from which `project` prepares a matrix.
+fn write(path: &Path, run: &Run<'_>, means: &Array2<f64>, count: usize, comm: &Communicator) -> Result<()> {
+    let mut all = attributes::provenance();
+    let kept = ["params", "precision", "parties"];
+    all.extend(kept.iter().filter_map(|name| Some(((*name).to_string(), run.attributes.get(*name)?.clone()))));
+    let more = json!({
+        "algo": "choose", METHOD_OF_V: run.attributes["algo"], "n": means.nrows(), "k": means.ncols(), "runs": count,
+    });
+    all.extend(more.as_object().cloned().unwrap_or_default());
+    let annotations = Annotations { columns: run.names.clone(), ..Annotations::default() };
+    let pieces = [Piece::shared("V", means.nrows(), 0, means.view())];
+    Ok(matrices::write_factors(comm, path, &pieces, &all, &annotations)?)
+}
+
+/// The table and the recommendation, and how to go on from the consensus.
+fn text(points: &[Point], choice: Option<&Choice>, consensus: Option<(&Path, bool)>) -> String {
+    let mut out = String::new();
+    let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.4}"));
+    let by_divergence = points.iter().any(|p| p.divergence.is_some());
+    let error = if by_divergence { "divergence" } else { "error" };
+    let _ = writeln!(
+        out,
+        "{:>6}  {:>4}  {error:>12}  {:>10}  {:>10}  {:>10}",
+        "k", "runs", "silhouette", "least", "cosine"
+    );
+    for p in points {
+        let error = if by_divergence { p.divergence } else { Some(p.rmse) };
+        let stable = |of: fn(&Stability) -> f64| number(p.stability.as_ref().map(of));
+        let _ = writeln!(
+            out,
+            "{:>6}  {:>4}  {:>12}  {:>10}  {:>10}  {:>10}",
+            p.k,
+            p.runs,
+            error.map_or_else(|| "-".to_string(), |x| format!("{x:.6}")),
+            stable(|s| s.mean),
+            stable(|s| s.least),
+            stable(|s| s.cosine)
+        );
+    }
+    match choice {
+        Some(choice) => {
+            let _ = writeln!(out, "\nrecommended: k = {}, since {}.", choice.k, choice.reasons.join("; "));
+            choice.warnings.iter().for_each(|warning| {
+                let _ = writeln!(out, "warning: {warning}");
+            });
+        }
+        None => out.push_str("\nrecommended: none: no k is stable. Try smaller ones, or more iterations.\n"),
+    }
+    if let Some((path, by_columns)) = consensus {
+        let transposed = if by_columns { " --transpose" } else { "" };
+        let _ = writeln!(
+            out,
+            "\nThe consensus of the runs with this k is in {0}. Each owner fits the weights of their own data to \
+             it:\n\nfednmf project {0} --input DATA{transposed} --output weights.h5",
+            path.display()
+        );
+    }
+    out
+}

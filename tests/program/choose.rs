@@ -1,0 +1,96 @@
+//! The choice of k from finished runs of parties.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::{factor, fednmf};
+
+const DATA: &str = "synthetic:blocks,m=900,n=40,k=4,noise=0.05,seed=3";
+
+/// Runs k = 3, 4 and 5 with two seeds each; returns the names of their outputs.
+fn run_all(dir: &Path, line: &str) -> String {
+    let mut names = Vec::new();
+    for (k, seed) in [(3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2)] {
+        let name = dir.join(format!("k{k}-{seed}.h5")).display().to_string();
+        let done = fednmf(3, &format!("{line} --input {DATA} -k {k} --seed {seed} --output {name}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        names.push(name);
+    }
+    names.join(" ")
+}
+
+/// The JSON that a command prints.
+fn answer(line: &str) -> Value {
+    let done = fednmf(0, line).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stdout))
+}
+
+#[test]
+fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
+    let dir = tempdir().unwrap();
+    let names = run_all(dir.path(), "--algo fed-kl --secure-sum --accept-risk membership --max-iters 60");
+    let consensus = dir.path().join("consensus.h5");
+    let found = answer(&format!("choose {names} --json --output {}", consensus.display()));
+    assert_eq!(found["recommended"], 4, "{found:#}");
+    assert!(found["points"][1]["stability"]["least"].as_f64() > Some(0.95), "{found:#}");
+    assert!(found["points"][1]["divergence"].as_f64() < found["points"][0]["divergence"].as_f64());
+    // The mean of two runs that agree is each of them, up to order and scale.
+    let (mean, one) = (factor(&consensus, "V"), factor(&dir.path().join("k4-1.h5"), "V"));
+    for mean in mean.columns() {
+        let cosine =
+            |other: ndarray::ArrayView1<'_, f64>| mean.dot(&other) / (mean.dot(&mean) * other.dot(&other)).sqrt();
+        assert!(one.columns().into_iter().map(cosine).fold(0.0, f64::max) > 0.99);
+    }
+
+    // The weights of an owner fit the owner's rows by the divergence that the runs minimise.
+    let [data, weights] = ["data.npy", "weights.h5"].map(|name| dir.path().join(name));
+    assert_eq!(fednmf(0, &format!("generate {DATA} --output {}", data.display())).run().code, Some(0));
+    let project = format!("project {} --input {} --output {}", consensus.display(), data.display(), weights.display());
+    let done = fednmf(2, &project).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let fit = answer(&format!("evaluate {} --input {} --json", weights.display(), data.display()));
+    assert!(fit["rel_error"].as_f64() < Some(0.15), "{fit}");
+}
+
+#[test]
+fn private_columns_share_the_other_factor() {
+    let dir = tempdir().unwrap();
+    let names = run_all(dir.path(), "--algo syn-sd --max-iters 30 --transpose");
+    let consensus = dir.path().join("consensus.h5");
+    let found = answer(&format!("choose {names} --json --output {}", consensus.display()));
+    assert_eq!(found["points"].as_array().map(Vec::len), Some(3));
+    let k = found["recommended"].as_u64().unwrap_or_else(|| panic!("{found:#}"));
+    assert_eq!(factor(&consensus, "V").dim(), (40, k as usize), "the shared U, as the factor that stays");
+}
+
+#[test]
+fn runs_that_cannot_be_compared_are_refused() {
+    let dir = tempdir().unwrap();
+    let run = |name: &str, line: &str| {
+        let path = dir.path().join(name).display().to_string();
+        let done = fednmf(0, &format!("--max-iters 5 --output {path} {line}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        path
+    };
+    let small = "--input synthetic:planted,m=30,n=20,k=3,seed=1";
+    let a = run("a.h5", &format!("{small} --algo hals -k 2 --seed 1"));
+    let same = run("same.h5", &format!("{small} --algo hals -k 2 --seed 1"));
+    let other_method = run("mu.h5", &format!("{small} --algo mu -k 2 --seed 2"));
+    let other_shape = run("m.h5", "--input synthetic:planted,m=31,n=20,k=3,seed=1 --algo hals -k 2 --seed 2");
+    let scaled = run("scaled.h5", &format!("{small} --algo hals -k 2 --seed 2 --scale max"));
+    let silent = run("silent.h5", &format!("{small} --algo hals -k 2 --seed 2 --eval-every 0"));
+    let refused = |other: &str, words: &[&str]| fednmf(0, &format!("choose {a} {other}")).refused(words);
+    refused(&same, &["same.h5", "the same components", "--seed"]);
+    refused(&other_method, &["mu.h5", "algo is hals there and mu here"]);
+    refused(&other_shape, &["m.h5", "m is 30 there and 31 here"]);
+    refused(&scaled, &["scaled.h5", "scale is none there and max here"]);
+    refused(&silent, &["silent.h5", "--eval-every 0"]);
+    let copy = dir.path().join("x.npy").display().to_string();
+    assert_eq!(fednmf(0, &format!("generate planted,m=9,n=8,k=2 --output {copy}")).run().code, Some(0));
+    refused(&copy, &["x.npy"]);
+    fednmf(0, &format!("choose {a} --output {a}")).refused(&["--output"]);
+    fednmf(2, &format!("choose {a}")).refused(&["one rank"]);
+}
