@@ -252,31 +252,28 @@ def test_tools_for_annotated_data_have_the_numbers_of_the_class(draw):
 
 
 @pytest.mark.parametrize("draw", range(DRAWS))
-def test_the_transposed_matrix_has_the_transposed_factors(draw):
+def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
     rng = np.random.default_rng([SEED, 3, draw])
     X = matrix(rng)
     p = settings(rng, X)
     if 0 in (p["alpha_W"], p["alpha_H"]):
-        # A penalty on one factor only is evaded by its scale, slowly.
+        # A penalty on one factor only is evaded by its scale, which never ends.
         p["alpha_W"] = p["alpha_H"] = 0.0
-    # The penalties of rows and columns change places; the best of some starts, since one may end in a local minimum.
-    q = {**p, "alpha_W": p["alpha_H"], "alpha_H": p["alpha_W"]}
-    p["max_iter"] = q["max_iter"] = 400
-
-    def best(X, given, p):
-        found = []
-        for init, seed in ((None, 0), ("random", 1), ("random", 2), ("random", 3)):
-            model = NMF(**{**p, "init": init, "random_state": seed})
-            W = model.fit_transform(given)
-            found.append(objective(X, W, model.components_, p))
-        return min(found)
-
+    # The penalties of rows and columns change places.
+    q = {**p, "alpha_W": p["alpha_H"], "alpha_H": p["alpha_W"], "init": "custom"}
+    given, turned = (form(rng, Y).astype(float) for Y in (X, X.T.copy()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        one, other = best(X, form(rng, X), p), best(X.T, form(rng, X.T.copy()), q)
+        model, other = NMF(**p), NMF(**q)
+        W = model.fit_transform(given)
+        H = model.components_
+        if not (W.any() and H.any()):
+            return  # A penalty larger than the data has no start.
+        # Started from them, the fit does not rise: a start in which the factors changed places would.
+        V = other.fit_transform(turned, W=np.ascontiguousarray(H.T), H=np.ascontiguousarray(W.T))
+    one, two = objective(X, W, H, p), objective(X.T, V, other.components_, q)
     size = X.sum() if p["beta_loss"] != "frobenius" else 0.5 * (X**2).sum()
-    about = f"draw {draw}: {X.shape} {p}: {one} {other}"
-    assert not (np.isfinite(one) and np.isfinite(other)) or abs(one - other) <= 0.02 * min(one, other) + 2e-3 * size, about
+    assert not np.isfinite(one) or two <= one + 1e-6 * size, f"draw {draw}: {X.shape} {p}: {one} {two}"
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no program fednmf on the PATH")
