@@ -208,6 +208,7 @@ impl Hub {
     /// If a file is wrong, or the hub cannot listen on the address.
     pub fn serve(config: HubConfig) -> Result<i32> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref())?;
+        identity.check_hub()?;
         let tls = identity.server_config()?;
         let listener = TcpListener::bind(&config.listen).map_err(|e| {
             Error::input(format!(

@@ -175,17 +175,25 @@ impl Identity {
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
+    /// Refuses a certificate that sites would not accept from a hub.
+    ///
+    /// # Errors
+    /// If the certificate is for another purpose, as that of a site.
+    pub fn check_hub(&self) -> Result<()> {
+        match self.authority.verifier.is_no_hubs(&self.chain) {
+            true => Err(Error::input(
+                "--cert: is no certificate of a hub, which names the extended key usage of servers (perhaps that of a site); the sites \
+                 would refuse it",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The configuration of the hub, which accepts only clients with certificates of its CA.
     ///
     /// # Errors
-    /// If the key does not fit the certificate, or this is a site's.
+    /// If the key does not fit the certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
-        if self.authority.verifier.is_no_hubs(&self.chain) {
-            return Err(Error::input(
-                "--cert: is no certificate of a hub, which names the extended key usage of servers (perhaps that of a site); the sites \
-                 would refuse it",
-            ));
-        }
         let verifier = Arc::new(self.authority.verifier.clone());
         let built = ServerConfig::builder_with_provider(verifier.provider().clone())
             .with_protocol_versions(&[&rustls::version::TLS13])

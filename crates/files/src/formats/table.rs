@@ -88,7 +88,7 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     Ok(Table { header: detected.header(file, &lines, start, None)?, cols: columns })
 }
 
-/// The first line (from 1) whose fields, or those between semicolons, are numbers, some with a decimal comma. The first field
+/// The first line (from 1) whose fields, or those between semicolons or tabs, are numbers, some with a decimal comma. The first field
 /// may be a name.
 fn decimal_comma(lines: &FirstLines) -> Option<usize> {
     let wrong = |line: &[u8], separator: u8| {
@@ -96,7 +96,7 @@ fn decimal_comma(lines: &FirstLines) -> Option<usize> {
         let mut values = fields(line, separator).skip(1).peekable();
         values.peek().is_some() && values.all(is_number) && fields(line, separator).any(has_decimal_comma)
     };
-    let any = |line: &[u8]| [b';', lines.separator].iter().any(|&separator| wrong(line, separator));
+    let any = |line: &[u8]| [b';', b'\t', lines.separator].iter().any(|&separator| wrong(line, separator));
     (1..).zip(lines.lines()).find_map(|(at, line)| any(line).then_some(at))
 }
 

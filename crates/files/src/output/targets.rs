@@ -63,7 +63,6 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     for (i, target) in targets.iter().enumerate() {
         let Target { option, path, content } = target;
         check_name(option, path)?;
-        check_ending(target)?;
         check_writable(path).map_err(|e| e.at(option))?;
         if let Some(refusal) = hdf5::refusal(path).filter(|_| *content == Content::Checkpoint) {
             return Err(refusal.at(option));
@@ -103,7 +102,7 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
         }
         check_existing(target)?;
     }
-    Ok(())
+    targets.iter().try_for_each(check_ending)
 }
 
 /// Refuses a name that ends like that of a file of another format, which other programs would take it for.
@@ -388,7 +387,8 @@ mod tests {
         assert!(refusal(&[("--output", &at("x.h5"), Content::Factors)], &input).is_some());
         assert!(refusal(&[("--checkpoint", &at("x.h5"), Content::Checkpoint)], &input).is_some());
         assert_eq!(refusal(&[("--output", &at("y.h5"), Content::Factors)], &input), None);
-        assert_eq!(refusal(&[("--trace", &at("x.h5"), Content::Trace)], &input), None);
+        let input = [("--input", at("x.party-0.jsonl"))];
+        assert_eq!(refusal(&[("--trace", &at("x.jsonl"), Content::Trace)], &input), None);
     }
 
     #[test]
