@@ -3,7 +3,8 @@
     adversary [BINARY [SECONDS [DATA ...]]]  what one or two of three parties find by all attacks, on all private methods, as a table
     attacks [BINARY [DATA]]       what one party can compute of the others' data, as a table
     columns [BINARY [DATA]]       methods for private columns: error, bytes, and what attacks recover, as a table
-    doors [SECONDS [BINARY [SEED]]]  whether class and program have the same results on random matrices [600 s]; needs the package
+    doors [MINUTES [BINARY [SEED]]]  whether class, fednmf.tl and program have the same results on random matrices [10 minutes];
+                                  needs the package
     epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
     tsan                          thread pool, link and reader of panels under the thread sanitizer

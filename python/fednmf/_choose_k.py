@@ -18,7 +18,7 @@ Callback = Callable[[int, int, int, dict[str, float]], Any]
 _COLUMNS = ("k", "rmse", "divergence", "heldout", "heldout_se", "silhouette", "least_silhouette", "cosine")
 
 
-@dataclass
+@dataclass(repr=False)
 class Consensus:
     """What the runs with one k agree on: the mean of each component over the runs, and W fitted to it exactly."""
 
@@ -34,6 +34,9 @@ class Consensus:
     #: Of each component: its share of the norms of all terms.
     share: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"Consensus(W: {self.W.shape}, H: {self.H.shape}, rmse={self.rmse:.6g})"
+
 
 class Similarities(NamedTuple):
     """How similar the components of all runs with one k are."""
@@ -44,7 +47,7 @@ class Similarities(NamedTuple):
     clusters: np.ndarray
 
 
-@dataclass
+@dataclass(repr=False)
 class KChoice:
     """The result of `choose_k`."""
 
@@ -59,6 +62,12 @@ class KChoice:
     #: Of the runs with the recommended number.
     consensus: Optional[Consensus]
     similarities: dict[int, Similarities]
+    #: Of the features, if the data have names.
+    feature_names: Optional[list[str]] = None
+
+    def __repr__(self) -> str:
+        why = "; ".join([*self.reasons, *self.warnings])
+        return f"KChoice(recommended={self.recommended}, tried={self.column('k').astype(int).tolist()}: {why})"
 
     def column(self, name: str) -> np.ndarray:
         """A column of the table as an array."""

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from . import _run
 
 
-@dataclass
+@dataclass(repr=False)
 class Federated:
     """Factors of the blocks of several parties, M_i ~ U V_i' (columns by party) or M_i ~ U_i V' (rows by party)."""
 
@@ -31,6 +31,11 @@ class Federated:
     ledger: list[_run.Sent]
     #: What a party sent to another: sender, receiver, messages, bytes. Only where the parties have neighbours.
     edges: list[_run.Edge]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}: {factor.shape}" for name, factor in self.shared.items())
+        measures = "".join(f", {name}={value:.4g}" for name, value in self.measures.items())
+        return f"Federated({self.algo!r}, {len(self.private)} parties, {shapes}, n_iter={self.n_iter}{measures})"
 
 
 def federated(

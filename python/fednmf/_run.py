@@ -34,13 +34,17 @@ class Sent(NamedTuple):
     """Messages of one kind, of all parties together."""
 
     kind: str
-    #: What they carry ("SharedFactor", "Gram", ...), and how it is protected ("declared": in the clear).
+    #: What they carry ("SharedFactor", "Gram", ...), and how it is protected ("in the clear", "masked", "noised", ...).
     payload: str
     protection: str
     #: How often the parties sent one.
     rounds: int
     #: Bytes that they sent and received.
     bytes: int
+
+
+def _sent(kind: str, payload: str, protection: str, rounds: int, total: int) -> Sent:
+    return Sent(kind, payload, "in the clear" if protection == "declared" else protection, rounds, total)
 
 
 class Edge(NamedTuple):
@@ -173,7 +177,7 @@ def factorize(
         about["seconds"],
         about["stopped_by"],
         about["measures"],
-        [Sent(*entry) for entry in about["ledger"]],
+        [_sent(*entry) for entry in about["ledger"]],
         [Edge(*entry) for entry in about["edges"]],
     )
 

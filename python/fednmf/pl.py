@@ -14,13 +14,13 @@ __all__ = ["choose_k", "consensus", "top_features"]
 _LARGEST = 12
 
 
-def choose_k(result: KChoice, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
+def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
     """Error and stability over the number of components: the curves of the page of ``fednmf sweep``.
 
     Parameters
     ----------
-    result : KChoice
-        Of `fednmf.tl.choose_k`.
+    result : KChoice or AnnData
+        Of `fednmf.tl.choose_k`; of AnnData ``uns["nmf_choose_k"]``.
     axes : two matplotlib Axes or None
         For error and stability; None: new ones, side by side.
 
@@ -29,6 +29,11 @@ def choose_k(result: KChoice, axes: Optional[Sequence[Any]] = None) -> np.ndarra
     array of two Axes
     """
     plt = _pyplot()
+    if hasattr(result, "uns"):
+        if "nmf_choose_k" not in result.uns:
+            raise ValueError("adata has no uns['nmf_choose_k']: run fednmf.tl.choose_k first")
+        stored = result.uns["nmf_choose_k"]
+        result = KChoice(stored["table"], stored.get("recommended"), [], [], None, {})
     if axes is None:
         _, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     error, stability = axes
@@ -152,7 +157,7 @@ def _components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:
     if isinstance(given, KChoice):
         if given.consensus is None:
             raise ValueError("the result has no consensus, since no number of components is recommended")
-        given = given.consensus
+        return given.consensus.H, given.feature_names
     if isinstance(given, Consensus):
         return given.H, None
     if hasattr(given, "components_"):

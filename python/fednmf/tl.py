@@ -173,8 +173,13 @@ def choose_k(
     annotated = hasattr(data, "obsm")
     if not annotated and (layer is not None or use_highly_variable is not None):
         raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
+    if annotated:
+        X, used, _ = _chosen(data, layer, use_highly_variable)
+        names = data.var_names[used]
+    else:
+        X, names = data, getattr(data, "columns", None)
     found = _choose_k(
-        _chosen(data, layer, use_highly_variable)[0] if annotated else data,
+        X,
         ks,
         n_runs,
         method=method,
@@ -185,6 +190,7 @@ def choose_k(
         n_jobs=n_jobs,
         callback=callback,
     )
+    found.feature_names = None if names is None else [str(name) for name in names]
     if annotated:
         stored: dict[str, Any] = {"table": {name: found.column(name) for name in found.table}}
         if found.recommended is not None:

@@ -32,7 +32,8 @@ def write(path, X, kind):
     elif kind == "npz":
         sp.save_npz(path, X)
     elif kind == "mtx":
-        scipy.io.mmwrite(path, X, precision=17)
+        # With 17 digits SciPy (1.17) fills float32 values with NUL.
+        scipy.io.mmwrite(path, X.astype(float) if X.dtype == np.float32 else X, precision=17)
     else:
         _write_hdf5(path, X, kind)
 

@@ -111,6 +111,28 @@ def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
     stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["nmf_choose_k"]
     assert stored["recommended"] == found.recommended
     np.testing.assert_array_equal(stored["table"]["rmse"], found.column("rmse"))
+    assert found.feature_names == list(adata.var_names[:30]) and "\n" not in repr(found) and len(repr(found.consensus)) < 100
+    pytest.importorskip("matplotlib")
+    assert len(fednmf.pl.choose_k(anndata.read_h5ad(tmp_path / "cells.h5ad"))) == 2
+    ticks = fednmf.pl.top_features(found, 3)[0].get_yticklabels()
+    assert all(tick.get_text() in found.feature_names for tick in ticks)
+
+
+def programmes(seed, k):
+    """Counts of cells that mix k programmes of genes, with noise in proportion: a sweep's error falls with every component."""
+    rng = np.random.default_rng(seed)
+    genes = rng.gamma(0.3, 1, (1, 120)) + np.kron(np.eye(k), np.ones((1, 120 // k))) * rng.gamma(2, 1, 120)
+    genes /= genes.sum(axis=1, keepdims=True)
+    usage = 0.3 * rng.dirichlet(np.full(k, 0.3), 200)
+    usage[np.arange(200), rng.integers(0, k, 200)] += 0.7
+    depth = np.exp(rng.normal(6, 0.6, 200))[:, None]
+    return rng.poisson(depth * (usage @ genes) * rng.gamma(2, 0.5, (200, 120))).astype(float)
+
+
+@pytest.mark.parametrize("method", ["hals", "kl-cd", "kl-mu"])
+@pytest.mark.parametrize("seed, k", [(0, 4), (1, 6)])
+def test_planted_programmes_are_found_without_held_out_entries(method, seed, k):
+    assert choose_k(programmes(seed, k), range(2, k + 4), 4, method=method, holdout=0).recommended == k
 
 
 def test_a_single_run_has_no_stability(blocks):

@@ -41,7 +41,7 @@ def test_the_ledger_has_the_bytes_of_the_formula(planted):
     of = [{sent.payload: sent for sent in run.ledger if sent.payload in ("Product", "Gram")} for run in runs]
     for payload, numbers in (("Product", 60 * 3), ("Gram", 3 * 3)):
         short, long = (ledger[payload] for ledger in of)
-        assert long.rounds - short.rounds == 10 and short.protection == "declared"
+        assert long.rounds - short.rounds == 10 and short.protection == "in the clear"
         assert (long.bytes - short.bytes) % (10 * 2 * numbers * 8) == 0 < long.bytes - short.bytes
     masked = fednmf.federated(parts, max_iter=10, secure_sum=True, **some).ledger
     assert any(sent.protection == "masked" and sent.payload == "Masked" for sent in masked)
@@ -105,3 +105,8 @@ def test_wrong_parts_and_options_are_refused(planted):
     for args, params, message in refused:
         with pytest.raises(ValueError, match=message):
             fednmf.federated(*args, **{"n_components": 3, **params})
+
+
+def test_a_result_is_shown_in_a_line():
+    found = fednmf.federated([np.random.default_rng(i).random((30, 12)) for i in range(3)], n_components=2, max_iter=3)
+    assert len(repr(found)) < 200 and "3 parties" in repr(found) and "V: (12, 2)" in repr(found)

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from sklearn import decomposition
 
 import doors
+import fednmf
 from fednmf import NMF
 
 DRAWS = int(os.environ.get("FEDNMF_DRAWS", "40"))
@@ -148,18 +149,33 @@ def test_whatever_is_drawn(draw):
             assert not np.isfinite(theirs) or ours <= 1.02 * theirs + 1e-3 * size, f"{about}: {ours} {theirs}"
 
 
+#: Exponents of two by which entries are multiplied, and the types of entries and indices that files and arrays have.
+SCALES = [0, 0, 0, 0, -990, -200, -60, 60, 200, 990]
+TYPES = ["f8", "f8", "f4", ">f8", ">f4", "i4", "u2", "i8"]
+INDICES = [np.int32, np.int32, np.int64]
+
+
+def typed(rng, X):
+    """The matrix with entries of a drawn type, and of another scale if they are floating-point numbers."""
+    dtype = np.dtype(str(rng.choice(TYPES)))
+    if dtype.kind in "iu":
+        return np.ceil(X * (1 if X.max() > 1 else 20)).astype(dtype)
+    exponent = int(rng.choice(SCALES))
+    return (X * 2.0 ** (exponent if dtype.itemsize == 8 else exponent // 10)).astype(dtype)
+
+
 def entries(rng, X):
     """A file format, and the matrix in its form, with a random scale and type: dense, or CSR that may have duplicates, explicit
     zeros, unsorted columns or wider indices."""
-    X = X * 2.0 ** int(rng.choice([0, 0, 0, -200, -60, 60, 200]))
-    dtype = rng.choice(["f8", "f8", "f4"])
-    X = X.astype(dtype) if 1e-10 < X.max() < 1e10 else X
+    X = typed(rng, X)
     kind = str(rng.choice(doors.DENSE + doors.SPARSE))
     if kind in doors.DENSE:
         return kind, X
+    # SciPy's sparse matrices have the byte order of the machine.
+    X = X.astype(X.dtype.newbyteorder("="))
     Y = sp.csr_matrix(X)
     change = rng.choice(["none", "duplicates", "zeros", "backwards"])
-    if change == "duplicates":
+    if change == "duplicates" and X.dtype.kind == "f":
         # Halves, so that sums are exact.
         rows = np.repeat(np.arange(len(X)), np.diff(Y.indptr))
         order = np.argsort(np.r_[rows, rows], kind="stable")
@@ -172,9 +188,92 @@ def entries(rng, X):
         for a, b in zip(Y.indptr, Y.indptr[1:]):
             Y.indices[a:b], Y.data[a:b] = Y.indices[a:b][::-1].copy(), Y.data[a:b][::-1].copy()
         Y.has_sorted_indices = False
-    if rng.random() < 0.3:
-        Y.indptr = Y.indptr.astype(np.int64)
+    Y.indices, Y.indptr = (part.astype(INDICES[rng.integers(3)]) for part in (Y.indices, Y.indptr))
     return kind, Y
+
+
+def dense_of(given):
+    """Its entries as an array of numbers of the machine, and the largest one."""
+    X = np.asarray(doors.one_index_type(given).todense() if sp.issparse(given) else given).astype(float)
+    return X, float(X.max())
+
+
+def product(A, B, peak):
+    """A B / peak, without intermediate numbers that leave the range."""
+    A, B = A.astype(float), B.astype(float)
+    top = A.max() or 1.0
+    return (A / top) @ (B * (top / peak) if top < peak else B / (peak / top))
+
+
+@pytest.mark.parametrize("draw", range(DRAWS))
+def test_tools_for_annotated_data_have_the_numbers_of_the_class(draw):
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng([SEED, 2, draw])
+    X = matrix(rng)
+    p = settings(rng, X)
+    _, given = entries(rng, X)
+    k, about = p["n_components"], f"draw {draw}: {X.shape} {type(given).__name__} {given.dtype} {p}"
+    peak = dense_of(given)[1]
+    if given.dtype.kind in "iu" or not given.dtype.isnative:
+        given = given.astype(float)
+    used = rng.random(X.shape[1]) < 0.7
+    used[rng.integers(len(used))] = True
+    some = bool(rng.integers(2))
+    whole = sp.csr_matrix(doors.one_index_type(given)) if sp.issparse(given) else given
+    adata = anndata.AnnData(whole.copy())
+    if some:
+        adata.var["highly_variable"] = used
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        X = given if not some else doors.one_index_type(given)[:, used]
+        model, refused = NMF(**p), None
+        try:
+            W = model.fit_transform(X)
+        except ValueError as e:
+            refused = str(e)
+        try:
+            fednmf.tl.nmf(adata, k, **{name: value for name, value in p.items() if name != "n_components"})
+        except ValueError as e:
+            assert refused is not None and str(e) == refused, f"{about}: {e} {refused}"
+            return
+        assert refused is None, f"{about}: {refused}"
+        close = {"rtol": 1e-5, "atol": 1e-6 * (W.max() or 1), "err_msg": about}
+        np.testing.assert_allclose(adata.obsm["X_nmf"], W, **close)
+        genes = adata.varm["NMF"]
+        H = model.components_
+        np.testing.assert_allclose(genes[used] if some else genes, H.T, rtol=1e-5, atol=1e-6 * (H.max() or 1), err_msg=about)
+        assert not some or not genes[~used].any(), about
+        # Its own cells, in another order of genes, are fitted as before. The weights are unique for few components only.
+        if genes.any():
+            again = anndata.AnnData(whole.copy())[:, ::-1].copy()
+            fednmf.tl.project(again, adata)
+            fits = [product(cells, H, peak) for cells in (again.obsm["X_nmf"], W)]
+            np.testing.assert_allclose(*fits, atol=1e-3 if given.dtype == np.float32 else 1e-5, err_msg=about)
+
+
+@pytest.mark.parametrize("draw", range(DRAWS))
+def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
+    rng = np.random.default_rng([SEED, 3, draw])
+    X = matrix(rng)
+    p = settings(rng, X)
+    if 0 in (p["alpha_W"], p["alpha_H"]):
+        # A penalty on one factor only is evaded by its scale, which never ends.
+        p["alpha_W"] = p["alpha_H"] = 0.0
+    # The penalties of rows and columns change places.
+    q = {**p, "alpha_W": p["alpha_H"], "alpha_H": p["alpha_W"], "init": "custom"}
+    given, turned = (form(rng, Y).astype(float) for Y in (X, X.T.copy()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, other = NMF(**p), NMF(**q)
+        W = model.fit_transform(given)
+        H = model.components_
+        if not (W.any() and H.any()):
+            return  # A penalty larger than the data has no start.
+        # Started from them, the fit does not rise: a start in which the factors changed places would.
+        V = other.fit_transform(turned, W=np.ascontiguousarray(H.T), H=np.ascontiguousarray(W.T))
+    one, two = objective(X, W, H, p), objective(X.T, V, other.components_, q)
+    size = X.sum() if p["beta_loss"] != "frobenius" else 0.5 * (X**2).sum()
+    assert not np.isfinite(one) or two <= one + 1e-6 * size, f"draw {draw}: {X.shape} {p}: {one} {two}"
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no program fednmf on the PATH")
@@ -188,10 +287,13 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     # Few iterations: rounding errors depend on the number of ranks and grow with each iteration.
     p["max_iter"], p["tol"] = int(rng.integers(1, 30)), 0
     kind, given = entries(rng, X)
-    about = f"seed {SEED}, draw {draw}: {X.shape} {kind} {given.dtype} largest {X.max()} {p}"
+    # The file may have the transposed matrix, which the program transposes again.
+    turned = bool(rng.integers(2)) and kind not in ("10x", "loom")
+    about = f"seed {SEED}, draw {draw}: {X.shape} {kind} {given.dtype} largest {dense_of(given)[1]} turned {turned} {p}"
     seed = int(np.random.RandomState(p["random_state"]).randint(np.iinfo(np.int32).max))
     file, out = tmp_path / f"x.{doors.ending(kind)}", tmp_path / "o.npz"
-    doors.write(file, given, kind)
+    stored = doors.one_index_type(given).T if turned else given
+    doors.write(file, sp.csr_matrix(stored) if sp.issparse(given) else stored, kind)
 
     model = NMF(**p)
     with warnings.catch_warnings():
@@ -204,14 +306,15 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     algo, options = model._method(X.shape, p["n_components"], model._checked_loss(), started=False)
     penalised = bool(model._penalties())
     words = ["-i", file, "--algo", algo, "-k", p["n_components"], "--seed", seed, "--max-iters", p["max_iter"], "-o", out]
-    words += ["--precision", "f32" if given.dtype == np.float32 else "f64", "--json", "--quiet"]
+    words += ["--precision", "f32" if given.dtype.newbyteorder("=") == np.float32 else "f64", "--json", "--quiet"]
     words += ["--factor-scale", "sorted" if penalised else "balanced"]
     words += [f"--{name}={value}" for name, value in options.items() if value is not None]
     for name, value in model._penalties().items():
         words += ["--" + name.replace("_", "-"), value]
-    table = doors.options(kind)
+    table = doors.options(kind) + (["--transpose"] if turned else [])
     words += table
-    tight = 1e-4 if given.dtype == np.float32 else 1e-7
+    single = given.dtype.newbyteorder("=") == np.float32
+    tight = 1e-4 if single else 1e-7
     for ranks in (1, 2):
         printed, why = doors.run(PROGRAM, ranks, words)
         assert (printed is None) == (refused is not None), f"{about}, {ranks} ranks: {refused} {why}"
@@ -221,9 +324,9 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
         U, V = theirs["U"].astype(float), theirs["V"].astype(float)
         assert np.isfinite(U).all() and np.isfinite(V).all(), about
         # The same product, and on one rank the same components.
-        F, ours = U @ V.T, W.astype(float) @ model.components_.astype(float)
-        dense = np.asarray(doors.one_index_type(given).todense() if sp.issparse(given) else given, dtype=float)
-        size = np.linalg.norm(dense)
+        dense, peak = dense_of(given)
+        dense, F = dense / peak, product(U, V.T, peak)
+        ours, size = product(W, model.components_, peak), np.linalg.norm(dense)
         if ranks == 1:
             scale = np.abs(V).max() or 1.0
             np.testing.assert_allclose(model.components_.T / scale, V / scale, atol=tight, err_msg=about)
@@ -238,7 +341,7 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
             assert np.linalg.norm(dense - ours) <= (error + 10 * tight) * size * (1 + 1e-3), about
         projected = tmp_path / "p.npz"
         _, why = doors.run(PROGRAM, ranks, ["project", out, "-i", file, "-o", projected, "--json", *table])
-        fitted = np.load(projected)["U"] @ V.T
+        fitted = product(np.load(projected)["U"], V.T, peak)
         if ranks == 1 and p["n_components"] < min(X.shape):
-            atol = (1e-3 if given.dtype == np.float32 else 1e-6) * np.abs(dense).max()
+            atol = 1e-3 if single else 1e-6
             np.testing.assert_allclose(fitted, ours, atol=atol, rtol=1e-3, err_msg=f"{about}: project")

@@ -260,6 +260,9 @@ impl<'a> OpenedInput<'a> {
                     "; V fits the transposed one: 'fednmf project{other}' computes U for other rows than those of the run"
                 )
             }
+            () if self.spec.table.format == TableFormat::Triples => {
+                "; give the matrix that they were made of, or compare single values, as of a test set, with 'fednmf predict'".to_string()
+            }
             () => "; give the matrix that they were made of".to_string(),
         };
         Err(self.factors.error(format!(

@@ -1,4 +1,5 @@
-//! `fednmf predict`: entries of U Vᵀ for pairs of a row and a column, such as users and items.
+//! `fednmf predict`: entries of U Vᵀ for pairs of a row and a column, such as users and items, and their error if the table has
+//! the observed values.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,10 +13,13 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::counted;
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_driver::progress::Progress;
-use fednmf_files::formats::fields::{FirstLines, fields, integer, next_line, number as number_of, text_of};
+use fednmf_files::formats::fields::{FirstLines, fields, integer, is_missing, next_line, number as number_of, text_of};
 use fednmf_files::formats::io::InputFile;
+use fednmf_files::formats::refusal::not_a_number;
 use fednmf_files::formats::text::TextBlocks;
 use fednmf_files::output::matrices::check_writable;
 use fednmf_files::output::targets::check_new;
@@ -28,7 +32,8 @@ pub struct PredictArgs {
     /// File with U and V, as --output writes it (.h5, .h5ad, .npz)
     pub factors: PathBuf,
     /// Table in text of two columns, row and column of the matrix: their names, where the factors have names, else positions
-    /// from 0. A first line that is neither is a header
+    /// from 0. A third column has observed values, such as the ratings of a test set, and the RMSE to them is printed. A first
+    /// line that is neither is a header
     pub pairs: String,
     /// Write row, column and value of each pair to this .csv instead of printing them
     #[arg(short = 'o', long, value_name = "FILE")]
@@ -106,11 +111,15 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let unit = factors.run.unit(&args.factors)?;
     let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
-    let text = table(&args.pairs, &of_rows, &of_columns, value)?;
+    let Predicted { text, squares, observed } = table(&args.pairs, &of_rows, &of_columns, value)?;
     match &args.output {
         None => print(&text)?,
         Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
+    }
+    if observed > 0 {
+        let rmse = (squares / observed as f64).sqrt();
+        note(&format!("RMSE {rmse:.6} to {}", counted(observed, "observed value", "observed values")));
     }
     Ok(EXIT_DONE)
 }
@@ -133,35 +142,56 @@ fn covered(u: &Array2<f64>, v: &Array2<f64>, (i, j): (usize, usize)) -> f64 {
     f64::from(u8::from(both))
 }
 
-/// The pairs with their values, below a header.
-fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usize) -> f64) -> Result<String> {
+/// The predicted entries.
+struct Predicted {
+    /// The pairs with their values, below a header.
+    text: String,
+    /// Sum of the squared errors, and the number of observed values.
+    squares: f64,
+    observed: usize,
+}
+
+/// Predicts the entries of all pairs of a table.
+fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usize) -> f64) -> Result<Predicted> {
     let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
     let first = FirstLines::read(&file, tabs)?;
     let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
     let notes: Vec<String> = first.note().into_iter().map(|note| format!("{path}: {note}")).collect();
     Progress::new(true, None).notes(&notes);
-    let mut out = String::new();
-    let mut number = 0;
+    let mut found = Predicted { text: String::new(), squares: 0.0, observed: 0 };
+    let (mut number, mut width) = (0, 0);
     let mut header = None;
     while let Some((block, _)) = blocks.next_block()? {
         let mut at = 0;
         while let Some(line) = next_line(block, &mut at) {
             number += 1;
-            let pair: Vec<&[u8]> = fields(&block[line], first.separator).collect();
-            let [row, column] = pair[..] else {
-                return Err(file.error(format!("row {number}: has {} fields; give two, row and column", pair.len())));
-            };
-            let places = (rows.place(row), columns.place(column));
+            let cells: Vec<&[u8]> = fields(&block[line], first.separator).collect();
             let wrong = |why: String| file.error(format!("row {number}: {why}"));
             if number == 1 {
+                width = cells.len();
+            }
+            if ![2, 3].contains(&cells.len()) || cells.len() != width {
+                let count = cells.len();
+                return Err(wrong(format!(
+                    "has {count} fields; give two on each line, row and column, or three, with the observed value"
+                )));
+            }
+            let (row, column) = (cells[0], cells[1]);
+            let places = (rows.place(row), columns.place(column));
+            if number == 1 {
                 let is_header = !rows.knows(row) && !columns.knows(column);
-                let titles = if is_header { [text_of(row), text_of(column)] } else { ["row".into(), "column".into()] };
-                let _ = writeln!(out, "{},{},value", quoted(&titles[0]), quoted(&titles[1]));
+                let usual: [&[u8]; 3] = [b"row", b"column", b"observed"];
+                let titles = if is_header { &cells[..] } else { &usual[..width] };
+                let titles: Vec<String> = titles.iter().map(|title| text_of(title)).collect();
+                let quoted: Vec<String> = titles.iter().map(|title| quoted(title)).collect();
+                let _ = writeln!(found.text, "{},value", quoted.join(","));
                 if is_header {
                     if rows.knows(column) && columns.knows(row) {
-                        let [row, column] = titles;
-                        return Err(wrong(format!("{row} is a column and {column} is a row; give the row first")));
+                        return Err(wrong(format!(
+                            "{} is a column and {} is a row; give the row first",
+                            titles[0], titles[1]
+                        )));
                     }
                     if is_number(row) || is_number(column) {
                         return Err(wrong(places.0.err().or(places.1.err()).unwrap_or_default()));
@@ -170,24 +200,34 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                     continue;
                 }
             }
-            if let Some([row, column]) = header.take() {
-                let note = format!("{path}: the first line, {row},{column}, is taken as a header");
+            if let Some(titles) = header.take() {
+                let note = format!("{path}: the first line, {}, is taken as a header", titles.join(","));
                 Progress::new(true, None).notes(&[note]);
             }
             let (i, j) = (places.0.map_err(wrong)?, places.1.map_err(wrong)?);
-            let _ = writeln!(out, "{},{},{}", quoted(&text_of(row)), quoted(&text_of(column)), value(i, j));
+            let predicted = value(i, j);
+            if let Some(&observed) = cells.get(2).filter(|field| !is_missing(field)) {
+                let observed = number_of(observed).ok_or_else(|| {
+                    file.error(not_a_number(observed, |text| format!("row {number}: the observed value is {text}")))
+                })?;
+                found.squares += (predicted - observed).powi(2);
+                found.observed += 1;
+            }
+            let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell))).collect();
+            let _ = writeln!(found.text, "{},{predicted}", quoted.join(","));
         }
     }
-    if let Some([row, column]) = header {
+    if let Some(titles) = header {
+        let (row, column) = (&titles[0], &titles[1]);
         return Err(file.error(format!(
             "has no pair of the factors: {row} is no row and {column} no column, and nothing is below them as below a \
              header"
         )));
     }
-    if out.is_empty() {
+    if found.text.is_empty() {
         return Err(file.error("has no pairs"));
     }
-    Ok(out)
+    Ok(found)
 }
 
 /// Whether a field is a number, which is no title of a column.
@@ -213,15 +253,18 @@ mod tests {
         let (u, v) = (array![[1.0, 2.0], [3.0, 0.0]], array![[1.0, 1.0], [0.5, 0.0], [0.0, 4.0]]);
         let names = names.map(|names| names.map(String::from).to_vec());
         let (rows, columns) = (Lookup::new("row", 2, names), Lookup::new("column", 3, None));
-        table(&path.display().to_string(), &rows, &columns, |i, j| dot(&u, &v, (i, j)))
+        let found = table(&path.display().to_string(), &rows, &columns, |i, j| dot(&u, &v, (i, j)))?;
+        Ok(format!("{}{} of {}", found.text, found.squares, found.observed))
     }
 
     #[test]
     fn pairs_are_found_by_name_or_position() {
-        assert_eq!(predicted("user,item\n0,0\n1,2\n", None).unwrap(), "user,item,value\n0,0,3\n1,2,0\n");
-        assert_eq!(predicted("0,2\n", None).unwrap(), "row,column,value\n0,2,8\n");
+        assert_eq!(predicted("user,item\n0,0\n1,2\n", None).unwrap(), "user,item,value\n0,0,3\n1,2,0\n0 of 0");
+        assert_eq!(predicted("0,2\n", None).unwrap(), "row,column,value\n0,2,8\n0 of 0");
         let named = predicted("\"b, c\",0\na,1\n", Some(["a", "b, c"])).unwrap();
-        assert_eq!(named, "row,column,value\n\"b, c\",0,3\na,1,0.5\n");
+        assert_eq!(named, "row,column,value\n\"b, c\",0,3\na,1,0.5\n0 of 0");
+        let observed = predicted("user,item,stars\n0,0,5\n1,2,\n0,2,7\n", None).unwrap();
+        assert_eq!(observed, "user,item,stars,value\n0,0,5,3\n1,2,,0\n0,2,7,8\n5 of 2");
     }
 
     #[test]
@@ -231,6 +274,8 @@ mod tests {
             ("0,0\n0,3\n", None, "row 2: 3 is no column"),
             ("0,0\nuser,item\n", None, "row 2: user is no row"),
             ("0\n", None, "has 1 fields"),
+            ("0,0,3\n0,1\n", None, "row 2: has 2 fields"),
+            ("0,0,good\n", None, "row 1: the observed value is 'good'"),
             ("a,0\nc,1\n", Some(["a", "b"]), "c is no row of the factors"),
             ("b,0\na,1\n", Some(["a", "a"]), "row 1: b is no row"),
             // A first pair that the factors do not have is no header if it is the only one, swapped, or a pair of numbers.

@@ -33,6 +33,12 @@ fn ratings_of_pairs_have_the_units_of_the_input() {
     assert_eq!((written.code, std::fs::read_to_string(file("o.csv")).unwrap()), (Some(0), printed.stdout));
     let again = ask().arg("-o").arg(file("o.csv")).run();
     assert!(again.code == Some(2) && again.stderr.contains("not replaced"), "{}", again.stderr);
+    // With observed values, the error to them is printed.
+    std::fs::write(file("test.csv"), "user,item,rating\nu3,i6,4\nu0,i0,1\n").unwrap();
+    let tested = fednmf(0, "predict").arg(file("f.h5")).arg(file("test.csv")).run();
+    assert!(tested.stdout.starts_with("user,item,rating,value\nu3,i6,4,"), "{}", tested.stdout);
+    let rmse = (((expected[0] - 4.0).powi(2) + (expected[1] - 1.0).powi(2)) / 2.0).sqrt();
+    assert!(tested.stderr.contains(&format!("RMSE {rmse:.6} to 2 observed values")), "{}", tested.stderr);
     std::fs::write(file("pairs.csv"), "user,item\nu3,i99\n").unwrap();
     let wrong = ask().run();
     assert!(wrong.code == Some(2) && wrong.stderr.contains("i99 is no column"), "{}", wrong.stderr);

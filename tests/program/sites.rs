@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ed25519_dalek::SigningKey;
 
@@ -255,7 +255,6 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         version: version.into(),
         wait: Duration::from_secs(1),
         reconnect_timeout: Duration::from_secs(1),
-        verbose: false,
         max_untaken: usize::MAX,
         progress: || {},
     };
@@ -407,6 +406,43 @@ fn kills_at_random_moments_change_no_bit() {
     stage.expect_factors_of(&stage.by_mpi(LONG), "after kills");
 }
 
+/// Why a site waits is said with --quiet too, and a process without a place in the run ends with it.
+#[test]
+fn a_process_without_a_place_in_the_run_says_why_it_waits_and_ends_after_the_run() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let run = "--algo fnmf -k 4 --max-iters 1000000 --eval-every 0 -q";
+    stage.sites = vec![stage.join("a", run).spawn().unwrap()];
+    stage.wait_for(|stage| stage.says("a").contains("note: waiting for sites b, c, d for 35"));
+    let others: Vec<_> = NAMES[1..].iter().map(|site| stage.join(site, run).spawn().unwrap()).collect();
+    stage.sites.extend(others);
+    stage.wait_for(|stage| stage.hub_says().contains("the run begins"));
+    let told = stage.says("a").len();
+    let another = stage.join("a", &format!("{run} --patience 1")).spawn().unwrap();
+    stage.wait_for(|stage| stage.says("a")[told..].contains("the run has begun with another process of site a"));
+    // It has tried again.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(stage.hub_says().matches("the run has begun with another process").count(), 1, "{}", stage.hub_says());
+    stage.hub.as_mut().unwrap().kill().unwrap();
+    stage.hub.take().unwrap().wait().unwrap();
+    let start = Instant::now();
+    assert_eq!(end_of(another, "another process of site a").0, Some(1));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let says = &stage.says("a")[told..];
+    assert!(says.contains("the run without this process has ended, and the hub too"), "{says}");
+}
+
+#[test]
+fn a_site_is_no_hub() {
+    let stage = Stage::new();
+    let mut command = stage.command("serve --listen 127.0.0.1:0 --sites a,b", "second.err");
+    for (option, file) in [("--cert", "a.pem"), ("--key", "a.key"), ("--ca", "ca.pem")] {
+        command.arg(option).arg(stage.keys(file));
+    }
+    assert_eq!(end_of(command.spawn().unwrap(), "a site as hub").0, Some(2));
+    assert!(text(&stage.at("second.err")).contains("--cert: is no certificate of a hub"));
+}
+
 #[test]
 fn sites_give_up_a_hub_that_does_not_come_back() {
     let mut stage = Stage::new();
@@ -478,8 +514,11 @@ fn a_policy_is_asked_before_anything_leaves() {
         let ends = stage.finish_sites();
         for (at, site) in NAMES.iter().enumerate() {
             let says = &stage.says(site)[told[at]..];
-            let (code, words) =
-                if *site == "b" { (2, why) } else { (1, "site b has ended with an error (exit code 2)") };
+            let (code, words) = if *site == "b" {
+                (2, why)
+            } else {
+                (1, "site b has refused the run (exit code 2), for a reason that it prints itself; the run ends")
+            };
             assert!(ends[at].0 == Some(code) && says.contains(words), "{policy}: {site}: {:?} {says}", ends[at].0);
         }
         stage.wait_for(|stage| stage.hub_says().trim_end().ends_with("waits for sites a, b, c, d"));
@@ -649,6 +688,17 @@ fn what_will_leave_is_printed_before_the_site_connects() {
     for line in ["sum V_j", "statistics of the matrix", "public keys"] {
         assert!(says.contains(line), "{line}: {says}");
     }
+    // Only what this run sends; with --quiet the warning remains that it is in the clear.
+    for line in ["load entries", "largest entry", "checkpoint", "digests of names", "without --secure-sum"] {
+        assert!(!says.contains(line), "{line}: {says}");
+    }
+    let site = stage.join("b", "--algo fnmf -k 2 --wait 1 -q").spawn().unwrap();
+    assert_eq!(end_of(site, "no hub").0, Some(1));
+    let says = stage.says("b");
+    assert!(
+        says.contains("warning: without --secure-sum this site sends results of its data") && says.contains("V_j"),
+        "{says}"
+    );
 }
 
 #[test]

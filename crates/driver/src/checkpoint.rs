@@ -127,14 +127,16 @@ pub(super) fn replaced(path: &Path, identity: &Map<String, Value>) -> Result<Opt
     if !checkpoint::has_content(path) {
         return Ok(None);
     }
-    let found = Checkpoint::open(path).and_then(|(_, found)| checkpoint::compare(&found, identity).map(|()| found));
-    found.map(Some).map_err(|why| {
+    let refused = |why: &str| {
         Error::input(format!(
-            "--checkpoint {}: exists and is not replaced ({}); give another name, or remove it",
-            path.display(),
-            why.message
+            "--checkpoint {}: exists and is not replaced: {why}; give another name, or remove it",
+            path.display()
         ))
-    })
+    };
+    let (_, found) =
+        Checkpoint::open(path).map_err(|_| refused("it is no complete checkpoint of this version of fednmf"))?;
+    checkpoint::compare(&found, identity).map_err(|why| refused(&why.message))?;
+    Ok(Some(found))
 }
 
 impl<T: Real> Checkpointer<T> {

@@ -91,6 +91,11 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
     warn_of_shared_parties(&planned, comm, &mut progress);
+    if comm.size() == 1
+        && let Some(warning) = notes::unused_tasks()
+    {
+        progress.warn(&warning);
+    }
     let show = &mut |part| {
         watchdog::step();
         progress.loading(part);

@@ -156,6 +156,16 @@ pub fn parties_follow_ranks(planned: &Planned) -> String {
     )
 }
 
+/// A warning if a job of Slurm has several tasks and this process works alone.
+pub fn unused_tasks() -> Option<String> {
+    fednmf_comm::unused_tasks().map(|tasks| {
+        format!(
+            "SLURM_NTASKS={tasks}, but neither srun nor mpirun has started this process, so it works alone: start it with one of \
+             them, or give it the cores with --threads"
+        )
+    })
+}
+
 /// Warns of masked sums that hide little.
 pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     let groups = planned.method.groups();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use rustls::ServerConfig;
 
-use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_REQUEUE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_REQUEUE, Error, Result};
 use fednmf_base::warning;
 use fednmf_linalg::random::secret_rng;
 use fednmf_privacy::transcript::hex;
@@ -18,7 +18,7 @@ use fednmf_privacy::transcript::hex;
 use super::frame::{Control, Decoder, Frame, Hello, PROTOCOL, SiteKey, printable};
 use super::journal::Journal;
 use super::limits::{Allowance, QUEUED_OVERHEAD, Strangers};
-use super::link::list;
+use super::link::{RESUME, list};
 use super::tls::{Identity, Stream, explain, is_for, too_long};
 
 /// Bytes that may be queued for one site, with what the system needs to hold them; further senders wait. The hub's own frames
@@ -167,6 +167,8 @@ struct Site {
     /// The minimum number of sites with which it continues after losses; `None` if it does not.
     min_sites: Option<usize>,
     returns: Allowance,
+    /// Why another process of the site was last told to wait. It tries again every few seconds, which is logged once.
+    turned_away: String,
 }
 
 impl Site {
@@ -206,6 +208,7 @@ impl Hub {
     /// If a file is wrong, or the hub cannot listen on the address.
     pub fn serve(config: HubConfig) -> Result<i32> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref())?;
+        identity.check_hub()?;
         let tls = identity.server_config()?;
         let listener = TcpListener::bind(&config.listen).map_err(|e| {
             Error::input(format!(
@@ -268,7 +271,7 @@ impl Hub {
         while state.begun && state.failed.is_none() {
             let Some(rank) = state.sites.iter().position(lost) else { break };
             let why = format!("was lost: it had no connection to the hub for {} s", reconnect_timeout.as_secs());
-            self.lose(&mut state, rank, &why);
+            self.lose(&mut state, rank, &why, RESUME);
         }
         let all_left = !state.sites.iter().any(Site::participates);
         let gone = state.sites.iter().all(|site| site.outbox.is_none());
@@ -300,14 +303,14 @@ impl Hub {
         Ok(None)
     }
 
-    /// Called if a site does not return. The run continues without it if all other sites agreed to that and enough remain;
+    /// Called if a site does not return; with advice for the others, if the run ends. The run continues without it if all other sites agreed to that and enough remain;
     /// otherwise it fails.
-    fn lose(&self, state: &mut State, rank: usize, why: &str) {
+    fn lose(&self, state: &mut State, rank: usize, why: &str, advice: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
         let left = others().filter(|site| site.lost.is_none()).count();
         let continues = |site: &Site| site.has_left || site.min_sites.is_some_and(|min| min <= left);
         if !others().filter(|site| site.lost.is_none()).all(continues) {
-            return self.end_run(state, rank, why);
+            return self.end_run(state, rank, why, advice);
         }
         say(&format!("site {} {why}; the run goes on with {left} of {}", self.config.sites[rank], state.sites.len()));
         let site = &mut state.sites[rank];
@@ -323,11 +326,11 @@ impl Hub {
     }
 
     /// Lets the run fail because of one site.
-    fn end_run(&self, state: &mut State, rank: usize, why: &str) {
+    fn end_run(&self, state: &mut State, rank: usize, why: &str, advice: &str) {
         say(&format!("site {} {why}; the run ends", self.config.sites[rank]));
         state.failed = Some(Instant::now());
         for outbox in state.sites.iter().filter_map(|site| site.outbox.as_ref()) {
-            outbox.tell(Control::RunLost(rank, why.into()));
+            outbox.tell(Control::RunLost(rank, format!("{why}; the run ends{advice}")));
         }
     }
 
@@ -376,9 +379,6 @@ impl Hub {
         until: Instant,
     ) -> Option<(usize, Arc<Outbox>, Decoder)> {
         let turn_away = |said: Control| {
-            if let Control::Refused(why) | Control::RetryLater(why) = &said {
-                say(&format!("refused a connection from {from}: {why}"));
-            }
             let _ = stream.send(&Frame::Control(said).encode());
             stream.finish();
             // The site reads the reason before it closes the connection.
@@ -388,7 +388,11 @@ impl Hub {
                 rest.clear();
             }
         };
-        let refuse = |why: String| turn_away(Control::Refused(why));
+        let log = |why: &str| say(&format!("refused a connection from {from}: {why}"));
+        let refuse = |why: String| {
+            log(&why);
+            turn_away(Control::Refused(why));
+        };
         let certificate = stream.peer()?;
         let mut decoder = Decoder::default();
         let Control::Hello(hello) = next_control(&stream, &mut decoder, until)? else { return None };
@@ -412,9 +416,18 @@ impl Hub {
         let rank = sites.iter().position(|site| site == *name)?;
         let run = {
             let mut state = self.lock();
-            if let Err(why) = check_admission(&state, rank, name, &hello) {
+            if let Err(refusal) = check_admission(&state, rank, name, &hello) {
+                match &refusal {
+                    Control::RetryLater(why) if state.sites[rank].turned_away == *why => {}
+                    Control::RetryLater(why) => {
+                        log(why);
+                        state.sites[rank].turned_away.clone_from(why);
+                    }
+                    Control::Refused(why) => log(why),
+                    _ => {}
+                }
                 drop(state);
-                turn_away(why);
+                turn_away(refusal);
                 return None;
             }
             // It tries again when there is no answer.
@@ -577,8 +590,12 @@ impl Hub {
             Frame::Control(Control::Abort(code)) => {
                 let mut state = self.lock();
                 if state.failed.is_none() && state.begun && state.sites[rank].lost.is_none() {
-                    let why = format!("has ended with an error (exit code {code}), which it tells itself");
-                    self.lose(&mut state, rank, &why);
+                    let (what, advice) = match code {
+                        EXIT_INPUT => ("refused the run", ""),
+                        _ => ("ended with an error", RESUME),
+                    };
+                    let why = format!("has {what} (exit code {code}), for a reason that it prints itself");
+                    self.lose(&mut state, rank, &why, advice);
                 }
                 return true;
             }
@@ -666,6 +683,7 @@ fn new_state(config: &HubConfig) -> Result<State> {
         lost: None,
         min_sites: None,
         returns: Allowance::new(RETURNS),
+        turned_away: String::new(),
     };
     let sites = config.sites.iter().map(|_| site()).collect();
     Ok(State { run: hex(&run), sites, begun: false, failed: None, worst_end: EXIT_DONE })

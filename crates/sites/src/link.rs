@@ -39,8 +39,6 @@ pub struct Config {
     pub wait: Duration,
     /// How long a lost connection may take to be restored.
     pub reconnect_timeout: Duration,
-    /// Whether to print which sites are being waited for.
-    pub verbose: bool,
     /// Bytes of other sites' messages that may wait until this one asks for them; more end the run.
     pub max_untaken: usize,
     /// Called whenever a piece of a message arrives or is acknowledged: a long message over a slow line is not a stall.
@@ -218,8 +216,43 @@ static CURRENT: OnceLock<Arc<Link>> = OnceLock::new();
 /// Set by the first thread that ends the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Time until a reason that a site waits for is reported again; it doubles each time.
+/// Time until the reason why a site waits is reported again; it doubles each time.
 const FIRST_REPORT: Duration = Duration::from_secs(10);
+/// Time between two attempts to reach the hub, and to take part in its next run.
+const RETRY: Duration = Duration::from_millis(300);
+const RETRY_NEXT_RUN: Duration = Duration::from_secs(3);
+
+/// Reports why a site waits: when the reason changes, and again at growing intervals; also with `--quiet`, since it may need
+/// attention.
+struct Waiting {
+    until: Instant,
+    reported: String,
+    next: Instant,
+    interval: Duration,
+}
+
+impl Waiting {
+    fn new(limit: Duration) -> Waiting {
+        let now = Instant::now();
+        Waiting { until: now + limit, reported: String::new(), next: now, interval: FIRST_REPORT }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// `why` with the seconds that are left behind it.
+    fn report(&mut self, why: &str) {
+        let now = Instant::now();
+        if self.reported != why {
+            (self.reported, self.next, self.interval) = (why.into(), now, FIRST_REPORT);
+        }
+        if now >= self.next {
+            note(&format!("{why} for {} s", self.until.saturating_duration_since(now).as_secs()));
+            (self.next, self.interval) = (now + self.interval, 2 * self.interval);
+        }
+    }
+}
 
 /// Why a connection could not be established.
 enum JoinError {
@@ -227,6 +260,8 @@ enum JoinError {
     Fatal(Error),
     /// Retrying may help.
     Disconnected(String),
+    /// The hub's run goes on, or ends, without this process.
+    NextRun(String),
 }
 
 impl From<Refusal> for JoinError {
@@ -260,7 +295,7 @@ fn join_run(
     identity: &Identity,
     own: &SiteSecret,
     known: Option<&PreviousRun<'_>>,
-    until: Instant,
+    waiting: &mut Waiting,
 ) -> std::result::Result<JoinedRun, JoinError> {
     let broken = |e: std::io::Error| JoinError::from(explain(&e, "hub"));
     let socket = connect(&config.hub).map_err(JoinError::Disconnected)?;
@@ -306,21 +341,19 @@ fn join_run(
                 Control::Refused(why) => {
                     return Err(JoinError::Fatal(Error::input(format!("the hub refuses: {}", printable(&why)))));
                 }
-                Control::RetryLater(why) if known.is_none() => return Err(JoinError::Disconnected(printable(&why))),
+                Control::RetryLater(why) if known.is_none() => return Err(JoinError::NextRun(printable(&why))),
                 Control::RetryLater(why) | Control::RunLost(_, why) => {
                     return Err(JoinError::Fatal(Error::failed(printable(&why))));
                 }
                 Control::Ping => send(Control::Pong)?,
-                Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => {
-                    if config.verbose && sites != missing {
-                        note(&format!("waiting for {}", list(&sites)));
-                    }
-                    missing = sites;
-                }
+                Control::WaitingFor(sites) if sites.iter().all(|site| valid_name(site)) => missing = sites,
                 _ => {}
             }
         }
-        if Instant::now() >= until && known.is_none() {
+        if !missing.is_empty() {
+            waiting.report(&format!("waiting for {}", list(&missing)));
+        }
+        if waiting.is_over() && known.is_none() {
             let who = if missing.is_empty() { "the other sites".into() } else { list(&missing) };
             return Err(JoinError::Fatal(Error::failed(format!(
                 "{who} did not join within {} s (--wait)",
@@ -344,33 +377,36 @@ impl Link {
     pub fn join(config: Config) -> Result<Arc<Link>> {
         let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref())?;
         let own = SiteSecret::new()?;
-        let until = Instant::now() + config.wait;
-        // The reason is reported when it changes, and again at growing intervals; also with --quiet, since it needs attention.
-        let (mut last_reported, mut next_report, mut interval) = (String::new(), Instant::now(), FIRST_REPORT);
+        let mut waiting = Waiting::new(config.wait);
+        // When the hub last said that its run has no place for this process.
+        let mut turned_away: Option<Instant> = None;
         let joined = loop {
-            match join_run(&config, &identity, &own, None, until) {
+            let (why, pause) = match join_run(&config, &identity, &own, None, &mut waiting) {
                 Ok(joined) => break joined,
                 Err(JoinError::Fatal(e)) => return Err(e.at(format!("--hub {}", config.hub))),
+                Err(JoinError::NextRun(why)) => {
+                    turned_away = Some(Instant::now());
+                    (why, RETRY_NEXT_RUN)
+                }
                 Err(JoinError::Disconnected(why)) => {
-                    if Instant::now() >= until {
+                    if turned_away.is_some_and(|since| since.elapsed() > config.reconnect_timeout) {
                         return Err(Error::failed(format!(
-                            "--hub {}: {why}, for {} s (--wait); check the address, the hub, and the firewall",
-                            config.hub,
-                            config.wait.as_secs()
+                            "--hub {}: the run without this process has ended, and the hub too ({why})",
+                            config.hub
                         )));
                     }
-                    if last_reported != why {
-                        (next_report, interval) = (Instant::now(), FIRST_REPORT);
-                    }
-                    if Instant::now() >= next_report {
-                        let left = until.saturating_duration_since(Instant::now()).as_secs();
-                        note(&format!("--hub {}: {why}; trying again for {left} s", config.hub));
-                        (next_report, interval) = (Instant::now() + interval, 2 * interval);
-                    }
-                    last_reported = why;
-                    std::thread::sleep(Duration::from_millis(300));
+                    (why, RETRY)
                 }
+            };
+            if waiting.is_over() {
+                return Err(Error::failed(format!(
+                    "--hub {}: {why}, for {} s (--wait); check the address, the hub, and the firewall",
+                    config.hub,
+                    config.wait.as_secs()
+                )));
             }
+            waiting.report(&format!("--hub {}: {why}; trying again", config.hub));
+            std::thread::sleep(pause);
         };
         let JoinedRun { stream, decoder, run, sites, me, roster } = joined;
         let channels = channels(&own, &identity, &run, &sites, me, &roster)?;
@@ -562,7 +598,7 @@ impl Link {
 
     fn reconnect(&self, why: &str) -> (Arc<Stream>, Decoder) {
         let reconnect_timeout = self.config.reconnect_timeout;
-        let until = Instant::now() + reconnect_timeout;
+        let mut waiting = Waiting::new(reconnect_timeout);
         warn(&format!(
             "lost the connection to the hub {} ({why}); trying again for {} s",
             self.config.hub,
@@ -570,18 +606,18 @@ impl Link {
         ));
         let known = PreviousRun { run: &self.run, roster: &self.roster };
         loop {
-            match join_run(&self.config, &self.identity, &self.own, Some(&known), until) {
+            match join_run(&self.config, &self.identity, &self.own, Some(&known), &mut waiting) {
                 Ok(JoinedRun { stream, decoder, .. }) => {
                     note(&format!("connected to the hub {} again", self.config.hub));
                     return (stream, decoder);
                 }
                 Err(JoinError::Fatal(e)) => fail(&format!("--hub {}: {e}", self.config.hub)),
-                Err(JoinError::Disconnected(why)) if Instant::now() >= until => fail(&format!(
+                Err(JoinError::Disconnected(why) | JoinError::NextRun(why)) if waiting.is_over() => fail(&format!(
                     "--hub {}: {why}; there was no connection for {} s (--patience){RESUME}",
                     self.config.hub,
                     reconnect_timeout.as_secs()
                 )),
-                Err(JoinError::Disconnected(_)) => std::thread::sleep(Duration::from_millis(300)),
+                Err(JoinError::Disconnected(_) | JoinError::NextRun(_)) => std::thread::sleep(RETRY),
             }
             if self.lock().over {
                 // The main thread has finished and no longer needs a connection.
@@ -634,7 +670,7 @@ impl Link {
                     self.lock().pong = true;
                     self.changed.notify_all();
                 }
-                Control::Disconnected(site, seconds) if self.config.verbose => {
+                Control::Disconnected(site, seconds) => {
                     warn(&format!("{} has lost its connection; waiting for it for {seconds} s", self.name(site)))
                 }
                 Control::Left(site) => {
@@ -651,7 +687,7 @@ impl Link {
                 }
                 // A site that has finished is not affected.
                 Control::RunLost(site, why) if !self.lock().over => {
-                    fail(&format!("{} {}; the run ends{RESUME}", self.name(site), printable(&why)));
+                    fail(&format!("{} {}", self.name(site), printable(&why)));
                 }
                 Control::Refused(why) => fail(&format!("the hub refuses: {}", printable(&why))),
                 _ => {}
@@ -799,7 +835,6 @@ mod tests {
             version: String::new(),
             wait: Duration::ZERO,
             reconnect_timeout: Duration::ZERO,
-            verbose: false,
             max_untaken: 1 << 20,
             progress: || (),
         };

@@ -175,6 +175,20 @@ impl Identity {
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
+    /// Refuses a certificate that sites would not accept from a hub.
+    ///
+    /// # Errors
+    /// If the certificate is for another purpose, as that of a site.
+    pub fn check_hub(&self) -> Result<()> {
+        match self.authority.verifier.is_no_hubs(&self.chain) {
+            true => Err(Error::input(
+                "--cert: is no certificate of a hub, which names the extended key usage of servers (perhaps that of a site); the sites \
+                 would refuse it",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The configuration of the hub, which accepts only clients with certificates of its CA.
     ///
     /// # Errors

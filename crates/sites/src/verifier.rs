@@ -65,6 +65,19 @@ impl Verifier {
         &self.provider
     }
 
+    /// Whether a certificate is for another purpose than that of a hub. What else is wrong with it the sites say.
+    pub fn is_no_hubs(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some((certificate, intermediates)) = chain.split_first() else { return true };
+        let usage = webpki::KeyUsage::required(SERVERS);
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let leaf = webpki::EndEntityCert::try_from(certificate);
+        let verified = leaf.and_then(|leaf| {
+            let roots = &self.roots.roots;
+            leaf.verify_for_usage(algorithms, roots, intermediates, UnixTime::now(), usage, None, None).map(drop)
+        });
+        matches!(verified, Err(webpki::Error::RequiredEkuNotFoundContext(_)))
+    }
+
     /// Refuses a certificate, whose path is verified already, that does not name its purpose.
     fn check_purpose(
         &self,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
-use fednmf_base::warning::say;
+use fednmf_base::warning::{say, warn};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_data::memory;
 use fednmf_driver as driver;
@@ -152,8 +152,12 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     };
     let held = args.hold.then(|| hold::put_aside(&mut spec.outputs)).transpose()?;
     let _locks = own_files::lock(&spec)?;
+    let messages = proposal::messages(&spec);
+    if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
+        warn(&warning);
+    }
     if !spec.quiet {
-        let table = list::table(proposal::messages(&spec).iter().map(Message::row));
+        let table = list::table(messages.iter().map(Message::row));
         say(&format!("What leaves this site with --algo {}:\n{table}", description.name));
     }
     let sites = Rc::new(Sites::join(Config {
@@ -166,7 +170,6 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         version: attributes::VERSION.into(),
         wait: Duration::from_secs(args.wait),
         reconnect_timeout: Duration::from_secs(args.patience),
-        verbose: !spec.quiet,
         // The rest is for this site's own work.
         max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,
@@ -184,6 +187,23 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     }
     let noted = record.map_or(Ok(()), |record| record.end(&done, held.as_deref()));
     done.and_then(|code| noted.map(|()| code))
+}
+
+/// A warning if results of the site's data leave it unprotected, although the method can mask them.
+fn in_the_clear(messages: &[Message], method: &dyn ConfiguredMethod) -> Option<String> {
+    let groups = method.groups();
+    if groups.secure_sum.is_none_or(|sum| sum.secure_sum) || groups.dp.is_some_and(|dp| dp.is_on()) {
+        return None;
+    }
+    let mut clear: Vec<&str> = messages.iter().filter(|m| m.is_in_the_clear()).map(|m| m.what.as_str()).collect();
+    clear.dedup();
+    (!clear.is_empty()).then(|| {
+        format!(
+            "without --secure-sum this site sends results of its data that the other sites can read: {}; with it they learn the sums \
+             of all sites only",
+            clear.join(", ")
+        )
+    })
 }
 
 /// Writes a proposal; returns the exit code.

@@ -26,6 +26,8 @@ use super::policy::Policy;
 use super::{compared, typed};
 use crate::commands::list;
 
+/// The protection of a message without one.
+const IN_THE_CLEAR: &str = "in the clear";
 /// The version of both documents.
 const VERSION: u32 = 1;
 
@@ -263,6 +265,11 @@ fn known_version(version: u32) -> Result<()> {
 }
 
 impl Message {
+    /// Whether it holds results of the data, and the receivers can read it.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.protection == IN_THE_CLEAR
+    }
+
     /// The cells of its row in a table.
     pub fn row(&self) -> [String; 5] {
         [&self.what, &self.payload, &self.size, &self.when, &self.protection].map(Clone::clone)
@@ -292,6 +299,7 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
         (data::COUNTS.kind, one_file),
         (data::ENTRIES.kind, one_file),
         (data::LARGEST_ENTRY.kind, spec.input.scale == fednmf_files::Scale::Max),
+        (data::NAME_DIGESTS.kind, spec.input.common_columns),
         (data::NAMES.kind, names),
         (OUTPUT.kind, spec.outputs.factors.is_some()),
         (CHECKPOINT.kind, spec.checkpoint.is_some()),
@@ -321,11 +329,13 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
     let protection = |w: &MessageSpec| {
         let noised = noised && of_kind(w.kind).any(|other| description.adds_noise_to(other));
         match (w.payload, noised) {
-            (Payload::Control | Payload::Ciphertext | Payload::Shares, _) => description.protection(w),
+            (Payload::Control | Payload::Metadata | Payload::Ciphertext | Payload::Shares, _) => {
+                description.protection(w)
+            }
             (Payload::Masked, true) => "masked and noised".into(),
             (Payload::Masked, false) => "masked: only the sum of all parties can be read".into(),
             (_, true) => "noised".into(),
-            _ => "in the clear".into(),
+            _ => IN_THE_CLEAR.into(),
         }
     };
     let message = |w: &'static MessageSpec| Message {

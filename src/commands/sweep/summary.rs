@@ -191,12 +191,30 @@ impl Summary<'_> {
             };
             let _ = writeln!(out, "{}", row(&COMPONENTS.map(str::to_string)));
             for component in &consensus.components {
-                let _ = writeln!(out, "{}", row(&cells(component)));
+                let _ = writeln!(out, "{}", row(&self.cells(component)));
             }
         }
         let _ = writeln!(out, "\nThe page with the plots is {}.", self.path("sweep.html").display());
         let _ = writeln!(out, "\n{}\n\n{}", self.recommendation(), self.next());
         out
+    }
+
+    /// A row of the table of components. Columns are named, where the matrix has names.
+    fn cells(&self, component: &Component) -> [String; 5] {
+        let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.4}"));
+        let (names, separator) = match &self.sweep.names.columns {
+            Some(names) => (Some(names), ", "),
+            None => (None, " "),
+        };
+        let column =
+            |j: &usize| names.and_then(|names| names.get(*j)).map_or_else(|| j.to_string(), |name| printable(name));
+        [
+            component.component.to_string(),
+            number(component.silhouette),
+            number(component.cosine),
+            format!("{:.1} %", 100.0 * component.share),
+            component.columns.iter().map(column).collect::<Vec<String>>().join(separator),
+        ]
     }
 
     fn page(&self) -> String {
@@ -222,7 +240,7 @@ impl Summary<'_> {
             sections.push(report::Section {
                 heading: format!("Components of k = {}", consensus.k),
                 words: describe_consensus(consensus),
-                rows: consensus.components.iter().map(cells).map(Vec::from).collect(),
+                rows: consensus.components.iter().map(|component| self.cells(component)).map(Vec::from).collect(),
                 head: &COMPONENTS,
                 command: None,
             });
@@ -253,7 +271,7 @@ impl Summary<'_> {
 fn describe_consensus(consensus: &Consensus) -> String {
     format!(
         "The consensus of {} with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it exactly \
-         (rmse {:.6}). Components and columns are numbered from 0.",
+         (rmse {:.6}). Components, and columns without names, are numbered from 0.",
         counted(consensus.runs, "run", "runs"),
         consensus.k,
         consensus.file.display(),
@@ -261,15 +279,7 @@ fn describe_consensus(consensus: &Consensus) -> String {
     )
 }
 
-/// A row of the table of components.
-fn cells(component: &Component) -> [String; 5] {
-    let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.4}"));
-    let columns: Vec<String> = component.columns.iter().map(ToString::to_string).collect();
-    [
-        component.component.to_string(),
-        number(component.silhouette),
-        number(component.cosine),
-        format!("{:.1} %", 100.0 * component.share),
-        columns.join(" "),
-    ]
+/// A name on one line.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -35,6 +35,16 @@ impl Launch {
         Launch::from(|name| std::env::var(name).ok())
     }
 
+    /// The tasks of the Slurm job, if no launcher has started this process and it is one of several that the job asked for.
+    pub fn unused_tasks() -> Option<usize> {
+        Launch::unused(|name| std::env::var(name).ok())
+    }
+
+    fn unused(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
+        let tasks = variable("SLURM_NTASKS")?.parse().ok()?;
+        (tasks > 1 && Launch::from(variable).is_none()).then_some(tasks)
+    }
+
     fn from(variable: impl Fn(&str) -> Option<String>) -> Option<Launch> {
         let number = |name: &&str| variable(name).and_then(|value| value.parse::<u64>().ok());
         // A batch script has SLURM_PROCID=0 too, but no step of its own: srun has not started what runs in it.
@@ -68,9 +78,14 @@ mod tests {
     fn a_batch_script_is_not_a_step_of_srun() {
         let script = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")];
         assert_eq!(launch(&script), None);
+        let of = |variables: &[(&str, &str)]| {
+            Launch::unused(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_string()))
+        };
+        assert_eq!((of(&script), of(&script[..2]), of(&[("SLURM_NTASKS", "1")])), (Some(16), None, None));
         let reserved = [("SLURM_STEP_ID", "4294967291"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
         assert_eq!(launch(&reserved), None);
         let step = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "16")];
+        assert_eq!(of(&[&step[..], &script].concat()), None);
         assert_eq!(launch(&step), Some(Launch { rank: 5, size: Some(16) }));
     }
 }

@@ -78,6 +78,11 @@ pub fn launched_rank() -> usize {
     Launch::detect().map_or(0, |launch| launch.rank)
 }
 
+/// The tasks of a Slurm job of which only this process runs, since no launcher has started it.
+pub fn unused_tasks() -> Option<usize> {
+    Launch::unused_tasks()
+}
+
 /// Notifies the other processes of the job that this one ends; set by a transport outside this crate.
 static BEFORE_ABORT: OnceLock<fn(i32)> = OnceLock::new();
 

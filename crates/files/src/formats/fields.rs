@@ -229,6 +229,20 @@ pub fn number(field: &[u8]) -> Option<f64> {
     float(field).filter(|(_, used)| *used == field.len()).map(|(value, _)| value)
 }
 
+/// The number in a field that is written with one comma between digits and no point, as `4,5`.
+pub fn number_with_comma(field: &[u8]) -> Option<f64> {
+    let at = memchr::memchr(b',', field)?;
+    let between_digits =
+        field[..at].last().is_some_and(u8::is_ascii_digit) && field[at + 1..].first().is_some_and(u8::is_ascii_digit);
+    let point: Vec<u8> = field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect();
+    if between_digits && !field.contains(&b'.') { number(&point) } else { None }
+}
+
+/// Whether a field is such a number, and its comma does not stand between thousands.
+pub fn has_decimal_comma(field: &[u8]) -> bool {
+    number_with_comma(field).is_some() && why_unreadable(field).is_none()
+}
+
 /// Whether a field marks a missing value, as pandas, R and spreadsheets write it.
 pub fn is_missing(field: &[u8]) -> bool {
     field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))

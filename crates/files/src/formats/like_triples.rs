@@ -59,7 +59,7 @@ const ENOUGH: usize = 10;
 const FIRST_TIME: i64 = 100_000_000;
 
 /// Whether this column name in a header denotes the numbers of users, items or the like.
-fn names_one_of_a_pair(name: &[u8]) -> bool {
+pub fn names_one_of_a_pair(name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
     let of_a_pair =
         ["user", "item", "movie", "book", "product", "customer", "row", "col", "column", "i", "j", "source", "target"];

@@ -1,6 +1,6 @@
 //! Reasons for refusing a text: with a quotation of the text, or without it if the file is private.
 
-use crate::formats::fields::{number, why_unreadable};
+use crate::formats::fields::{has_decimal_comma, why_unreadable};
 
 /// Replacement for text that must not be shown.
 const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
@@ -42,9 +42,7 @@ impl Refusal {
 /// Refuses a field as a number; `say` names the field. What makes it unreadable is added if that is known.
 pub fn not_a_number(field: &[u8], say: impl Fn(&str) -> String) -> Refusal {
     let why = why_unreadable(field).map_or_else(String::new, |why| format!("; it {why}"));
-    let comma = field.iter().filter(|&&b| b == b',').count() == 1 && !field.contains(&b'.');
-    let decimal = std::str::from_utf8(field).is_ok_and(|text| number(text.replace(',', ".").as_bytes()).is_some());
-    let comma = if comma && decimal && why.is_empty() { "; write decimal points instead of commas" } else { "" };
+    let comma = if has_decimal_comma(field) { "; write decimal points instead of commas" } else { "" };
     let full = format!("{}, not a number{why}{comma}", say(&quote(field)));
     Refusal::new(full, format!("{}, not a number", say(NOT_SHOWN)))
 }

@@ -11,7 +11,8 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::fields::{
-    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, is_missing, is_name, is_whole, next_line, number, text_of,
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, has_decimal_comma, is_missing, is_name, is_whole, next_line,
+    number, number_with_comma, text_of,
 };
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
@@ -37,10 +38,10 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     let lines = FirstLines::read(file, tabs)?;
     lines.check_quotes(file)?;
     let all = lines.fields();
-    if let Some(line) = decimal_comma(lines.lines()) {
+    if let Some(line) = decimal_comma(&lines) {
         return Err(file.error(format!(
-            "line {line}: has numbers with a decimal comma between semicolons; write them with decimal points (in a shell: tr \
-             ',;' '.,')"
+            "line {line}: has numbers with a decimal comma; write them with decimal points (between semicolons, in a shell: tr ',;' \
+             '.,')"
         )));
     }
     let detected = LabelDetection::of_rows(&all, options);
@@ -87,17 +88,16 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
     Ok(Table { header: detected.header(file, &lines, start, None)?, cols: columns })
 }
 
-/// The first line (from 1) whose fields between semicolons are numbers, some with a decimal comma. The first field may be a
-/// name.
-fn decimal_comma<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
-    let with_point = |field: &[u8]| -> Vec<u8> { field.iter().map(|&c| if c == b',' { b'.' } else { c }).collect() };
-    let wrong = |line: &[u8]| {
-        let is_number = |field: &[u8]| number(&with_point(field)).is_some();
-        let has_comma = fields(line, b';').any(|field| field.contains(&b',') && is_number(field));
-        let mut values = fields(line, b';').skip(1).peekable();
-        has_comma && values.peek().is_some() && values.all(is_number)
+/// The first line (from 1) whose fields, or those between semicolons or tabs, are numbers, some with a decimal comma. The first field
+/// may be a name.
+fn decimal_comma(lines: &FirstLines) -> Option<usize> {
+    let wrong = |line: &[u8], separator: u8| {
+        let is_number = |field: &[u8]| number(field).is_some() || number_with_comma(field).is_some();
+        let mut values = fields(line, separator).skip(1).peekable();
+        values.peek().is_some() && values.all(is_number) && fields(line, separator).any(has_decimal_comma)
     };
-    (1..).zip(lines).find_map(|(at, line)| wrong(line).then_some(at))
+    let any = |line: &[u8]| [b';', b'\t', lines.separator].iter().any(|&separator| wrong(line, separator));
+    (1..).zip(lines.lines()).find_map(|(at, line)| any(line).then_some(at))
 }
 
 /// The names in the header and in the index column, if there are any.
@@ -296,7 +296,13 @@ mod tests {
         ] {
             assert!(head(text, AUTO).unwrap_err().message.contains(what), "{text:?}");
         }
-        for text in ["1,5;2,5\n3,0;4\n", "gene;a;b\ng1;1,5;2\n"] {
+        for text in [
+            "1,5;2,5\n3,0;4\n",
+            "gene;a;b\ng1;1,5;2\n",
+            "1,5\t2,3\n3,5\t4,25\n",
+            "g\ta\tb\nx\t1,5\t2,3\n",
+            "\"1,5\",\"2,3\"\n\"3,5\",\"4,25\"\n",
+        ] {
             assert!(head(text, AUTO).unwrap_err().message.contains("decimal comma"), "{text:?}");
         }
         // Commas in names are not decimal commas.

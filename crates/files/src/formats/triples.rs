@@ -8,16 +8,18 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::Result;
+use fednmf_data::Labels;
 use fednmf_data::values::Values;
 
-use crate::formats::fields::{FirstLines, fields, integer, is_missing, next_line, number, text_of};
+use crate::formats::fields::{FirstLines, fields, has_decimal_comma, integer, is_missing, next_line, number, text_of};
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
-use crate::formats::options::{Names, TableOptions};
+use crate::formats::options::{Names, Presence, TableOptions};
 use crate::formats::reader::EntrySink;
 use crate::formats::refusal::{Refusal, not_a_number};
 use crate::formats::text::{TextBlocks, error_at};
+use crate::formats::triple_columns::Columns;
 
 /// The layout of the triples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,7 @@ pub struct Triples {
     pub header: Header,
     /// Fields of each line.
     width: usize,
+    columns: Columns,
     /// Only on the rank that read the header; the others need no names.
     #[serde(skip)]
     keys: Option<Arc<Keys>>,
@@ -121,19 +124,64 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
 fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples> {
     let lines = FirstLines::read(file, tabs)?;
     let all = lines.fields();
+    // It is no name, from which a header could be inferred.
+    let comma = |(line, fields): (usize, &Vec<&'_ [u8]>)| {
+        let field = fields.get(2..).into_iter().flatten().find(|field| has_decimal_comma(field))?;
+        Some(not_a_number(field, |text| format!("line {line}: the value is {text}")))
+    };
+    if let Some(refusal) = (1..).zip(&all).find_map(comma) {
+        return Err(file.error(refusal));
+    }
     let detected = LabelDetection::of_triples(&all, options);
     let below = usize::from(detected.labels.header);
     let (Some(entry), Some(start)) = (all.get(below), lines.offset(below)) else {
         return Err(file.error("holds a header, but no entry below it"));
     };
-    let used = entry.len() - usize::from(detected.labels.index_col);
-    if used < 2 {
+    let Labels { header: has_header, index_col } = detected.labels;
+    let (from, width) = (usize::from(index_col), entry.len());
+    if width < from + 2 {
         return Err(file.error(Refusal::quoting(lines.first(), |text| {
             format!("--format triples: expected lines of user, item and value, or of user and item; found {text}")
         })));
     }
-    let unused = (used > 3).then_some("the columns after user, item and value are not used");
-    Ok(Triples { header: detected.header(file, &lines, start, unused)?, width: entry.len(), keys: None })
+    let mut titles = all[0].clone();
+    // As R's write.table writes it.
+    if titles.len() + 1 == width && options.index_col == Presence::Yes {
+        titles.insert(0, b"");
+    }
+    if has_header && titles.len() != width {
+        let count = titles.len();
+        return Err(file.error(format!(
+            "line 1: the header has {count} fields, but the line below it has {width}; give each column a title (a decimal comma \
+             divides a value in two)"
+        )));
+    }
+    if !has_header && lines.separator == b',' && may_be_decimals(&all, from) {
+        return Err(file.error(
+            "the third and fourth columns may be values with decimal commas (4,5): write them with decimal points, or give the columns \
+             a header or leave the fourth one out",
+        ));
+    }
+    let columns = match has_header {
+        true => Columns::titled(&titles, from).map_err(|why| file.error(format!("line 1: {why}")))?,
+        false => Columns::in_order(from, width),
+    };
+    let unused = || {
+        let titles: Vec<String> =
+            columns.all().map(|j| if has_header { text_of(titles[j]) } else { j.to_string() }).collect();
+        format!("the columns {} are user, item and value; the others are not used", titles.join(", "))
+    };
+    let unused = (width > from + 3).then(unused);
+    Ok(Triples { header: detected.header(file, &lines, start, unused.as_deref())?, width, columns, keys: None })
+}
+
+/// Whether whole numbers and one to three digits after them, at the end of all lines, may be numbers with decimal commas.
+fn may_be_decimals(lines: &[Vec<&[u8]>], from: usize) -> bool {
+    let parts = |line: &Vec<&[u8]>| {
+        matches!(line[from.min(line.len())..], [_, _, whole, decimals]
+            if integer(whole).is_some() && (1..=3).contains(&decimals.len()) && decimals.iter().all(u8::is_ascii_digit))
+    };
+    lines.iter().all(parts)
 }
 
 impl Triples {
@@ -163,16 +211,16 @@ impl Triples {
         if line.len() != self.width {
             return Err(format!("has {} fields, but the first line has {}", line.len(), self.width).into());
         }
-        let used = &line[usize::from(self.header.labels.index_col)..];
-        if used[0].is_empty() || used[1].is_empty() {
-            return Err(format!("the {} is empty", if used[0].is_empty() { "user" } else { "item" }).into());
+        let (user, item) = (line[self.columns.user], line[self.columns.item]);
+        if user.is_empty() || item.is_empty() {
+            return Err(format!("the {} is empty", if user.is_empty() { "user" } else { "item" }).into());
         }
-        let value = match used.get(2) {
+        let value = match self.columns.value.map(|j| line[j]) {
             None => 1.0,
             Some(field) if is_missing(field) => f64::NAN,
             Some(field) => number(field).ok_or_else(|| not_a_number(field, |text| format!("the value is {text}")))?,
         };
-        Ok((used[0], used[1], value))
+        Ok((user, item, value))
     }
 }
 
@@ -311,7 +359,11 @@ mod tests {
         for (text, words) in [
             ("user,item,value\n1,7,2.5\n2,8,3\n5,7,1\n", "as a header"),
             ("\u{feff}user,item,value\n1,7,2.5\n2,8,3\n5,7,1\n", "as a header"),
-            ("user\titem\tvalue\ttime\n1\t7\t2.5\t9\n2\t8\t3\t9\n5\t7\t1\t9\n", "after user, item and value"),
+            ("user\titem\tvalue\ttime\n1\t7\t2.5\t9\n2\t8\t3\t9\n5\t7\t1\t9\n", "the others are not used"),
+            (
+                "time,value,user,item\n9,2.5,1,7\n9,3,2,8\n9,1,5,7\n",
+                "the columns user, item, value are user, item and value",
+            ),
             (",user,item,value\n0,1,7,2.5\n1,2,8,3\n2,5,7,1\n", "as an index"),
             ("0 1 7 2.5\n1 2 8 3\n2 5 7 1\n", "as an index"),
         ] {
@@ -340,6 +392,11 @@ mod tests {
             ("1,2,3\n,2,3\n", "line 2: the user is empty"),
             (",i1,5\nu2,i2,3\n", "line 1: the user is empty"),
             ("1,2,3\n1,,3\n", "line 2: the item is empty"),
+            ("user,item,value\nu1,a,4,5\n", "the header has 3 fields, but the line below it has 4"),
+            ("u1,a,4,5\nu2,b,3,0\n", "may be values with decimal commas"),
+            ("u1;a;4,5\n", "line 1: the value is '4,5', not a number; write decimal points"),
+            ("user;item;value\nu1;a;4,5\n", "line 2: the value is '4,5', not a number; write decimal points"),
+            ("time,user,item,grade\n1,2,3,4\n", "line 1: the titles of the columns do not say"),
             ("1\n2\n", "expected lines of user, item and value"),
             ("", "no line"),
         ] {

@@ -100,16 +100,34 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
                 )));
             }
         }
-        let html = |e: &std::ffi::OsStr| ["html", "htm"].iter().any(|name| e.eq_ignore_ascii_case(name));
-        if *content == Content::Report && path.extension().is_some_and(|e| !html(e)) {
-            return Err(Error::input(format!(
-                "{option} {}: a report is an HTML page; let its name end in .html (a browser prints it as PDF)",
-                path.display()
-            )));
-        }
         check_existing(target)?;
     }
-    Ok(())
+    targets.iter().try_for_each(check_ending)
+}
+
+/// Refuses a name that ends like that of a file of another format, which other programs would take it for.
+fn check_ending(target: &Target<'_>) -> Result<()> {
+    let Target { option, path, content } = target;
+    let (endings, what): (&[&str], &str) = match content {
+        Content::Checkpoint => (&["h5", "hdf5"], "a checkpoint is an HDF5 file; let its name end in .h5"),
+        Content::Trace => (
+            &["jsonl", "ndjson", "json", "log", "txt"],
+            "a trace has an event in JSON on each line; let its name end in .jsonl",
+        ),
+        Content::Report => {
+            (&["html", "htm"], "a report is an HTML page; let its name end in .html (a browser prints it as PDF)")
+        }
+        Content::View => (&["npz"], "a view is an archive for NumPy; let its name end in .npz"),
+        // Their commands choose the format by the ending.
+        Content::Factors | Content::AddedFactors | Content::Marked | Content::Table(_) => return Ok(()),
+        // Signed or read by fednmf only.
+        Content::Transcript | Content::Order => return Ok(()),
+    };
+    let is_known = |e: &std::ffi::OsStr| endings.iter().any(|name| e.eq_ignore_ascii_case(name));
+    match path.extension() {
+        Some(ending) if !is_known(ending) => Err(Error::input(format!("{option} {}: {what}", path.display()))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that a target replaces only files that fednmf wrote. [`check`] includes this; a long run repeats it before it
@@ -333,6 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_ends_like_another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (content, own, others) in [
+            (Content::Checkpoint, "c.h5 c.HDF5 c", "c.npz c.h5ad c.jsonl"),
+            (Content::Trace, "t.jsonl t.log t", "t.csv t.h5"),
+            (Content::Report, "r.html r", "r.pdf r.md"),
+            (Content::View, "v.npz", "v.h5 v.npy"),
+        ] {
+            let refused = |name: &str| refusal(&[("--x", &dir.path().join(name), content)], &[]);
+            own.split(' ').for_each(|name| assert_eq!(refused(name), None));
+            for name in others.split(' ') {
+                assert!(refused(name).is_some_and(|why| why.contains("let its name end in .")), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let check = |need| check_space("--output o.h5", &dir.path().join("o.h5"), "the factors take", need);
@@ -352,7 +387,8 @@ mod tests {
         assert!(refusal(&[("--output", &at("x.h5"), Content::Factors)], &input).is_some());
         assert!(refusal(&[("--checkpoint", &at("x.h5"), Content::Checkpoint)], &input).is_some());
         assert_eq!(refusal(&[("--output", &at("y.h5"), Content::Factors)], &input), None);
-        assert_eq!(refusal(&[("--trace", &at("x.h5"), Content::Trace)], &input), None);
+        let input = [("--input", at("x.party-0.jsonl"))];
+        assert_eq!(refusal(&[("--trace", &at("x.jsonl"), Content::Trace)], &input), None);
     }
 
     #[test]
