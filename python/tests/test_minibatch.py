@@ -38,12 +38,12 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("k", [5, 10, 20])
+@pytest.mark.parametrize("k", [5, 20])
 @pytest.mark.parametrize("init", [None, "random"])
 @pytest.mark.parametrize("name", ["digits", "planted"])
 def test_the_error_is_at_most_that_of_scikit_learn(name, k, init, request):
     X = request.getfixturevalue(name)
-    for seed in range(3):
+    for seed in range(2):
         params = {"batch_size": 256, "init": init, "random_state": seed}
         theirs, ours = Sklearn(k, **params).fit(X), MiniBatchNMF(k, **params).fit(X)
         assert ours.reconstruction_err_ <= 1.02 * theirs.reconstruction_err_

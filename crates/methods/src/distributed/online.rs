@@ -46,7 +46,7 @@ fednmf_base::parameters! {
         /// Rows of a batch. auto: a twentieth of the rows, but at least 1024
         pub batch_size: Auto<usize> = Auto::Auto, "ROWS", auto(count(1));
         /// Weight of what was learnt before a pass over all rows, at its end; 1 forgets nothing
-        pub forget_factor: f64 = 0.7, "F", number(f64::MIN_POSITIVE, 1.0);
+        pub forget_factor: f64 = 0.1, "F", number(f64::MIN_POSITIVE, 1.0);
         group init: InitParams;
         group regularization: RegularizationParams;
     }
