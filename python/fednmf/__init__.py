@@ -4,6 +4,7 @@ from . import pl, tl
 from ._boolean import BooleanMF
 from ._federated import Federated, federated
 from ._fednmf import __version__
+from ._minibatch import MiniBatchNMF
 from ._mpi import MpiRun, mpi
 from ._nmf import NMF
 from ._run import Method, methods
@@ -13,6 +14,7 @@ __all__ = [
     "BooleanMF",
     "Federated",
     "Method",
+    "MiniBatchNMF",
     "MpiRun",
     "__version__",
     "federated",

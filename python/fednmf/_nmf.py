@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from . import _losses, _run
+from . import _losses, _rows, _run
 
 _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
 _LOSSES = {"frobenius": _FROBENIUS, "kullback-leibler": _KULLBACK_LEIBLER, "itakura-saito": 0.0}
@@ -185,6 +185,11 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def _checked(self, X: Any, reset: bool) -> Any:
+        if _rows.is_batches(X) or hasattr(X, "obs_names") or (_rows.is_in_parts(X) and not hasattr(X, "__array__")):
+            raise ValueError(
+                "X is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
+                "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory"
+            )
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         X = _run.canonical(X)
         check_non_negative(X, "NMF (input X)")

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use fednmf::{
-    Error, ErrorKind, FactorScale, Options, Point, ProductKernel, Real, Search, SearchResult, Start,
+    Error, ErrorKind, FactorScale, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult,
+    Start, Surrogate,
 };
 
 /// The message of the library as Python's exception.
@@ -93,9 +94,7 @@ fn factorize_in<T: Element + Real>(
     about.set_item("seconds", found.seconds())?;
     about.set_item("stopped_by", found.stopped_by().name())?;
     about.set_item("measures", dictionary(py, found.measures())?)?;
-    let sent = |sent: &fednmf::Sent| {
-        (sent.kind, sent.payload.name(), sent.protection.name(), sent.rounds, sent.bytes)
-    };
+    let sent = |sent: &fednmf::Sent| (sent.kind, sent.payload.name(), sent.protection.name(), sent.rounds, sent.bytes);
     about.set_item("ledger", found.ledger().iter().map(sent).collect::<Vec<_>>())?;
     let edges = found.edges().iter().map(|edge| (edge.from, edge.to, edge.messages, edge.bytes));
     about.set_item("edges", edges.collect::<Vec<_>>())?;
@@ -213,6 +212,58 @@ fn project(
     }
 }
 
+/// The settings of a step of online NMF: ρ, (λ₁, λ₂) on a row of U, (λ₁, λ₂) on V for each row of the data, and threads.
+type Step = (f64, (f64, f64), (f64, f64), usize);
+
+/// V, A, B and the rows that they hold, then the cost of the batch.
+type Stepped = (Py<PyAny>, Py<PyAny>, Py<PyAny>, f64, f64);
+
+fn online_step_in<T: Element + Real>(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    (v, a, b): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>),
+    rows: f64,
+    (rho, (u1, u2), (v1, v2), threads): Step,
+) -> PyResult<Stepped> {
+    let copied = |array: Bound<'_, PyAny>| -> PyResult<_> {
+        let array: PyReadonlyArray2<'_, T> = array.extract()?;
+        Ok(array.as_array().to_owned())
+    };
+    let surrogate = Surrogate { a: copied(a)?, b: copied(b)?, rows };
+    let mut state = OnlineState { v: copied(v)?, surrogate };
+    let step = OnlineStep { rho, penalty_u: [u1, u2], penalty_v: [v1, v2], threads };
+    let held = [Given::<T>::of(given)?];
+    let batch = views(&held)?.swap_remove(0);
+    let cost = py.detach(|| step.add(batch, &mut state)).map_err(|e| raise(&e))?;
+    let OnlineState { v, surrogate: Surrogate { a, b, rows } } = state;
+    let [v, a, b] = [v, a, b].map(|x| PyArray2::from_owned_array(py, x).into_any().unbind());
+    Ok((v, a, b, rows, cost))
+}
+
+/// Adds a batch (rows × columns) to the statistics A (k × k) and B (columns × k) of online NMF, and updates V (columns × k).
+#[pyfunction]
+fn online_step(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    dtype: &str,
+    state: (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>),
+    rows: f64,
+    step: Step,
+) -> PyResult<Stepped> {
+    if is_single(dtype)? {
+        online_step_in::<f32>(py, given, state, rows, step)
+    } else {
+        online_step_in::<f64>(py, given, state, rows, step)
+    }
+}
+
+/// The rows of each batch of about `size` of m rows, as pairs (first, end).
+#[pyfunction]
+fn batches(m: usize, size: usize) -> Vec<Vec<(usize, usize)>> {
+    let batches = fednmf::batches(m, size).into_iter();
+    batches.map(|batch| batch.into_iter().map(|rows| (rows.start, rows.end)).collect()).collect()
+}
+
 /// What to try, apart from the matrix.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -303,6 +354,8 @@ fn _fednmf(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(factorize, module)?)?;
     module.add_function(wrap_pyfunction!(project, module)?)?;
+    module.add_function(wrap_pyfunction!(online_step, module)?)?;
+    module.add_function(wrap_pyfunction!(batches, module)?)?;
     module.add_function(wrap_pyfunction!(choose_k, module)?)?;
     module.add_function(wrap_pyfunction!(methods, module)?)
 }

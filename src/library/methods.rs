@@ -14,6 +14,7 @@ use fednmf_methods::distributed::divergence::mu::KlMu as KlMuParams;
 use fednmf_methods::distributed::dsanls::Dsanls as DsanlsParams;
 use fednmf_methods::distributed::hals::Hals as HalsParams;
 use fednmf_methods::distributed::mu::Mu as MuParams;
+use fednmf_methods::distributed::online::Online as OnlineParams;
 use fednmf_methods::distributed::symnmf::SymNmf as SymNmfParams;
 use fednmf_methods::distributed::vr_dsanls::VrDsanls as VrDsanlsParams;
 use fednmf_methods::federated::columns::asyn::{AsynSd as AsynSdParams, AsynSsdV as AsynSsdVParams};
@@ -250,6 +251,28 @@ methods! {
         missing: Missing => missing.missing;
         /// Share of the entries to hold out.
         holdout: f64 => missing.holdout;
+    }
+
+    /// Online NMF (Mairal, Bach, Ponce and Sapiro 2010): V is updated after each batch of rows, from statistics of all batches
+    /// so far. An iteration is a batch.
+    ///
+    /// ```
+    /// use fednmf::prelude::*;
+    ///
+    /// let x = ndarray::Array2::from_shape_fn((300, 20), |(i, j)| (1 + (i * j) % 7) as f64);
+    /// let fit = Online::new(7).batch_size(50).max_iters(60).fit(&x)?;
+    /// assert!(fit.relative_error() < 0.1);
+    /// # Ok::<(), fednmf::Error>(())
+    /// ```
+    Online = OneMatrix OnlineParams {
+        /// Rows of a batch.
+        batch_size: usize => batch_size;
+        /// Weight of what was learnt before a pass over all rows, at its end; 1 forgets nothing.
+        forget_factor: f64 => forget_factor;
+        /// The start.
+        start: Init => init.init;
+        /// Penalties on the factors.
+        penalty: Penalty => regularization;
     }
 
     /// Multiplicative updates for the generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of f = (U Vᵀ)_ij from

@@ -5,6 +5,7 @@ mod federated;
 mod fit;
 mod matrix;
 pub(crate) mod methods;
+mod online;
 mod options;
 mod run;
 mod search;
@@ -32,6 +33,8 @@ pub use federated::{Federated, FederatedFit, Noise, SecureSums};
 pub use fit::{Decision, Edge, Factor, Fit, Sent, project};
 pub use matrix::{Matrix, MatrixView};
 pub use methods::*;
+#[doc(hidden)]
+pub use online::{OnlineState, OnlineStep, Surrogate, batches};
 pub use options::Options;
 #[doc(hidden)]
 pub use run::{Start, run};
@@ -46,7 +49,7 @@ pub fn methods() -> impl Iterator<Item = (&'static str, &'static str, Option<&'s
     let parties = |partition| match partition {
         Partition::PartyRows => Some("rows"),
         Partition::PartyColumns => Some("columns"),
-        Partition::Grid | Partition::RowsAndColumns | Partition::Symmetric => None,
+        Partition::Grid | Partition::Rows | Partition::RowsAndColumns | Partition::Symmetric => None,
     };
     registry::descriptions().map(move |method| (method.name, method.summary, parties(method.partition)))
 }

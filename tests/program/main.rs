@@ -68,6 +68,8 @@ mod mpc;
 #[cfg(feature = "mpi")]
 mod naive;
 #[cfg(feature = "mpi")]
+mod online;
+#[cfg(feature = "mpi")]
 mod outputs;
 #[cfg(feature = "mpi")]
 mod ppdnmf;

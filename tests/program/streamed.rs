@@ -201,7 +201,7 @@ fn a_matrix_ten_times_larger_than_the_memory_has_the_factors_of_a_run_in_memory(
 }
 
 #[test]
-fn every_exact_method_and_start_streams() {
+fn every_method_and_start_streams() {
     let dir = tempdir().unwrap();
     let mut dense = in_file(dir.path(), "rows.npy", &dense(), "1600K");
     let mut sparse = in_file(dir.path(), "plain.npz", &sparse(), "1400K");
@@ -216,6 +216,11 @@ fn every_exact_method_and_start_streams() {
         ("--algo hals --init nndsvd --max-iters 4", None),
         ("--algo mu --init nndsvda --max-iters 4", None),
         ("--algo hals --init sampled --max-iters 4", None),
+        ("--algo online --batch-size 400 --max-iters 15 --eval-every 7", None),
+        ("--algo online --batch-size 1200 --alpha-u 0.01 --alpha-v 0.02 --max-iters 7", None),
+        // Each of two evaluations takes a pass.
+        ("--algo kl-mu --max-iters 4 --eval-every 4", Some(8)),
+        ("--algo kl-mu --alpha-u 0.01 --alpha-v 0.02 --max-iters 4", None),
         ("--algo hals --scale max --max-iters 4", Some(8)),
         ("--algo hals --binarize 0.5 --max-iters 4", Some(7)),
     ] {
@@ -230,7 +235,7 @@ fn every_exact_method_and_start_streams() {
             if words.contains("bpp --extrapolation") {
                 restarts += number(&streamed["streamed"], "passes") as usize - 23;
             }
-            for measure in ["projected_gradient", "objective"] {
+            for measure in ["projected_gradient", "objective", "kl_divergence"] {
                 let [a, b] = [&streamed, &held].map(|summary| summary[measure].as_f64());
                 assert_eq!(a.is_some(), b.is_some(), "{words}");
                 let near = a.zip(b).is_none_or(|(a, b)| (a - b).abs() <= 1e-6 * b.abs());
@@ -373,7 +378,10 @@ fn what_cannot_be_streamed_is_refused_with_advice() {
     let (packed, text) = (file("packed.npz"), file("x.csv"));
     for (line, file, words) in [
         ("--algo dsanls", &rows, &["dsanls needs the whole matrix", "hals, bpp, mu", "--algo hals"][..]),
-        ("--algo kl-mu", &rows, &["kl-mu needs"]),
+        ("--algo kl-cd", &rows, &["kl-cd needs"]),
+        ("--algo kl-mu --extrapolation restart", &rows, &["kl-mu needs", "with these options, not with its defaults"]),
+        ("--algo kl-mu --init sampled", &rows, &["kl-mu needs", "with these options"]),
+        ("--algo online --precision mixed", &rows, &["--precision mixed"]),
         ("--algo hals --missing zero-unobserved", &rows, &["--missing"]),
         ("--algo hals --holdout 0.1", &rows, &["--holdout"]),
         ("--algo hals --precision mixed", &rows, &["--precision mixed", "f32"]),

@@ -242,8 +242,13 @@ impl Communicator {
     pub fn span<R>(&self, phase: &'static str, f: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = watchdog::working(phase, f);
-        self.ledger.borrow_mut().record_span(phase, start.elapsed().as_secs_f64());
+        self.record_span(phase, start.elapsed().as_secs_f64());
         result
+    }
+
+    /// Records a span whose parts were timed one by one.
+    pub fn record_span(&self, phase: &'static str, seconds: f64) {
+        self.ledger.borrow_mut().record_span(phase, seconds);
     }
 
     /// Keeps a transcript of what this rank and its parties send from now on.

@@ -8,6 +8,7 @@
 //! access to a lost page would end the process by a signal instead of an error message.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
@@ -25,7 +26,7 @@ pub const WAITING: &str = "wait for the file";
 pub const PASS: &str = "pass over the file";
 
 /// The place from which the rows of a matrix are read; not open yet.
-pub trait RowSource<T: Real>: Send {
+pub trait RowSource<T: Real>: Send + Sync {
     /// Number of columns of the matrix.
     fn cols(&self) -> usize;
 
@@ -67,10 +68,13 @@ const BUFFERS: usize = 2;
 
 /// The rows of a rank, in panels that are read from a file in each pass.
 pub struct Panels<T: Real> {
-    /// The rows of each panel, counted from the rank's first row.
+    source: Arc<dyn RowSource<T>>,
+    /// The rank's first row.
+    first: usize,
+    /// The rows of each panel, counted from the rank's first row, in the order in which they are read.
     cuts: Vec<Range<usize>>,
-    /// Number of columns.
-    cols: usize,
+    /// The panel that is read next.
+    next: usize,
     /// The panel in use.
     block: Block<T>,
     /// `None` once reading has failed.
@@ -89,36 +93,63 @@ impl<T: Real> Panels<T> {
     ///
     /// # Errors
     /// If no thread can be created.
-    pub fn start(source: Box<dyn RowSource<T>>, first: usize, cuts: Vec<Range<usize>>) -> Result<Self> {
-        let (cols, sparse) = (source.cols(), source.is_sparse());
-        let nothing = || -> LocalBlock<T> {
-            match sparse {
-                true => LocalBlock::Sparse(empty(cols)),
-                false => LocalBlock::Dense(Array2::zeros((0, cols)).into()),
-            }
-        };
-        let block = nothing().finish();
+    pub fn start(source: Arc<dyn RowSource<T>>, first: usize, cuts: Vec<Range<usize>>) -> Result<Self> {
+        let block = no_rows(&*source).finish();
+        let mut panels = Panels { source, first, cuts, next: 0, block, reader: None };
+        panels.begin()?;
+        Ok(panels)
+    }
+
+    /// Starts the thread, which reads the panel `next` first.
+    fn begin(&mut self) -> Result<()> {
+        let Panels { source, first, cuts, next, .. } = self;
         if cuts.is_empty() {
-            return Ok(Panels { cuts, cols, block, reader: None });
+            return Ok(());
         }
         let (empty, to_fill) = channel();
         let (out, filled) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
             // Cannot fail: the receiver is still in this function.
-            let _ = empty.send(nothing());
+            let _ = empty.send(no_rows(&**source));
         }
-        let rows: Vec<Range<usize>> = cuts.iter().map(|rows| first + rows.start..first + rows.end).collect();
+        let in_order = cuts[*next..].iter().chain(&cuts[..*next]);
+        let rows: Vec<Range<usize>> = in_order.map(|rows| *first + rows.start..*first + rows.end).collect();
+        let source = source.clone();
         let thread =
             std::thread::Builder::new().name("reader".into()).spawn(move || read(&*source, &rows, &to_fill, &out));
         let thread = thread.map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
-        Ok(Panels { cuts, cols, block, reader: Some(Reader { empty, filled, thread }) })
+        self.reader = Some(Reader { empty, filled, thread });
+        Ok(())
+    }
+
+    /// Reads the rank's rows in the order of `parts` from now on, beginning with part `next`. The parts are disjoint, and
+    /// cover all rows, counted from the rank's first row. No panel becomes longer than before. Returns the number of panels of
+    /// each part.
+    ///
+    /// # Errors
+    /// If no thread can be created.
+    pub fn reorder(&mut self, parts: &[Range<usize>], next: usize) -> Result<Vec<usize>> {
+        self.end();
+        self.cuts.sort_unstable_by_key(|rows| rows.start);
+        let former = std::mem::take(&mut self.cuts);
+        let mut counts = Vec::with_capacity(parts.len());
+        for part in parts {
+            let from = former.partition_point(|rows| rows.end <= part.start);
+            let within = former[from..].iter().take_while(|rows| rows.start < part.end);
+            let before = self.cuts.len();
+            self.cuts.extend(within.map(|rows| rows.start.max(part.start)..rows.end.min(part.end)));
+            counts.push(self.cuts.len() - before);
+        }
+        self.next = counts[..next].iter().sum::<usize>() % self.cuts.len().max(1);
+        self.begin()?;
+        Ok(counts)
     }
 
     /// A block without rows, of the same kind as the panels.
     pub fn empty_block(&self) -> Block<T> {
         match &self.block {
-            Block::Sparse(_) => Block::Sparse(Csr::from_rows(empty(self.cols))),
-            _ => Block::Dense(Array2::zeros((0, self.cols)).into()),
+            Block::Sparse(_) => Block::Sparse(Csr::from_rows(empty(self.source.cols()))),
+            _ => Block::Dense(Array2::zeros((0, self.source.cols())).into()),
         }
     }
 
@@ -169,16 +200,23 @@ impl<T: Real> Panels<T> {
         comm: &Communicator,
         f: impl FnMut(Range<usize>, &Block<T>) -> Result<()>,
     ) -> Result<Counts> {
-        comm.span(PASS, || self.read_all(comm, f))
+        comm.span(PASS, || self.read_next(comm, self.cuts.len(), f))
     }
 
-    fn read_all(
+    /// Reads the next `count` panels; otherwise as [`Panels::pass`]. The panel after the last one is the first.
+    ///
+    /// # Errors
+    /// As [`Panels::pass`].
+    pub fn read_next(
         &mut self,
         comm: &Communicator,
+        count: usize,
         mut f: impl FnMut(Range<usize>, &Block<T>) -> Result<()>,
     ) -> Result<Counts> {
         let mut counts = Counts::default();
-        for rows in self.cuts.clone() {
+        for _ in 0..count {
+            let rows = self.cuts[self.next].clone();
+            self.next = (self.next + 1) % self.cuts.len();
             let Some(reader) = &self.reader else { return Err(Error::failed("the input could not be read")) };
             let read = comm.work(WAITING, || reader.filled.recv());
             let done = read.map_err(|_| Error::failed("the reader of the input has ended")).and_then(|read| {
@@ -249,6 +287,14 @@ fn read<T: Real>(
     };
     if let Err(e) = all() {
         let _ = out.send(Err(e));
+    }
+}
+
+/// The memory of a panel that was not read yet.
+fn no_rows<T: Real>(source: &dyn RowSource<T>) -> LocalBlock<T> {
+    match source.is_sparse() {
+        true => LocalBlock::Sparse(empty(source.cols())),
+        false => LocalBlock::Dense(Array2::zeros((0, source.cols())).into()),
     }
 }
 

@@ -369,9 +369,10 @@ impl Footprint<'_> {
         let Some(cost) = self.method.streamed_cost(&workload, ranks) else {
             let able = registry::ALL.iter().filter(|method| method.streamed_cost(&workload, 1).is_some());
             let able: Vec<&str> = able.map(|method| method.description().name).collect();
+            let name = self.method.description().name;
+            let with = if able.contains(&name) { " with these options, not with its defaults" } else { "" };
             return Err(format!(
-                "{} needs the whole matrix in memory; {} do not (--algo {})",
-                self.method.description().name,
+                "{name} needs the whole matrix in memory{with}; {} do not (--algo {})",
                 able.join(", "),
                 able.first().unwrap_or(&"hals")
             ));

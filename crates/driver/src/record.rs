@@ -43,6 +43,7 @@ pub fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
         Decision::Grid(rows, columns) => one("grid", format!("{rows}x{columns}").into()),
         Decision::Exchange(factor, how) => one(of(factor, ["exchange_u", "exchange_v"]), how.name().into()),
         Decision::Streamed { panels, rows } => one("streamed", json!({"panels": panels, "panel_rows": rows})),
+        Decision::BatchSize(rows) => one("batch_size", rows.into()),
         Decision::InnerSweeps(sweeps) => one("inner_sweeps", json!(sweeps)),
         Decision::SweepsOfObserved(sweeps) => one("inner_sweeps", sweeps.into()),
         Decision::SampledSweeps(sweeps) => one("sampled_sweeps", json!(sweeps)),

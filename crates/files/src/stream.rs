@@ -1,6 +1,7 @@
 //! Streams an opened input instead of loading it: its rows are read in panels ([`Panels`]) in each pass.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
@@ -155,7 +156,7 @@ impl Input {
         let cuts = rows.panels::<T>((bytes / PANELS).min(ENOUGH));
         let preparation = Preparation { divisor: None, threshold: self.spec.binarize.and_then(Threshold::given) };
         let start = |preparation: Preparation| {
-            let panels = Panels::<T>::start(Box::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone());
+            let panels = Panels::<T>::start(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone());
             comm.agree_on_error(panels)
         };
         let passes = if self.spec.scale == Scale::Max { 3.0 } else { 2.0 };
@@ -293,6 +294,36 @@ mod tests {
                 panels.pass(&comm, |rows, _| if rows.end > 20 { Err(Error::failed("enough")) } else { Ok(()) });
             assert_eq!(failed.unwrap_err().message, "enough");
             assert!(panels.pass(&comm, |_, _| Ok(())).is_err());
+        }
+    }
+
+    #[test]
+    fn rows_are_read_in_the_order_of_parts() {
+        let comm = Communicator::local();
+        let (file, x) = written(53, 4);
+        let input = input(&file, &comm);
+        let rows = input.rows::<f64>(&comm).unwrap();
+        let mut panels = input.stream::<f64>(rows, 5.0 * 32.0 * 10.0, &comm, &mut |_| ()).unwrap().panels.unwrap();
+        let longest = panels.rows();
+        let parts = [30..41, 0..7, 41..53, 7..30];
+        for first in [0, 2, 3] {
+            let counts = panels.reorder(&parts, first).unwrap();
+            assert_eq!(counts.iter().sum::<usize>(), panels.count());
+            assert!(panels.rows() <= longest && counts[3] > 1, "{counts:?}");
+            // Twice round, a part at a time.
+            for at in (first..first + 8).map(|at| at % 4) {
+                let mut end = parts[at].start;
+                panels
+                    .read_next(&comm, counts[at], |rows, block| {
+                        assert_eq!(rows.start, end);
+                        let Block::Dense(panel) = block else { panic!("dense") };
+                        assert_eq!(panel.view(), x.slice(s![rows.clone(), ..]));
+                        end = rows.end;
+                        Ok(())
+                    })
+                    .unwrap();
+                assert_eq!(end, parts[at].end);
+            }
         }
     }
 

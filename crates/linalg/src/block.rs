@@ -1,6 +1,8 @@
 //! A local block of the data, dense, sparse or Boolean, and its products with factors.
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use sprs::CsMatI;
 
 use fednmf_base::error::{Error, Result};
@@ -176,6 +178,25 @@ impl<T: Real> Block<T> {
             Block::Dense(x) => dense::rows_tmul(&x.view(), RowSelection::All, u, true, out),
             Block::Sparse(x) => x.tmul_add(u, out),
             Block::Bits(x) => x.rows_tmul_add(0..u.nrows(), u, out),
+        }
+    }
+
+    /// out = X_R·B for consecutive rows R of X, B cols × k and out |R| × k, in the order of the block. Unlike [`Block::mul`],
+    /// it needs no preparation.
+    pub fn part_mul(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::mul(&x.slice(s![rows, ..]), b, out),
+            Block::Sparse(x) => x.part_mul(rows, b, out),
+            Block::Bits(x) => x.rows_mul(rows, b, out),
+        }
+    }
+
+    /// out += (X_R)ᵀU for consecutive rows R of X, U |R| × k and out cols × k; otherwise as [`Block::part_mul`].
+    pub fn part_tmul_add(&self, rows: Range<usize>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        match self {
+            Block::Dense(x) => dense::rows_tmul(&x.slice(s![rows, ..]), RowSelection::All, u, true, out),
+            Block::Sparse(x) => x.part_tmul_add(rows, u, out),
+            Block::Bits(x) => x.rows_tmul_add(rows, u, out),
         }
     }
 

@@ -18,7 +18,7 @@ use super::threads::{even_part, over_parts, over_rows, threads};
 use super::{csr_kernels, flops};
 
 /// Rows of one MKL handle: few enough that the scatter of a transposed product stays in cache (measured: 5 times faster
-/// than one large call) and that row pointers fit 32 bits.
+/// than one large call). Fewer where their row pointers would not fit 32 bits.
 const BLOCK_ROWS: usize = 4096;
 
 /// A sparse block, rows × cols.
@@ -177,7 +177,7 @@ impl<T: Real> Csr<T> {
         match self.kernels.mul {
             ProductKernel::Mkl => {
                 let x = b.row_major();
-                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), BLOCK_ROWS).enumerate());
+                let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), self.rows.block_rows()).enumerate());
                 over_parts(threads(), &|_| {
                     // A free thread takes the next block.
                     let next = || out.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -186,10 +186,37 @@ impl<T: Real> Csr<T> {
                     }
                 });
             }
-            ProductKernel::Native => over_rows(out, &|first, mut out| {
-                csr_kernels::mul(self.matrix(), first, b.row_major(), k, out.row_major_mut());
-            }),
+            ProductKernel::Native => self.native_mul(0, b, out),
         }
+    }
+
+    /// out = X_R·B for the rows R `first ..` of X, as many as out has.
+    fn native_mul(&self, first: usize, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        let k = b.ncols();
+        over_rows(out, &|from, mut out| {
+            csr_kernels::mul(self.matrix(), first + from, b.row_major(), k, out.row_major_mut());
+        });
+    }
+
+    /// out = X_R·B for consecutive rows R of X, B cols × k and out |R| × k, both row-major, by the native kernel.
+    pub fn part_mul(&self, rows: Range<usize>, b: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.stored_in(rows.clone()) * b.ncols());
+        self.native_mul(rows.start, b, out);
+    }
+
+    /// out += (X_R)ᵀU for consecutive rows R of X, U |R| × k and out cols × k, both row-major, by the native kernel.
+    pub fn part_tmul_add(&self, rows: Range<usize>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        flops::count(2 * self.stored_in(rows.clone()) * u.ncols());
+        self.native_tmul_add(rows, u, out);
+    }
+
+    fn native_tmul_add(&self, rows: Range<usize>, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
+        let first = rows.start;
+        self.partial_sums(rows.len(), out, |places, y| {
+            let part = u.slice(s![places.clone(), ..]);
+            let rows = first + places.start..first + places.end;
+            csr_kernels::rows_tmul(self.matrix(), rows, part.row_major(), u.ncols(), y);
+        });
     }
 
     /// out = XᵀU for U rows × k and out cols × k, both row-major.
@@ -205,10 +232,7 @@ impl<T: Real> Csr<T> {
             ProductKernel::Mkl => self.partial_sums(self.rows.blocks(), out, |blocks, y| {
                 blocks.for_each(|block| self.rows.tmul_add(block, u.row_major(), u.ncols(), y));
             }),
-            ProductKernel::Native => self.partial_sums(self.shape().0, out, |rows, y| {
-                let part = u.slice(s![rows.clone(), ..]);
-                csr_kernels::rows_tmul(self.matrix(), rows, part.row_major(), u.ncols(), y);
-            }),
+            ProductKernel::Native => self.native_tmul_add(0..self.shape().0, u, out),
         }
     }
 

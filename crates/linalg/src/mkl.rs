@@ -341,14 +341,20 @@ impl<T: Real> SparseRows<T> {
         self.blocks.len()
     }
 
-    /// Creates a handle of each `block_rows` rows, optimised for products with k columns: X·B, XᵀU or both, as `products`
-    /// says.
+    /// Rows of each block that has a handle.
+    pub fn block_rows(&self) -> usize {
+        self.blocks.first().map_or(1, |block| block.rows.len())
+    }
+
+    /// Creates a handle of each `most_rows` rows, or of fewer where the row pointers would not fit 32 bits, optimised for
+    /// products with k columns: X·B, XᵀU or both, as `products` says.
     ///
     /// # Errors
     /// If MKL refuses the matrix.
-    pub fn create_handles(&mut self, block_rows: usize, products: [bool; 2], k: usize) -> Result<()> {
+    pub fn create_handles(&mut self, most_rows: usize, products: [bool; 2], k: usize) -> Result<()> {
         self.blocks.clear();
         let rows = self.matrix.rows();
+        let block_rows = block_rows(self.matrix.indptr().raw_storage(), most_rows, c_int::MAX as usize);
         for first in (0..rows).step_by(block_rows) {
             self.blocks.push(self.row_block(first..rows.min(first + block_rows), products, k)?);
         }
@@ -402,6 +408,16 @@ impl<T: Real> SparseRows<T> {
         // SAFETY: the operands cover the shapes.
         unsafe { product(SPARSE_TRANS, block, u, k, T::one(), out) };
     }
+}
+
+/// Rows of blocks of a CSR matrix with these row pointers: at most `rows`, and so few that no block has more than `entries`
+/// entries, unless a single row has.
+fn block_rows(starts: &[usize], rows: usize, entries: usize) -> usize {
+    let fits = |rows: usize| {
+        let ends = (0..starts.len()).step_by(rows).chain([starts.len() - 1]);
+        ends.clone().zip(ends.skip(1)).all(|(first, end)| starts[end] - starts[first] <= entries)
+    };
+    std::iter::successors(Some(rows), |rows| (*rows > 1).then_some(rows / 2)).find(|rows| fits(*rows)).unwrap_or(1)
 }
 
 /// Y = op(X)·B + beta·Y for the rows X of a block, with row-major B and Y of k columns.
@@ -485,6 +501,37 @@ mod tests {
                 gemm(2.0, &a, &b, 1.0, &mut found.view_mut());
                 assert_eq!(found, 2.0 * a.dot(&b) + 1.0);
             }
+        }
+    }
+
+    #[test]
+    fn blocks_have_row_pointers_of_32_bits() {
+        let most = c_int::MAX as usize;
+        // A thousand rows with a third of 2³¹ entries each.
+        let heavy: Vec<usize> = (0..=1000).map(|row| row * (most / 3)).collect();
+        assert_eq!(block_rows(&heavy, 4096, most), 2);
+        assert_eq!(block_rows(&heavy[..3], 4096, most), 4096);
+        let single: Vec<usize> = (0..=100).map(|row| if row > 50 { row + most - 1 } else { row }).collect();
+        assert_eq!(block_rows(&single, 64, most), 1);
+        assert_eq!(block_rows(&[0, most, 2 * most], 4096, most), 1);
+        assert_eq!(block_rows(&[0], 4096, most), 4096);
+    }
+
+    /// Products with blocks of any size are the same.
+    #[test]
+    fn smaller_blocks_give_the_same_products() {
+        let x = Array2::from_shape_fn((23, 7), |(i, j)| if (i * 3 + j) % 4 == 0 { (1 + i + j) as f64 } else { 0.0 });
+        let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
+        let b = Array2::from_shape_fn((7, 3), |(i, j)| (i + 2 * j) as f64);
+        for block_rows in [1, 2, 5, 4096] {
+            let mut rows = SparseRows::new(crate::csr_matrix::owned_rows(sparse.clone()));
+            rows.create_handles(block_rows, [true, true], 3).unwrap();
+            assert_eq!((rows.blocks(), rows.block_rows()), (23usize.div_ceil(block_rows), block_rows.min(23)));
+            let mut out = Array2::<f64>::zeros((23, 3));
+            for (block, mut part) in out.axis_chunks_iter_mut(ndarray::Axis(0), rows.block_rows()).enumerate() {
+                rows.mul(block, b.as_slice().unwrap(), 3, part.as_slice_mut().unwrap());
+            }
+            assert_eq!(out, x.dot(&b));
         }
     }
 

@@ -108,6 +108,16 @@ fn agrees<T: Real>(kind: BlockKind, seed: u64, [rows, cols, k]: [usize; 3]) -> R
     x.rows_mul(&some, &v.view(), &mut out.view_mut());
     prop_assert!(close(&out, &product(&wide.select(ndarray::Axis(0), &some).view(), &wv.view())), "rows_mul");
 
+    let part = rows / 4..rows - rows / 3;
+    let of_part = wide.slice(ndarray::s![part.clone(), ..]);
+    let mut out = ordered(&Array2::from_elem((part.len(), k), T::nan()), order);
+    x.part_mul(part.clone(), &v.view(), &mut out.view_mut());
+    prop_assert!(close(&out, &product(&of_part, &wv.view())), "part_mul");
+    let mut out = v.clone();
+    x.part_tmul_add(part.clone(), &u.slice(ndarray::s![part.clone(), ..]), &mut out.view_mut());
+    let want = &wv + &product(&of_part.t(), &wu.slice(ndarray::s![part, ..]));
+    prop_assert!(close(&out, &want), "part_tmul_add");
+
     // Selected blocks by their products with the identity.
     let is = |x: Block<T>, want: Array2<f64>| {
         let identity = ordered(&Array2::<T>::eye(want.ncols()), order);

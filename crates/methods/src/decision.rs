@@ -29,6 +29,8 @@ pub enum Decision {
     SampledSweeps([usize; 2]),
     /// The sketches of both subproblems.
     Sketch([Sketching; 2]),
+    /// Rows of a batch.
+    BatchSize(usize),
     /// Number of columns of the sketch for a factor.
     SketchSize(Factor, usize),
     /// Iterations from one exact product with the data to the next one.

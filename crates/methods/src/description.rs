@@ -15,6 +15,8 @@ use crate::metrics::Measure;
 pub enum Unit {
     /// One update of U and one of V.
     Update,
+    /// The rows of U of one batch, and one update of V.
+    Batch,
     /// One exchange between the parties.
     Round,
     /// One party's turn and its merge at the server.
@@ -30,6 +32,7 @@ impl Unit {
     pub fn describe(self) -> &'static str {
         match self {
             Unit::Update => "one update of U and one of V",
+            Unit::Batch => "the rows of U of one batch, and one update of V",
             Unit::Round => "one round of exchange between the parties",
             Unit::Merge => "one party's turn and its merge at the server",
             Unit::Local => "one update of U and one of V at every party; they exchange at the end",
@@ -42,6 +45,7 @@ impl Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
     Grid,
+    Rows,
     RowsAndColumns,
     /// The matrix is symmetric, and a rank owns the same rows of both factors.
     Symmetric,
@@ -54,6 +58,7 @@ impl Partition {
     pub fn describe(self) -> &'static str {
         match self {
             Partition::Grid => "blocks of a grid over ranks",
+            Partition::Rows => "rows over ranks",
             Partition::RowsAndColumns => "rows and columns over ranks",
             Partition::Symmetric => "columns of a symmetric matrix over ranks",
             Partition::PartyRows => "rows by party",

@@ -21,6 +21,7 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
         entry::<distributed::hals::Hals>(),
         entry::<distributed::bpp::Bpp>(),
         entry::<distributed::mu::Mu>(),
+        entry::<distributed::online::Online>(),
         entry::<distributed::divergence::mu::KlMu>(),
         entry::<distributed::divergence::cd::KlCd>(),
         entry::<distributed::divergence::beta::BetaMu>(),

@@ -18,6 +18,10 @@ pub fn least(partition: Partition, workload: &Workload, ranks: usize) -> Cost {
             let (rows, cols) = (m.div_ceil(pr), n.div_ceil(pc));
             (workload.block(rows, workload.part(rows, cols)), rows + cols)
         }
+        Partition::Rows => {
+            let rows = m.div_ceil(ranks);
+            (workload.block(rows, workload.part(rows, n)), rows + n)
+        }
         Partition::RowsAndColumns => {
             let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
             let data = workload.block(rows, workload.part(rows, n)) + workload.block(cols, workload.part(m, cols));

@@ -265,6 +265,7 @@ pub fn lines() -> Vec<(&'static Description, String)> {
         ("hals", "--inner-sweeps auto --extrapolation restart"),
         ("bpp", ""),
         ("mu", ""),
+        ("online", "--batch-size 60"),
         ("kl-mu", ""),
         ("dsanls", ""),
         ("vr-dsanls", "--epoch 3"),

@@ -86,18 +86,18 @@ impl Divergence {
 }
 
 impl Automatic {
-    /// The method for a divergence; `None` for the squared error.
-    fn divergence(&self) -> Option<Divergence> {
+    /// The method for a divergence; `None` for the squared error. Of data that are `streamed`, one that reads them in passes.
+    fn divergence(&self, streamed: bool) -> Option<Divergence> {
         let (loss, missing) = (self.loss, self.missing.clone());
         if loss == Beta::FROBENIUS {
             return None;
         }
         let kl = loss == Beta::KULLBACK_LEIBLER;
         let regularization = self.exact.regularization.clone();
-        let pays = !missing.any() && loss.is_convex() && (kl || !regularization.is_on());
+        let pays = !streamed && !missing.any() && loss.is_convex() && (kl || !regularization.is_on());
         let fastest = if pays { Extrapolation::Restart } else { Extrapolation::None };
         let extrapolation = self.extrapolation.unwrap_or(fastest);
-        let init = if missing.any() { self.exact.init.clone() } else { self.exact.by_size().init };
+        let init = if missing.any() || streamed { self.exact.init.clone() } else { self.exact.by_size().init };
         Some(if kl {
             Divergence::Kl(KlMu { extrapolation, kl: KlParams { init, regularization, missing } })
         } else {
@@ -172,7 +172,7 @@ impl Method for Automatic {
     };
 
     fn check(&self) -> Result<()> {
-        match self.divergence() {
+        match self.divergence(false) {
             Some(method) => self.check_divergence().and_then(|()| method.check()),
             None => Method::check(&self.hals()),
         }
@@ -185,7 +185,8 @@ impl Method for Automatic {
     }
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
-        if let Some(method) = self.divergence() {
+        let streamed = matrix.is_some_and(|shape| shape.streamed);
+        if let Some(method) = self.divergence(streamed) {
             return Some(method.choice());
         }
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count, because DSANLS also has
@@ -199,15 +200,13 @@ impl Method for Automatic {
         let sketched = matrix.filter(|_| untouched).and_then(|shape| self.dsanls(shape));
         Some(match sketched {
             Some(args) => Choice { method: Arc::new(args), why: WHY_DSANLS },
-            None if matrix.is_some_and(|shape| shape.streamed) => {
-                Choice { method: Arc::new(self.hals()), why: WHY_STREAMED }
-            }
+            None if streamed => Choice { method: Arc::new(self.hals()), why: WHY_STREAMED },
             None => Choice { method: Arc::new(self.hals()), why: WHY_HALS },
         })
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
-        match self.divergence() {
+        match self.divergence(false) {
             Some(Divergence::Kl(method)) => method.build(problem),
             Some(Divergence::Beta(method)) => method.build(problem),
             None => self.hals().build(problem),

@@ -6,5 +6,6 @@ pub mod divergence;
 pub mod dsanls;
 pub mod hals;
 pub mod mu;
+pub mod online;
 pub mod symnmf;
 pub mod vr_dsanls;

@@ -50,6 +50,7 @@ pub fn plan(
             let (pr, pc) = grid.map_or_else(|| fewest_words(m, n, ranks), |grid| (grid.rows, grid.cols));
             Layout::Grid { pr, pc }
         }
+        Partition::Rows => Layout::Grid { pr: ranks, pc: 1 },
         Partition::RowsAndColumns => Layout::RowsAndColumns { ranks },
         Partition::Symmetric => Layout::Grid { pr: 1, pc: ranks },
         Partition::PartyRows => Layout::PartyRows { parties, split: share },

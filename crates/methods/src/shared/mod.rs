@@ -2,6 +2,7 @@
 //! differential privacy.
 
 pub mod alternating;
+pub mod batches;
 pub mod disclosure;
 pub mod dp;
 pub mod exact_method;

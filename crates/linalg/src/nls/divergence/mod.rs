@@ -11,7 +11,7 @@ mod multiplicative;
 pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
 pub use coordinate_descent::{KlSweeps, project};
 pub use extrapolated::{Extrapolated, Majorant};
-pub use multiplicative::KlMultiply;
+pub use multiplicative::{KlMultiply, add_ratios, step_by_ratios};
 
 use super::Penalty;
 use crate::{Block, Real};

@@ -151,6 +151,65 @@ struct RowRatios<'a, T: Real> {
     ratios: &'a mut [f64],
 }
 
+/// Adds Σ_i u_il m_ij / f_ij to the ratios of column j, for the rows U of a block with the fit F = U Yᵀ. U is rows × k, Y and
+/// the ratios are columns × k. Ratios of all rows are those of an update of Y ([`step_by_ratios`]).
+pub fn add_ratios<T: Real>(block: &Block<T>, u: &[T], y: &[T], k: usize, ratios: &mut [T]) {
+    let (rows, columns) = block.shape();
+    assert!(u.len() == rows * k && y.len() == columns * k && ratios.len() == y.len(), "shapes of ratios");
+    for (row, u) in u.chunks_exact(k).enumerate() {
+        dispatch(ColumnRatios { block, row, y, u, ratios });
+    }
+}
+
+/// The terms of a row of the data in the ratios of all columns.
+struct ColumnRatios<'a, T: Real> {
+    block: &'a Block<T>,
+    row: usize,
+    y: &'a [T],
+    u: &'a [T],
+    ratios: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for ColumnRatios<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, s: S) {
+        let ColumnRatios { block, row, y, u, ratios } = self;
+        let k = u.len();
+        let (u, u_rest) = T::vectors::<S>(u);
+        let u_rest = T::load_short(s, u_rest);
+        block.for_each_nonzero(
+            row,
+            #[inline(always)]
+            |j, m| {
+                let (y, y_rest) = T::vectors::<S>(&y[j * k..(j + 1) * k]);
+                let mut fit = T::mul_v(s, u_rest, T::load_short(s, y_rest));
+                for (&u, &y) in u.iter().zip(y) {
+                    fit = T::mul_add_v(s, u, y, fit);
+                }
+                let ratio = T::splat_v(s, ratio(m, T::sum_v(s, fit)));
+                let (sums, sums_rest) = T::vectors_mut::<S>(&mut ratios[j * k..(j + 1) * k]);
+                for (sum, &u) in sums.iter_mut().zip(u) {
+                    *sum = T::mul_add_v(s, ratio, u, *sum);
+                }
+                let rest = T::mul_add_v(s, ratio, u_rest, T::load_short(s, sums_rest));
+                T::store_short(s, sums_rest, rest);
+            },
+        );
+    }
+}
+
+/// The update of rows `y` (k numbers each) from their ratios over all rows of the data ([`add_ratios`]), with the column sums
+/// of the other factor.
+pub fn step_by_ratios<T: Real>(y: &mut [T], ratios: &[T], sums: &[f64], penalty: Penalty) {
+    let mut wide = vec![0.0; sums.len()];
+    for (y, ratios) in y.chunks_exact_mut(sums.len()).zip(ratios.chunks_exact(sums.len())) {
+        wide.iter_mut().zip(ratios).for_each(|(wide, ratio)| *wide = ratio.as_f64());
+        step(y, &wide, sums, penalty);
+    }
+}
+
 /// Number of nonzeros that are summed in the precision of the data before their sums are added in f64.
 const SHORT: usize = 64;
 
@@ -257,6 +316,36 @@ mod tests {
             let mut x = start.clone();
             update(&Block::Dense(dense.into()), &mut x, &y, Penalty::NONE);
             assert!((&x - &expected).iter().all(|e| e.abs() < 1e-12));
+        }
+    }
+
+    /// The update of Y from ratios that are added up over blocks of rows is that from the whole columns.
+    #[test]
+    fn ratios_of_blocks_of_rows_give_the_update_of_the_other_factor() {
+        let random = |i, rows, k| uniform_factor::<f64>(&Stream::new(i, Purpose::Probe, 0), 0..rows, k, 1.0);
+        for k in [1, 3, 8, 13] {
+            let (mut m, u, y) = (random(1, 40, 30), random(2, 40, k), random(3, 30, k));
+            m.iter_mut().step_by(3).for_each(|x| *x = 0.0);
+            for penalty in [Penalty::NONE, Penalty { l1: 0.3, l2: 0.2 }] {
+                let mut expected = y.clone();
+                update(&Block::Dense(m.t().as_standard_layout().into_owned().into()), &mut expected, &u, penalty);
+                for sparse in [false, true] {
+                    let (mut ratios, mut sums, mut found) = (Array2::<f64>::zeros((30, k)), vec![0.0; k], y.clone());
+                    for rows in [0..17, 17..17, 17..40] {
+                        let part = m.slice(s![rows.clone(), ..]);
+                        let block = match sparse {
+                            true => Block::Sparse(Csr::new(sprs::CsMatI::csr_from_dense(part, 0.0))),
+                            false => Block::Dense(part.to_owned().into()),
+                        };
+                        let u = u.slice(s![rows, ..]);
+                        let ratios = ratios.as_slice_mut().unwrap();
+                        add_ratios(&block, u.as_slice().unwrap(), y.as_slice().unwrap(), k, ratios);
+                    }
+                    column_sums(u.as_slice().unwrap(), &mut sums);
+                    step_by_ratios(found.as_slice_mut().unwrap(), ratios.as_slice().unwrap(), &sums, penalty);
+                    assert!((&found - &expected).iter().all(|e| e.abs() < 1e-12), "k = {k}");
+                }
+            }
         }
     }
 

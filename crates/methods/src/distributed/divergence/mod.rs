@@ -7,6 +7,7 @@
 pub mod beta;
 pub mod cd;
 pub mod mu;
+mod streamed;
 
 use std::ops::Range;
 

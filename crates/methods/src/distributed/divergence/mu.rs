@@ -6,11 +6,12 @@ use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::{Extrapolated, KlMultiply};
 
-use super::{KlParams, describe};
+use super::{KlParams, MESSAGES_WITH_MISSING, describe, streamed};
 use crate::cost::{Cost, Workload};
-use crate::description::Description;
+use crate::description::{Description, MessageSpec};
 use crate::method::{Method, SweepSettings};
 use crate::metrics::Measure;
+use crate::parameters::Init;
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::missing::UpdateKind;
 use crate::{Algorithm, Problem};
@@ -24,9 +25,29 @@ fednmf_base::parameters! {
     }
 }
 
+/// Those of every method for the divergence, and of data read in passes.
+const MESSAGES: &[MessageSpec] = &{
+    const STREAMED: [MessageSpec; 2] = [
+        MessageSpec::new(streamed::RATIOS, "n x k", "each iteration, of data read in passes"),
+        MessageSpec::new(streamed::SUMS, "k", "each iteration, of data read in passes"),
+    ];
+    let mut all = [STREAMED[0]; MESSAGES_WITH_MISSING.len() + 2];
+    all[1] = STREAMED[1];
+    let mut i = 0;
+    while i < MESSAGES_WITH_MISSING.len() {
+        all[i + 2] = MESSAGES_WITH_MISSING[i];
+        i += 1;
+    }
+    all
+};
+
+/// Operations per entry and component: the fit, and its terms in k ratios.
+const FLOPS: f64 = 4.0;
+
 impl Method for KlMu {
     const DESCRIPTION: &'static Description = &Description {
         keeps_zeros: true,
+        messages: MESSAGES,
         ..describe(
             "kl-mu",
             &["mu-kl"],
@@ -47,11 +68,20 @@ impl Method for KlMu {
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        // Operations per entry: the fit, and its terms in k ratios.
-        Ok(Some(super::cost(&self.kl.init, self.extrapolation, workload, ranks, 4.0)))
+        Ok(Some(super::cost(&self.kl.init, self.extrapolation, workload, ranks, FLOPS)))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        let KlParams { init, missing, .. } = &self.kl;
+        let plain = self.extrapolation == Extrapolation::None && !missing.any();
+        let starts = !init.is_computed() && init.init != Init::BySize;
+        (plain && starts).then(|| streamed::cost(workload, ranks, FLOPS))
+    }
+
+    fn build<T: Real>(&self, mut problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        if let Some(panels) = problem.data.panels.take() {
+            return streamed::build(&self.kl, panels, problem);
+        }
         let update = KlMultiply::new(problem.k);
         match self.extrapolation {
             Extrapolation::None => self.kl.build(problem, update, UpdateKind::KlMu),

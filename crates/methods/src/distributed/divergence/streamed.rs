@@ -1,0 +1,172 @@
+//! Multiplicative updates for the Kullback-Leibler divergence of data that are read from a file in each pass.
+//!
+//! A pass updates the rows of U panel by panel, and adds up the ratios of V's update with the new rows:
+//! V_jl ← V_jl (Σ_i m_ij U_il / (U_i·V_j)) / Σ_i U_il. The iterates are those of [`super::mu`]; a rank holds no columns of the
+//! data, so that the ratios are summed over the ranks.
+
+use std::mem::swap;
+
+use ndarray::{Array2, ArrayViewMut2, s};
+
+use fednmf_base::error::{Result, SharedResult};
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::Panels;
+use fednmf_data::state::{Piece, SavedState};
+use fednmf_linalg::nls::divergence::{
+    DivergenceUpdate, FixedFactor, KlMultiply, add_ratios, column_sums, step_by_ratios,
+};
+use fednmf_linalg::{Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
+
+use super::KlParams;
+use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
+use crate::decision::Decision;
+use crate::metrics;
+use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_V, U, V};
+use crate::shared::init::{self, Start};
+use crate::shared::regularization::Penalties;
+use crate::{Algorithm, Measures, Problem};
+
+/// The ratios of V's update.
+pub const RATIOS: MessageTag = MessageTag::new("sum of the ratios of V", Payload::Product);
+/// The column sums of U.
+pub const SUMS: MessageTag = MessageTag::new("sum of the columns of U", Payload::Product);
+
+/// The cost of an iteration on `ranks` ranks, without the panels.
+pub fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
+    let Workload { m, n, k, word, stored, .. } = *workload;
+    let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
+    let mut cost = Cost { grid: Some((ranks, 1)), ..Cost::default() };
+    let work = 2.0 * flops * k as f64;
+    cost.add(Kernel::Other, work * workload.part(rows, n), work * stored);
+    for (tag, pattern) in [(GATHER_V, Pattern::AllGather), (RATIOS, Pattern::ReduceScatter)] {
+        cost.messages.extend(Message::shared_out(tag.kind, pattern, (1, ranks), n * k, word));
+    }
+    cost.messages.push(Message::all_reduce(SUMS.kind, ranks, k, size_of::<f64>(), 1));
+    cost.factors = workload.bytes((rows + 2 * cols + 2 * n) * k);
+    cost
+}
+
+pub struct Streamed<T: Real> {
+    comm: Communicator,
+    panels: Panels<T>,
+    u: FactorSide<T>,
+    v: FactorSide<T>,
+    updates: PerThread<KlMultiply>,
+    /// This rank's terms of the ratios (n × k).
+    ratios: Array2<T>,
+    /// Column sums of the fixed factor.
+    sums: Vec<f64>,
+    penalties: Penalties,
+    norm2: f64,
+    start: Start,
+    iteration: usize,
+}
+
+/// The factorisation of the rows in `panels`. Collective.
+///
+/// # Errors
+/// If the given start cannot be read.
+pub fn build<T: Real>(args: &KlParams, panels: Panels<T>, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    let Problem { data, k, seed, comm, initial, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let tags = FactorTags { rhs: RATIOS, ..V };
+    let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
+    let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, Order::RowMajor);
+    let mut v = FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
+    init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
+    Ok(Box::new(Streamed {
+        panels,
+        updates: PerThread::new(KlMultiply::new(k)),
+        ratios: Array2::zeros((n, k)),
+        sums: vec![0.0; k],
+        penalties: args.regularization.penalties((m, n)),
+        norm2: data.statistics.norm2,
+        start: if initial.is_some() { Start::Given } else { Start::Random },
+        iteration: 0,
+        u,
+        v,
+        comm,
+    }))
+}
+
+impl<T: Real> Streamed<T> {
+    fn iterate(&mut self) -> SharedResult<()> {
+        let Streamed { comm, panels, u, v, updates, ratios, sums, penalties, .. } = self;
+        let k = sums.len();
+        let whole = v.gather();
+        let rows = whole.row_major();
+        column_sums(rows, sums);
+        ratios.fill(T::zero());
+        let fixed = FixedFactor { rows, sums, gram: &[] };
+        let read = panels.pass(comm, |range, block| {
+            let mut own = u.own.slice_mut(s![range, ..]);
+            comm.work("update", || {
+                over_rows(&mut own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+                    updates.with(|update| {
+                        update.update_rows((block, first), fixed, rows.row_major_mut(), &[], penalties.u);
+                    });
+                });
+                add_ratios(block, own.view().row_major(), fixed.rows, k, ratios.entries_mut());
+            });
+            Ok(())
+        });
+        comm.agree_on_error(read)?;
+        column_sums(u.own.row_major(), sums);
+        comm.sum(SUMS, sums);
+        // The memory in which V was gathered, or the last ratios, is that of the next ones.
+        v.sum_rhs(|out| swap(out, ratios));
+        comm.work("update", || step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalties.v));
+        self.iteration += 1;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for Streamed<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            self.iterate()?;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    /// The relative error, and the divergence, in one pass.
+    fn measure(&mut self) -> Result<Measures> {
+        let Streamed { comm, panels, u, v, norm2, penalties, .. } = self;
+        let whole = v.gather();
+        let mut found = [0.0; 2];
+        let read = panels.pass(comm, |rows, block| {
+            let rows = u.own.slice(s![rows, ..]);
+            found[0] += block.residual2(&rows, &whole);
+            found[1] += metrics::own_divergence(1.0, block, &rows, &whole, 1.0);
+            Ok(())
+        });
+        comm.agree_on_error(read)?;
+        let [residual2, divergence] = &mut found;
+        comm.sum(metrics::RESIDUAL, std::slice::from_mut(residual2));
+        comm.sum(metrics::DIVERGENCE, std::slice::from_mut(divergence));
+        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let [residual2, divergence] = found;
+        let all = [("rel_error", metrics::relative(residual2, *norm2)), ("kl_divergence", divergence)];
+        Ok(all.into_iter().chain(penalties.objective(divergence, penalty)).collect())
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        vec![self.u.piece(), self.v.piece()]
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        self.u.restore(saved)?;
+        self.v.restore(saved)?;
+        self.iteration = iteration;
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        let streamed = Decision::Streamed { panels: self.panels.count(), rows: self.panels.rows() };
+        vec![Decision::Start(self.start), streamed]
+    }
+}

@@ -1,0 +1,262 @@
+"""Online NMF with the names of scikit-learn's MiniBatchNMF."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, check_non_negative
+
+from . import _fednmf, _losses, _rows, _run
+from ._nmf import _INITS, NMF, _print
+
+#: Iterations of the start on the first batch.
+_START = 10
+
+
+class _State(NamedTuple):
+    """H transposed, the statistics A (k x k) and B (features x k), and the rows that they hold."""
+
+    v: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    rows: float
+
+
+class MiniBatchNMF(NMF):
+    """Nonnegative matrix factorisation, X ~ W H with W, H >= 0, for many samples: H is updated after each batch.
+
+    For a batch, W is the exact minimiser, and H takes a step of coordinate descent on statistics of all batches so far (Mairal,
+    Bach, Ponce, Sapiro 2010), as the method `online` of the program. One batch is in memory at a time.
+
+    Parameters
+    ----------
+    n_components, init, random_state, alpha_W, alpha_H, l1_ratio, verbose, n_jobs
+        As those of NMF. init applies to the first batch; None: a few iterations on it.
+    batch_size : int
+        Samples of a batch.
+    beta_loss : "frobenius" (or 2)
+        Others are for NMF.
+    tol : float
+        Stop when H changes by at most this share. 0: never.
+    max_no_improvement : int or None
+        Stop after as many batches without a lower average cost. None: never.
+    max_iter : int
+        Largest number of passes over X.
+    forget_factor : float
+        Weight of earlier batches: after a pass over X in `fit`, after `batch_size` samples of a call of `partial_fit`.
+    fresh_restarts, fresh_restarts_max_iter, transform_max_iter
+        Accepted as in scikit-learn, and without effect: W is solved for exactly.
+
+    Attributes
+    ----------
+    components_ : array (n_components, n_features)
+        H.
+    n_components_ : int
+    reconstruction_err_ : float
+        The Frobenius norm of X - W H; not after `partial_fit` and a `fit` of batches from an iterator.
+    n_iter_ : int
+        Passes over X.
+    n_steps_ : int
+        Batches.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+        If X has names of columns that are all strings.
+    """
+
+    def __init__(
+        self,
+        n_components: Union[int, str, None] = "auto",
+        *,
+        init: Optional[str] = None,
+        batch_size: int = 1024,
+        beta_loss: Union[str, float] = "frobenius",
+        tol: float = 1e-4,
+        max_no_improvement: Optional[int] = 10,
+        max_iter: int = 200,
+        alpha_W: float = 0.0,
+        alpha_H: Union[float, str] = "same",
+        l1_ratio: float = 0.0,
+        forget_factor: float = 0.7,
+        fresh_restarts: bool = False,
+        fresh_restarts_max_iter: int = 30,
+        transform_max_iter: Optional[int] = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        n_jobs: Optional[int] = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.batch_size = batch_size
+        self.beta_loss = beta_loss
+        self.tol = tol
+        self.max_no_improvement = max_no_improvement
+        self.max_iter = max_iter
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.forget_factor = forget_factor
+        self.fresh_restarts = fresh_restarts
+        self.fresh_restarts_max_iter = fresh_restarts_max_iter
+        self.transform_max_iter = transform_max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:
+        """Finds the components of X (n_samples, n_features).
+
+        X may also be an AnnData that stays in its file (`backed="r"`), a dataset of HDF5 or zarr, an array of dask, or an iterator
+        of batches, which is read once. H is the start with init "custom"; W is not used.
+        """
+        X = self._fit(X, H)
+        if X is not None:
+            parts = self._consecutive(X.shape[0])
+            squared = 0.0
+            for part in parts:
+                batch = self._checked(_rows.read(X, [part]), reset=False)
+                squared += _losses.frobenius(batch, self._weights(batch), self.components_) ** 2
+            self.reconstruction_err_ = float(np.sqrt(squared))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
+        """As `fit`, and returns W (n_samples, n_components), as `transform` does. X is not an iterator."""
+        if _rows.is_batches(X):
+            raise ValueError("an iterator of batches is read once; use fit, and transform with a second iterator")
+        return self.fit(X, W=W, H=H).transform(X)
+
+    def partial_fit(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> MiniBatchNMF:
+        """Updates the components with one batch X (n_samples, n_features)."""
+        self._checked_loss()
+        X = self._checked(_rows.matrix_of(X), reset=not hasattr(self, "components_"))
+        if not hasattr(self, "components_"):
+            self._begin(X, H)
+            self.n_iter_, self.n_steps_ = 0, 0
+        samples = X.shape[0]
+        self._step(X, float(self.forget_factor) ** (min(self.batch_size, samples) / samples))
+        self.n_iter_ += 1
+        self.n_steps_ += 1
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """W (n_samples, n_components) for new samples: the exact minimiser for `components_`, and the penalty on W. X as in
+        `fit`."""
+        check_is_fitted(self)
+        X = _rows.matrix_of(X)
+        if _rows.is_batches(X):
+            return np.concatenate([self.transform(batch) for batch in X])
+        if not _rows.is_in_parts(X):
+            return self._weights(self._checked(X, reset=False))
+        _rows.check(X)
+        parts = self._consecutive(X.shape[0])
+        return np.concatenate([self._weights(self._checked(_rows.read(X, [part]), reset=False)) for part in parts])
+
+    def _fit(self, X: Any, H: Any) -> Any:
+        """The matrix in rows, or None if it was an iterator."""
+        self._checked_loss()
+        passes, patience = _run.count("max_iter", self.max_iter), self.max_no_improvement
+        if patience is not None:
+            _run.count("max_no_improvement", patience)
+        tol = _run.at_least_zero("tol", self.tol)
+        X = _rows.matrix_of(X)
+        if hasattr(self, "components_"):
+            del self.components_
+        if _rows.is_batches(X):
+            for batch in X:
+                self.partial_fit(batch, H=H)
+            check_is_fitted(self, msg="the iterator has no batches")
+            self.n_iter_ = 1
+            return None
+        in_parts = _rows.is_in_parts(X)
+        if in_parts:
+            _rows.check(X)
+        else:
+            X = self._checked(X, reset=True)
+        samples = X.shape[0]
+        batches = _fednmf.batches(samples, min(self.batch_size, samples))
+        average, lowest, since = None, np.inf, 0
+        for step in range(passes * len(batches)):
+            batch = _rows.read(X, batches[step % len(batches)])
+            if in_parts:
+                batch = self._checked(batch, reset=step == 0)
+            if step == 0:
+                self._begin(batch, H)
+            share = batch.shape[0] / samples
+            before = self._state.v
+            cost = self._step(batch, float(self.forget_factor) ** share) / batch.shape[0]
+            self.n_steps_, self.n_iter_ = step + 1, step // len(batches) + 1
+            average = cost if average is None else (1 - share) * average + share * cost
+            if self.verbose:
+                _print(step + 1, {"cost": cost, "average": average})
+            if average < lowest:
+                lowest, since = average, 0
+            else:
+                since += 1
+            after = self._state.v
+            change, size = np.linalg.norm(after - before), np.linalg.norm(after)
+            # The first cost is that of the start.
+            if step > 0 and (tol > 0 and change <= tol * size or patience is not None and since >= patience):
+                break
+        return X
+
+    def _begin(self, X: Any, H: Any) -> None:
+        """The start, from the first batch."""
+        if self.init == "custom":
+            if H is None:
+                raise ValueError("init='custom' needs H")
+            H = check_array(H, dtype=X.dtype, input_name="H")
+            k = len(H) if self.n_components in ("auto", None) else self.n_components
+            if H.shape != (k, X.shape[1]):
+                raise ValueError(f"H is {H.shape[0]} x {H.shape[1]}, but must be {k} x {X.shape[1]}")
+            check_non_negative(H, "MiniBatchNMF (input H)")
+            v = np.ascontiguousarray(H.T)
+        else:
+            k = self._k(X.shape[1], None)
+            if self.init not in (None, "random") and k > min(X.shape):
+                raise ValueError(f"init={self.init!r} needs n_components <= {min(X.shape)}, the smaller dimension of a batch")
+            run = _run.factorize(
+                [X],
+                algo="hals" if self.init else "auto",
+                k=k,
+                random_state=self.random_state,
+                max_iter=0 if self.init else _START,
+                options={"init": self.init},
+                eval_every=0,
+                scale="balanced",
+                n_jobs=self.n_jobs,
+            )
+            v = next(values for name, _, values in run.factors if name == "V")
+        k = v.shape[1]
+        self.n_components_ = k
+        self._state = _State(v, np.zeros((k, k), X.dtype), np.zeros((X.shape[1], k), X.dtype), 0.0)
+
+    def _step(self, X: Any, rho: float) -> float:
+        """Adds a batch; its cost before the step."""
+        v, a, b, rows = self._state
+        X = X.astype(v.dtype, copy=False)
+        weight = float(self.alpha_W) if isinstance(self.alpha_H, str) else float(self.alpha_H)
+        penalty_on_H = weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
+        settings = rho, self._penalty_on_W(X.shape[1]), penalty_on_H, effective_n_jobs(self.n_jobs)
+        *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings)
+        self._state = _State(*state)
+        self.components_ = np.ascontiguousarray(self._state.v.T)
+        return cost
+
+    def _weights(self, X: Any) -> np.ndarray:
+        return self._project(X, self._penalty_on_W(X.shape[1]))
+
+    def _consecutive(self, samples: int) -> list[tuple[int, int]]:
+        return [(first, min(first + self.batch_size, samples)) for first in range(0, samples, self.batch_size)]
+
+    def _checked_loss(self) -> float:
+        self._penalties()
+        _run.count("batch_size", self.batch_size)
+        if self.init not in _INITS:
+            raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda', 'nndsvdar' or 'custom'")
+        if isinstance(self.beta_loss, bool) or self.beta_loss not in ("frobenius", 2):
+            raise ValueError(f"beta_loss={self.beta_loss!r}: MiniBatchNMF has 'frobenius' (2) only; NMF has the other losses")
+        if not 0 < _run.at_least_zero("forget_factor", self.forget_factor) <= 1:
+            raise ValueError(f"forget_factor={self.forget_factor!r}: must be a number above 0, at most 1")
+        return 2.0

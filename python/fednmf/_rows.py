@@ -1,0 +1,48 @@
+"""Matrices whose rows are read a part at a time: arrays in files and of dask, AnnData that stays in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def matrix_of(X: Any) -> Any:
+    """X, or the matrix of an AnnData."""
+    return X.X if hasattr(X, "obs_names") and hasattr(X, "var_names") else X
+
+
+def is_in_parts(X: Any) -> bool:
+    """Whether X is an array that is not in memory, such as a dataset of HDF5 or zarr, or an array of dask."""
+    if isinstance(X, np.ndarray) or sp.issparse(X) or hasattr(X, "iloc"):
+        return False
+    return len(getattr(X, "shape", ())) == 2 and hasattr(X, "dtype") and hasattr(X, "__getitem__")
+
+
+def is_batches(X: Any) -> bool:
+    """Whether X yields one batch after the other."""
+    return isinstance(X, Iterator)
+
+
+def check(X: Any) -> None:
+    """Refuses a matrix whose rows are not together in the file."""
+    if getattr(X, "format", None) == "csc":
+        raise ValueError("X is stored by columns (CSC) in its file, and its rows cannot be read alone; write it as CSR")
+
+
+def read(X: Any, parts: Sequence[tuple[int, int]]) -> Any:
+    """The rows of some ranges (first, end) of X, in one array or CSR matrix."""
+    if len(parts) == 1 and parts[0] == (0, X.shape[0]) and not is_in_parts(X):
+        return X
+    found = [_part(X[first:end]) for first, end in parts]
+    if len(found) == 1:
+        return found[0]
+    return sp.vstack(found, format="csr") if sp.issparse(found[0]) else np.concatenate(found)
+
+
+def _part(part: Any) -> Any:
+    if hasattr(part, "compute"):
+        part = part.compute()
+    return part if sp.issparse(part) else np.asarray(part)

@@ -1,0 +1,229 @@
+"""fednmf.MiniBatchNMF: scikit-learn's contract, its objective beside scikit-learn's, and one batch in memory."""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.decomposition import MiniBatchNMF as Sklearn
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fednmf import NMF, MiniBatchNMF
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits().data
+
+
+@pytest.fixture(scope="module")
+def planted():
+    rng = np.random.default_rng(1)
+    return rng.random((3000, 6)) @ rng.random((6, 50)) + 0.1 * rng.random((3000, 50))
+
+
+def error(model, X):
+    return np.linalg.norm(X - model.transform(X) @ model.components_)
+
+
+@parametrize_with_checks([MiniBatchNMF(), MiniBatchNMF(n_components=2, batch_size=7)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("k", [5, 20])
+@pytest.mark.parametrize("init", [None, "random"])
+@pytest.mark.parametrize("name", ["digits", "planted"])
+def test_the_error_is_at_most_that_of_scikit_learn(name, k, init, request):
+    X = request.getfixturevalue(name)
+    for seed in range(2):
+        params = {"batch_size": 256, "init": init, "random_state": seed}
+        theirs, ours = Sklearn(k, **params).fit(X), MiniBatchNMF(k, **params).fit(X)
+        assert ours.reconstruction_err_ <= 1.02 * theirs.reconstruction_err_
+        assert ours.reconstruction_err_ == pytest.approx(error(ours, X), rel=1e-9)
+
+
+def test_the_error_of_single_batches_is_at_most_that_of_scikit_learn(digits):
+    X = np.random.default_rng(0).permutation(digits)
+    for k in (5, 15):
+        theirs, ours = (Class(k, random_state=0) for Class in (Sklearn, MiniBatchNMF))
+        for _ in range(3):
+            for batch in np.array_split(X, 9):
+                theirs.partial_fit(batch)
+                ours.partial_fit(batch)
+        assert error(ours, X) <= 1.02 * error(theirs, X)
+        assert (ours.n_steps_, ours.n_components_) == (27, k)
+
+
+def test_the_objective_with_penalties_is_at_most_that_of_scikit_learn(digits):
+    m, n = digits.shape
+    for alpha_W, alpha_H, l1_ratio in ((0.05, "same", 0.5), (0.0, 0.1, 1.0), (0.2, 0.0, 0.0)):
+        params = {"alpha_W": alpha_W, "alpha_H": alpha_H, "l1_ratio": l1_ratio, "batch_size": 300, "random_state": 0}
+
+        def objective(model):
+            W, H = model.transform(digits), model.components_
+            norm = lambda F: l1_ratio * F.sum() + (1 - l1_ratio) / 2 * (F**2).sum()  # noqa: E731
+            on_H = alpha_W if alpha_H == "same" else alpha_H
+            return 0.5 * np.linalg.norm(digits - W @ H) ** 2 + alpha_W * n * norm(W) + on_H * m * norm(H)
+
+        theirs = Sklearn(10, transform_max_iter=1000, **params).fit(digits)
+        ours = MiniBatchNMF(10, **params).fit(digits)
+        assert objective(ours) <= 1.02 * objective(theirs)
+
+
+def test_it_is_nearly_as_good_as_all_rows_at_once(digits):
+    exact = NMF(10, random_state=0).fit(digits).reconstruction_err_
+    assert MiniBatchNMF(10, batch_size=200, tol=0, max_iter=60, random_state=0).fit(digits).reconstruction_err_ < 1.01 * exact
+
+
+def test_sparse_and_single_precision(planted):
+    X = np.where(planted > np.median(planted), planted, 0)
+    params = {"n_components": 4, "batch_size": 500, "random_state": 3, "max_iter": 5}
+    dense = MiniBatchNMF(**params).fit(X)
+    sparse = MiniBatchNMF(**params).fit(sp.csc_matrix(X))
+    np.testing.assert_allclose(dense.components_, sparse.components_, rtol=1e-6, atol=1e-8)
+    single = MiniBatchNMF(**params).fit(X.astype(np.float32))
+    assert single.components_.dtype == single.transform(X.astype(np.float32)).dtype == np.float32
+    assert single.reconstruction_err_ == pytest.approx(dense.reconstruction_err_, rel=1e-3)
+
+
+def test_transform_and_fit_transform_are_exact(digits):
+    model = MiniBatchNMF(8, batch_size=400, random_state=0)
+    W = model.fit_transform(digits)
+    np.testing.assert_array_equal(W, model.transform(digits))
+    gradient = (W @ model.components_ - digits) @ model.components_.T
+    assert (W * np.abs(gradient)).max() < 1e-6 * np.abs(digits @ model.components_.T).max()
+    assert gradient.min() > -1e-6 * np.abs(digits @ model.components_.T).max()
+
+
+def test_a_start_is_continued(digits):
+    first = MiniBatchNMF(8, batch_size=400, random_state=0).fit(digits)
+    again = MiniBatchNMF(8, init="custom", batch_size=400, max_iter=1).fit(digits, H=first.components_)
+    assert again.reconstruction_err_ < 1.01 * first.reconstruction_err_
+    steps = first.n_steps_
+    before = first.components_.copy()
+    first.partial_fit(digits[:400])
+    assert first.n_steps_ == steps + 1 and 0 < np.abs(first.components_ - before).max()
+
+
+def test_rows_in_files_give_the_components_of_rows_in_memory(planted, tmp_path):
+    h5py, anndata = pytest.importorskip("h5py"), pytest.importorskip("anndata")
+    params = {"n_components": 4, "batch_size": 700, "random_state": 3, "max_iter": 4}
+    sparse = sp.csr_matrix(np.where(planted > np.median(planted), planted, 0))
+    for X in (planted, sparse):
+        held = MiniBatchNMF(**params).fit(X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            anndata.AnnData(X).write_h5ad(tmp_path / "x.h5ad")
+        backed = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")
+        sources = [backed, backed.X]
+        if X is planted:
+            with h5py.File(tmp_path / "x.h5", "w") as file:
+                file["x"] = X
+            sources.append(h5py.File(tmp_path / "x.h5")["x"])
+        for source in sources:
+            model = MiniBatchNMF(**params).fit(source)
+            np.testing.assert_allclose(model.components_, held.components_, rtol=1e-9)
+            assert model.reconstruction_err_ == pytest.approx(held.reconstruction_err_, rel=1e-9)
+            np.testing.assert_allclose(model.transform(source), held.transform(X), rtol=1e-9, atol=1e-12)
+        backed.file.close()
+
+
+def test_arrays_of_dask_and_iterators(planted):
+    params = {"n_components": 4, "batch_size": 700, "random_state": 3, "max_iter": 4}
+    batches = np.array_split(planted, 7)
+    model = MiniBatchNMF(**params).fit(iter(batches))
+    one_by_one = MiniBatchNMF(**params)
+    for batch in batches:
+        one_by_one.partial_fit(batch)
+    np.testing.assert_array_equal(model.components_, one_by_one.components_)
+    np.testing.assert_array_equal(model.transform(iter(batches)), model.transform(planted))
+    assert (model.n_iter_, model.n_steps_) == (1, 7)
+    dask = pytest.importorskip("dask.array")
+    held = MiniBatchNMF(**params).fit(planted)
+    lazy = MiniBatchNMF(**params).fit(dask.from_array(planted, chunks=(500, 50)))
+    np.testing.assert_allclose(lazy.components_, held.components_, rtol=1e-9)
+
+
+def test_what_is_wrong_is_refused(digits, tmp_path):
+    for params, words in (
+        ({"beta_loss": "kullback-leibler"}, "NMF has the other losses"),
+        ({"forget_factor": 0}, "forget_factor"),
+        ({"forget_factor": 1.5}, "forget_factor"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"max_no_improvement": -1}, "max_no_improvement"),
+        ({"init": "custom"}, "needs H"),
+        ({"init": "svd"}, "init"),
+        ({"tol": -1}, "tol"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            MiniBatchNMF(3, **params).fit(digits)
+    with pytest.raises(ValueError, match="no batches"):
+        MiniBatchNMF(3).fit(iter([]))
+    with pytest.raises(ValueError, match="Negative values"):
+        MiniBatchNMF(3).fit(iter([digits, -digits]))
+    with pytest.raises(ValueError, match="features"):
+        MiniBatchNMF(3).partial_fit(digits).partial_fit(digits[:, :5])
+    with pytest.raises(ValueError, match="MiniBatchNMF takes"):
+        NMF(3).fit(iter([digits]))
+    anndata = pytest.importorskip("anndata")
+    with pytest.raises(ValueError, match="MiniBatchNMF takes"):
+        NMF(3).fit(anndata.AnnData(digits))
+    anndata.AnnData(sp.csc_matrix(digits)).write_h5ad(tmp_path / "c.h5ad")
+    with pytest.raises(ValueError, match="write it as CSR"):
+        MiniBatchNMF(3).fit(anndata.read_h5ad(tmp_path / "c.h5ad", backed="r"))
+
+
+SCRIPT = """
+import json, sys
+import numpy as np
+import fednmf
+
+def now(field):
+    line = next(line for line in open("/proc/self/status") if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+def batches(count):
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        yield rng.random((1000, 2000))
+
+what, path = sys.argv[1:]
+if what == "file":
+    import h5py
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", (20_000, 2000))
+        for i, batch in enumerate(batches(20)):
+            x[1000 * i : 1000 * i + 1000] = batch
+model = fednmf.MiniBatchNMF(3, batch_size=1000, max_iter=1)
+model.fit(batches(1))
+open("/proc/self/clear_refs", "w").write("5")
+before = now("VmRSS:")
+if what == "file":
+    model.fit(h5py.File(path)["x"])
+elif what == "iterator":
+    model.fit(batches(20))
+else:
+    for batch in batches(20):
+        model.partial_fit(batch)
+print((now("VmHWM:") - before) / (1000 * 2000 * 8))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc")
+@pytest.mark.parametrize("what", ["partial_fit", "iterator", "file"])
+def test_one_batch_is_in_memory(what, tmp_path):
+    if what == "file":
+        pytest.importorskip("h5py")
+    words = [sys.executable, "-c", SCRIPT, what, str(tmp_path / "x.h5")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+    # Twenty batches: a batch, the next one that an iterator makes before the last is freed, and copies of parts.
+    assert json.loads(done.stdout) < 4, done.stdout
