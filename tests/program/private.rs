@@ -290,6 +290,26 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     fedavg("-k 4 --secure-sum --dp gaussian --epsilon 1 --clip 1").ok();
 }
 
+/// Files of parties count with their own rows (or columns), not with an equal share of all.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn a_party_with_a_small_file_is_refused_whatever_the_others_have() {
+    let dir = tempdir().unwrap();
+    for (party, rows) in [0..250, 250..499, 499..500].into_iter().enumerate() {
+        npy(dir.path(), &format!("p{party}.npy"), rows);
+    }
+    let files = dir.path().join("p{party}.npy").display().to_string();
+    for (ranks, line) in [
+        (1, "--algo fedavg --parties 3"),
+        (3, "--algo fnmf"),
+        (3, "--algo syn-sd --transpose"),
+        (2, "--algo inmf --accept-risk few-values --parties 3"),
+    ] {
+        let line = format!("{line} --secure-sum -k 4 --max-iters 1 --eval-every 0 --input {files}");
+        fednmf(ranks, &line).refused(&["--min-rows 20", "--accept-risk few-rows"]);
+    }
+}
+
 /// Statistics of these entries cannot be computed, because their squares are too large; that they have few values is found
 /// before.
 #[test]

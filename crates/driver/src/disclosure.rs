@@ -14,14 +14,8 @@ use fednmf_methods::shared::dp::DpParams;
 use super::plan::Planned;
 
 /// The first risk of a run that its parties do not accept; `None` if there is none, or noise hides what is sent.
-pub fn found(
-    method: &dyn ConfiguredMethod,
-    layout: &Layout,
-    shape: (usize, usize),
-    k: usize,
-    run: Duration,
-) -> Option<Disclosure> {
-    let (params, counts) = (limits(method)?, Counts::of(layout, shape)?);
+pub fn found(method: &dyn ConfiguredMethod, counts: &PrivateCounts, k: usize, run: Duration) -> Option<Disclosure> {
+    let params = limits(method)?;
     params.check(&counts.part(method, params, k), method.opened_sums(), run)
 }
 
@@ -31,9 +25,7 @@ pub fn found(
 /// If the run would reveal more about them than its parties allow.
 pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> Result<()> {
     let (method, k) = (&*planned.method, planned.spec.k);
-    let (Some(params), Some(counts)) = (limits(method), Counts::of(&planned.layout, planned.shape)) else {
-        return Ok(());
-    };
+    let (Some(params), Some(counts)) = (limits(method), &planned.private_counts) else { return Ok(()) };
     let binarized: Vec<ZerosAndOnes<'_>> = blocks.iter().map(|block| ZerosAndOnes(block)).collect();
     let facts: Vec<&dyn EntryFacts> = match planned.input.binarize {
         Some(_) => binarized.iter().map(|block| block as &dyn EntryFacts).collect(),
@@ -50,25 +42,28 @@ fn limits(method: &dyn ConfiguredMethod) -> Option<&DisclosureParams> {
     groups.disclosure.filter(|_| !groups.dp.is_some_and(DpParams::is_on))
 }
 
-/// The private rows or columns.
-struct Counts {
+/// The private rows or columns of a run.
+pub struct PrivateCounts {
     of_parties: Vec<usize>,
     /// Entries of each.
     length: usize,
     what: &'static str,
 }
 
-impl Counts {
-    fn of(layout: &Layout, (m, n): (usize, usize)) -> Option<Counts> {
-        let cuts = layout.cuts(m, n, None, None);
-        let (parts, length, what) = match layout {
-            Layout::PartyRows { .. } => (cuts.rows, n, "rows"),
-            Layout::PartyColumns { .. } => (cuts.cols, m, "columns"),
-            Layout::Grid { .. } | Layout::RowsAndColumns { .. } => return None,
-        };
-        Some(Counts { of_parties: parts.iter().map(Range::len).collect(), length, what })
-    }
+/// The private rows or columns of an m × n matrix in this layout; `None` if there are none. `files` has those of each `{party}` file,
+/// which are the parties' own whatever the layout says.
+pub fn counts(layout: &Layout, (m, n): (usize, usize), files: &[usize]) -> Option<PrivateCounts> {
+    let cuts = layout.cuts(m, n, None, None);
+    let (parts, length, what) = match layout {
+        Layout::PartyRows { .. } => (cuts.rows, n, "rows"),
+        Layout::PartyColumns { .. } => (cuts.cols, m, "columns"),
+        Layout::Grid { .. } | Layout::RowsAndColumns { .. } => return None,
+    };
+    let of_parties = if files.is_empty() { parts.iter().map(Range::len).collect() } else { files.to_vec() };
+    Some(PrivateCounts { of_parties, length, what })
+}
 
+impl PrivateCounts {
     fn part(&self, method: &dyn ConfiguredMethod, params: &DisclosureParams, k: usize) -> PrivatePart<'_> {
         let threshold = method.groups().threshold.and_then(|group| group.secure_threshold.as_ref());
         // As many parties as can go on can also unmask any other.

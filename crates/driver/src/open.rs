@@ -72,7 +72,8 @@ pub fn open(spec: &Spec, comm: &Communicator, resuming: bool, nonce: Option<RunN
     let input = data::open(&spec.input, comm)?;
     let streaming = input.check_streaming();
     let saved = resumed.map(|_| saved(spec, comm));
-    let found = Found { header: input.header().clone(), split, streaming, saved, nonce };
+    let file_counts = input.parts().into_iter().map(|part| part.len()).collect();
+    let found = Found { header: input.header().clone(), split, file_counts, streaming, saved, nonce };
     Ok(Opened { found, files: OpenFiles { input, view, since } })
 }
 

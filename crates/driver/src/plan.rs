@@ -29,6 +29,7 @@ use fednmf_privacy::sharing::COMPUTING;
 use fednmf_report::Lines;
 
 use super::checks::{check_quantile, check_shape, split_name};
+use super::disclosure::PrivateCounts;
 use super::nonce::RunNonce;
 use super::spec::{Outputs, Precision, Spec};
 use super::{disclosure, kernels, precision};
@@ -42,6 +43,8 @@ pub struct Found {
     pub header: Header,
     /// How it is divided among parties.
     pub split: PartySplit,
+    /// The rows or columns of each `{party}` file; empty without such files.
+    pub file_counts: Vec<usize>,
     /// Why its rows cannot be read from the file in each pass, if they cannot.
     pub streaming: std::result::Result<(), String>,
     /// The choices of the checkpoint that the run resumes from, if it does.
@@ -112,6 +115,8 @@ pub struct Planned {
     /// What others would learn of the parties' data beyond the limits. A run whose sums are masked, or whose ranks belong to
     /// different owners, is refused instead.
     pub disclosure: Option<Disclosure>,
+    /// The private rows or columns of each party.
+    pub private_counts: Option<PrivateCounts>,
     /// How the positions of the nonzeros decide the grid, once they are known; `None` if `layout` is final.
     pub grid: Option<GridChoice>,
     pub storage: Storage,
@@ -134,7 +139,7 @@ pub fn plan(spec: &Spec, found: &Found, machine: &Machine) -> SharedResult<Plann
 }
 
 fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
-    let Found { header, split, streaming, saved, nonce } = found;
+    let Found { header, split, file_counts, streaming, saved, nonce } = found;
     check_shape(spec, header)?;
     let resuming = saved.is_some();
     let saved = (*saved).unwrap_or_default();
@@ -165,7 +170,8 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     split.check(items, count, what).map_err(|e| e.at(split_name(spec)))?;
     let layout = layout(&*method, (rows, cols), machine.ranks, parties, split.clone());
     let run = Duration { iterations: spec.max_iters, eval_every: spec.eval_every };
-    let disclosure = disclosure::found(&*method, &layout, (rows, cols), spec.k, run);
+    let counts = disclosure::counts(&layout, (rows, cols), file_counts);
+    let disclosure = counts.as_ref().and_then(|counts| disclosure::found(&*method, counts, spec.k, run));
     if let Some(Disclosure { reason, .. }) = &disclosure
         && (method.masks_sums() || machine.owners)
     {
@@ -191,6 +197,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
         split: split.clone(),
         layout,
         disclosure,
+        private_counts: counts,
         grid,
         storage,
         shape: (rows, cols),

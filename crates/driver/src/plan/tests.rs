@@ -66,7 +66,7 @@ fn found(rows: usize, cols: usize, stored: Option<u64>) -> Found {
         common: None,
         image: None,
     };
-    Found { header, split: PartySplit::Even, streaming: Ok(()), saved: None, nonce: None }
+    Found { header, split: PartySplit::Even, file_counts: Vec::new(), streaming: Ok(()), saved: None, nonce: None }
 }
 
 /// One node with `free` bytes of memory.
