@@ -11,7 +11,7 @@ use ndarray::Array2;
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::stdout::print;
+use fednmf_base::stdout::{print, print_table};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
@@ -76,7 +76,7 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
         let rows = found.len() - unassigned;
         print(&format!("adjusted Rand index {index:.6} ({rows} rows in {} clusters{without})\n", sizes.len()))?;
     } else if args.output.is_none() {
-        print(&table(&rows, &found))?;
+        print_table(&table(&rows, &found))?;
     }
     Ok(EXIT_DONE)
 }

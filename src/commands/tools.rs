@@ -1,11 +1,12 @@
 //! The subcommands that make or describe a matrix: `generate`, `inspect`.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::stdout::print_line;
+use fednmf_base::stdout::{for_people, print_line};
 use fednmf_comm::{Communicator, Signals};
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
@@ -61,8 +62,13 @@ pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i
         if as_json {
             print_line(&value.to_string())?;
         } else {
+            let terminal = std::io::stdout().is_terminal();
             for (name, value) in value.as_object().into_iter().flatten() {
-                let plain = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+                let plain = match value.as_str() {
+                    Some(text) => text.to_string(),
+                    None if terminal => for_people(&value.to_string()),
+                    None => value.to_string(),
+                };
                 print_line(&format!("{:<12} {plain}", name.replace('_', " ")))?;
             }
         }

@@ -9,7 +9,7 @@ use ndarray::Array2;
 use serde_json::json;
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::stdout::print;
+use fednmf_base::stdout::print_table;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
@@ -85,7 +85,7 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
         if as_json { seal(out) } else { Ok(()) }
     };
     match &args.output {
-        None => print(&text)?,
+        None => print_table(&text)?,
         Some(path) => unfinished::replace(path, Access::Default, write)
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }

@@ -1,8 +1,9 @@
 //! Writes the result of a command to standard output.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use crate::error::{Error, Result};
+use crate::units::{short, thousands};
 
 /// Prints text as it is.
 ///
@@ -24,4 +25,48 @@ pub fn print(text: &str) -> Result<()> {
 /// As [`print`].
 pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
+}
+
+/// Prints a table whose cells are separated by tabs: as it is to a file or a pipe, for people on a terminal.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_table(text: &str) -> Result<()> {
+    if std::io::stdout().is_terminal() { print(&aligned(text)) } else { print(text) }
+}
+
+/// The table in aligned columns, with numbers as in [`for_people`].
+fn aligned(text: &str) -> String {
+    let rows: Vec<Vec<String>> = text.lines().map(|line| line.split('\t').map(for_people).collect()).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A number with four significant digits or commas between thousands; any other text stays.
+pub fn for_people(text: &str) -> String {
+    match (text.parse::<usize>(), text.parse::<f64>()) {
+        (Ok(n), _) if n >= 10_000 && !text.starts_with(['0', '+']) => thousands(n),
+        (Err(_), Ok(x)) if x.is_finite() && text.contains('.') => short(x),
+        _ => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_for_people_has_aligned_columns_and_short_numbers() {
+        let table = "name\tcluster\tshare\nCD79A\t12\t0.12345678901\nx\t1234567\t3.5e-12\n";
+        assert_eq!(aligned(table), "name   cluster    share\nCD79A  12         0.1235\nx      1,234,567  3.500e-12\n");
+        for same in ["", "007", "NaN", "1e5", "12", "a.b"] {
+            assert_eq!(for_people(same), same);
+        }
+    }
 }
