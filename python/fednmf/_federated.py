@@ -34,8 +34,8 @@ class Federated:
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}: {factor.shape}" for name, factor in self.shared.items())
-        measures = "".join(f", {name}={value:.4g}" for name, value in self.measures.items())
-        return f"Federated({self.algo!r}, {len(self.private)} parties, {shapes}, n_iter={self.n_iter}{measures})"
+        leading = "".join(f", {name}={value:.4g}" for name, value in list(self.measures.items())[:1])
+        return f"Federated({self.algo!r}, {len(self.private)} parties, {shapes}, n_iter={self.n_iter}{leading})"
 
 
 def federated(

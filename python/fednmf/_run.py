@@ -194,5 +194,8 @@ def project(
     It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
     """
-    v = np.ascontiguousarray(components.T, dtype=X.dtype)
-    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta)
+    # Least squares with nearly dependent components need double precision: weights of single precision may overflow.
+    dtype = X.dtype if beta is not None else np.dtype(np.float64)
+    v = np.ascontiguousarray(components.T, dtype=dtype)
+    found = _fednmf.project(native(X.astype(dtype, copy=False)), str(dtype), v, penalty, effective_n_jobs(n_jobs), beta)
+    return found.astype(X.dtype, copy=False)
