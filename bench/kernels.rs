@@ -183,7 +183,9 @@ fn ring_products(c: &mut Criterion) {
         let [f, h] = [width, rows].map(|length| random::<f64>(length, k, block.order(), rng));
         let [mut xf, mut xh] = [rows, width].map(|length| block.order().zeros(length, k));
         let flops = 2 * rows * width * k;
-        measure::<f64>(c, "ring, as floating point: mul", case.clone(), flops, || block.mul(&f.view(), &mut xf.view_mut()));
+        measure::<f64>(c, "ring, as floating point: mul", case.clone(), flops, || {
+            block.mul(&f.view(), &mut xf.view_mut())
+        });
         measure::<f64>(c, "ring, as floating point: tmul", case, flops, || block.tmul(&h.view(), &mut xh.view_mut()));
     }
 }
