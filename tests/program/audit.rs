@@ -149,8 +149,9 @@ fn shares_of_columns_tell_nothing_and_an_opened_sum_is_found() {
         for name in ["linear", "basis pursuit", "lattice", "subset sums", "membership, sums"] {
             assert!(found.iter().any(|f| f["attack"] == name), "rank {rank}: {name} in {told}");
         }
-        // From the shares nobody; members are told from others as a coin does, within five standard deviations.
-        assert!(found.iter().all(|f| f["recovered"].as_u64().is_none_or(|rows| rows == 0)), "rank {rank}: {told}");
+        // No entry follows from the shares. Members are told from others as by a coin, within five standard deviations.
+        let mut exact = found.iter().filter(|f| f["auc"].is_null());
+        assert!(exact.all(|f| f["recovered"].as_u64().is_none_or(|rows| rows == 0)), "rank {rank}: {told}");
         let auc = found.iter().filter_map(|f| f["auc"].as_f64()).fold(0.0, f64::max);
         assert!(auc < 0.76, "rank {rank}: {told}");
         // The result is attacked too.
