@@ -43,8 +43,8 @@ fn dots<const R: usize, const V: usize>(x: [Pair; R], y: [Pair; V]) -> [[u64; V]
     let whole = length - length % LANES;
     let mut lanes = [[[0u64; LANES]; V]; R];
     for at in (0..whole).step_by(LANES) {
-        for v in 0..V {
-            let y = group(y[v], at);
+        for (v, y) in y.iter().enumerate() {
+            let y = group(*y, at);
             for r in 0..R {
                 let x = group(x[r], at);
                 for lane in 0..LANES {
@@ -54,14 +54,12 @@ fn dots<const R: usize, const V: usize>(x: [Pair; R], y: [Pair; V]) -> [[u64; V]
             }
         }
     }
-    let mut out = [[0u64; V]; R];
-    for r in 0..R {
-        for v in 0..V {
-            let rest = (whole..length).map(|j| product(word(x[r], j), word(y[v], j)));
-            out[r][v] = lanes[r][v].iter().copied().chain(rest).fold(0, u64::wrapping_add);
+    for (x, sums) in x.iter().zip(&mut lanes) {
+        for (y, sums) in y.iter().zip(sums) {
+            sums[0] = (whole..length).fold(sums[0], |sum, j| sum.wrapping_add(product(word(*x, j), word(*y, j))));
         }
     }
-    out
+    lanes.map(|sums| sums.map(|lanes| lanes.into_iter().fold(0, u64::wrapping_add)))
 }
 
 /// out ← out + Σ_r x_r y_r for words y_r.
