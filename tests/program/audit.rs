@@ -228,7 +228,7 @@ fn shares_of_rows_tell_nothing_and_opened_sums_are_found() {
 fn membership_follows_from_all_sums_of_a_run() {
     let dir = tempdir().unwrap();
     let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), line, each, 1000);
-    for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.88)] {
+    for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.88), ("fed-kl", 0.88), ("fed-beta", 0.85)] {
         let found = auc(&risky(&format!("--algo {method} -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
     }
@@ -254,7 +254,7 @@ fn a_rare_entry_is_seen_in_the_sums() {
         50..55 => u8::from(i == 310 + 113 * (j - 50)),
         _ => 0,
     });
-    for method in ["fnmf", "fedavg", "ipalm", "inmf"] {
+    for method in ["fnmf", "fedavg", "ipalm", "inmf", "fed-kl"] {
         let line = format!("--algo {method} -k 4 --max-iters 30 --parties 3 --secure-sum --eval-every 0 --input");
         fednmf(3, &line).arg(&input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
         let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
