@@ -21,6 +21,11 @@ fn row(i: usize) -> usize {
 }
 
 impl Cholesky {
+    /// With memory for factors of up to `most` rows.
+    pub fn with_capacity(most: usize) -> Self {
+        Cholesky { factor: Vec::with_capacity(row(most)), ..Cholesky::default() }
+    }
+
     /// Factorises the n × n matrix with entries `a(i, j)`, j ≤ i. Pivots below `floor` · a(i, i) are raised to that.
     /// Returns whether the matrix is positive definite with this floor; otherwise the factor must not be used.
     #[inline]

@@ -105,15 +105,20 @@ pub fn check(targets: &[Target<'_>], sources: &[Source]) -> Result<()> {
     targets.iter().try_for_each(check_ending)
 }
 
+/// Endings that other programs read by, or that people would.
+const ENDINGS: [&str; 18] = [
+    "csv", "h5", "h5ad", "h5mu", "hdf5", "htm", "html", "jsonl", "loom", "md", "mtx", "ndjson", "npy", "npz",
+    "parquet", "pdf", "tsv", "zarr",
+];
+
 /// Refuses a name that ends like that of a file of another format, which other programs would take it for.
 fn check_ending(target: &Target<'_>) -> Result<()> {
     let Target { option, path, content } = target;
-    let (endings, what): (&[&str], &str) = match content {
+    let (own, what): (&[&str], &str) = match content {
         Content::Checkpoint => (&["h5", "hdf5"], "a checkpoint is an HDF5 file; let its name end in .h5"),
-        Content::Trace => (
-            &["jsonl", "ndjson", "json", "log", "txt"],
-            "a trace has an event in JSON on each line; let its name end in .jsonl",
-        ),
+        Content::Trace => {
+            (&["jsonl", "ndjson"], "a trace has an event in JSON on each line; let its name end in .jsonl")
+        }
         Content::Report => {
             (&["html", "htm"], "a report is an HTML page; let its name end in .html (a browser prints it as PDF)")
         }
@@ -123,11 +128,12 @@ fn check_ending(target: &Target<'_>) -> Result<()> {
         // Signed or read by fednmf only.
         Content::Transcript | Content::Order => return Ok(()),
     };
-    let is_known = |e: &std::ffi::OsStr| endings.iter().any(|name| e.eq_ignore_ascii_case(name));
-    match path.extension() {
-        Some(ending) if !is_known(ending) => Err(Error::input(format!("{option} {}: {what}", path.display()))),
-        _ => Ok(()),
+    let is =
+        |names: &[&str]| path.extension().is_some_and(|end| names.iter().any(|name| end.eq_ignore_ascii_case(name)));
+    if is(&ENDINGS) && !is(own) {
+        return Err(Error::input(format!("{option} {}: {what}", path.display())));
     }
+    Ok(())
 }
 
 /// Checks that a target replaces only files that fednmf wrote. [`check`] includes this; a long run repeats it before it
@@ -355,7 +361,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (content, own, others) in [
             (Content::Checkpoint, "c.h5 c.HDF5 c", "c.npz c.h5ad c.jsonl"),
-            (Content::Trace, "t.jsonl t.log t", "t.csv t.h5"),
+            (Content::Trace, "t.jsonl t.log t.part t", "t.csv t.h5"),
             (Content::Report, "r.html r", "r.pdf r.md"),
             (Content::View, "v.npz", "v.h5 v.npy"),
         ] {

@@ -63,7 +63,15 @@ pub struct Pivoting {
 impl Pivoting {
     /// A solver for k components.
     pub fn new(k: usize) -> Self {
-        Pivoting { k, words: k.div_ceil(64), active_set: ActiveSet::new(k), ..Pivoting::default() }
+        // The passive sets of later rows may be larger than those of the first.
+        Pivoting {
+            k,
+            words: k.div_ceil(64),
+            members: Vec::with_capacity(k),
+            cholesky: Cholesky::with_capacity(k),
+            active_set: ActiveSet::new(k),
+            ..Pivoting::default()
+        }
     }
 
     /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive
