@@ -102,8 +102,8 @@ impl Method for SecureHals {
         partition: Partition::PartyColumns,
         dp: DifferentialPrivacy::Offered(ProtectedUnit::Column),
         limits: Some([
-            "Without --dp it gives no formal guarantee: no bound is known on what exact sums reveal; --secure-sum hides only their terms.",
-            "--dp bounds what they reveal of one column, not of a party; it does not cover loading and evaluations (--eval-every 0).",
+            "Without --dp there is no formal guarantee: no bound is known on what exact sums reveal; --secure-sum hides their terms.",
+            "--dp bounds what they reveal of one column, not of a party, without loading and evaluations (--eval-every 0).",
         ]),
         messages: &[
             PRODUCTS[0],
