@@ -29,6 +29,15 @@ const SUMS_OF_TERMS: [(&str, bool); 4] =
 /// The kind of the sums of methods that minimise a divergence.
 const TERMS_OF_UPDATE: &str = "sum of the terms of V's update";
 
+/// The hidden rows' part of an update of V for a β-divergence.
+pub struct Numerators {
+    pub beta: f64,
+    /// V before the update.
+    pub v: Array2<f64>,
+    /// The sum of the numerators, n × k.
+    pub sum: Array2<f64>,
+}
+
 /// The combined knowledge of these ranks.
 pub struct PooledView {
     pub views: Vec<RecordedView>,
@@ -292,12 +301,11 @@ impl PooledView {
         Ok(found)
     }
 
-    /// For methods that minimise a divergence over private rows: β, V, and the hidden rows' sum of the numerators of V's update
-    /// (n × k), all of the last iteration.
+    /// The numerators of the last iteration, for methods that minimise a divergence over private rows.
     ///
     /// # Errors
     /// When values cannot be read.
-    pub fn numerators(&self) -> Result<Option<(f64, Array2<f64>, Array2<f64>)>> {
+    pub fn numerators(&self) -> Result<Option<Numerators>> {
         let beta = match (self.method::<FedKl>(), self.method::<FedBeta>()) {
             (Some(_), _) => 1.0,
             (_, Some(method)) => method.beta.0,
@@ -314,11 +322,11 @@ impl PooledView {
             false => terms.slice(s![.., ..k]).to_owned(),
         };
         // U is updated before its terms are sent.
-        let own = self.without_own(sum, |party, data| {
+        let sum = self.without_own(sum, |party, data| {
             let u = self.known("U", Some(party), iteration + 1)?;
             Ok(u.map(|u| ratios::sum(&data.view(), &u, &v.view(), beta)))
         })?;
-        Ok(Some((beta, v, own)))
+        Ok(Some(Numerators { beta, v, sum }))
     }
 
     /// The kinds and numbers of messages that arrived unprotected.

@@ -10,7 +10,7 @@ use fednmf_base::error::Result;
 
 use super::finding::Finding;
 use super::inputs::AttackInputs;
-use super::pooled_view::PooledView;
+use super::pooled_view::{Numerators, PooledView};
 use super::spaces::joined;
 
 /// Looks for rare entries in the hidden parties' part of the sums.
@@ -25,7 +25,7 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let Some(hidden) = inputs.ground_truth.hidden(pooled) else { return Ok(Vec::new()) };
     let parts: Vec<_> = match pooled.numerators()? {
         // What the update makes of V is nearly a factor of the hidden rows.
-        Some((_, v, numerators)) => vec![numerators * v],
+        Some(Numerators { v, sum, .. }) => vec![sum * v],
         None => pooled.hidden_parts()?.into_iter().map(|(_, part)| part).collect(),
     };
     let (Some(sums), Some(last)) = (joined(&parts, Axis(1)), parts.last()) else { return Ok(Vec::new()) };

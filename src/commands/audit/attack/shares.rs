@@ -104,21 +104,21 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let Some((place, _)) = places.max_by(|a, b| a.1.total_cmp(b.1)) else { return Ok(findings) };
     let sums = words[place].iter().filter_map(|(iteration, words)| Some((*iteration, as_sum(pooled, words)?)));
     let mut sums: Vec<(usize, Array2<f64>)> = sums.collect();
-    if pooled.by_columns {
-        if let Some((0, first)) = sums.first_mut() {
-            // The private factor starts as everybody knows.
-            let start = secure_hals::start::<f64>(pooled);
-            let start = start.slice(s![.., ..first.ncols()]);
-            let own = |party: usize, data: &Array2<f64>| {
-                let columns: Vec<usize> = pooled.cuts[party].clone().collect();
-                Ok(Some(data.dot(&start.select(Axis(0), &columns))))
-            };
-            *first = pooled.without_own(std::mem::take(first), own)?;
-            let (equations, truth) = (start.select(Axis(0), &pooled.hidden()), inputs.ground_truth.hidden(pooled));
-            let assumed = "V starts as everybody knows; the first sum";
-            let found = secure_hals::on_equations(&equations.t(), &first.t(), pooled, truth.as_ref(), assumed);
-            findings.extend(found);
-        }
+    if pooled.by_columns
+        && let Some((0, first)) = sums.first_mut()
+    {
+        // The private factor starts as everybody knows.
+        let start = secure_hals::start::<f64>(pooled);
+        let start = start.slice(s![.., ..first.ncols()]);
+        let own = |party: usize, data: &Array2<f64>| {
+            let columns: Vec<usize> = pooled.cuts[party].clone().collect();
+            Ok(Some(data.dot(&start.select(Axis(0), &columns))))
+        };
+        *first = pooled.without_own(std::mem::take(first), own)?;
+        let (equations, truth) = (start.select(Axis(0), &pooled.hidden()), inputs.ground_truth.hidden(pooled));
+        let assumed = "V starts as everybody knows; the first sum";
+        let found = secure_hals::on_equations(&equations.t(), &first.t(), pooled, truth.as_ref(), assumed);
+        findings.extend(found);
     }
     let sums: Vec<Array2<f64>> = sums.into_iter().map(|(_, sum)| sum).collect();
     let on_sums = if pooled.by_columns { spaces::of_columns } else { spaces::of_rows };

@@ -18,7 +18,7 @@ use fednmf_comm::Knowledge;
 use super::finding::{Finding, columns_found};
 use super::ground_truth;
 use super::inputs::AttackInputs;
-use super::pooled_view::PooledView;
+use super::pooled_view::{Numerators, PooledView};
 
 /// What is below this part of the largest singular value of shared factors is rounding.
 const ROUNDING: f64 = 1e-9;
@@ -147,7 +147,7 @@ fn programs(space: &Space, assumed: &str, ground_truth: Option<&Array2<f64>>) ->
 /// # Errors
 /// As [`of_columns`].
 pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
-    if let Some((beta, v, sum)) = pooled.numerators()? {
+    if let Some(Numerators { beta, v, sum }) = pooled.numerators()? {
         let assumed = format!(
             "the last sum for V's update, {} vectors of {} entries, each relative to its fit",
             pooled.k, pooled.n
