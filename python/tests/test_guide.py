@@ -46,7 +46,7 @@ def test_the_readme_of_the_package_runs():
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
     assert len(list(TUTORIALS.glob("*.md"))) == 5
 
 
