@@ -134,6 +134,8 @@ class MiniBatchNMF(NMF):
         if not hasattr(self, "components_"):
             self._begin(X, H)
             self.n_iter_, self.n_steps_ = 0, 0
+        # That of an earlier fit is not of these components.
+        self.__dict__.pop("reconstruction_err_", None)
         samples = X.shape[0]
         self._step(X, float(self.forget_factor) ** (min(self.batch_size, samples) / samples))
         self.n_iter_ += 1

@@ -182,10 +182,6 @@ def factorize(
     )
 
 
-# Entries that are converted to double precision at a time: 8 MB.
-ENTRIES = 2**20
-
-
 def project(
     X: Any,
     components: np.ndarray,
@@ -198,16 +194,5 @@ def project(
     It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
     """
-    threads = effective_n_jobs(n_jobs)
-    if beta is not None or X.dtype == np.float64:
-        v = np.ascontiguousarray(components.T, dtype=X.dtype)
-        return _fednmf.project(native(X), str(X.dtype), v, penalty, threads, beta)
-    # Least squares with nearly dependent components need double precision: weights of single precision may overflow. A part of
-    # the rows at a time takes little memory.
-    v = np.ascontiguousarray(components.T, dtype=np.float64)
-    found = np.empty((X.shape[0], v.shape[1]), dtype=X.dtype)
-    step = max(64, ENTRIES // max(1, X.shape[1]))
-    for first in range(0, X.shape[0], step):
-        part = native(X[first : first + step].astype(np.float64))
-        found[first : first + step] = _fednmf.project(part, "float64", v, penalty, threads, beta)
-    return found
+    v = np.ascontiguousarray(components.T, dtype=X.dtype)
+    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta)

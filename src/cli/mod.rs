@@ -181,7 +181,7 @@ fn with_input(e: &clap::Error, words: &[OsString]) -> Option<Vec<OsString>> {
         return None;
     };
     let is_file = file.contains(['.', '/', ':']) || std::path::Path::new(file).exists();
-    let at = words.iter().position(|word| word == file.as_str()).filter(|_| is_file)?;
+    let at = words.iter().position(|word| word == file.as_str()).filter(|_| is_file && subcommand(words).is_none())?;
     let has_input = ["--input", "-i"].iter().any(|option| value_of(option, words).is_some());
     let (before, after) = words.split_at(at);
     (!has_input).then(|| [before, &["--input".into()], after].concat())
@@ -421,6 +421,8 @@ mod tests {
         }
         assert!(check("fednmf a.npy b.npy -k 3").is_err() && check("fednmf --input a.npy b.npy -k 3").is_err());
         assert!(check("fednmf inspct -k 3").is_err_and(|e| e.message.contains("inspect")));
+        let audit = parse(words("fednmf audit view.npz"));
+        assert!(audit.is_err_and(|e| e.message.contains("view.npz") && !e.message.contains("--input")));
     }
 
     #[test]

@@ -40,8 +40,19 @@ pub struct ChooseArgs {
 /// What has to be equal in all runs.
 const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
 /// The same, of the parameters: what determines the matrix and the loss.
-const ALIKE_PARAMETERS: [&str; 9] =
-    ["transpose", "scale", "binarize", "missing", "common_columns", "beta", "alpha_u", "alpha_v", "l1_ratio"];
+const ALIKE_PARAMETERS: [&str; 11] = [
+    "transpose",
+    "scale",
+    "binarize",
+    "feature_type",
+    "highly_variable",
+    "common_columns",
+    "missing",
+    "beta",
+    "alpha_u",
+    "alpha_v",
+    "l1_ratio",
+];
 
 /// A finished run.
 struct Run<'a> {

@@ -10,7 +10,7 @@ use clap::Args;
 use ndarray::{Array2, Axis};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
-use fednmf_base::stdout::print_table;
+use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
@@ -113,7 +113,7 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
     let Predicted { text, squares, observed } = table(&args.pairs, &of_rows, &of_columns, value)?;
     match &args.output {
-        None => print_table(&text)?,
+        None => print(&text)?,
         Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }

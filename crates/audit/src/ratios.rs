@@ -80,22 +80,35 @@ mod tests {
         weights.dot(programmes).mapv(|mean| (0..40).filter(|_| draws() < mean / 40.0).count() as f64)
     }
 
+    /// Rows of two owners are factorised, and one attacks the other by its sum of the last update.
     #[test]
-    fn weighted_entries_show_members_where_distances_of_rows_do_not() {
+    fn weighted_entries_distinguish_members_better_than_the_rows_themselves() {
         let mut stream = Stream::new(5, Purpose::Probe, 1).at(0);
         let mut draws = || stream.uniform();
         let programmes = Array2::from_shape_fn((6, 300), |_| if draws() < 0.3 { -2.0 * draws().ln() } else { 0.02 });
-        let [known, members, others] = [60, 40, 40].map(|rows| counts(&mut draws, rows, &programmes));
-        let v = Array2::from_shape_fn((300, 8), |(j, l)| programmes[[l % 6, j]] * (0.5 + draws()) + 0.01);
-        let u = Array2::from_shape_fn((40, 8), |(row, _)| (0.2 + draws()) * (0.1 + members.row(row).sum() / 300.0));
-        let sums = sum(&members.view(), &u, &v.view(), 1.0);
+        let [known, members, others] = [60, 80, 80].map(|rows| counts(&mut draws, rows, &programmes));
+        let beta = 1.5;
+        let mut v = Array2::from_shape_fn((300, 8), |_| 0.1 + draws());
+        let [mut u_known, mut u] = [60, 80].map(|rows| Array2::from_shape_fn((rows, 8), |_| 0.1 + draws()));
+        let mut sums = Array2::zeros((300, 8));
+        for _ in 0..20 {
+            let mut whole = (Array2::<f64>::zeros((300, 8)), Array2::<f64>::zeros((300, 8)));
+            for (x, u) in [(&known, &mut u_known), (&members, &mut u)] {
+                let below = fit(u, &v.view()).mapv(|f| f.powf(beta - 1.0)).dot(&v);
+                *u *= &(weighted(&x.view(), u, &v.view(), beta).dot(&v) / below);
+                sums = sum(&x.view(), u, &v.view(), beta);
+                whole.0 += &sums;
+                whole.1 += &fit(u, &v.view()).mapv(|f| f.powf(beta - 1.0)).t().dot(u);
+            }
+            v *= &(whole.0 / whole.1);
+        }
         let of = |feature: &dyn Fn(&Array2<f64>) -> Array2<f64>| {
             let deviations = Deviations::of(&feature(&known).view(), 8).unwrap();
             let space = deviations.space(&sums.view(), 300, 1e-11).unwrap();
             let distances = |rows: &Array2<f64>| space.distances(&deviations.from_common(&feature(rows).view()).view());
             auc(&distances(&members), &distances(&others)).unwrap()
         };
-        let by_ratio = of(&|rows| fitted(&rows.view(), &v.view(), 1.0));
-        assert!(by_ratio > 0.6, "{by_ratio}");
+        let (by_weight, plain) = (of(&|rows| fitted(&rows.view(), &v.view(), beta)), of(&Array2::clone));
+        assert!(by_weight > 0.6 && by_weight > plain, "{by_weight}, of rows as they are {plain}");
     }
 }

@@ -27,7 +27,8 @@ pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
 }
 
-/// Prints a table whose cells are separated by tabs: as it is to a file or a pipe, for people on a terminal.
+/// Prints a table whose cells are separated by tabs, below a line with titles: as it is to a file or a pipe, for people on a
+/// terminal. The cells of the column `name` stay as they are, since names may be numbers.
 ///
 /// # Errors
 /// As [`print`].
@@ -37,7 +38,9 @@ pub fn print_table(text: &str) -> Result<()> {
 
 /// The table in aligned columns, with numbers as in [`for_people`].
 fn aligned(text: &str) -> String {
-    let rows: Vec<Vec<String>> = text.lines().map(|line| line.split('\t').map(for_people).collect()).collect();
+    let names = text.lines().next().and_then(|titles| titles.split('\t').position(|title| title == "name"));
+    let cell = |(at, text)| if names == Some(at) { String::from(text) } else { for_people(text) };
+    let rows: Vec<Vec<String>> = text.lines().map(|line| line.split('\t').enumerate().map(cell).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -63,8 +66,9 @@ mod tests {
 
     #[test]
     fn a_table_for_people_has_aligned_columns_and_short_numbers() {
-        let table = "name\tcluster\tshare\nCD79A\t12\t0.12345678901\nx\t1234567\t3.5e-12\n";
-        assert_eq!(aligned(table), "name   cluster    share\nCD79A  12         0.1235\nx      1,234,567  3.500e-12\n");
+        let table = "name\tcluster\tshare\n400.12345\t12\t0.12345678901\n10042\t1234567\t3.5e-12\n";
+        let shown = "name       cluster    share\n400.12345  12         0.1235\n10042      1,234,567  3.500e-12\n";
+        assert_eq!(aligned(table), shown);
         for same in ["", "007", "NaN", "1e5", "12", "a.b"] {
             assert_eq!(for_people(same), same);
         }

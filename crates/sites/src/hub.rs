@@ -303,8 +303,8 @@ impl Hub {
         Ok(None)
     }
 
-    /// Called if a site does not return; with advice for the others, if the run ends. The run continues without it if all other sites agreed to that and enough remain;
-    /// otherwise it fails.
+    /// Called if a site does not return. The run continues without it if all other sites agreed to that and enough remain;
+    /// otherwise it fails, and the others get the advice.
     fn lose(&self, state: &mut State, rank: usize, why: &str, advice: &str) {
         let others = || state.sites.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, site)| site);
         let left = others().filter(|site| site.lost.is_none()).count();

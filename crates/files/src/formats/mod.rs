@@ -2,8 +2,8 @@
 //!
 //! From the bottom up: [`io`] opens files as streams of bytes, [`text`] cuts them into blocks of whole lines,
 //! [`number`] parses numbers, [`fields`] splits the lines of tables, [`options`] holds the user's options for them,
-//! [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, whose columns [`triple_columns`] finds, [`limits`] refuses
-//! headers that declare more than the file can hold, [`refusal`] gives reasons without quoting private text, and
+//! [`header`] finds their headers and index columns, [`like_triples`] recognises triples among them, [`triple_columns`] finds
+//! the columns of triples, [`limits`] refuses headers that declare more than the file can hold, [`refusal`] gives reasons without quoting private text, and
 //! [`reader`] holds what all formats share: the traits that pass entries on, and the check of entries; [`values`] is their
 //! element type. Above these there is one module per format. A dense format implements [`reader::DenseReader`]; a format
 //! whose entries have positions passes them to a [`reader::EntrySink`]. [`file`] lists the formats; [`detect`] determines

@@ -20,8 +20,10 @@ use crate::{Cholesky, Real};
 
 /// Exchanges that do not reduce the violations, before the active-set method takes over.
 const EXCHANGES: u32 = 3;
-/// δ of [`Pivoting::solve`].
-const RIDGE: f64 = 1e-14;
+/// δ of [`Pivoting::solve`]: above the rounding of G, which would make a nearly singular G indefinite; 1e-14 in double precision.
+fn ridge<T: Real>() -> f64 {
+    45.0 * T::epsilon().as_f64()
+}
 
 /// A power of two s with s² x from ½ to 2, or 0 if x is.
 fn inverse_root(x: f64) -> f64 {
@@ -75,8 +77,8 @@ impl Pivoting {
     }
 
     /// X ← the solution for every row; X and R are rows × k, G is k × k, symmetric and positive semidefinite. The positive
-    /// entries of X are the starting passive sets. The matrix solved for is G + δ diag(G) with δ = 1e-14, so that a singular G
-    /// has a solution.
+    /// entries of X are the starting passive sets. The matrix solved for is G + δ diag(G) with δ = 45 ε, so that a singular G has a
+    /// solution.
     pub fn solve<T: Real>(&mut self, x: &mut ArrayViewMut2<T>, r: &ArrayView2<T>, g: &ArrayView2<T>) {
         self.solve_penalized(x, r, g, Penalty::NONE);
     }
@@ -108,7 +110,7 @@ impl Pivoting {
         self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64() * scales[p / k] * scales[p % k]));
         for j in 0..k {
             let own = own(j) * scales[j] * scales[j];
-            self.gram[j * k + j] = if own > 0.0 { own * (1.0 + RIDGE) } else { 1.0 };
+            self.gram[j * k + j] = if own > 0.0 { own * (1.0 + ridge::<T>()) } else { 1.0 };
         }
         self.start(x);
         while !self.open.is_empty() {

@@ -87,4 +87,28 @@ mod tests {
             assert_eq!(one, other / c);
         }
     }
+
+    /// Components that differ by about the rounding of single precision, and more components than dimensions.
+    #[test]
+    fn nearly_equal_components_have_finite_weights_that_fit_in_both_precisions() {
+        let stream = Stream::new(6, Purpose::Probe, 0);
+        let mut cursor = stream.at(0);
+        for draw in 0..300 {
+            let (n, k): (usize, usize) = (2 + draw % 18, 2 + draw * 7 % 17);
+            let base = Array2::from_shape_fn((n, k.div_ceil(2)), |_| (cursor.uniform() - 0.3).max(0.0));
+            let noise = [0.0, 1e-7, 1e-6, 1e-4][draw % 4];
+            let v = Array2::from_shape_fn((n, k), |(j, l)| {
+                let scale = 10f64.powi(l as i32 % 6 - 3);
+                (scale * base[[j, l / 2]] * (1.0 + noise * cursor.normal())).max(0.0) as f32
+            });
+            let constant = draw % 3 == 0;
+            let x = Array2::from_shape_fn((9, n), |_| if constant { 3.0 } else { cursor.uniform() as f32 });
+            let single = project(&Block::Dense(x.clone().into()), &v.view(), Penalty::NONE).mapv(f64::from);
+            let (x, v) = (x.mapv(f64::from), v.mapv(f64::from));
+            let double = project(&Block::Dense(x.clone().into()), &v.view(), Penalty::NONE);
+            let error = |u: &Array2<f64>| (&x - &u.dot(&v.t())).mapv(|e| e * e).sum();
+            let (single, double, size) = (error(&single), error(&double), x.mapv(|x| x * x).sum());
+            assert!(single <= double + 1e-4 * size, "{draw}: {single} {double} {size}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use fednmf_comm::Knowledge;
 use fednmf_comm::party_sum::SUMMED;
 use fednmf_driver::view::DATA;
 use fednmf_files::output::view::RecordedView;
-use fednmf_methods::federated::rows::divergence::{FedBeta, FedKl};
+use fednmf_methods::federated::rows::divergence::{FedBeta, FedKl, TERMS};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
@@ -25,9 +25,6 @@ use super::finding::Finding;
 /// in the memory order of the run, otherwise they are in that of the own terms.
 const SUMS_OF_TERMS: [(&str, bool); 4] =
     [("sum V_j", false), ("sum V_i", false), ("average of U_r", true), ("sum of X_r'U_r - W_r U_r'U_r", true)];
-
-/// The kind of the sums of methods that minimise a divergence.
-const TERMS_OF_UPDATE: &str = "sum of the terms of V's update";
 
 /// The hidden rows' part of an update of V for a β-divergence.
 pub struct Numerators {
@@ -312,7 +309,7 @@ impl PooledView {
             _ => return Ok(None),
         };
         let (view, (n, k)) = (&self.views[0], (self.n, self.k));
-        let Some(at) = self.sums(TERMS_OF_UPDATE).pop() else { return Ok(None) };
+        let Some(at) = self.sums(TERMS.kind).pop() else { return Ok(None) };
         let iteration = view.records[at].iteration;
         let width = if beta == 1.0 { k } else { 2 * k };
         let terms = view.values(at)?.into_shape_with_order((n, width));

@@ -201,12 +201,11 @@ impl<T: Real> WithSimd for ColumnRatios<'_, T> {
 }
 
 /// The update of rows `y` (k numbers each) from their ratios over all rows of the data ([`add_ratios`]), with the column sums
-/// of the other factor.
-pub fn step_by_ratios<T: Real>(y: &mut [T], ratios: &[T], sums: &[f64], penalty: Penalty) {
-    let mut wide = vec![0.0; sums.len()];
+/// of the other factor. `wide` is scratch for k numbers.
+pub fn step_by_ratios<T: Real>(y: &mut [T], ratios: &[T], sums: &[f64], penalty: Penalty, wide: &mut [f64]) {
     for (y, ratios) in y.chunks_exact_mut(sums.len()).zip(ratios.chunks_exact(sums.len())) {
         wide.iter_mut().zip(ratios).for_each(|(wide, ratio)| *wide = ratio.as_f64());
-        step(y, &wide, sums, penalty);
+        step(y, wide, sums, penalty);
     }
 }
 
@@ -342,7 +341,8 @@ mod tests {
                         add_ratios(&block, u.as_slice().unwrap(), y.as_slice().unwrap(), k, ratios);
                     }
                     column_sums(u.as_slice().unwrap(), &mut sums);
-                    step_by_ratios(found.as_slice_mut().unwrap(), ratios.as_slice().unwrap(), &sums, penalty);
+                    let wide = &mut vec![0.0; k];
+                    step_by_ratios(found.as_slice_mut().unwrap(), ratios.as_slice().unwrap(), &sums, penalty, wide);
                     assert!((&found - &expected).iter().all(|e| e.abs() < 1e-12), "k = {k}");
                 }
             }

@@ -54,8 +54,9 @@ pub struct Streamed<T: Real> {
     updates: PerThread<KlMultiply>,
     /// This rank's terms of the ratios (n × k).
     ratios: Array2<T>,
-    /// Column sums of the fixed factor.
+    /// Column sums of the fixed factor, and scratch for the ratios of a row.
     sums: Vec<f64>,
+    wide: Vec<f64>,
     penalties: Penalties,
     norm2: f64,
     start: Start,
@@ -79,6 +80,7 @@ pub fn build<T: Real>(args: &KlParams, panels: Panels<T>, problem: Problem<'_, T
         updates: PerThread::new(KlMultiply::new(k)),
         ratios: Array2::zeros((n, k)),
         sums: vec![0.0; k],
+        wide: vec![0.0; k],
         penalties: args.regularization.penalties((m, n)),
         norm2: data.statistics.norm2,
         start: if initial.is_some() { Start::Given } else { Start::Random },
@@ -91,7 +93,7 @@ pub fn build<T: Real>(args: &KlParams, panels: Panels<T>, problem: Problem<'_, T
 
 impl<T: Real> Streamed<T> {
     fn iterate(&mut self) -> SharedResult<()> {
-        let Streamed { comm, panels, u, v, updates, ratios, sums, penalties, .. } = self;
+        let Streamed { comm, panels, u, v, updates, ratios, sums, wide, penalties, .. } = self;
         let k = sums.len();
         let whole = v.gather();
         let rows = whole.row_major();
@@ -115,7 +117,7 @@ impl<T: Real> Streamed<T> {
         comm.sum(SUMS, sums);
         // The memory in which V was gathered, or the last ratios, is that of the next ones.
         v.sum_rhs(|out| swap(out, ratios));
-        comm.work("update", || step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalties.v));
+        comm.work("update", || step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalties.v, wide));
         self.iteration += 1;
         Ok(())
     }

@@ -36,7 +36,7 @@ use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, par
 use crate::{Algorithm, Measures, Problem};
 
 /// N_i V, n × k; for β ≠ 1 the columns of N_i and D_i, n × 2k.
-const TERMS: MessageTag = MessageTag::new("sum of the terms of V's update", Payload::Product);
+pub const TERMS: MessageTag = MessageTag::new("sum of the terms of V's update", Payload::Product);
 /// The column sums of U_i, for β = 1.
 const SUMS: MessageTag = MessageTag::new("sum of the columns of U_r", Payload::Product);
 
