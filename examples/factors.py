@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Factorises a NumPy array and reads the factors back.
+"""Factorises a NumPy array with the program, on several ranks if you like, and reads the factors back.
 
 Usage: factors.py [ranks]. Needs numpy and h5py, and fednmf on the PATH (or in $FEDNMF).
 """
@@ -32,6 +32,3 @@ with tempfile.TemporaryDirectory() as folder:
 error = np.linalg.norm(X - W @ H) / np.linalg.norm(X)
 print(f"relative error {error:.6f}")
 assert error < 0.02 and (W >= 0).all() and (H >= 0).all()
-
-# For AnnData, where rows are cells and columns are genes:
-#   adata.obsm["X_nmf"], adata.varm["NMF"] = W, H.T

@@ -7,7 +7,9 @@ import scipy.io
 import scipy.sparse as sp
 
 DENSE = ("npy", "csv", "tsv", "h5", "loom")
-SPARSE = ("npz", "mtx", "h5ad", "10x")
+SPARSE = ("npz", "mtx", "h5ad", "10x", "10x directory")
+#: Of these, those whose rows are the columns of the matrix.
+GENES_BY_CELLS = ("loom", "10x", "10x directory")
 
 
 def one_index_type(X):
@@ -34,6 +36,14 @@ def write(path, X, kind):
     elif kind == "mtx":
         # With 17 digits SciPy (1.17) fills float32 values with NUL.
         scipy.io.mmwrite(path, X.astype(float) if X.dtype == np.float32 else X, precision=17)
+    elif kind == "10x directory":
+        path.mkdir()
+        write(path / "matrix.mtx", X.T, "mtx")
+        for name, lines in [
+            ("barcodes", (f"r{i}" for i in range(m))),
+            ("features", (f"g{j}\tc{j}\tGene Expression" for j in range(n))),
+        ]:
+            (path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     else:
         _write_hdf5(path, X, kind)
 
@@ -66,12 +76,12 @@ def _write_hdf5(path, X, kind):
 
 
 def ending(kind):
-    return "h5" if kind == "10x" else kind
+    return {"10x": "h5", "10x directory": "counts"}.get(kind, kind)
 
 
 def options(kind):
     """The options for the orientation of the file and for the names in a table."""
-    if kind in ("10x", "loom"):
+    if kind in GENES_BY_CELLS:
         return ["--transpose"]
     return ["--header", "yes", "--index-col", "yes"] if kind in ("csv", "tsv") else []
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -43,6 +44,18 @@ def test_the_readme_of_the_package_runs():
     for block in path.read_text().split("```python\n")[1:]:
         exec(compile(block.split("```")[0], str(path), "exec"), names)
     assert names["W"].shape == (1797, 16) and names["found"].ledger
+
+
+@pytest.mark.parametrize("name, package", [("digits", "matplotlib"), ("anndata_factors", "anndata"), ("factors", "h5py")])
+def test_a_script_of_the_examples_runs(name, package, tmp_path):
+    pytest.importorskip(package)
+    program = os.environ.get("FEDNMF_BINARY") or shutil.which("fednmf")
+    if name == "factors" and not program:
+        pytest.skip("no program fednmf on the PATH")
+    environment = {**os.environ, "FEDNMF": str(program)}
+    script = ROOT / "examples" / f"{name}.py"
+    ran = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_there_are_examples():

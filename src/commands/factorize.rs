@@ -101,7 +101,8 @@ pub struct RunArgs {
           value_parser = parameters::any_number)]
     pub target_error: Option<f64>,
 
-    /// Stop after this time of solving: seconds, or 90s, 30m, 2h; a resumed run gets as much again
+    /// Stop at the end of the iteration in which this time of solving has passed: seconds, or 90s, 30m, 2h; a resumed run
+    /// gets as much again
     #[arg(long, allow_negative_numbers = true, value_name = "TIME", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::duration)]
     pub time_limit: Option<f64>,

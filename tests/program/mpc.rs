@@ -6,7 +6,7 @@ use tempfile::tempdir;
 use fednmf_methods::federated::mpc::words;
 
 #[cfg(feature = "sites")]
-use crate::common::sites::Stage;
+use crate::common::sites::{NAMES, Stage};
 use crate::common::{distance, factor, fednmf, npy, number};
 
 /// Rows of the digits, their number of columns, and components.
@@ -128,10 +128,48 @@ fn sites_compute_what_one_job_computes() {
     let errors: Vec<f64> =
         stage.all_well().iter().map(|summary| number(&serde_json::from_str(summary).unwrap(), "rel_error")).collect();
     let whole = crate::common::matrix(&stage.by_mpi(words), "V");
-    for (site, error) in crate::common::sites::NAMES.iter().zip(&errors) {
+    for (site, error) in NAMES.iter().zip(&errors) {
         let own = crate::common::matrix(&stage.at(site).join("f.h5"), "V");
         // Rounded at random.
         let far = distance(&directions(whole.clone()), &directions(own));
         assert!(far < 1e-3 && error.to_bits() == errors[0].to_bits(), "site {site}: {far} {errors:?}");
     }
+}
+
+/// A run that loses a site opens nothing; all resume it with fresh shares and get the result.
+#[test]
+#[cfg(feature = "sites")]
+fn sites_that_lose_one_resume() {
+    let line = "--algo mpc-rows -k 3 --max-iters 40 --json --patience 20 --output {site}/f.h5 --checkpoint {site}/c.h5 \
+                --checkpoint-every 5 --resume";
+    let mut stage = Stage::new();
+    stage.start_hub("--patience 1 --keep");
+    stage.start_sites(line);
+    stage.wait_for(|stage| NAMES.iter().all(|site| stage.at(site).join("c.h5").exists()));
+    stage.sites[1].kill().unwrap();
+    for (site, (code, _)) in NAMES.iter().zip(stage.finish_sites()) {
+        assert_ne!(code, Some(0), "site {site}: {}", stage.says(site));
+        assert!(!stage.at(site).join("f.h5").exists(), "site {site}");
+    }
+    stage.start_sites(line);
+    for (code, summary) in stage.finish_sites() {
+        assert_eq!(code, Some(0), "{}", stage.says("a"));
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert!(number(&summary, "resumed_from") >= 5.0 && number(&summary, "rel_error") < 0.6, "{summary}");
+    }
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn a_policy_says_who_may_compute() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    std::fs::write(stage.at("p.json"), r#"{"computing": ["a", "b", "d"]}"#).unwrap();
+    let words = "--algo mpc-rows -k 3 --max-iters 2";
+    let careful = format!("{words} --policy {}", stage.at("p.json").display());
+    stage.sites =
+        NAMES.iter().map(|site| stage.join(site, if *site == "d" { &careful } else { words }).spawn().unwrap()).collect();
+    let ends = stage.finish_sites();
+    assert!(ends[3].0 == Some(2) && stage.says("d").contains("computing: does not name site c"), "{}", stage.says("d"));
+    assert!(stage.says("a").contains("sites a, b, c compute") && ends[0].0 == Some(1), "{}", stage.says("a"));
 }

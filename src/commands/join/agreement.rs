@@ -46,8 +46,8 @@ impl Agreement {
     ///
     /// # Errors
     /// As [`Policy::check_sites`].
-    pub fn check_sites(&self, sites: &[String]) -> Result<()> {
-        self.rules().try_for_each(|(whose, rules)| rules.check_sites(whose, sites))
+    pub fn check_sites(&self, sites: &[String], computing: &[String]) -> Result<()> {
+        self.rules().try_for_each(|(whose, rules)| rules.check_sites(whose, sites, computing))
     }
 
     /// A function that decides whether a message may be sent.

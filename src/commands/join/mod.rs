@@ -28,6 +28,7 @@ use fednmf_files::output::attributes;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_privacy::Public;
+use fednmf_privacy::sharing::COMPUTING;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 
@@ -174,7 +175,12 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,
     })?);
-    agreement.check_sites(sites.names())?;
+    let computing = if description.on_shares { &sites.names()[..sites.names().len().min(COMPUTING)] } else { &[] };
+    agreement.check_sites(sites.names(), computing)?;
+    if !spec.quiet && !computing.is_empty() {
+        let who = computing.join(", ");
+        say(&format!("sites {who} compute on the secret shares of all; two of them that collude would see all data"));
+    }
     let comm = Communicator::over(sites.clone());
     comm.set_send_filter(agreement.send_filter());
     let record = log.map(|log| RunLog::begin(log, &spec, (&sites, comm.rank()), &agreement)).transpose()?;

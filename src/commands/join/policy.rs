@@ -67,6 +67,9 @@ pub struct Policy {
     /// The sites that may take part.
     #[serde(skip_serializing_if = "Option::is_none")]
     sites: Option<Vec<String>>,
+    /// The sites that may compute on the secret shares of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    computing: Option<Vec<String>>,
     /// Rows and columns of the own part, after `--transpose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     min_rows: Option<usize>,
@@ -254,17 +257,21 @@ impl Policy {
         reasons
     }
 
-    /// Checks the sites that take part; `whose` policy it is.
+    /// Checks the sites that take part, of which `computing` compute on secret shares; `whose` policy it is.
     ///
     /// # Errors
     /// If they are too few, or the policy does not name one of them.
-    pub fn check_sites(&self, whose: &str, sites: &[String]) -> Result<()> {
+    pub fn check_sites(&self, whose: &str, sites: &[String], computing: &[String]) -> Result<()> {
         let mut reasons = Vec::new();
         if let Some(least) = self.min_parties.filter(|least| sites.len() < *least) {
             reasons.push(format!("min_parties: requires at least {least} parties, and this run has {}", sites.len()));
         }
         let strangers = sites.iter().filter(|site| self.sites.as_ref().is_some_and(|known| !known.contains(site)));
         reasons.extend(strangers.map(|site| format!("sites: does not name site {site}")));
+        let strangers = computing.iter().filter(|site| self.computing.as_ref().is_some_and(|known| !known.contains(site)));
+        reasons.extend(strangers.map(|site| {
+            format!("computing: does not name site {site}, one of the first three of 'fednmf serve --sites', which compute")
+        }));
         refusal(whose, &reasons)
     }
 
@@ -382,7 +389,7 @@ mod tests {
     fn a_policy_says_with_whom() {
         let policy: Policy = serde_json::from_str(r#"{"min_parties": 3, "sites": ["a", "b", "c"]}"#).unwrap();
         let sites = |names: &str| names.split(',').map(String::from).collect::<Vec<_>>();
-        let check = |names: &str| policy.check_sites("the policy", &sites(names)).err().map(|e| e.message);
+        let check = |names: &str| policy.check_sites("the policy", &sites(names), &[]).err().map(|e| e.message);
         assert_eq!(check("a,b,c"), None);
         let both = check("a,x").unwrap();
         assert!(
@@ -390,6 +397,10 @@ mod tests {
             "{both}"
         );
         assert!(serde_json::from_str::<Policy>(r#"{"min_partys": 3}"#).is_err());
+        let policy: Policy = serde_json::from_str(r#"{"computing": ["a", "b", "c"]}"#).unwrap();
+        let check = |names: &str| policy.check_sites("the policy", &sites("a,b,c,d"), &sites(names));
+        assert!(check("c,a,b").is_ok());
+        assert!(check("a,b,d").unwrap_err().message.contains("computing: does not name site d"));
     }
 
     #[test]
