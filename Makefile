@@ -66,7 +66,7 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binar
 	install -d "$$d/bin" "$$d/share/man/man1" "$$d/share/bash-completion/completions" \
 	    "$$d/share/zsh/site-functions" "$$d/share/fish/vendor_completions.d"; \
 	install -m 755 '$(BINARY)' "$$d/bin/fednmf"; \
-	'$(BINARY)' man >"$$d/share/man/man1/fednmf.1"; \
+	'$(BINARY)' man --output "$$d/share/man/man1"; \
 	'$(BINARY)' completions bash >"$$d/share/bash-completion/completions/fednmf"; \
 	'$(BINARY)' completions zsh >"$$d/share/zsh/site-functions/_fednmf"; \
 	'$(BINARY)' completions fish >"$$d/share/fish/vendor_completions.d/fednmf.fish"; \

@@ -44,7 +44,7 @@ class Sent(NamedTuple):
 
 
 def _sent(kind: str, payload: str, protection: str, rounds: int, total: int) -> Sent:
-    return Sent(kind, payload, "in the clear" if protection == "declared" else protection, rounds, total)
+    return Sent(kind, payload, protection, rounds, total)
 
 
 class Edge(NamedTuple):

@@ -46,8 +46,18 @@ pub struct Cli {
     #[command(flatten)]
     pub run: RunArgs,
     /// Print help
-    #[arg(long, short, action = clap::ArgAction::HelpShort, global = true)]
+    #[arg(long, short, action = clap::ArgAction::HelpShort, global = true, help_heading = "Help and colours")]
     help: Option<bool>,
+    /// Colours of messages; auto: on terminals, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_short_help = true,
+        help_heading = "Help and colours"
+    )]
+    color: clap::ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
@@ -109,7 +119,7 @@ pub enum Command {
     /// Take part in a run of parties on different machines, each with its own data: the options of a run, and where the hub is
     #[cfg(feature = "sites")]
     Join(Box<JoinArgs>),
-    /// Approve a proposed run (join --propose) as a person: show what it does and sends, and sign it with the site's key
+    /// Show a proposed run (join --propose): what it does and sends; with --as a person approves it, with the site's key
     #[cfg(feature = "sites")]
     Approve(ApproveArgs),
     /// Run the hub of such a run: it relays messages between the sites, which dial out to it, and reads none of them
@@ -129,5 +139,9 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the man page
-    Man,
+    Man {
+        /// Write the man pages of the program and of each command into this directory
+        #[arg(short = 'o', long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
 }

@@ -22,6 +22,7 @@ pub use self::args::{Cli, Command};
 pub use self::reference::algorithms;
 pub use self::revealed::revealed;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::warning;
 use fednmf_comm as comm;
 use fednmf_comm::Communicator;
 use fednmf_driver as driver;
@@ -124,6 +125,12 @@ pub fn begin(words: impl IntoIterator<Item = OsString>) {
 /// Naming the option that is wrong, and what it should be.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request> {
     let words: Vec<OsString> = words.into_iter().collect();
+    // Errors of the command line have colours too.
+    match value_of("--color", &words) {
+        Some("always") => warning::set_colour(true),
+        Some("never") => warning::set_colour(false),
+        _ => {}
+    }
     #[cfg(feature = "sites")]
     if let Some(profile) = profile_of(&words) {
         return parse_words(profile.expand(words)).map_err(|e| profile.explain(e));
@@ -146,8 +153,8 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
         Ok(matches) => matches,
         Err(e) if !e.use_stderr() => {
             let text = e.render();
-            let terminal = std::io::stdout().is_terminal();
-            return Ok(Request::Text(if terminal { text.ansi().to_string() } else { text.to_string() }));
+            let colour = warning::in_colour(std::io::stdout().is_terminal());
+            return Ok(Request::Text(if colour { text.ansi().to_string() } else { text.to_string() }));
         }
         Err(e) => {
             return match with_input(&e, &words) {
@@ -335,12 +342,17 @@ pub fn answer(request: &Request) -> Result<Option<String>> {
             clap_complete::generate(*shell, &mut complete_command(), "fednmf", &mut text);
             String::from_utf8_lossy(&text).into_owned()
         }
-        Request::Other(Command::Man) => {
+        Request::Other(Command::Man { output: None }) => {
             let mut text = Vec::new();
             clap_mangen::Man::new(complete_command())
                 .render(&mut text)
                 .map_err(|e| Error::failed(format!("cannot make the man page: {e}")))?;
             String::from_utf8_lossy(&text).into_owned()
+        }
+        Request::Other(Command::Man { output: Some(directory) }) => {
+            clap_mangen::generate_to(complete_command(), directory)
+                .map_err(|e| Error::input(format!("--output {}: cannot be written ({e})", directory.display())))?;
+            String::new()
         }
         _ => return Ok(None),
     }))
@@ -390,7 +402,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
             | Command::Estimate(_)
             | Command::Account(_)
             | Command::Completions { .. }
-            | Command::Man => Ok(EXIT_DONE),
+            | Command::Man { .. } => Ok(EXIT_DONE),
         },
         Request::Text(_) => Ok(EXIT_DONE),
     }

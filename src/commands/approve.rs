@@ -18,17 +18,17 @@ use super::signer::SignerArgs;
 pub struct ApproveArgs {
     /// The file of 'fednmf join --propose'
     proposal: PathBuf,
-    /// Who approves it
-    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person)]
-    by: String,
+    /// Who approves it; without it the proposal is only shown
+    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person, requires = "output")]
+    by: Option<String>,
     /// Write the approval, for 'fednmf join --approved', to this file
-    #[arg(long, short = 'o', value_name = "F.json")]
-    output: PathBuf,
+    #[arg(long, short = 'o', value_name = "F.json", requires = "by")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     signer: SignerArgs,
 }
 
-/// Shows the proposal and writes the approval; returns the exit code.
+/// Shows the proposal, and writes the approval if it is approved; returns the exit code.
 ///
 /// # Errors
 /// If the proposal is not signed by a site of the CA, or the file cannot be written.
@@ -39,13 +39,13 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     let (identity, site) = args.signer.read()?;
     let (proposed, signed) = Proposal::read(&args.proposal, identity.authority())?;
     let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
-    let approval = proposal::approve(signed, &args.by, attributes::now(), &site, &identity)?;
-    proposal::write(&args.output, &approval)?;
-    print_line(&format!(
-        "{}{} approves this for site {site}. Site {proposer} has proposed it, its digest is {digest}, the approval is in {}.",
-        proposed.text(),
-        args.by,
-        args.output.display()
-    ))?;
+    let proposed = format!("{}Site {proposer} has proposed this, with the digest {digest}.", proposed.text());
+    let (Some(by), Some(output)) = (&args.by, &args.output) else {
+        print_line(&format!("{proposed} Approve it with --as and --output."))?;
+        return Ok(EXIT_DONE);
+    };
+    let approval = proposal::approve(signed, by, attributes::now(), &site, &identity)?;
+    proposal::write(output, &approval)?;
+    print_line(&format!("{proposed} {by} approves it for site {site}; the approval is in {}.", output.display()))?;
     Ok(EXIT_DONE)
 }

@@ -154,7 +154,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub transcript: Option<PathBuf>,
 
-    /// The file of the key that signs --transcript, which is made if it does not exist [default: F.key]
+    /// The file of the key that signs --transcript, which is made if it does not exist [default: F.jsonl.key]
     #[arg(long, value_name = "F.key", requires = "transcript", help_heading = "Output")]
     pub transcript_key: Option<PathBuf>,
 

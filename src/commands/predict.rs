@@ -14,7 +14,7 @@ use fednmf_base::stdout::print;
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
-use fednmf_base::warning::note;
+use fednmf_base::warning::{note, warn};
 use fednmf_comm::Communicator;
 use fednmf_driver::progress::Progress;
 use fednmf_files::formats::fields::{FirstLines, fields, integer, is_missing, next_line, number as number_of, text_of};
@@ -33,7 +33,7 @@ pub struct PredictArgs {
     pub factors: PathBuf,
     /// Table in text of two columns, row and column of the matrix: their names, where the factors have names, else positions
     /// from 0. A third column has observed values, such as the ratings of a test set, and the RMSE to them is printed. A first
-    /// line that is neither is a header
+    /// line that is neither is a header. Pairs with a name that the factors do not have get no value and are counted
     pub pairs: String,
     /// Write row, column and value of each pair to this .csv instead of printing them
     #[arg(short = 'o', long, value_name = "FILE")]
@@ -64,6 +64,11 @@ impl Lookup {
     /// Whether a field is a known name, possibly of several items.
     fn knows(&self, field: &[u8]) -> bool {
         self.place(field).is_ok() || self.places.as_ref().is_some_and(|places| places.contains_key(&text_of(field)))
+    }
+
+    /// Whether the factors have names here, and not this one: a user or an item that the run did not know.
+    fn is_new(&self, field: &[u8]) -> bool {
+        self.places.as_ref().is_some_and(|places| !places.contains_key(&text_of(field)))
     }
 
     /// The position of a field, or the error.
@@ -111,7 +116,13 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let unit = factors.run.unit(&args.factors)?;
     let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
-    let Predicted { text, squares, observed } = table(&args.pairs, &of_rows, &of_columns, value)?;
+    let Predicted { text, squares, observed, pairs, unknown, first_unknown } =
+        table(&args.pairs, &of_rows, &of_columns, value)?;
+    if let Some(first) = first_unknown {
+        warn(&format!(
+            "{unknown} of {pairs} pairs have no prediction, since the factors do not have their names; the first: {first}"
+        ));
+    }
     match &args.output {
         None => print(&text)?,
         Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
@@ -149,6 +160,10 @@ struct Predicted {
     /// Sum of the squared errors, and the number of observed values.
     squares: f64,
     observed: usize,
+    pairs: usize,
+    /// The number of pairs with a name that the factors do not have, which have no value, and why the first of them has none.
+    unknown: usize,
+    first_unknown: Option<Error>,
 }
 
 /// Predicts the entries of all pairs of a table.
@@ -159,7 +174,8 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
     let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
     let notes: Vec<String> = first.note().into_iter().map(|note| format!("{path}: {note}")).collect();
     Progress::new(true, None).notes(&notes);
-    let mut found = Predicted { text: String::new(), squares: 0.0, observed: 0 };
+    let mut found =
+        Predicted { text: String::new(), squares: 0.0, observed: 0, pairs: 0, unknown: 0, first_unknown: None };
     let (mut number, mut width) = (0, 0);
     let mut header = None;
     while let Some((block, _)) = blocks.next_block()? {
@@ -204,6 +220,15 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                 let note = format!("{path}: the first line, {}, is taken as a header", titles.join(","));
                 Progress::new(true, None).notes(&[note]);
             }
+            let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell))).collect();
+            found.pairs += 1;
+            if rows.is_new(row) || columns.is_new(column) {
+                found.unknown += 1;
+                let why = places.0.err().or(places.1.err()).unwrap_or_default();
+                found.first_unknown.get_or_insert_with(|| wrong(why));
+                let _ = writeln!(found.text, "{},", quoted.join(","));
+                continue;
+            }
             let (i, j) = (places.0.map_err(wrong)?, places.1.map_err(wrong)?);
             let predicted = value(i, j);
             if let Some(&observed) = cells.get(2).filter(|field| !is_missing(field)) {
@@ -213,7 +238,6 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                 found.squares += (predicted - observed).powi(2);
                 found.observed += 1;
             }
-            let quoted: Vec<String> = cells.iter().map(|cell| quoted(&text_of(cell))).collect();
             let _ = writeln!(found.text, "{},{predicted}", quoted.join(","));
         }
     }
@@ -226,6 +250,11 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
     }
     if found.text.is_empty() {
         return Err(file.error("has no pairs"));
+    }
+    if found.unknown == found.pairs
+        && let Some(first) = found.first_unknown
+    {
+        return Err(first);
     }
     Ok(found)
 }
@@ -265,6 +294,9 @@ mod tests {
         assert_eq!(named, "row,column,value\n\"b, c\",0,3\na,1,0.5\n0 of 0");
         let observed = predicted("user,item,stars\n0,0,5\n1,2,\n0,2,7\n", None).unwrap();
         assert_eq!(observed, "user,item,stars,value\n0,0,5,3\n1,2,,0\n0,2,7,8\n5 of 2");
+        // A user that the run did not know has no prediction.
+        let some = predicted("a,0,5\nc,1,2\n", Some(["a", "b"])).unwrap();
+        assert_eq!(some, "row,column,observed,value\na,0,5,1\nc,1,2,\n16 of 1");
     }
 
     #[test]
@@ -276,8 +308,8 @@ mod tests {
             ("0\n", None, "has 1 fields"),
             ("0,0,3\n0,1\n", None, "row 2: has 2 fields"),
             ("0,0,good\n", None, "row 1: the observed value is 'good'"),
-            ("a,0\nc,1\n", Some(["a", "b"]), "c is no row of the factors"),
-            ("b,0\na,1\n", Some(["a", "a"]), "row 1: b is no row"),
+            ("a,0\nc,1\n", Some(["c", "c"]), "row 2: c is the name of several rows"),
+            ("b,0\nd,1\n", Some(["a", "c"]), "row 1: b is no row of the factors"),
             // A first pair that the factors do not have is no header if it is the only one, swapped, or a pair of numbers.
             ("user,item\n", None, "no pair of the factors: user is no row"),
             ("c,7\n", Some(["a", "b"]), "row 1: c is no row"),

@@ -70,13 +70,13 @@ pub struct ReportArgs {
     #[arg(required = true)]
     pub traces: Vec<PathBuf>,
     /// The page
-    #[arg(long, value_name = "F.html")]
+    #[arg(short = 'o', long, value_name = "F.html")]
     pub output: PathBuf,
     /// Factors of the run, as --output wrote them [default: where the trace says that they are; several runs: each its own]
     #[arg(long, value_name = "F.h5")]
     pub factors: Option<PathBuf>,
     /// The matrix, for rows beside their reconstruction [default: the one that the trace names, unless it is large]
-    #[arg(long, value_name = "PATH")]
+    #[arg(short = 'i', long, value_name = "PATH")]
     pub input: Option<String>,
     #[command(flatten)]
     pub display: DisplayArgs,

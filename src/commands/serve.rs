@@ -8,6 +8,7 @@ use clap::Args;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_files::output::attributes;
+use fednmf_methods::parameters;
 use fednmf_sites::{Hub, HubConfig, valid_name};
 
 /// Where to listen, and for whom.
@@ -34,9 +35,9 @@ pub struct ServeArgs {
     /// Remember the run in this file, so that a hub that is started again goes on with it
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// End the run when a site has no connection for S seconds
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    patience: u64,
+    /// End the run when a site has no connection for this time: seconds, or 90s, 5m, 1h
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = waiting)]
+    patience: Duration,
     /// Serve one run after the other; without it the hub ends with the first
     #[arg(long)]
     keep: bool,
@@ -59,11 +60,21 @@ pub fn serve(args: &ServeArgs, comm: &Communicator) -> Result<i32> {
         crl: args.crl.clone(),
         sites: args.sites.clone(),
         journal: args.journal.clone(),
-        reconnect_timeout: Duration::from_secs(args.patience),
+        reconnect_timeout: args.patience,
         keep: args.keep,
         version: attributes::VERSION.into(),
     })
     .map_err(|e| e.on_all_ranks().into())
+}
+
+/// How long something is waited for: from a second to a week.
+///
+/// # Errors
+/// What it must be.
+pub(super) fn waiting(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = parameters::duration(text)?;
+    let is_possible = (1.0..=604_800.0).contains(&seconds);
+    is_possible.then(|| Duration::from_secs_f64(seconds)).ok_or_else(|| "must be from 1s to 7d".to_string())
 }
 
 /// Checks names of sites.

@@ -439,7 +439,7 @@ fn a_transcript_has_a_file_of_its_own() {
     let run = |ranks| fednmf(ranks, "--algo hals -k 2 --max-iters 1 --input").arg(data("digits.npy"));
     for (ranks, option, name, transcript) in [
         (0, "--output", "x.h5", "x.h5"),
-        (0, "--trace", "x.key", "x.jsonl"),
+        (0, "--trace", "x.jsonl.key", "x.jsonl"),
         (2, "--trace", "x.rank-00.jsonl", "x.jsonl"),
     ] {
         run(ranks).arg(option).arg(at(name)).arg("--transcript").arg(at(transcript)).refused(&["--transcript", option]);

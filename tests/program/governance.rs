@@ -137,7 +137,7 @@ fn a_proposal_has_the_messages_of_its_run() {
                 let line: Value = serde_json::from_str(line).unwrap();
                 sent.insert([&line["kind"], &line["payload"]].map(|x| x.as_str().unwrap_or_default().to_string()));
             }
-            for file in ["s.jsonl", "s.key", "f.h5", "c.h5"] {
+            for file in ["s.jsonl", "s.jsonl.key", "f.h5", "c.h5"] {
                 let _ = std::fs::remove_file(stage.at(site).join(file));
             }
         }
@@ -177,6 +177,27 @@ fn the_clinical_profile_sets_what_protects_and_refuses_what_contradicts() {
         let set = "--profile clinical: --secure-sum, --dp gaussian, --eval-every 0, with --epsilon 5, --budget";
         assert!(summary.contains(set), "{summary}");
     }
+}
+
+/// The template for data of patients allows the run that the guide shows with it.
+#[test]
+fn a_run_under_the_template_for_data_of_patients() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let template = text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/sites/policy-clinical.json"));
+    let own = template
+        .replace(r#""north", "south", "west""#, r#""a", "b", "c", "d""#)
+        .replace(r#""min_rows": 100"#, r#""min_rows": 40"#);
+    std::fs::write(stage.at("p.json"), own).unwrap();
+    let words = format!(
+        "--profile clinical --algo felb-mu --binarize 8 -k 3 --max-iters 3 --epsilon 1 --budget {{site}}/b.json --budget-limit 4 \
+         --output {{site}}/f.h5 --transcript {{site}}/s.jsonl --policy {}",
+        stage.at("p.json").display()
+    );
+    agree(&stage, &words);
+    stage.start_sites(&format!("{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold"));
+    stage.all_well();
+    assert!(NAMES.iter().all(|site| stage.at(site).join("f.h5.held/f.h5").exists()));
 }
 
 /// All runs of a site are in its log, and results that are put aside are there until another person releases them.

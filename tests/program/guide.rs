@@ -357,7 +357,7 @@ fn three_hospitals_get_their_result() {
         }
     });
     let opened: Vec<&str> = printed.lines().filter(|line| line.contains("shared factor, opened")).collect();
-    assert!(opened.iter().any(|line| line.contains("declared")), "{printed}");
+    assert!(opened.iter().any(|line| line.contains("in the clear")), "{printed}");
 }
 
 /// The recipes for clusters name existing files and the versions that the build requires.

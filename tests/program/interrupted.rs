@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
 use crate::common::processes::{ranks_of, signal, wait_for, wait_until_gone};
-use crate::common::{distance, errors, events, factor, fednmf, finish, input_for, lines, npy, session};
+use crate::common::{distance, errors, events, factor, fednmf, finish, input_for, lines, npy, number, session};
 
 fn same_bits(a: &Path, b: &Path) {
     for name in ["U", "V"] {
@@ -275,5 +275,34 @@ fn an_unfinished_matrix_is_removed_on_a_signal() {
         let output = finish(child, Duration::from_secs(60), line);
         assert!(output.code == Some(1) && output.stderr.contains("stopped by SIGTERM"), "{line}: {output:?}");
         assert_eq!(files().count(), 0, "{line}");
+    }
+}
+
+/// The tolerance compares the same evaluations, and a run that it has ended has nothing left to do.
+#[test]
+fn a_resumed_run_stops_where_an_uninterrupted_one_does() {
+    let dir = tempdir().unwrap();
+    let digits = npy(dir.path(), "digits.npy", 0..200);
+    for method in ["hals --tol 1e-3 --eval-every 4", "kl-mu --tol 1e-3 --eval-every 7", "auto"] {
+        let file = |name: &str| dir.path().join(name);
+        let run = |out: &str, more: &str| {
+            let line = format!("--algo {method} -k 4 --max-iters 2000 {more} --output");
+            fednmf(0, &line).arg(file(out)).arg("--input").arg(&digits)
+        };
+        let whole = run("whole.h5", "").ok();
+        let end = number(&whole, "iter");
+        assert!(end > 20.0 && whole["stopped_by"] == "tol", "{method}: {whole}");
+        for stop in [0.3, 0.6, 0.9].map(|part| (part * end) as usize) {
+            let checkpoint = format!("--checkpoint {}", file(&format!("c{stop}.h5")).display());
+            run("half.h5", &format!("{checkpoint} --max-iters {stop}")).ok();
+            for again in 0..2 {
+                let rest = run("rest.h5", &format!("{checkpoint} --resume")).ok();
+                assert_eq!(number(&rest, "iter"), end, "{method} stopped at {stop}, resumed {again}: {rest}");
+                same_bits(&file("whole.h5"), &file("rest.h5"));
+            }
+        }
+        for stop in [0.3, 0.6, 0.9].map(|part| (part * end) as usize) {
+            std::fs::remove_file(file(&format!("c{stop}.h5"))).unwrap();
+        }
     }
 }

@@ -167,8 +167,10 @@ fn a_policy_says_who_may_compute() {
     std::fs::write(stage.at("p.json"), r#"{"computing": ["a", "b", "d"]}"#).unwrap();
     let words = "--algo mpc-rows -k 3 --max-iters 2";
     let careful = format!("{words} --policy {}", stage.at("p.json").display());
-    stage.sites =
-        NAMES.iter().map(|site| stage.join(site, if *site == "d" { &careful } else { words }).spawn().unwrap()).collect();
+    stage.sites = NAMES
+        .iter()
+        .map(|site| stage.join(site, if *site == "d" { &careful } else { words }).spawn().unwrap())
+        .collect();
     let ends = stage.finish_sites();
     assert!(ends[3].0 == Some(2) && stage.says("d").contains("computing: does not name site c"), "{}", stage.says("d"));
     assert!(stage.says("a").contains("sites a, b, c compute") && ends[0].0 == Some(1), "{}", stage.says("a"));

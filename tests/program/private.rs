@@ -406,7 +406,7 @@ fn a_run_has_a_guarantee_as_a_whole_unless_more_is_shared() {
         );
         assert!(epsilon > 0.0 && summary["rel_error"].is_null(), "{summary}");
         // Nothing else left a party without noise; the server works on what has it.
-        let bare = summary["wire"].as_array().unwrap().iter().filter(|row| row["protection"] == "declared");
+        let bare = summary["wire"].as_array().unwrap().iter().filter(|row| row["protection"] == "in the clear");
         let bare = bare.filter(|row| row["payload"] != "Metadata").map(|row| row["purpose"].as_str().unwrap());
         let bare: Vec<&str> =
             bare.filter(|kind| !["inside the server", "largest term of an exact sum"].contains(kind)).collect();

@@ -131,7 +131,7 @@ fn what_leaves_a_party_is_the_message_table() {
                     let allowed = table.any(|w| method.allows(w, protection));
                     assert!(allowed, "{} {line}: {kind} ({payload}, {protection}) is not in the table", method.name);
                     // Under masks or noise no message of the method leaves in the clear, unless its name says so.
-                    let bare = protection == "declared";
+                    let bare = protection == "in the clear";
                     let own = method.messages.iter().any(|w| same(w, kind, payload));
                     let masked = line.contains("--secure-sum") || line.contains("--key-bits");
                     let shown = method.messages.iter().any(|w| same(w, kind, payload) && w.always_shown)

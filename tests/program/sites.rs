@@ -280,14 +280,28 @@ fn what_does_not_fit_is_refused_at_both_ends() {
 #[test]
 fn an_error_in_a_sites_file_is_told_at_the_site_alone() {
     let mut stage = Stage::new();
-    stage.start_hub("");
-    std::fs::write(stage.at("b").join("rows.npy"), "no matrix").unwrap();
-    stage.start_sites("--algo fnmf -k 2 --max-iters 2");
-    assert!(stage.finish_sites().iter().all(|(code, _)| *code == Some(2)));
-    for site in NAMES {
-        let says = stage.says(site);
-        assert!(says.contains("site b: its own data cannot be used"), "{site}: {says}");
-        assert_eq!(says.contains("rows.npy: "), site == "b", "{site}: {says}");
+    stage.start_hub("--keep");
+    // Found when the file is opened, and when its entries are read.
+    for (text, method, why) in [
+        ("no matrix\n1,2\n", "fnmf", "fields"),
+        ("1,2,3\n4,-5,6\n", "fnmf", "negative"),
+        ("1,2,3\n4,-5,6\n", "mpc-rows", "negative"),
+    ] {
+        let told = NAMES.map(|site| stage.says(site).len());
+        for site in NAMES {
+            let table = if site == "b" { text } else { "1,2,3\n4,5,6\n" };
+            std::fs::write(stage.at(site).join("rows.csv"), table).unwrap();
+        }
+        stage.start_sites(&format!("--algo {method} -k 1 --max-iters 2 --input {{site}}/rows.csv"));
+        let ends = stage.finish_sites();
+        for (at, site) in NAMES.into_iter().enumerate() {
+            let says = &stage.says(site)[told[at]..];
+            assert_eq!(ends[at].0, Some(2), "{site}: {says}");
+            let words = if site == "b" { why } else { "site b cannot go on, for a reason that it prints itself" };
+            assert!(says.contains(words), "{text}: {site}: {says}");
+            assert!(site == "b" || !(says.contains("rows.csv") || says.contains("negative")), "{site}: {says}");
+        }
+        stage.wait_for(|stage| stage.hub_says().trim_end().ends_with("waits for sites a, b, c, d"));
     }
 }
 

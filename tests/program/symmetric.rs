@@ -129,6 +129,34 @@ fn planted_groups_are_found_exactly_and_with_samples() {
     assert!((adjusted_rand(&[0, 0, 1, 1], &[0, 0, 1, 2]) - 0.571_428_571).abs() < 1e-6);
 }
 
+/// A list with each edge once, in any order and direction, is the matrix of the graph.
+#[test]
+fn a_graph_is_read_from_its_edges() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let made = fednmf(0, "generate graph,n=60,k=3,density=0.4,noise=0 --output").arg(file("graph.mtx")).run();
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let a = from_edges(&file("graph.mtx"));
+    let edges: Vec<String> = a
+        .indexed_iter()
+        .filter(|((i, j), x)| **x > 0.0 && (i <= j))
+        .map(|((i, j), _)| if (i + j) % 2 == 0 { format!("{i},{j},1") } else { format!("{j},{i},1") })
+        .rev()
+        .collect();
+    std::fs::write(file("edges.csv"), format!("source,target,weight\n{}\n", edges.join("\n"))).unwrap();
+    let run = |input: &str, words: &str, out: &str| {
+        let line = format!("--algo symnmf -k 3 --max-iters 20 {words} --output {} --input", file(out).display());
+        fednmf(2, &line).arg(file(input)).ok()
+    };
+    let [listed, stored] = [run("edges.csv", "--format edges", "e.h5"), run("graph.mtx", "", "m.h5")];
+    assert_eq!(listed["rel_error"], stored["rel_error"]);
+    assert!(distance(&factor(&file("e.h5"), "U"), &factor(&file("m.h5"), "U")) < 1e-12);
+    // As triples the nodes would be numbered twice.
+    let line = "--algo symnmf -k 3 --format triples --input";
+    std::fs::write(file("few.csv"), "source,target\nann,bob\nann,eve\n").unwrap();
+    fednmf(0, line).arg(file("few.csv")).refused(&["1 x 2", "--format edges"]);
+}
+
 #[test]
 fn what_is_not_symmetric_is_refused() {
     let dir = tempdir().unwrap();

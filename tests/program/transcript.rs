@@ -109,20 +109,20 @@ fn a_refused_run_leaves_nothing_on_any_rank() {
     let line = "--algo felb-mu --binarize 0.5 --parties 3 -k 2 --max-iters 2 --eval-every 0 --dp gaussian --epsilon 1";
     let run = || fednmf(3, line).arg("--input").arg(data("digits.npy")).arg("--transcript").arg(file("t.jsonl"));
     // A key of one rank is none.
-    std::fs::write(file("t.rank-01.key"), "no key\n").unwrap();
-    run().refused(&["t.rank-01.key", "64 hexadecimal digits"]);
-    assert_eq!(left(), ["t.rank-01.key"]);
+    std::fs::write(file("t.rank-01.jsonl.key"), "no key\n").unwrap();
+    run().refused(&["t.rank-01.jsonl.key", "64 hexadecimal digits"]);
+    assert_eq!(left(), ["t.rank-01.jsonl.key"]);
     // A budget of one party has too little left; the key that was there stays.
     let key = "ab".repeat(32) + "\n";
-    std::fs::write(file("t.rank-01.key"), &key).unwrap();
+    std::fs::write(file("t.rank-01.jsonl.key"), &key).unwrap();
     let budget = r#"{"fednmf_budget": 3, "limit": 2,
         "protects": {"unit": "party", "covers": "one-party",
             "division": {"cut": {"parties": 3, "along": "rows", "sizes": "3 x 599"}}},
         "runs": [{"run": "other", "method": "felb", "epsilon": 1.5, "delta": 1e-6, "ended": true}]}"#;
     std::fs::write(file("b2.json"), budget).unwrap();
     run().arg("--budget").arg(file("b{party}.json")).arg("--budget-limit").arg("2").refused(&["b2.json", "is left"]);
-    assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
-    assert_eq!(std::fs::read_to_string(file("t.rank-01.key")).unwrap(), key);
+    assert_eq!(left(), ["b2.json", "t.rank-01.jsonl.key"]);
+    assert_eq!(std::fs::read_to_string(file("t.rank-01.jsonl.key")).unwrap(), key);
     assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
     // A budget with an unknown privacy unit is refused, too.
     let budget = r#"{"fednmf_budget": 2, "limit": 2, "runs": [
@@ -130,22 +130,32 @@ fn a_refused_run_leaves_nothing_on_any_rank() {
     std::fs::write(file("b2.json"), budget).unwrap();
     let run = run().arg("--budget").arg(file("b{party}.json")).arg("--budget-limit").arg("2");
     run.refused(&["b2.json", "earlier version", "another --budget file", "0.500000"]);
-    assert_eq!(left(), ["b2.json", "t.rank-01.key"]);
+    assert_eq!(left(), ["b2.json", "t.rank-01.jsonl.key"]);
     assert_eq!(std::fs::read_to_string(file("b2.json")).unwrap(), budget);
 }
 
-/// In the directory of `keygen`, the transcript of a site a would have the key of its certificate.
 #[test]
-fn the_key_that_a_transcript_has_by_its_name_may_be_another_ones() {
+fn a_file_that_is_no_key_of_a_transcript_is_refused_and_kept() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
-    std::fs::write(file("a.key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    std::fs::write(file("a.jsonl.key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
     let run = || {
         let line = "--algo fnmf --parties 2 -k 2 --max-iters 2 --input synthetic:planted,m=20,n=9";
         fednmf(0, line).arg("--transcript").arg(file("a.jsonl"))
     };
-    run().refused(&["--transcript ", "a.jsonl", "a.key", "64 hexadecimal digits", "--transcript-key", "another name"]);
-    run().arg("--transcript-key").arg(file("a.key")).refused(&["--transcript-key ", "a.key", "name another file"]);
+    run().refused(&[
+        "--transcript ",
+        "a.jsonl",
+        "a.jsonl.key",
+        "64 hexadecimal digits",
+        "--transcript-key",
+        "another name",
+    ]);
+    run().arg("--transcript-key").arg(file("a.jsonl.key")).refused(&[
+        "--transcript-key ",
+        "a.jsonl.key",
+        "name another file",
+    ]);
     std::fs::write(file("a.csv"), "1,2\n3,4\n").unwrap();
     let line = "--algo fnmf --parties 2 -k 1 --max-iters 2 --input";
     let over = fednmf(0, line).arg(file("a.csv")).arg("--transcript").arg(file("a.jsonl"));

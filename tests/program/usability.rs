@@ -298,3 +298,24 @@ fn a_sweep_prepares_the_matrix_as_a_run_does() {
         assert!(other.run().stderr.contains("belongs to another sweep"));
     }
 }
+
+#[test]
+fn each_command_has_a_man_page() {
+    let dir = tempdir().unwrap();
+    let made = fednmf(0, "man --output").arg(dir.path()).run();
+    assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{}", made.stderr);
+    let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(text("fednmf.1"), fednmf(0, "man").run().stdout);
+    assert!(
+        text("fednmf-sweep.1").contains("Numbers of components") && dir.path().join("fednmf-audit-attack.1").exists()
+    );
+    fednmf(0, "man --output").arg(dir.path().join("none")).refused(&["--output", "cannot be written"]);
+}
+
+#[test]
+fn colours_are_there_when_asked_for() {
+    let says = |line: &str, no_color: &str| fednmf(0, line).env("NO_COLOR", no_color).run().stderr;
+    assert!(says("--color always --algo halz", "1").contains("\x1b[1;31merror:\x1b[0m"));
+    assert!(!says("--algo halz", "").contains('\x1b') && !says("--color never --algo halz", "").contains('\x1b'));
+    fednmf(0, "--color sometimes").refused(&["--color", "auto"]);
+}

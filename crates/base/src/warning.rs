@@ -3,6 +3,10 @@
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::OnceLock;
+
+/// Whether `--color` asks for colours or forbids them.
+static ASKED: OnceLock<bool> = OnceLock::new();
 
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +28,25 @@ impl Kind {
 
     /// A message of this kind, in colour on a terminal.
     pub fn line(self, text: &str) -> String {
-        let [no_color, term] = ["NO_COLOR", "TERM"].map(std::env::var_os);
-        self.styled(text, std::io::stderr().is_terminal() && colours(no_color.as_deref(), term.as_deref()))
+        self.styled(text, in_colour(std::io::stderr().is_terminal()))
     }
 
     fn styled(self, text: &str, colour: bool) -> String {
         let (word, style) = self.word();
         if colour { format!("\x1b[{style}m{word}\x1b[0m {text}") } else { format!("{word} {text}") }
     }
+}
+
+/// Colours for all output, or for none, whatever it is printed to.
+pub fn set_colour(wanted: bool) {
+    // The first one counts: there is one command line.
+    let _ = ASKED.set(wanted);
+}
+
+/// Whether output gets colours, which goes to a terminal or not.
+pub fn in_colour(to_terminal: bool) -> bool {
+    let [no_color, term] = ["NO_COLOR", "TERM"].map(std::env::var_os);
+    ASKED.get().copied().unwrap_or_else(|| to_terminal && colours(no_color.as_deref(), term.as_deref()))
 }
 
 /// Whether a terminal gets colours: unless NO_COLOR is set (<https://no-color.org>) or TERM says that it has none.

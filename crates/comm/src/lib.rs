@@ -317,13 +317,16 @@ impl Communicator {
         elements.div_ceil(self.inner.chunk)
     }
 
-    /// Agrees on errors: if any rank has one, all ranks return that of the lowest rank.
+    /// Agrees on errors: if any rank has one, all ranks return that of the lowest rank. What is wrong at a site can tell about its
+    /// data, so each site has its own error, and the others only learn which site that is.
     ///
     /// # Errors
     /// On all ranks, if any rank has an error.
     pub fn agree_on_error<R>(&self, result: Result<R>) -> SharedResult<R> {
-        let mine: Option<(bool, String)> =
-            result.as_ref().err().map(|e| (e.kind != ErrorKind::Failed, e.message.clone()));
+        let mine: Option<(bool, String)> = result.as_ref().err().map(|e| {
+            let text = if self.has_owners() { String::new() } else { e.message.clone() };
+            (e.kind != ErrorKind::Failed, text)
+        });
         let mut any = [u32::from(mine.is_some())];
         self.max(AGREEMENT, &mut any);
         if any[0] == 0 {
@@ -332,12 +335,16 @@ impl Communicator {
         }
         let errors = self.gather_present(AGREEMENT, &mine);
         let first = errors.into_iter().enumerate().find_map(|(rank, error)| Some((rank, error.flatten()?)));
-        let Some((rank, (input, message))) = first else {
-            return Err(Error::failed("a site that is lost had an error, which it tells itself").on_all_ranks());
+        let message = match (&first, result) {
+            (_, Err(own)) if self.has_owners() => own.message,
+            (Some((rank, _)), _) if self.has_owners() => {
+                format!("{} cannot go on, for a reason that it prints itself", self.name_of(*rank))
+            }
+            (Some((_, (_, text))), _) => text.clone(),
+            (None, _) => "a site that is lost had an error, which it prints itself".into(),
         };
-        // An owner does not see the terminals of the other sites.
-        let message = if self.has_owners() { format!("{}: {message}", self.name_of(rank)) } else { message };
-        Err(if input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
+        let is_input = first.is_some_and(|(_, (is_input, _))| is_input);
+        Err(if is_input { Error::input(message) } else { Error::failed(message) }.on_all_ranks())
     }
 
     /// Waits for all ranks. Not recorded; for the end of a run, never inside an iteration.

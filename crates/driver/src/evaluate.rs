@@ -33,7 +33,6 @@ impl<T: Real> Driver<T> {
     pub(super) fn evaluate(&mut self) -> Result<Option<Stop>> {
         let leading = self.leading;
         let loss = |trajectory: &Trajectory| trajectory.value(leading.key()).map(|value| leading.loss(value));
-        let before = loss(&self.trajectory);
         let comm = self.comm().clone();
         let trajectory = &mut self.trajectory;
         if let Some(sums) = &self.sums {
@@ -65,6 +64,12 @@ impl<T: Real> Driver<T> {
         if self.limits.target_error.is_some_and(|target| error <= target) {
             return Ok(Some(Stop::TargetError));
         }
+        // The first evaluation of a resumed run may be none that is due.
+        if self.limits.eval_every == 0 || !trajectory.iteration.is_multiple_of(self.limits.eval_every) {
+            return Ok(None);
+        }
+        trajectory.compared.note(trajectory.iteration, now);
+        let before = trajectory.compared.before;
         let stalled =
             |tol: f64| before.is_some_and(|before| before - now < tol * leading.size_of_decrease(first_loss, before));
         Ok((self.limits.tol.is_some_and(stalled) && self.algorithm.tolerance_applies()).then_some(Stop::Tolerance))

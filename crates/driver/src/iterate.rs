@@ -148,11 +148,31 @@ pub struct Trajectory {
     /// First and smallest value of the measure that `--tol` monitors.
     pub(super) first_loss: Option<f64>,
     pub(super) best_loss: Option<f64>,
+    /// What `--tol` compares.
+    pub(super) compared: Compared,
     saved_at: usize,
     /// Merges whose order has already been written to the trace.
     pub(super) merges_traced: usize,
     /// The ranks that were lost while the others continued.
     pub(super) losses: Vec<LostRank>,
+}
+
+/// The losses of the last two evaluations that were due. A resumed run has those of the run before it, so that it stops where an
+/// uninterrupted one does.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Compared {
+    pub at: Option<usize>,
+    pub last: Option<f64>,
+    pub before: Option<f64>,
+}
+
+impl Compared {
+    /// Notes the loss of an evaluation that was due, unless it was noted before a resume.
+    pub fn note(&mut self, iteration: usize, loss: f64) {
+        if self.at != Some(iteration) {
+            *self = Compared { at: Some(iteration), last: Some(loss), before: self.last };
+        }
+    }
 }
 
 /// A lost rank, and when the loss was detected.
@@ -182,6 +202,9 @@ struct SavedTrajectory {
     first_loss: Option<f64>,
     best_loss: Option<f64>,
     last_error: Option<f64>,
+    compared_at: Option<usize>,
+    compared_loss: Option<f64>,
+    loss_before: Option<f64>,
 }
 
 impl Trajectory {
@@ -213,9 +236,18 @@ impl Trajectory {
 
     /// The attributes that a checkpoint keeps.
     pub fn saved(&self) -> Map<String, Value> {
-        let Trajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = *self;
-        let last_error = self.error();
-        let saved = SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, last_error };
+        let Trajectory { iteration, seconds, first_error, first_loss, best_loss, compared, .. } = *self;
+        let saved = SavedTrajectory {
+            iteration,
+            seconds,
+            first_error,
+            first_loss,
+            best_loss,
+            last_error: self.error(),
+            compared_at: compared.at,
+            compared_loss: compared.last,
+            loss_before: compared.before,
+        };
         match serde_json::to_value(saved) {
             Ok(Value::Object(map)) => map,
             _ => unreachable!("a struct is a JSON object"),
@@ -228,9 +260,11 @@ impl Trajectory {
     /// If an attribute is missing.
     pub fn resume(attributes: &Map<String, Value>) -> Result<Self> {
         let saved = serde_json::from_value(Value::Object(attributes.clone()));
-        let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved.map_err(|e| {
+        let saved: SavedTrajectory = saved.map_err(|e| {
             Error::input(format!("the checkpoint does not say how far the run was ({e}); start again without --resume"))
         })?;
+        let SavedTrajectory { iteration, seconds, first_error, first_loss, best_loss, .. } = saved;
+        let compared = Compared { at: saved.compared_at, last: saved.compared_loss, before: saved.loss_before };
         let (saved_at, merges_traced) = (iteration, iteration);
         Ok(Trajectory {
             iteration,
@@ -239,6 +273,7 @@ impl Trajectory {
             first_error,
             first_loss,
             best_loss,
+            compared,
             saved_at,
             merges_traced,
             ..Trajectory::default()

@@ -97,7 +97,7 @@ pub fn files(spec: &Spec, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
         let transcript = file_of(path, rank, ranks);
         let key = match &spec.transcript_key {
             Some(key) => ("--transcript-key", file_of(key, rank, ranks)),
-            None => ("--transcript", transcript.with_extension("key")),
+            None => ("--transcript", beside(&transcript)),
         };
         [("--transcript", transcript), key]
     };
@@ -114,7 +114,7 @@ fn create(
     created: &mut Created,
 ) -> Result<Transcript> {
     let named = spec.transcript_key.as_ref().map(|key| own(key, comm));
-    let of_key = named.clone().unwrap_or_else(|| path.with_extension("key"));
+    let of_key = named.clone().unwrap_or_else(|| beside(path));
     let key = signing_key(&of_key, created, |why| {
         let (transcript, key) = (path.display(), of_key.display());
         Error::input(match named {
@@ -148,6 +148,13 @@ fn create(
         proposal: spec.consent.proposal.clone(),
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
+}
+
+/// The file of a transcript's key, unless --transcript-key names one: not that of a certificate with the transcript's name.
+fn beside(transcript: &Path) -> PathBuf {
+    let mut name = transcript.as_os_str().to_owned();
+    name.push(".key");
+    name.into()
 }
 
 /// The key of the file, or a new one in a new file that only its owner can read; `wrong` makes the error from a description

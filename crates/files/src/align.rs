@@ -11,7 +11,7 @@ use fednmf_data::messages::NAME_DIGESTS;
 use crate::features::Selection;
 use crate::names;
 use crate::names::Names;
-use crate::open::{keep_at_site, own_path};
+use crate::open::own_path;
 use crate::spec::InputSpec;
 
 /// Restricts the specification to the columns that the files of all parties have, in the order of party 0's file. Parties
@@ -22,7 +22,7 @@ use crate::spec::InputSpec;
 pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communicator) -> SharedResult<InputSpec> {
     let own_names =
         || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
-    let own: Vec<Vec<String>> = comm.agree_on_error(keep_at_site(own_names(), comm))?;
+    let own: Vec<Vec<String>> = comm.agree_on_error(own_names())?;
     let digests: Vec<Vec<String>> = own.iter().map(|names| names.iter().map(|name| digest(name)).collect()).collect();
     let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
     let Some((first, others)) = all.split_first() else { return Ok(spec.clone()) };

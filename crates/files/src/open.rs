@@ -6,7 +6,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_base::warning;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Stack;
 use fednmf_data::header::{Header, check_dimensions};
@@ -277,7 +276,7 @@ fn party_files(
         }
         Ok(files)
     };
-    let own = comm.agree_on_error(keep_at_site(read_own(), comm))?;
+    let own = comm.agree_on_error(read_own())?;
     let (files, joint) = if spec.kept { kept(own, spec, comm) } else { shared(own, spec, comm) };
     let what = if spec.stack == Stack::Rows { "columns" } else { "rows" };
     let common = |file: &FileFacts| match (spec.stack == Stack::Rows) != spec.transpose {
@@ -291,9 +290,10 @@ fn party_files(
         files.iter().find(|file| differs(file) && common(file) == common(first))
     };
     if let Some((first, other)) = named.and_then(|named| Some((named.0, other(&named)?))) {
+        let cure = if what == "columns" { "; --common-columns uses those that all have, in one order" } else { "" };
         return Err(Error::input(format!(
             "{} and {}: their {what} have different names, or another order; every party's file must have the same {what} in \
-             the same order; --common-columns uses those that all have, in one order",
+             the same order{cure}",
             first.name, other.name
         ))
         .on_all_ranks());
@@ -303,17 +303,6 @@ fn party_files(
         format!("{with} has names of {what}, and {without} has none: the {what} of the parties are matched by position")
     });
     Ok(Found { files, joint, warning })
-}
-
-/// An error in this site's own file, said here and not to the other owners.
-pub(super) fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
-    own.map_err(|e| {
-        if !comm.has_owners() {
-            return e;
-        }
-        warning::error(&e.to_string());
-        Error::input("its own data cannot be used; it says there why")
-    })
 }
 
 /// The files of all parties, of which each rank knows its own.

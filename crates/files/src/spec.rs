@@ -248,9 +248,9 @@ impl InputSpec {
                  digest does not hide: bring the rows into the same order before the run",
             ));
         }
-        if self.by_party() && self.table.format == TableFormat::Triples {
+        if self.by_party() && matches!(self.table.format, TableFormat::Triples | TableFormat::Edges) {
             return Err(Error::input(
-                "--format triples: not with a file for each party, since each would number users and items in its own way; \
+                "--format triples and edges: not with a file for each party, since each would number users and items in its own way; \
                  give one file, or each party's matrix as .mtx",
             ));
         }

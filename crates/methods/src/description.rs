@@ -86,7 +86,7 @@ impl Partition {
         }
         Err(Error::input(format!(
             "the matrix is {rows} x {cols}, and a symmetric factorisation takes a square matrix of similarities, such as \
-             the adjacency matrix of a graph; for other matrices use --algo auto"
+             the adjacency matrix of a graph (--format edges reads a list of its edges); for other matrices use --algo auto"
         )))
     }
 }
@@ -165,7 +165,11 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "a few words",
         "decisions of rank 0: when to evaluate, to save, to stop; settings that it read",
     ),
-    MessageSpec::new(AGREEMENT, "a flag; at an error its text", "before and after each step that may fail"),
+    MessageSpec::new(
+        AGREEMENT,
+        "a flag; in one job, also the text of an error",
+        "before and after each step that may fail",
+    ),
     MessageSpec::new(
         data::HEADERS,
         "of each party's file its shape, whether it is sparse, and a digest of the names that the files have in common; all \

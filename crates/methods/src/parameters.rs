@@ -122,10 +122,16 @@ pub fn duration(text: &str) -> Parsed<f64> {
         let number: f64 = text[..text.len() - suffix.len_utf8()].parse().ok()?;
         Some(number * unit(suffix)?)
     };
+    // As in the scripts of Slurm.
+    let with_colons = || {
+        let parts: Vec<f64> = text.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        (parts.len() == 3).then(|| parts[0] * 3600.0 + parts[1] * 60.0 + parts[2])
+    };
     text.parse()
         .ok()
         .or_else(with_unit)
-        .ok_or_else(|| "must be a number of seconds, or a time as in 90s, 30m, 2h".to_string())
+        .or_else(with_colons)
+        .ok_or_else(|| "must be a number of seconds, or a time as in 90s, 30m, 2h, 01:30:00".to_string())
 }
 
 /// Parser of a number from `least` to `most`.

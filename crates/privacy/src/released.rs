@@ -89,9 +89,9 @@ impl Protection {
             Protection::Noised => "noised",
             Protection::MaskedNoised => "masked and noised",
             Protection::Encrypted => "encrypted",
-            Protection::Shared => "shared",
+            Protection::Shared => "secret shares",
             Protection::Public => "public",
-            Protection::Declared => "declared",
+            Protection::Declared => "in the clear",
         }
     }
 }

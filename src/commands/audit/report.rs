@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use fednmf_audit::membership::{auc, misfits};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
+use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 use fednmf_data::Layout;
 use fednmf_files as data;
@@ -80,6 +81,14 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
     let own = rows(&args.input).map_err(|e| e.at("--input"))?;
     let others = args.others.as_deref().map(|name| rows(name).map_err(|e| e.at("--others"))).transpose()?;
     let (own, shared) = (own.view(), shared.view());
+    if by_columns {
+        warn(&format!(
+            "{}: U has a row for each of the {} rows of the data, and all sites have it. If rows are persons, it is personal data. The              figures are about the {} columns of this site",
+            path.display(),
+            shared.nrows(),
+            own.nrows()
+        ));
+    }
     let mut all = Map::new();
     all.insert("StructuralAttack".into(), attack("Structural attack", structure(&own, &shared, args.threshold)));
     let attacks: [(&str, &str, Score); 2] = [
@@ -102,7 +111,7 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
         |name: &str| attributes.get("params").and_then(|params| params.get(name)).cloned().unwrap_or(Value::Null);
     all.insert(
         "target".into(),
-        json!({"model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
+        json!({"records": if by_columns { "columns" } else { "rows" }, "model_name": given("algo"), "k": given("k"), "parties": given("parties"), "iterations": given("iterations"),
                "secure_sum": option("secure_sum"), "dp": option("dp"), "accept_risk": option("accept_risk"),
                "privacy": given("privacy")}),
     );

@@ -39,7 +39,7 @@ pub struct EstimateArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "F", value_parser = any_number)]
     density: Option<f64>,
     /// Take shape and entries from this matrix, and measure on it
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
+    #[arg(short = 'i', long, value_name = "PATH", conflicts_with_all = ["rows", "cols", "nnz", "density"])]
     input: Option<String>,
     #[command(flatten)]
     features: FeatureArgs,

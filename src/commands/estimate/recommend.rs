@@ -7,8 +7,7 @@ use super::{Job, Point};
 /// together.
 pub const MIN_EFFICIENCY: f64 = 0.75;
 
-/// Total bytes of all ranks up to which memory efficiency does not limit the ranks of parties: each may bring its own
-/// machine, and a simulation fits on one.
+/// Total bytes of all ranks up to which only the time counts: any machine has as much.
 const SMALL: f64 = 4.0 * (1u64 << 30) as f64;
 
 /// The basis of a recommendation.
@@ -17,7 +16,7 @@ pub enum Basis {
     TimeAndMemory,
     /// If no time is predicted.
     Memory,
-    /// Only the time, with private data that needs little memory: each party brings its own.
+    /// Only the time, because a rank needs little memory.
     Time,
     /// A rank for each party, where no time is predicted.
     Parties,
@@ -116,17 +115,18 @@ pub fn recommend(job: &Job, scan: &[Point], rates: &Rates, base: f64) -> Recomme
     };
     let in_time = |point: &Point| used(point).time.is_none_or(|time| time >= MIN_EFFICIENCY);
     let in_memory = |point: &Point| {
-        let little = job.is_private() && point.ranks as f64 * (base + point.cost.peak()) <= SMALL;
-        little || used(point).memory >= MIN_EFFICIENCY
+        let is_small = point.ranks as f64 * (base + point.cost.peak()) <= SMALL;
+        is_small && (timed || job.is_private()) || used(point).memory >= MIN_EFFICIENCY
     };
     let most = |well: &dyn Fn(&Point) -> bool| scan.iter().rposition(well).unwrap_or(0);
     let at = most(&|point| in_time(point) && in_memory(point));
     let held_back = most(&in_time) > at;
-    let basis = match (job.is_private() && !held_back, timed) {
-        (true, true) => Basis::Time,
-        (true, false) => Basis::Parties,
-        (false, true) => Basis::TimeAndMemory,
-        (false, false) => Basis::Memory,
+    let is_small = scan[at].ranks as f64 * (base + scan[at].cost.peak()) <= SMALL;
+    let basis = match (timed, job.is_private()) {
+        (true, _) if is_small && !held_back => Basis::Time,
+        (true, _) => Basis::TimeAndMemory,
+        (false, true) if !held_back => Basis::Parties,
+        (false, _) => Basis::Memory,
     };
     Recommendation { used: used(&scan[at]), basis, beyond: beyond(at), more_by_time: timed && held_back }
 }

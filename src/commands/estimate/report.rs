@@ -307,10 +307,11 @@ impl Report<'_> {
         }
     }
 
-    /// The head of a batch script: memory with a margin of 10 %, twice the time plus ten minutes.
+    /// The head of a batch script: memory with a margin of 10 %, but at least what MPI and the reading of text take; twice the time plus
+    /// ten minutes.
     pub fn sbatch(&self) -> String {
         let threads = self.request.threads.max(1);
-        let megabytes = (1.1 * self.peak() / threads as f64 / f64::from(1 << 20)).ceil().max(1.0);
+        let megabytes = (1.1 * self.peak() / threads as f64 / f64::from(1 << 20)).ceil().max(LEAST_MEGABYTES);
         let mut out = format!(
             "#SBATCH --ntasks={}\n#SBATCH --cpus-per-task={threads}\n#SBATCH --mem-per-cpu={megabytes}M\n",
             self.ranks
@@ -322,6 +323,9 @@ impl Report<'_> {
         out
     }
 }
+
+/// The least memory of a core in a batch script.
+const LEAST_MEGABYTES: f64 = 256.0;
 
 /// `82 % of their time and 76 % of their memory`.
 fn describe_utilization(used: &Utilization) -> String {

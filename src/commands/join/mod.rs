@@ -39,6 +39,7 @@ use self::proposal::{Approved, Message, Proposal};
 use self::run_log::RunLog;
 use super::factorize::RunArgs;
 use super::list;
+use super::serve::waiting;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
 #[derive(Debug, Args)]
@@ -73,8 +74,7 @@ pub struct JoinArgs {
     profile: Option<Profile>,
     /// Write what this run would do and send to this file, signed with --key, for people at all sites to approve, and end;
     /// with --policy its rules then hold for all sites
-    #[arg(long, value_name = "F.json", requires = "input", conflicts_with_all = ["approved", "site_log", "hold"],
-          help_heading = "Site")]
+    #[arg(long, value_name = "F.json", requires = "input", conflicts_with = "approved", help_heading = "Site")]
     propose: Option<PathBuf>,
     /// Run only what this file of 'fednmf approve' approves; no other message leaves
     #[arg(long, value_name = "F.json", help_heading = "Site")]
@@ -85,12 +85,12 @@ pub struct JoinArgs {
     /// Put the results aside, in a directory F.h5.held that only its owner can read, until 'fednmf audit release'
     #[arg(long, requires = "site_log", requires = "output", help_heading = "Site")]
     hold: bool,
-    /// Wait S seconds for the hub and the other sites at the start
-    #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=604_800), help_heading = "Site")]
-    wait: u64,
-    /// Try for S seconds to get a lost connection back
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400), help_heading = "Site")]
-    patience: u64,
+    /// Wait this time for the hub and the other sites at the start: seconds, or 90s, 5m, 1h
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = waiting, help_heading = "Site")]
+    wait: Duration,
+    /// Try for this time to get a lost connection back
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = waiting, help_heading = "Site")]
+    patience: Duration,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -169,8 +169,8 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         crl: args.crl,
         site: args.site,
         version: attributes::VERSION.into(),
-        wait: Duration::from_secs(args.wait),
-        reconnect_timeout: Duration::from_secs(args.patience),
+        wait: args.wait,
+        reconnect_timeout: args.patience,
         // The rest is for this site's own work.
         max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,

@@ -268,9 +268,12 @@ impl Policy {
         }
         let strangers = sites.iter().filter(|site| self.sites.as_ref().is_some_and(|known| !known.contains(site)));
         reasons.extend(strangers.map(|site| format!("sites: does not name site {site}")));
-        let strangers = computing.iter().filter(|site| self.computing.as_ref().is_some_and(|known| !known.contains(site)));
+        let strangers =
+            computing.iter().filter(|site| self.computing.as_ref().is_some_and(|known| !known.contains(site)));
         reasons.extend(strangers.map(|site| {
-            format!("computing: does not name site {site}, one of the first three of 'fednmf serve --sites', which compute")
+            format!(
+                "computing: does not name site {site}, one of the first three of 'fednmf serve --sites', which compute"
+            )
         }));
         refusal(whose, &reasons)
     }

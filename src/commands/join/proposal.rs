@@ -18,6 +18,7 @@ use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_driver::spec::Spec;
 use fednmf_files::Source;
 use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec};
+use fednmf_methods::registry;
 use fednmf_methods::shared::dp;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
@@ -141,8 +142,9 @@ impl Proposal {
         let messages = list::table(self.messages.iter().map(Message::row));
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
         let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
-        let more = rules.unwrap_or_default() + &budget.unwrap_or_default();
-        format!("Method: {}\n{parameters}{more}What leaves a site:\n{messages}", self.method)
+        let more = budget.unwrap_or_default() + &rules.unwrap_or_default();
+        let summary = registry::find(&self.method).map_or("", |entry| entry.description().summary);
+        format!("{}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n", self.method)
     }
 
     /// Refuses a run that is not the proposed one.

@@ -111,7 +111,7 @@ fn identify(path: &str, options: TableOptions, private: bool) -> Result<Identifi
     let requested = match options.format {
         TableFormat::Auto => None,
         TableFormat::Table => Some(Format::Table { tabs: false }),
-        TableFormat::Triples => Some(Format::Triples { tabs: false }),
+        TableFormat::Triples | TableFormat::Edges => Some(Format::Triples { tabs: false }),
     };
     let format = match (Format::by_name(name), requested) {
         (Some(Format::Table { tabs }), Some(Format::Triples { .. })) => Format::Triples { tabs },

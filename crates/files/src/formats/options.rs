@@ -23,6 +23,8 @@ fednmf_base::words! {
         Table = "table",
         /// One entry each: user, item, value
         Triples = "triples",
+        /// One edge of an undirected graph each: node, node, weight
+        Edges = "edges",
     }
 }
 
@@ -46,8 +48,9 @@ fednmf_base::parameters! {
         pub header: Presence = Presence::Auto, "WHETHER";
         /// Whether the first column of a table in text names the rows; auto: if it holds names, counts, or is called index
         pub index_col: Presence = Presence::Auto, "WHETHER";
-        /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; table:
-        /// it is a row; auto: a row, unless the lines look like triples, which are refused
+        /// triples: each line of a table in text is one entry (user, item, value) of a sparse matrix users x items; edges: it is
+        /// an edge (node, node, weight) of an undirected graph, there once or in both directions; table: it is a row; auto: a
+        /// row, unless the lines look like triples, which are refused
         pub format: TableFormat = TableFormat::Auto, "FORMAT";
         /// The value of a pair of user and item that several triples name (--format triples)
         pub repeated: Repeated = Repeated::Refuse, "HOW";
@@ -59,6 +62,8 @@ impl TableOptions {
     pub fn first_given(self) -> Option<&'static str> {
         if self.format == TableFormat::Triples {
             Some("--format triples")
+        } else if self.format == TableFormat::Edges {
+            Some("--format edges")
         } else if self.format == TableFormat::Table {
             Some("--format table")
         } else if self.header != Presence::Auto {

@@ -1,8 +1,11 @@
 //! Triples (`--format triples`): each line of a text table is an entry of a sparse matrix users × items: user, item and
 //! value, which is 1 if the lines have no third field. Users and items are any text. Whole numbers are put in ascending
 //! order, other names in the order of their first appearance.
+//!
+//! Edges (`--format edges`): the same with the nodes of an undirected graph as users and as items. The matrix is symmetric, whether
+//! the lines have each edge once or in both directions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +18,7 @@ use crate::formats::fields::{FirstLines, fields, has_decimal_comma, integer, is_
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
 use crate::formats::limits::check_shape;
-use crate::formats::options::{Names, Presence, TableOptions};
+use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::reader::EntrySink;
 use crate::formats::refusal::{Refusal, not_a_number};
 use crate::formats::text::{TextBlocks, error_at};
@@ -28,6 +31,8 @@ pub struct Triples {
     /// Fields of each line.
     width: usize,
     columns: Columns,
+    /// Each line is an edge, whose other direction is an entry too.
+    mirrored: bool,
     /// Only on the rank that read the header; the others need no names.
     #[serde(skip)]
     keys: Option<Arc<Keys>>,
@@ -41,7 +46,7 @@ struct Keys {
 }
 
 /// Names and their positions.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Index {
     places: HashMap<Vec<u8>, u32>,
     /// Whether any name is not a whole number.
@@ -83,25 +88,76 @@ pub struct Contents {
     pub values: Values,
 }
 
+/// The edges of a graph, to find out whether a file has each of them once or in both directions.
+#[derive(Default)]
+struct Edges {
+    nodes: Index,
+    seen: HashSet<(u32, u32)>,
+    loops: u64,
+    /// Edges whose other direction came before.
+    turned: u64,
+}
+
+impl Edges {
+    fn insert(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), String> {
+        let edge = [from, to].map(|node| {
+            self.nodes.insert(node);
+            self.nodes.places[node]
+        });
+        let (from, to) = (edge[0], edge[1]);
+        if !self.seen.insert((from, to)) {
+            return Err("has an edge that a line above has already; a graph has each edge once, with one weight".into());
+        }
+        self.loops += u64::from(from == to);
+        self.turned += u64::from(from != to && self.seen.contains(&(to, from)));
+        Ok(())
+    }
+
+    /// Whether each edge is there once.
+    fn once(&self) -> std::result::Result<bool, String> {
+        let edges = self.seen.len() as u64 - self.loops;
+        match self.turned {
+            0 => Ok(true),
+            turned if 2 * turned == edges => Ok(false),
+            turned => Err(format!(
+                "--format edges: {turned} edges are there in both directions, and {} in one; write all of them once, or all in \
+                 both directions",
+                edges - 2 * turned
+            )),
+        }
+    }
+}
+
 /// Reads the whole file to find users and items; `tabs` fixes the separator.
 ///
 /// # Errors
 /// If the file cannot be read, or a line is not a triple.
 pub fn contents(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Contents> {
     let mut triples = layout(file, tabs, options)?;
+    let mut edges = (options.format == TableFormat::Edges).then(Edges::default);
     let mut keys = Keys { users: Index::default(), items: Index::default() };
     let (mut entries, mut values) = (0, Values::Whole);
     let mut blocks = TextBlocks::open(file, triples.header.start, 0, 1)?;
     while let Some((text, offset)) = blocks.next_block()? {
         triples.each(file, text, offset, |_, user, item, value| {
-            keys.users.insert(user);
-            keys.items.insert(item);
+            match &mut edges {
+                Some(edges) => edges.insert(user, item)?,
+                None => {
+                    keys.users.insert(user);
+                    keys.items.insert(item);
+                }
+            }
             entries += 1;
             if value.is_finite() && value.fract() != 0.0 {
                 values = Values::Double;
             }
             Ok(())
         })?;
+    }
+    if let Some(edges) = edges {
+        triples.mirrored = edges.once().map_err(|what| file.error(what))?;
+        entries += if triples.mirrored { entries - edges.loops } else { 0 };
+        (keys.users, keys.items) = (edges.nodes.clone(), edges.nodes);
     }
     let shape = (keys.users.places.len(), keys.items.places.len());
     check_shape(shape.0, shape.1, Some(entries)).map_err(|what| file.error(what))?;
@@ -172,7 +228,13 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
         format!("the columns {} are user, item and value; the others are not used", titles.join(", "))
     };
     let unused = (width > from + 3).then(unused);
-    Ok(Triples { header: detected.header(file, &lines, start, unused.as_deref())?, width, columns, keys: None })
+    Ok(Triples {
+        header: detected.header(file, &lines, start, unused.as_deref())?,
+        width,
+        columns,
+        mirrored: false,
+        keys: None,
+    })
 }
 
 /// Whether whole numbers and one to three digits after them, at the end of all lines, may be numbers with decimal commas.
@@ -267,10 +329,13 @@ impl<'a> TriplesReader<'a> {
                 else {
                     return Err("has changed since the file was first read".to_string());
                 };
-                chunk.extend_from_slice(&row.to_le_bytes());
-                chunk.extend_from_slice(&col.to_le_bytes());
-                chunk.extend_from_slice(&value.to_le_bytes());
-                chunk.extend_from_slice(&place.to_le_bytes());
+                let turned = (self.triples.mirrored && row != col).then_some((col, row));
+                for (row, col) in std::iter::once((row, col)).chain(turned) {
+                    chunk.extend_from_slice(&row.to_le_bytes());
+                    chunk.extend_from_slice(&col.to_le_bytes());
+                    chunk.extend_from_slice(&value.to_le_bytes());
+                    chunk.extend_from_slice(&place.to_le_bytes());
+                }
                 Ok(())
             })?;
         }
@@ -302,7 +367,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::formats::options::{Presence, Repeated, TableFormat};
+    use crate::formats::options::{Presence, Repeated};
 
     const OPTIONS: TableOptions = TableOptions {
         header: Presence::Auto,
@@ -382,6 +447,25 @@ mod tests {
         assert_eq!(names, ["1", "2"]);
         let (_, names, _) = read("user,item\n1,2\n", TableOptions { header: Presence::No, ..OPTIONS }).unwrap();
         assert_eq!(names, ["user 1", "item 2"]);
+    }
+
+    #[test]
+    fn edges_are_those_of_one_symmetric_matrix() {
+        let options = TableOptions { format: TableFormat::Edges, header: Presence::No, ..OPTIONS };
+        let sorted = |text: &str| {
+            let (mut entries, names, _) = read(text, options).unwrap();
+            entries.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+            (entries, names)
+        };
+        let (entries, names) = sorted("ann bob 2\nbob eve 0.5\nann ann 3\n");
+        assert_eq!(entries, [(0, 0, 3.0), (0, 1, 2.0), (1, 0, 2.0), (1, 2, 0.5), (2, 1, 0.5)]);
+        assert_eq!(names, ["ann bob eve", "ann bob eve"]);
+        // The same graph in both directions, which need not be in the same order.
+        assert_eq!(sorted("ann ann 3\nann bob 2\neve bob 0.5\nbob eve 0.5\nbob ann 2\n").0.len(), 5);
+        assert_eq!(sorted("5 3\n3 9\n").1, ["3 5 9", "3 5 9"]);
+        let refused = |text: &str| read(text, options).unwrap_err().message;
+        assert!(refused("a b 1\nb a 1\nb c 1\n").contains("1 edges are there in both directions, and 1 in one"));
+        assert!(refused("a b 1\na c 1\na b 2\n").contains("line 3: has an edge that a line above has already"));
     }
 
     #[test]

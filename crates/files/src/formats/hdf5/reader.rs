@@ -304,7 +304,14 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         .iter()
         .find_map(|a| group.attr(a).ok()?.read_raw::<f64>().ok())
         .or_else(|| group.dataset("shape").ok()?.read_raw::<f64>().ok());
-    let shape = shape.ok_or_else(|| wrong(path, format!("{name} does not declare its shape")))?;
+    let shape = shape.ok_or_else(|| {
+        wrong(
+            path,
+            format!(
+                "{name} does not declare its shape; give the group an attribute or a dataset shape, of rows and columns"
+            ),
+        )
+    })?;
     let mut length = [0; 3];
     let mut numbers = Numbers { name: String::new(), values: Values::Double };
     for (length, array) in length.iter_mut().zip(["indptr", "indices", "data"]) {
