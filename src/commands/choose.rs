@@ -38,7 +38,7 @@ pub struct ChooseArgs {
 }
 
 /// What has to be equal in all runs.
-const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
+const ALIKE: [&str; 6] = ["algo", "m", "n", "parties", "lost", "checksum"];
 /// The same, of the parameters: what determines the matrix and the loss.
 const ALIKE_PARAMETERS: [&str; 11] = [
     "transpose",

@@ -14,6 +14,7 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::{print, print_table};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_files::names;
 use fednmf_files::output::targets;
@@ -30,8 +31,8 @@ pub struct ClustersArgs {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Rows)]
     pub of: Side,
     /// Known clusters: print the adjusted Rand index. FILE.h5ad:obs/COLUMN, FILE:COLUMN with the title of a column of a .csv or
-    /// .tsv table (FILE:2: the second one, between tabs, without titles), .npy, idx, or a text file with a label a line; in the
-    /// order of the rows, or of the names in the first column
+    /// .tsv table (FILE:2: the second one, between tabs, without titles), .npy, idx, or a text file with a label a line; matched
+    /// by name where the file has the names of the rows, otherwise in their order. Missing labels are left out
     #[arg(long, value_name = "FILE")]
     pub labels: Option<String>,
     /// Write the clusters to this .tsv instead of printing them
@@ -108,16 +109,26 @@ fn table(rows: &FactorRows, found: &[Option<(usize, f64)>]) -> String {
 fn agreement(text: &str, rows: &FactorRows, found: &[Option<(usize, f64)>]) -> Result<f64> {
     let labels = names::labels("--labels", text, rows.names(), found.len())?;
     let wrong = |what: String| Error::input(format!("--labels {text}: {what}"));
-    let distinct: HashSet<&String> = labels.iter().collect();
-    if labels.len() > 1 && distinct.len() == labels.len() {
+    let there = labels.iter().flatten().count();
+    let distinct: HashSet<&String> = labels.iter().flatten().collect();
+    if there == 0 {
+        return Err(wrong("has no label that is not missing".into()));
+    }
+    if there > 1 && distinct.len() == there {
         return Err(wrong(
             "each row has a label of its own, which makes no clusters; if the labels are a column of a table, name it \
              (FILE:COLUMN)"
                 .into(),
         ));
     }
-    let label = |row: usize| &labels[row];
-    let both = found.iter().enumerate().filter_map(|(row, found)| found.map(|(cluster, _)| (cluster, label(row))));
+    if there < labels.len() {
+        note(&format!(
+            "--labels {text}: {} of {} rows have no label and are not compared",
+            labels.len() - there,
+            labels.len()
+        ));
+    }
+    let both = found.iter().zip(&labels).filter_map(|(found, label)| Some(((*found)?.0, label.as_ref()?)));
     let (clusters, labels): (Vec<usize>, Vec<&String>) = both.unzip();
     Ok(adjusted_rand(&clusters, &labels))
 }

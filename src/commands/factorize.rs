@@ -31,6 +31,10 @@ use crate::cli::parameters::{Group, words};
 /// Maximum number of parties of a run; the state of each must fit in memory.
 const MOST_PARTIES: usize = 1 << 20;
 
+/// Why zeros cannot be both results of a threshold and missing.
+pub const ZEROS_OF_BINARIZE: &str = "--binarize makes 0 of observed entries below the threshold, which --missing zero-unobserved \
+                                     would take as missing; mark the missing entries in a file (--missing FILE)";
+
 /// The options of a run that hold for every algorithm.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -112,7 +116,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Running", value_parser = parameters::whole_number)]
     pub eval_every: Option<usize>,
 
-    /// Seed of all public randomness: start, sketches, synthetic data
+    /// Seed of all public randomness: start, sketches, held-out entries. Synthetic data have one of their own (seed=N)
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
@@ -337,6 +341,9 @@ impl RunArgs {
         apply_method_requirements(&mut input, method, eval_every > 0);
         if input.allow_nan && args.binarize.is_some() {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
+        }
+        if method.groups().zeros_are_missing() && args.binarize.is_some() {
+            return Err(Error::input(ZEROS_OF_BINARIZE));
         }
         input.parties = args.parties;
         input.memory = args.memory;

@@ -21,6 +21,7 @@ use fednmf_files::formats::fields::{FirstLines, fields, integer, is_missing, nex
 use fednmf_files::formats::io::InputFile;
 use fednmf_files::formats::refusal::not_a_number;
 use fednmf_files::formats::text::TextBlocks;
+use fednmf_files::formats::triple_columns::items_first;
 use fednmf_files::output::matrices::check_writable;
 use fednmf_files::output::targets::check_new;
 
@@ -116,8 +117,10 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let unit = factors.run.unit(&args.factors)?;
     let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
+    let parameters = factors.stored.attributes().get("params").cloned().unwrap_or_default();
+    let items_are_rows = (parameters["format"] == "triples").then_some(factors.run.transpose);
     let Predicted { text, squares, observed, pairs, unknown, first_unknown } =
-        table(&args.pairs, &of_rows, &of_columns, value)?;
+        table(&args.pairs, (&of_rows, &of_columns), items_are_rows, value)?;
     if let Some(first) = first_unknown {
         warn(&format!(
             "{unknown} of {pairs} pairs have no prediction, since the factors do not have their names; the first: {first}"
@@ -166,8 +169,13 @@ struct Predicted {
     first_unknown: Option<Error>,
 }
 
-/// Predicts the entries of all pairs of a table.
-fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usize) -> f64) -> Result<Predicted> {
+/// Predicts the entries of all pairs of a table; `items_are_rows` is known of runs on triples.
+fn table(
+    path: &str,
+    (rows, columns): (&Lookup, &Lookup),
+    items_are_rows: Option<bool>,
+    value: impl Fn(usize, usize) -> f64,
+) -> Result<Predicted> {
     let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
     let first = FirstLines::read(&file, tabs)?;
@@ -203,6 +211,13 @@ fn table(path: &str, rows: &Lookup, columns: &Lookup, value: impl Fn(usize, usiz
                 let quoted: Vec<String> = titles.iter().map(|title| quoted(title)).collect();
                 let _ = writeln!(found.text, "{},value", quoted.join(","));
                 if is_header {
+                    let turned = items_first(row, column);
+                    if items_are_rows.is_some_and(|rows| rows != turned && (turned || items_first(column, row))) {
+                        return Err(wrong(format!(
+                            "{} are in the columns of the factors, not in the rows; exchange the first two columns",
+                            titles[0]
+                        )));
+                    }
                     if rows.knows(column) && columns.knows(row) {
                         return Err(wrong(format!(
                             "{} is a column and {} is a row; give the row first",
@@ -276,13 +291,17 @@ mod tests {
     use super::*;
 
     fn predicted(text: &str, names: Option<[&str; 2]>) -> Result<String> {
+        predicted_of(text, names, None)
+    }
+
+    fn predicted_of(text: &str, names: Option<[&str; 2]>, items: Option<bool>) -> Result<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pairs.csv");
         std::fs::write(&path, text).unwrap();
         let (u, v) = (array![[1.0, 2.0], [3.0, 0.0]], array![[1.0, 1.0], [0.5, 0.0], [0.0, 4.0]]);
         let names = names.map(|names| names.map(String::from).to_vec());
         let (rows, columns) = (Lookup::new("row", 2, names), Lookup::new("column", 3, None));
-        let found = table(&path.display().to_string(), &rows, &columns, |i, j| dot(&u, &v, (i, j)))?;
+        let found = table(&path.display().to_string(), (&rows, &columns), items, |i, j| dot(&u, &v, (i, j)))?;
         Ok(format!("{}{} of {}", found.text, found.squares, found.observed))
     }
 
@@ -297,6 +316,16 @@ mod tests {
         // A user that the run did not know has no prediction.
         let some = predicted("a,0,5\nc,1,2\n", Some(["a", "b"])).unwrap();
         assert_eq!(some, "row,column,observed,value\na,0,5,1\nc,1,2,\n16 of 1");
+    }
+
+    #[test]
+    fn titles_in_another_order_than_the_factors_are_refused() {
+        for (titles, items_are_rows) in [("item,user", false), ("user,item", true)] {
+            let wrong = predicted_of(&format!("{titles}\n0,1\n"), None, Some(items_are_rows)).unwrap_err();
+            assert!(wrong.message.contains("exchange the first two columns"), "{wrong}");
+            assert!(predicted_of(&format!("{titles}\n0,1\n"), None, Some(!items_are_rows)).is_ok());
+        }
+        assert!(predicted_of("a,b\n0,1\n", None, Some(true)).is_ok());
     }
 
     #[test]

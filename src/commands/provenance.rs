@@ -279,7 +279,8 @@ impl Provenance {
     /// If the file does not contain it.
     pub fn unit(&self, path: &Path) -> Result<f64> {
         self.check_divisor(path)?;
-        Ok(if let Scale::By(divisor) = self.scale { divisor } else { 1.0 })
+        // Zeros and ones have no unit.
+        Ok(if let (Scale::By(divisor), None) = (self.scale, self.binarize) { divisor } else { 1.0 })
     }
 
     /// Refuses to scale a matrix like that of the run if the divisor is unknown.

@@ -1023,7 +1023,18 @@ fn numbers_in_other_files_are_refused() {
         .create("X")
         .unwrap();
     drop(stored);
-    for (name, other) in [("external.h5", "raw.bin"), ("virtual.h5", "source.h5")] {
+    // Rows of several files, as most virtual datasets have them.
+    let stored = hdf5::File::create(file("rows.h5")).unwrap();
+    let selected = |rows: std::ops::Range<usize>| hdf5::Selection::try_new(ndarray::s![rows, ..]).unwrap();
+    stored
+        .new_dataset::<f64>()
+        .virtual_map(from.to_str().unwrap(), "X", (2, 2), hdf5::Selection::All, (4, 2), selected(0..2))
+        .virtual_map("gone.h5", "X", (2, 2), hdf5::Selection::All, (4, 2), selected(2..4))
+        .shape((4, 2))
+        .create("X")
+        .unwrap();
+    drop(stored);
+    for (name, other) in [("external.h5", "raw.bin"), ("virtual.h5", "source.h5"), ("rows.h5", "")] {
         fednmf(0, "-k 1 --max-iters 1 --input").arg(file(name)).refused(&[name, other, "another file"]);
     }
     fednmf(0, "-k 1 --max-iters 1 --input").arg(file("source.h5")).ok();

@@ -137,12 +137,12 @@ fn a_graph_is_read_from_its_edges() {
     let made = fednmf(0, "generate graph,n=60,k=3,density=0.4,noise=0 --output").arg(file("graph.mtx")).run();
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let a = from_edges(&file("graph.mtx"));
-    let edges: Vec<String> = a
+    let mut edges: Vec<String> = a
         .indexed_iter()
         .filter(|((i, j), x)| **x > 0.0 && (i <= j))
         .map(|((i, j), _)| if (i + j) % 2 == 0 { format!("{i},{j},1") } else { format!("{j},{i},1") })
-        .rev()
         .collect();
+    edges.reverse();
     std::fs::write(file("edges.csv"), format!("source,target,weight\n{}\n", edges.join("\n"))).unwrap();
     let run = |input: &str, words: &str, out: &str| {
         let line = format!("--algo symnmf -k 3 --max-iters 20 {words} --output {} --input", file(out).display());

@@ -145,6 +145,19 @@ fn labels_are_matched_by_the_names_beside_them() {
         let told = good(labelled("l.tsv", text, ":2").run());
         assert!(told.contains("1.000000 (4 rows in 2 clusters, without 1 of zeros alone)"), "{told}");
     }
+    // The names may be in any column, and the table may have others; a row without a label does not count.
+    for text in
+        ["kind,id\ny,r3\nx,r0\nz,r9\nx,r4\ny,r2\nx,r1\n", "kind,id,n\nNA,r3,1\nx,r0,0\nx,r4,0\ny,r2,1\nx,r1,2\n"]
+    {
+        let done = labelled("k.csv", text, ":kind").run();
+        assert!(done.stdout.contains("1.000000"), "{}{}", done.stdout, done.stderr);
+        assert_eq!(done.stderr.contains("1 of 5 rows have no label"), text.contains("NA"), "{}", done.stderr);
+    }
+    // A name that is not there, or twice, is never passed over.
+    labelled("k.csv", "id,kind\nr0,x\nr1,x\nr2x,y\nr3,y\nr4,x\n", ":kind").refused(&["--labels", "has no label of r2"]);
+    labelled("k.csv", "id,kind\nr0,x\nr1,x\nr2,y\nr2,y\nr3,y\nr4,x\n", ":kind").refused(&["called r2"]);
+    let done = labelled("k.csv", "id,kind\na,x\nb,x\nc,y\nd,y\ne,x\n", ":kind").run();
+    assert!(done.stdout.contains("1.000000") && done.stderr.contains("in the order of the rows"), "{}", done.stderr);
     labelled("l.tsv", "r0\tx\nr1\tx\nr2\ty\nr3\ty\nr4\tx\n", "").refused(&[
         "--labels",
         "a label of its own",

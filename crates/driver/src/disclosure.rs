@@ -69,6 +69,14 @@ impl PrivateCounts {
         // As many parties as can go on can also unmask any other.
         let unmasked = threshold.is_some_and(|&threshold| params.colluding >= threshold);
         let masked = method.masks_sums() && !unmasked;
-        PrivatePart { counts: &self.of_parties, length: self.length, k, masked, what: self.what }
+        let owners = self.of_parties.iter().filter(|count| **count > 0).count();
+        PrivatePart {
+            counts: &self.of_parties,
+            length: self.length,
+            k,
+            masked,
+            summed: method.participants(owners),
+            what: self.what,
+        }
     }
 }

@@ -366,7 +366,8 @@ fn text_summary(
         ones.map(f64::next_down).filter(|below| below.to_string().len() < ones.unwrap_or(0.0).to_string().len());
     let which = above.map_or_else(|| ones.map(|t| format!("from {t} on")), |below| Some(format!("above {below}")));
     let ones = which.map_or_else(String::new, |which| format!("Entries {which} are the ones of --binarize.\n"));
-    let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| ones.is_empty());
+    let is_binary = !start["params"]["binarize"].is_null();
+    let divisor = start["params"]["scale_divisor"].as_f64().filter(|_| !is_binary);
     let scaled = divisor.map_or_else(String::new, |divisor| {
         format!(
             "--scale max divided the entries by {divisor}: multiply U V' by it, and all errors but the relative one, for the \

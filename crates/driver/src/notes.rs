@@ -172,9 +172,15 @@ pub fn few_parties(planned: &Planned, progress: &mut Progress) {
     if !groups.secure_sum.is_some_and(|sum| sum.secure_sum) {
         return;
     }
-    if planned.parties.count == 2 {
+    let (parties, colluding) = (planned.parties.count, groups.disclosure.map_or(1, |limits| limits.colluding));
+    if parties == 2 {
         progress.warn(
             "--secure-sum hides nothing between two parties: each can subtract its own term from the sum; use three or more",
         );
+    } else if parties > 2 && colluding + 2 > parties {
+        progress.warn(&format!(
+            "--colluding {colluding}: so many of {parties} parties can subtract their terms from a sum, so --secure-sum hides \
+             nothing from them"
+        ));
     }
 }

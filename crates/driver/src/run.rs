@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_base::unfinished::Access;
+use fednmf_base::warning::note;
 use fednmf_comm::{CONTROL, Communicator, Signals, watchdog};
 use fednmf_data::Sharing;
 use fednmf_data::state::{Owner, Piece, ReadRows};
@@ -294,6 +295,9 @@ fn build<T: Precision>(
     let left_out = groups.missing.map(|group| (group, spec.seed));
     let open = |path| Initial::open(path, shape, (spec.k, &planned.input), left_out, &names, comm);
     let initial = start.map(open).transpose()?;
+    if let Some(path) = marks.filter(|_| planned.input.transpose && shape.0 == shape.1 && comm.reports()) {
+        note(&format!("--missing {path}: marks entries of the matrix after --transpose"));
+    }
     let marks = marks.map(|path| missing::read(path, shape, &names, &data.cuts, comm)).transpose()?;
     let (missing, checksum) = marks.map(|marks| (marks.places, marks.checksum)).unzip();
     let problem = Problem {

@@ -87,6 +87,12 @@ impl<'a> Groups<'a> {
         self.missing.is_some() || self.party_missing.is_some()
     }
 
+    /// Whether zeros in the data are missing entries.
+    pub fn zeros_are_missing(&self) -> bool {
+        self.missing.is_some_and(|group| group.missing == Missing::ZeroUnobserved)
+            || self.party_missing.is_some_and(|group| group.missing == PartyMissing::ZeroUnobserved)
+    }
+
     /// Whether NaN in the data marks missing entries.
     pub fn accepts_nan(&self) -> bool {
         self.missing.is_some_and(|group| group.missing == Missing::Nan)
@@ -145,6 +151,11 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
     /// The sums over parties that tell about their rows or columns; `None` if the rules for them do not apply.
     fn opened_sums(&self) -> Option<OpenedSums> {
         None
+    }
+
+    /// The number of `parties` whose terms are in each sum.
+    fn participants(&self, parties: usize) -> usize {
+        parties
     }
 
     /// Checks the entries of the parties of this rank, before anything about them is shared.
@@ -258,6 +269,9 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::opened_sums`].
     fn opened_sums(&self) -> Option<OpenedSums>;
 
+    /// See [`Method::participants`].
+    fn participants(&self, parties: usize) -> usize;
+
     /// See [`Method::check_entries`].
     ///
     /// # Errors
@@ -356,6 +370,10 @@ impl<M: Method> ConfiguredMethod for M {
 
     fn opened_sums(&self) -> Option<OpenedSums> {
         Method::opened_sums(self)
+    }
+
+    fn participants(&self, parties: usize) -> usize {
+        Method::participants(self, parties)
     }
 
     fn check_entries(&self, part: &PrivatePart<'_>, blocks: &[&dyn EntryFacts]) -> Result<()> {

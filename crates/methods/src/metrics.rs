@@ -202,7 +202,12 @@ pub fn beta_divergence<T: Real>(
 ) -> f64 {
     let mut divergence = [own_divergence(beta, x, u, v, unit)];
     comm.sum(DIVERGENCE, &mut divergence);
-    divergence[0]
+    not_negative(divergence[0])
+}
+
+/// A divergence, which rounding may leave below zero where the fit is exact. NaN stays.
+pub fn not_negative(divergence: f64) -> f64 {
+    if divergence < 0.0 { 0.0 } else { divergence }
 }
 
 /// ‖M − UVᵀ‖_F / ‖M‖_F from the squared norms; for M = 0 as in [`relative_error`].

@@ -90,6 +90,14 @@ pub fn count(least: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sy
     }
 }
 
+/// Parser of a whole number between two others.
+pub fn count_to(least: usize, most: usize) -> impl Fn(&str) -> Parsed<usize> + Clone + Send + Sync + 'static {
+    move |text| {
+        let parsed = units::whole_number(text).filter(|&c| (least..=most).contains(&c));
+        parsed.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+    }
+}
+
 /// A seed of random numbers.
 pub fn seed(text: &str) -> Parsed<u64> {
     text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
@@ -138,7 +146,9 @@ pub fn duration(text: &str) -> Parsed<f64> {
 pub fn number(least: f64, most: f64) -> impl Fn(&str) -> Parsed<f64> + Clone + Send + Sync + 'static {
     move |text| {
         text.parse().ok().filter(|x: &f64| x.is_finite() && (least..=most).contains(x)).ok_or_else(|| {
-            if most.is_finite() {
+            if least == f64::MIN_POSITIVE {
+                format!("must be a number above 0 and at most {most}")
+            } else if most.is_finite() {
                 format!("must be a number from {least} to {most}")
             } else {
                 format!("must be a number of at least {least}")

@@ -29,6 +29,7 @@ use fednmf_methods::parameters;
 use fednmf_methods::shared::missing::MissingParams;
 
 use super::args::{SweepArgs, numbers};
+use crate::commands::factorize::ZEROS_OF_BINARIZE;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,9 @@ impl Sweep<'_> {
         input.binarize = args.binarize;
         if args.binarize.is_some() && args.missing == SweepMissing::Nan {
             return Err(Error::input("--binarize makes 0 of what is missing: it does not go with --missing nan"));
+        }
+        if args.binarize.is_some() && args.missing == SweepMissing::ZeroUnobserved {
+            return Err(Error::input(ZEROS_OF_BINARIZE));
         }
         input.allow_nan = args.missing == SweepMissing::Nan;
         Ok(Sweep {

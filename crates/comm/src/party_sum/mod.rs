@@ -57,6 +57,10 @@ pub struct Joint<'a, T> {
     pub out: &'a mut [T],
 }
 
+/// The most bits above the expected size of entries: as many are left for them, so that squared errors below a billionth of the norm
+/// are still seen.
+pub const MOST_HEADROOM: usize = 32;
+
 /// The masked sums of a run, modulo 2⁶⁴.
 struct MaskedSum {
     protocol: Protocol,
@@ -150,7 +154,7 @@ impl PartySum {
     }
 
     fn with(protocol: Protocol, comm: &PartyCommunicator, parties: Parties, headroom: usize) -> Self {
-        let headroom = i32::try_from(headroom).unwrap_or(i32::MAX).min(48);
+        let headroom = headroom.min(MOST_HEADROOM) as i32;
         let (term, total, left) = (Vec::new(), MaskedWords::default(), Vec::new());
         let masked = Some(MaskedSum { protocol, headroom, term, total, left });
         PartySum { masked, ..PartySum::plain(comm, parties) }
@@ -257,9 +261,13 @@ impl PartySum {
                 assert_eq!(values.len(), sum.out.len(), "length of a term");
                 for (x, word) in values.iter().zip(&mut words) {
                     *word = fixed.encode(x.as_f64()).ok_or_else(|| {
+                        let more = match headroom as usize {
+                            MOST_HEADROOM => String::new(),
+                            bits => format!(", or a --headroom of more than {bits} bits (at most {MOST_HEADROOM})"),
+                        };
                         Error::failed(format!(
                             "party {}: its share of '{}' has an entry above what the fixed point of --secure-sum carries, \
-                             {:e}; try --scale max, or a --headroom of more than {headroom} bits",
+                             {:e}; try --scale max{more}",
                             first + place,
                             sum.tag.kind,
                             fixed.limit()

@@ -1,7 +1,7 @@
 //! Detects the format of a file and reads its header.
 
 use std::io::{Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_data::values::Values;
@@ -68,9 +68,23 @@ impl Format {
 /// The path of the matrix in a directory as 10x writes it (`matrix.mtx.gz`, with `features.tsv.gz` and `barcodes.tsv.gz`);
 /// any other path unchanged.
 pub fn matrix_of_directory(path: &str) -> String {
-    let inside = ["matrix.mtx.gz", "matrix.mtx"].map(|name| Path::new(path).join(name));
-    let found = inside.iter().find(|file| file.is_file()).filter(|_| Path::new(path).is_dir());
+    let found = ["matrix.mtx.gz", "matrix.mtx"].iter().find_map(|name| file_of_tenx(Path::new(path), name));
     found.map_or_else(|| path.to_string(), |file| file.to_string_lossy().into_owned())
+}
+
+/// The file of this name in a directory as 10x writes it. Archives put the name of a sample before it: `GSM1_matrix.mtx.gz`.
+pub fn file_of_tenx(directory: &Path, name: &str) -> Option<PathBuf> {
+    let exact = directory.join(name);
+    if exact.is_file() {
+        return Some(exact);
+    }
+    let ends = |file: &PathBuf| {
+        let prefix = file.file_name().and_then(|file| file.to_str()).and_then(|file| file.strip_suffix(name));
+        prefix.is_some_and(|prefix| prefix.ends_with(['_', '.', '-']))
+    };
+    let mut found = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(ends);
+    // Of several samples it would be a guess.
+    found.next().filter(|_| found.next().is_none())
 }
 
 /// A file and its format.
@@ -332,6 +346,11 @@ fn raw_array(file: &InputFile, size: u64, name: &str, raw: RawArray, dims: &[u64
     if bytes > u128::from(left) {
         return Err(file.error(format!(
             "the header promises {rows} × {cols} numbers, {bytes} bytes; the file holds {left} (truncated?)"
+        )));
+    }
+    if !file.gz && bytes < u128::from(left) {
+        return Err(file.error(format!(
+            "the header promises {rows} × {cols} numbers, {bytes} bytes; the file holds {left} (another array, or a wrong header?)"
         )));
     }
     let order = if raw.by_columns { "column order" } else { "row order" };

@@ -299,10 +299,15 @@ pub fn why_unreadable(field: &[u8]) -> Option<&'static str> {
     None
 }
 
-/// Whether a text is a number with groups of three digits: `1,234`, `1 234.5`, `12'345'678`.
+/// Whether a text is a number with groups of three digits: `1,234`, `1 234.5`, `12'345'678`, `1.234,5`.
 fn groups(text: &str) -> bool {
+    const SPACES: [char; 6] = ['\'', ' ', '_', '\u{2009}', '\u{202f}', '\u{a0}'];
     let digits = text.trim_start_matches(['+', '-']);
-    [',', '\'', ' ', '_', '\u{2009}', '\u{202f}', '\u{a0}'].into_iter().any(|separator| {
+    let point = [','].into_iter().chain(SPACES).map(|separator| (separator, '.'));
+    let comma = ['.'].into_iter().chain(SPACES).map(|separator| (separator, ','));
+    // One point alone is that of decimals.
+    let comma = comma.filter(|_| digits.contains(','));
+    point.chain(comma).any(|(separator, decimal)| {
         let mut parts = digits.split(separator);
         let is = |part: &str, lengths: std::ops::RangeInclusive<usize>| {
             lengths.contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
@@ -310,7 +315,7 @@ fn groups(text: &str) -> bool {
         let first = parts.next().is_some_and(|part| is(part, 1..=3));
         let rest: Vec<&str> = parts.collect();
         let Some((last, middle)) = rest.split_last() else { return false };
-        let (whole, decimals) = last.split_once('.').unwrap_or((last, "0"));
+        let (whole, decimals) = last.split_once(decimal).unwrap_or((last, "0"));
         first && is(whole, 3..=3) && is(decimals, 1..=usize::MAX) && middle.iter().all(|part| is(part, 3..=3))
     })
 }

@@ -176,6 +176,9 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
         }
         Presence::Auto if are_marks(labels) => Found::Ambiguous("has marks of missing entries, or a date"),
         Presence::Auto if labels.iter().any(|field| is_name(field)) => Found::Yes,
+        Presence::Auto if may_lack_an_entry(first, below) => {
+            Found::Ambiguous("begins with an empty field, as a missing entry is")
+        }
         Presence::Auto if first.len() > 1 && names_an_index(first[0]) => Found::Yes,
         // R omits the name of the index column.
         Presence::Auto if leaves_out_index => Found::Yes,
@@ -245,6 +248,19 @@ fn is_a_row(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
         && below.iter().all(alike)
 }
 
+/// Whether a first line of numbers behind an empty field may be a row whose first entry is missing: its numbers are repeated, or
+/// entries are missing elsewhere too. Programs that number columns count from 0 or 1.
+fn may_lack_an_entry(first: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
+    let Some((corner, labels)) = first.split_first().filter(|(_, labels)| !labels.is_empty()) else { return false };
+    let distinct: BTreeSet<&[u8]> = labels.iter().copied().collect();
+    let missing = || below.iter().flat_map(|row| row.iter().skip(1)).chain(labels).any(|field| is_missing(field));
+    corner.is_empty()
+        && !has_names(below)
+        && labels.iter().all(|field| !is_name(field))
+        && counts(labels.iter().copied()).is_none()
+        && (distinct.len() < labels.len() || missing())
+}
+
 /// Whether a first line has numbers and other text, such as the marker of a missing entry, and its first field does not show
 /// that it is a header.
 fn is_mixed(first: &[&[u8]], labels: &[&[u8]], below: &[Vec<&[u8]>]) -> bool {
@@ -270,9 +286,9 @@ fn are_marks(labels: &[&[u8]]) -> bool {
 }
 
 /// Whether the first column holds names: the first conclusive field and most of them are names. NAN and INF are
-/// inconclusive, since they are also names of genes.
+/// inconclusive, since they are also names of genes, and so are marks of missing entries.
 fn has_names(rows: &[Vec<&[u8]>]) -> bool {
-    let telling = |field: &&[u8]| !is_missing(field) && !number(field).is_some_and(f64::is_infinite);
+    let telling = |field: &&[u8]| !is_missing(field) && !is_mark(field) && !number(field).is_some_and(f64::is_infinite);
     let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
     let names: Vec<bool> = column.map(is_name).collect();
     let few = names.len() > MIN_ROWS && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
@@ -479,15 +495,47 @@ mod tests {
             let found = detected(text, AUTO).ambiguity();
             assert!(found.is_some_and(|why| why.contains("numbers and other text")), "{text:?}");
         }
-        for number in
-            ["1,234", "1 234.5", "12'345'678", "12%", "12 %", "$5", "5 \u{20ac}", "<0.1", "\u{2265} 3", "1_000"]
-        {
+        for number in [
+            "1,234",
+            "1 234.5",
+            "12'345'678",
+            "12%",
+            "12 %",
+            "$5",
+            "5 \u{20ac}",
+            "<0.1",
+            "\u{2265} 3",
+            "1_000",
+            "1.234,5",
+            "1 234,5",
+            "1.234.567,8",
+        ] {
             let text = format!("a,b\n\"{number}\",2\n3,4\n5,6\n");
             assert_eq!(found(&text, AUTO), (true, false, 2), "{number}");
         }
         for name in ["5S_rRNA", "10x", "2019-01-02", "1,2,3,4", "12,34", "A1", "1.2.3"] {
             let text = format!("a,b\n\"{name}\",2\n\"{name}\",4\n\"{name}\",6\n");
             assert_eq!(found(&text, AUTO), (true, true, 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_missing_first_entry_is_no_corner_of_names() {
+        for text in [
+            ",5,3,4\n4,,2,1\n5,1,5,2\n3,4,,5\n2,2,3,1\n",
+            ",5.5,5.5,5.5\n4,1,2,1\n5,1,5,2\n3,4,2,5\n",
+            ",5,3,4\n4,1,2,\n2,1,5,2\n",
+        ] {
+            let table = detected(text, AUTO);
+            assert!(table.ambiguity().is_some_and(|why| why.contains("--header no")), "{text:?}");
+        }
+        for text in [",0,1,2\n0,5,,6\n1,7,8,9\n", ",2010,2011\na,5,\nb,7,8\n", ",7,3\n10,5,6\n11,7,8\n12,1,1\n"] {
+            assert_eq!(detected(text, AUTO).ambiguity(), None, "{text:?}");
+            assert!(found(text, AUTO).0, "{text:?}");
+        }
+        // A mark in the first row of few does not make the column one of names.
+        for mark in ["?", "-", "#N/A", "missing"] {
+            assert_eq!(found(&format!("a,b,c\n{mark},3,1\n4,5,6\n7,8,8\n"), AUTO), (true, false, 3), "{mark}");
         }
     }
 

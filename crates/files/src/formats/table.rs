@@ -44,6 +44,14 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
              '.,')"
         )));
     }
+    if let [first, below @ ..] = &all[..]
+        && !below.is_empty()
+        && below.iter().all(|row| row.len() == first.len() + 1 && row.last().is_some_and(|field| field.is_empty()))
+    {
+        return Err(file.error(
+            "the lines below the header end with a separator, which makes an empty column; remove it from their ends",
+        ));
+    }
     let detected = LabelDetection::of_rows(&all, options);
     let Labels { header: has_header, index_col: has_index } = detected.labels;
     let rows = &all[usize::from(has_header)..];
@@ -315,6 +323,9 @@ mod tests {
             assert_eq!((table.header.separator, table.cols), (b';', 2), "{text:?}");
         }
         assert!(head("", AUTO).unwrap_err().message.contains("no line"));
+        for text in ["A,B,C\n15,4,7,\n2,5,8,\n300,6,9,\n", "g;T;P\na;1;2;\nb;3;4;\n"] {
+            assert!(head(text, AUTO).unwrap_err().message.contains("end with a separator"), "{text:?}");
+        }
         assert!(head("a,b,c\n", AUTO).unwrap_err().message.contains("expected numbers"));
     }
 

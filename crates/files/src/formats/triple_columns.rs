@@ -57,7 +57,30 @@ impl Role {
     }
 }
 
+/// Whether two titles are those of items and users, in this order.
+pub fn items_first(first: &[u8], second: &[u8]) -> bool {
+    const USERS: [&str; 9] =
+        ["user", "customer", "client", "reviewer", "reader", "visitor", "member", "person", "patient"];
+    const ITEMS: [&str; 11] =
+        ["item", "movie", "film", "book", "isbn", "product", "track", "song", "artist", "album", "article"];
+    let is = |title: &[u8], words: &[&str], place: &[&str]| {
+        let title = text_of(title).to_lowercase();
+        words.iter().any(|word| title.contains(word)) || place.contains(&title.as_str())
+    };
+    let user = |title: &[u8]| is(title, &USERS, &["row", "i", "source"]);
+    let item = |title: &[u8]| is(title, &ITEMS, &["column", "col", "j", "target"]);
+    item(first) && !user(first) && !item(second) || user(second) && !item(second) && !user(first)
+}
+
 impl Columns {
+    /// The same with users and items exchanged, if the titles say so.
+    fn as_titled(self, titles: &[&[u8]]) -> Columns {
+        if items_first(titles[self.user], titles[self.item]) {
+            return Columns { user: self.item, item: self.user, ..self };
+        }
+        self
+    }
+
     /// The columns from `from` on in the order user, item, value, in lines of `width` fields.
     pub fn in_order(from: usize, width: usize) -> Columns {
         Columns { user: from, item: from + 1, value: (width > from + 2).then_some(from + 2) }
@@ -68,7 +91,8 @@ impl Columns {
         [self.user, self.item].into_iter().chain(self.value)
     }
 
-    /// The columns that have these titles, from `from` on. Of the two columns with users and items the first one has the users.
+    /// The columns that have these titles, from `from` on. Of the two columns with users and items the first one has the users, unless
+    /// the titles say otherwise.
     ///
     /// # Errors
     /// If the titles contradict the usual order and leave another one open.
@@ -78,14 +102,16 @@ impl Columns {
         let of = |role: Role| -> Vec<usize> { (from..roles.len()).filter(|&j| roles[j] == role).collect() };
         let names_first = [usual.user, usual.item].iter().all(|&j| matches!(roles[j], Role::Names | Role::Unknown));
         match (usual.value.map(|j| roles[j]), names_first) {
-            (None | Some(Role::Value), true) => return Ok(usual),
-            (Some(Role::Unknown), true) if of(Role::Value).is_empty() => return Ok(usual),
+            (None | Some(Role::Value), true) => return Ok(usual.as_titled(titles)),
+            (Some(Role::Unknown), true) if of(Role::Value).is_empty() => return Ok(usual.as_titled(titles)),
             _ => {}
         }
         let (named, others) = (of(Role::Names), of(Role::Unknown));
         let pair = if named.len() == 2 { named } else { [named, others].concat() };
         match (&of(Role::Value)[..], &pair[..]) {
-            (&[value], &[a, b]) => Ok(Columns { user: a.min(b), item: a.max(b), value: Some(value) }),
+            (&[value], &[a, b]) => {
+                Ok(Columns { user: a.min(b), item: a.max(b), value: Some(value) }.as_titled(titles))
+            }
             _ => Err("the titles of the columns do not say which hold users, items and values; call them user, item and value, \
                       or leave the other columns out"
                 .into()),
@@ -114,6 +140,15 @@ mod tests {
             ("rating,user_id,item_id", 0, Some((1, 2, Some(0)))),
             ("user,rating,item", 0, Some((0, 2, Some(1)))),
             ("date,who,what,stars", 0, Some((1, 2, Some(3)))),
+            ("item,user,rating", 0, Some((1, 0, Some(2)))),
+            ("movieId,userId,rating", 0, Some((1, 0, Some(2)))),
+            ("timestamp,item_id,user_id,rating", 0, Some((2, 1, Some(3)))),
+            ("rating,item,user", 0, Some((2, 1, Some(0)))),
+            ("keywordID,rating,userID", 0, Some((2, 0, Some(1)))),
+            ("track_id,user_id,plays", 0, Some((1, 0, Some(2)))),
+            ("isbn,customer", 0, Some((1, 0, None))),
+            ("column,row,value", 0, Some((1, 0, Some(2)))),
+            ("user_item,item,count", 0, Some((0, 1, Some(2)))),
             // In doubt.
             ("user,item,timestamp", 0, None),
             ("time,who,what,grade", 0, None),

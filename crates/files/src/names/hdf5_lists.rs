@@ -84,7 +84,9 @@ fn read(path: &str, dataset: Option<&str>) -> Result<Names> {
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
     let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
     // Cell Ranger 2 has the names of the genes in addition to their identifiers.
-    let rows = rows.and_then(index).or_else(|| ["features/name", "gene_names", "genes"].into_iter().find_map(tenx));
+    let rows = rows
+        .and_then(index)
+        .or_else(|| ["features/name", "features/id", "gene_names", "genes"].into_iter().find_map(tenx));
     let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
     match foreign.take() {
         Some(e) => Err(e),

@@ -1,15 +1,17 @@
 //! Known labels of rows or columns: a column of a table or of an AnnData file, or numbers in a binary file.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use ndarray::ArrayView1;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::layout::Layout;
 use fednmf_linalg::Block;
 
-use super::{Names, column_of, hdf5_lists, hint_at_header, lines_of, list, of_file, order_beside};
+use super::{Names, column_of, hdf5_lists, hint_at_header, lines_of, list, of_file, places, repeated};
 use crate::formats::fields;
 use crate::formats::hdf5;
 use crate::formats::hdf5::is_hdf5_name;
@@ -18,45 +20,83 @@ use crate::spec::InputSpec;
 
 /// The labels that `option` names for items with these names, in their order: `FILE.h5ad:obs/COLUMN`, `FILE:COLUMN` with the
 /// title or the number of a column of a text table, `.npy`, idx, or a text file with a label on each line. Labels of an AnnData file
-/// or of a table whose first column has the same names in another order are matched by name.
+/// or of a table that has the names of the items are matched by name; `None` is a missing label.
 ///
 /// # Errors
-/// If the file cannot be read, has no such column, or its number of labels is not `count`.
-pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) -> Result<Vec<String>> {
+/// If the file cannot be read or has no such column, names or labels of some items are not there, or, without names, the number of
+/// labels is not `count`.
+pub fn labels(option: &str, text: &str, known: Option<&[String]>, count: usize) -> Result<Vec<Option<String>>> {
     let wrong = |what: String| Error::input(format!("{option} {text}: {what}"));
-    let (all, order) = match text.rsplit_once(':') {
-        Some((path, place)) if is_hdf5_name(path) => {
-            let (all, names) = in_anndata(path, place).map_err(wrong)?;
-            let order = match super::compare(known, names.as_deref()) {
-                super::Match::Reordered(order) => Some(order),
-                _ => None,
-            };
-            (all, order)
-        }
-        Some((path, title)) if column_of(text).0 == text && Path::new(path).is_file() => {
-            titled(option, path, title, known)?
-        }
+    let Labelled { labels, names } = match text.rsplit_once(':') {
+        Some((path, place)) if is_hdf5_name(path) => in_anndata(path, place).map_err(wrong)?,
+        Some((path, title)) if column_of(text).0 == text && Path::new(path).is_file() => titled(option, path, title)?,
         _ if is_hdf5_name(text) => {
             return Err(wrong("which column? Give it as FILE.h5ad:obs/COLUMN".into()));
         }
-        _ if is_numbers(text) => (numbers(text).map_err(|e| e.at(option))?, None),
-        _ => (list(option, text)?, order_beside(option, text, known)?),
+        _ if is_numbers(text) => Labelled { labels: numbers(text).map_err(|e| e.at(option))?, names: Vec::new() },
+        _ => in_list(option, text)?,
     };
-    if all.len() != count {
+    let order = known.map_or(Ok(None), |known| order_of(known, &names)).map_err(wrong)?;
+    if order.is_none() && labels.len() != count {
         return Err(wrong(format!(
             "has {} labels, and there are {count} rows; give one for each{}",
-            all.len(),
-            hint_at_header(all.len(), count)
+            labels.len(),
+            hint_at_header(labels.len(), count)
         )));
     }
+    if order.is_none() && known.is_some() && !names.is_empty() {
+        note(&format!("{option} {text}: no names of rows are in it, so the labels are taken in the order of the rows"));
+    }
+    let label = |label: &String| {
+        let label = label.trim();
+        (!fields::is_missing(label.as_bytes())).then(|| label.to_string())
+    };
     Ok(match order {
-        Some(order) => order.into_iter().map(|i| all[i].clone()).collect(),
-        None => all,
+        Some(order) => order.into_iter().map(|i| label(&labels[i])).collect(),
+        None => labels.iter().map(label).collect(),
     })
 }
 
+/// Labels, and the columns beside them, one of which may have the names of what is labelled.
+struct Labelled {
+    labels: Vec<String>,
+    names: Vec<Vec<String>>,
+}
+
+/// The lines of the items `known`, by the column that has most of their names; `None` if no column has half of them.
+///
+/// # Errors
+/// Naming an item that is not there, or there more than once.
+fn order_of(known: &[String], columns: &[Vec<String>]) -> std::result::Result<Option<Vec<usize>>, String> {
+    let in_it = |names: &&Vec<String>| {
+        let names: HashSet<&String> = names.iter().collect();
+        known.iter().filter(|name| names.contains(name)).count()
+    };
+    let Some(names) = columns.iter().rev().max_by_key(in_it).filter(|names| 2 * in_it(names) >= known.len()) else {
+        return Ok(None);
+    };
+    let places = places(known, names).map_err(|name| repeated("row", &name))?;
+    let missing = places.iter().filter(|place| place.is_none()).count();
+    if let Some(first) = places.iter().position(Option::is_none) {
+        return Err(format!(
+            "has no label of {}, nor of {} others; give each row a label (NA if it has none) under its name",
+            known[first],
+            missing - 1
+        ));
+    }
+    Ok(Some(places.into_iter().flatten().collect()))
+}
+
+/// A column of a list, with the other columns.
+fn in_list(option: &str, text: &str) -> Result<Labelled> {
+    let (path, column) = column_of(text);
+    let labels = list(option, text)?;
+    let others = (1..column).filter_map(|other| list(option, &format!("{path}:{other}")).ok());
+    Ok(Labelled { labels, names: others.collect() })
+}
+
 /// A column of a data frame, with the names of its rows.
-fn in_anndata(path: &str, place: &str) -> std::result::Result<(Vec<String>, Option<Vec<String>>), String> {
+fn in_anndata(path: &str, place: &str) -> std::result::Result<Labelled, String> {
     let place = place.trim_start_matches('/');
     let (frame, title) = place.split_once('/').unwrap_or(("obs", place));
     if let Some(refusal) = hdf5::refusal(Path::new(path)) {
@@ -72,7 +112,7 @@ fn in_anndata(path: &str, place: &str) -> std::result::Result<(Vec<String>, Opti
     let Names { rows, columns, .. } = of_file(path, None);
     let names = if frame == "obs" { rows } else { columns };
     match hdf5_lists::column_of_frame(path, frame, title) {
-        Some(labels) => Ok((labels, names)),
+        Some(labels) => Ok(Labelled { labels, names: names.into_iter().collect() }),
         None => {
             let there = hdf5_lists::columns_of_frame(path, frame).join(", ");
             Err(format!("{frame} has no such column; it has {}", if there.is_empty() { "none" } else { &there }))
@@ -80,13 +120,8 @@ fn in_anndata(path: &str, place: &str) -> std::result::Result<(Vec<String>, Opti
     }
 }
 
-/// The column of a text table with this title, and the order of the items `known` if the first column has their names.
-fn titled(
-    option: &str,
-    path: &str,
-    title: &str,
-    known: Option<&[String]>,
-) -> Result<(Vec<String>, Option<Vec<usize>>)> {
+/// The column of a text table with this title, and the other columns.
+fn titled(option: &str, path: &str, title: &str) -> Result<Labelled> {
     let wrong = |what: String| Error::input(format!("{option} {path}:{title}: {what}"));
     let lines = lines_of(option, path)?;
     let mut lines = lines.lines();
@@ -100,12 +135,12 @@ fn titled(
         .iter()
         .position(|known| known == title)
         .ok_or_else(|| wrong(format!("there is no such column; there are {}", titles.join(", "))))?;
-    let (mut names, mut all) = (Vec::new(), Vec::new());
+    let mut rows: Vec<Vec<String>> = Vec::new();
     for (number, line) in lines.enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let mut cells = cells(line);
+        let cells = cells(line);
         // R leaves out the title of the names of rows.
-        let shift = usize::from(cells.len() == titles.len() + 1);
-        if cells.len() <= at + shift {
+        let fits = [titles.len(), titles.len() + 1].contains(&cells.len());
+        if !fits || rows.first().is_some_and(|first| first.len() != cells.len()) {
             return Err(wrong(format!(
                 "line {} has {} columns, and the first line {}",
                 number + 2,
@@ -113,14 +148,13 @@ fn titled(
                 titles.len()
             )));
         }
-        names.push(cells[0].clone());
-        all.push(cells.swap_remove(at + shift));
+        rows.push(cells);
     }
-    let order = match super::compare(known, Some(&names)) {
-        super::Match::Reordered(order) => Some(order),
-        _ => None,
-    };
-    Ok((all, order))
+    let width = rows.first().map_or(0, Vec::len);
+    let column = |j: usize| rows.iter().map(|row| row[j].clone()).collect::<Vec<String>>();
+    let at = at + usize::from(width > titles.len());
+    let labels = if width == 0 { Vec::new() } else { column(at) };
+    Ok(Labelled { labels, names: (0..width).filter(|j| *j != at).map(column).collect() })
 }
 
 /// Whether the name, or the first bytes, are those of .npy or idx.

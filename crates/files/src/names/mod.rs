@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use fednmf_base::error::{Error, Result};
 
 use crate::formats::detect;
+use crate::formats::detect::file_of_tenx;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::spec::{InputSpec, Source, party_path};
@@ -49,22 +50,6 @@ pub fn file_of(text: &str) -> PathBuf {
     named.unwrap_or(text).into()
 }
 
-/// The order of the items `known` in the table of a list, if the list is not its first column and the first column has the
-/// same names in another order: item `i` is on line `order[i]`.
-///
-/// # Errors
-/// If the list cannot be read, or names are repeated.
-pub fn order_beside(option: &str, text: &str, known: Option<&[String]>) -> Result<Option<Vec<usize>>> {
-    let (path, column) = column_of(text);
-    let Some(known) = known.filter(|_| column > 1) else { return Ok(None) };
-    match compare(Some(known), Some(&list(option, &format!("{path}:1"))?)) {
-        Match::Reordered(order) => Ok(Some(order)),
-        Match::Repeated(name) => Err(Error::input(format!("{option} {text}: {}", repeated("row", &name)))),
-        // The first column need not contain the names.
-        Match::Equal | Match::Different(..) => Ok(None),
-    }
-}
-
 /// The list of names given by `option`, one per line; `FILE:2` takes the second column of a tab-separated table. `.gz`
 /// is unpacked.
 ///
@@ -76,7 +61,10 @@ pub fn list(option: &str, text: &str) -> Result<Vec<String>> {
     let lines = lines_of(option, path)?;
     let name = |(i, line): (usize, &str)| {
         let name = line.trim_end_matches('\r').split('\t').nth(column - 1);
-        name.map(str::to_string).ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
+        // As R writes them.
+        let unquoted = |name: &str| name.strip_prefix('"')?.strip_suffix('"').map(str::to_string);
+        name.map(|name| unquoted(name).unwrap_or_else(|| name.to_string()))
+            .ok_or_else(|| wrong(format!("line {} has no column {column}", i + 1)))
     };
     lines.lines().enumerate().map(name).collect()
 }
@@ -298,9 +286,8 @@ fn sorted(names: &[String]) -> Vec<&String> {
 
 /// The first of the lists with these names in a directory written by 10x.
 fn list_in_directory(path: &Path, names: &[&str]) -> Option<PathBuf> {
-    let mut files =
-        names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]).map(|f| path.join(f));
-    files.find(|file| file.is_file())
+    let mut files = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]);
+    files.find_map(|name| file_of_tenx(path, &name))
 }
 
 /// The types of the features in a directory written by 10x, in the third column of their list.

@@ -256,15 +256,23 @@ impl Stored {
     /// Fills `out` with rows `first_row ..` of a matrix of the shared file, stored in either precision.
     ///
     /// # Errors
-    /// If there is no such matrix, or it has another shape.
+    /// If there is no such matrix, it has another shape, or an entry that is not finite, which no run writes.
     pub fn as_f64(&self, name: &str, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
-        if self.precision(name)? != f32::NAME {
-            return self.read(name, first_row, out);
+        if self.precision(name)? == f32::NAME {
+            let mut narrow = Array2::<f32>::zeros(out.dim());
+            self.read(name, first_row, narrow.view_mut())?;
+            out.zip_mut_with(&narrow, |out, &x| *out = x.as_f64());
+        } else {
+            self.read(name, first_row, out.view_mut())?;
         }
-        let mut narrow = Array2::<f32>::zeros(out.dim());
-        self.read(name, first_row, narrow.view_mut())?;
-        out.zip_mut_with(&narrow, |out, &x| *out = x.as_f64());
-        Ok(())
+        match out.indexed_iter().find(|(_, x)| !x.is_finite()) {
+            None => Ok(()),
+            Some(((row, component), _)) => Err(Error::input(format!(
+                "{}: the entry of {name} in row {}, component {component} is not a finite number; use the file as its run wrote it",
+                self.path.display(),
+                first_row + row
+            ))),
+        }
     }
 
     /// The path that a matrix of this name would have in the file.

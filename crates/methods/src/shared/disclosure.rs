@@ -20,6 +20,9 @@ const SHARE: usize = 10;
 const LEAST: usize = 20;
 const LEAST_FOR_EACH_COMPONENT: usize = 4;
 
+/// The least number of terms in a sum that hides each of them, if more parties are there.
+const LEAST_SUMMED: usize = 3;
+
 fednmf_base::words! {
     /// What others may compute from a run.
     #[derive(PartialOrd, Ord)]
@@ -130,6 +133,8 @@ pub struct PrivatePart<'a> {
     pub k: usize,
     /// Whether others see sums over parties only, and not each party's term.
     pub masked: bool,
+    /// The number of parties with terms in each sum.
+    pub summed: usize,
     /// "rows" or "columns".
     pub what: &'static str,
 }
@@ -144,8 +149,8 @@ impl PrivatePart<'_> {
     fn hidden(&self, colluding: usize) -> usize {
         let mut counts: Vec<usize> = self.counts.iter().copied().filter(|&count| count > 0).collect();
         counts.sort_unstable();
-        let alone = !self.masked || colluding + 1 >= counts.len();
-        let seen = if alone { 1 } else { counts.len() - colluding };
+        let alone = !self.masked || colluding + 1 >= self.summed;
+        let seen = if alone { 1 } else { self.summed - colluding };
         counts[..seen.min(counts.len())].iter().sum()
     }
 
@@ -210,6 +215,15 @@ impl DisclosureParams {
             );
             is_few.then(|| refused(Risk::FewRows, reason)).flatten()
         };
+        if part.masked && part.summed < part.owners().min(LEAST_SUMMED) {
+            let reason = format!(
+                "--secure-sum: a sum has the terms of {} of {} parties (--participation), which hides none of them from the \
+                 others; let at least {LEAST_SUMMED} take part",
+                part.summed,
+                part.owners()
+            );
+            return Some(Disclosure { risk: Risk::Membership, reason });
+        }
         few().or_else(|| self.membership(part, sums?, run).and_then(|reason| refused(Risk::Membership, reason)))
     }
 
@@ -252,7 +266,8 @@ mod tests {
     use super::*;
 
     fn part(counts: &[usize], length: usize, masked: bool) -> PrivatePart<'_> {
-        PrivatePart { counts, length, k: 5, masked, what: "rows" }
+        let summed = counts.iter().filter(|count| **count > 0).count();
+        PrivatePart { counts, length, k: 5, masked, summed, what: "rows" }
     }
 
     fn run(iterations: usize) -> Duration {
@@ -293,6 +308,21 @@ mod tests {
         assert_eq!(risk(&params, part(&[100, 100, 100], 20, true), usize::MAX), None);
         // Nobody else is there.
         assert_eq!(risk(&params, part(&[0, 5], 1000, true), 100), None);
+    }
+
+    #[test]
+    fn a_sum_over_one_or_two_of_more_parties_is_refused() {
+        let params = DisclosureParams { accept_risk: [Risk::Membership].into(), ..DisclosureParams::default() };
+        let found = |summed, masked| {
+            let part = PrivatePart { summed, ..part(&[1000; 5], 1000, masked) };
+            params.check(&part, Some(OpenedSums::EachIteration(1)), run(3)).map(|found| found.reason)
+        };
+        assert!([1, 2].iter().all(|summed| found(*summed, true).unwrap().contains("of 5 parties (--participation)")));
+        assert_eq!([found(3, true), found(5, true), found(1, false)], [None, None, None]);
+        // Of two parties both are in each sum, which a warning says hides nothing.
+        assert_eq!(params.check(&part(&[1000, 1000], 1000, true), None, run(3)), None);
+        // Three of five, of which one colludes: 2000 rows are hidden.
+        assert_eq!(PrivatePart { summed: 3, ..part(&[1000; 5], 1000, true) }.hidden(1), 2000);
     }
 
     /// Counts in blocks of 20 rows, and the same with a part that is a multiple of nothing.

@@ -1,13 +1,13 @@
 //! Sums over parties, in the clear or masked: the parameters, and the sum that they select.
 
 use fednmf_base::error::{Error, Result, SharedResult};
-use fednmf_comm::party_sum::{ANSWERS, PartySum, ROUND_KEYS, SEALED_SHARES};
+use fednmf_comm::party_sum::{ANSWERS, MOST_HEADROOM, PartySum, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator};
 use fednmf_privacy::dropout;
 
 use crate::cost::{Cost, Message};
 use crate::description::MessageSpec;
-use crate::parameters::{OrNone, count, or_none};
+use crate::parameters::{OrNone, count, count_to, or_none};
 use crate::shared::disclosure::DisclosureParams;
 
 fednmf_base::parameters! {
@@ -16,10 +16,10 @@ fednmf_base::parameters! {
         /// Mask every party's term of a sum, so that only the sum is seen: keys by X25519, masks by ChaCha20, in 64-bit fixed
         /// point
         pub secure_sum: bool;
-        /// Room of --secure-sum above the expected size of a sum's entries, in bits. A sum that does not fit ends the run, and
-        /// each further bit costs one bit of precision
+        /// Room of --secure-sum above the expected size of a sum's entries, in bits, at most 32. A sum that does not fit ends the
+        /// run, and each further bit costs one bit of precision
         #[needs(secure_sum: "is the room of masked sums; add --secure-sum")]
-        pub headroom: usize = 16, "BITS", count(1);
+        pub headroom: usize = 16, "BITS", count_to(1, MOST_HEADROOM);
         group disclosure: DisclosureParams;
     }
 }

@@ -151,7 +151,7 @@ impl<T: Real> Algorithm<T> for Streamed<T> {
         comm.sum(metrics::RESIDUAL, std::slice::from_mut(residual2));
         comm.sum(metrics::DIVERGENCE, std::slice::from_mut(divergence));
         let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        let [residual2, divergence] = found;
+        let [residual2, divergence] = [found[0], metrics::not_negative(found[1])];
         let all = [("rel_error", metrics::relative(residual2, *norm2)), ("kl_divergence", divergence)];
         Ok(all.into_iter().chain(penalties.objective(divergence, penalty)).collect())
     }

@@ -424,7 +424,8 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceRun<T, R
             ],
         )?;
         let norm2 = *norm2 * party_sum.share_left();
-        let mut all = vec![("rel_error", metrics::relative(residual2[0], norm2)), (measure.key(), divergence[0])];
+        let divergence = metrics::not_negative(divergence[0]);
+        let mut all = vec![("rel_error", metrics::relative(residual2[0], norm2)), (measure.key(), divergence)];
         all.extend(party_sum.losses());
         Ok(all)
     }

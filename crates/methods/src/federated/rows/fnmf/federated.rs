@@ -169,6 +169,10 @@ where
         Published::cost(self, workload, ranks)
     }
 
+    fn participants(&self, parties: usize) -> usize {
+        self.settings().participants(parties)
+    }
+
     fn opened_sums(&self) -> Option<OpenedSums> {
         Some(match L::SCHEDULE {
             Schedule::Rounds => OpenedSums::EachIteration(1),
@@ -351,6 +355,13 @@ impl Schedule {
             Schedule::Rounds => MESSAGES,
             Schedule::Once => MESSAGES_ONCE,
         }
+    }
+}
+
+impl FederatedSettings {
+    /// The number of parties that take part in a round, of so many that have rows.
+    pub fn participants(&self, parties: usize) -> usize {
+        (self.participation * parties as f64).ceil() as usize
     }
 }
 

@@ -16,14 +16,22 @@ use crate::shared::regularization::Penalties;
 /// The scalars of each party's measures, summed.
 pub const ERRORS: MessageTag = MessageTag::of_evaluation("evaluation: errors of the parties", Payload::Scalar);
 
-/// The number of scalars of a party: of the size of squared errors, of entries and norms, drifts, and a number of entries.
+/// The scalars of a party: two squared errors, three in the unit of the data, three without a unit, three squared differences of V,
+/// and a number of entries.
 const COUNT: usize = 12;
-const SQUARES: usize = 2;
-const DRIFTS: usize = COUNT - 4;
-const ENTRIES: usize = COUNT - 1;
+const UNITS: [usize; 5] = [2, 3, 3, 3, 1];
 
-/// What is public of the data: ‖M‖_F², the number of entries, and the penalties of the run.
-pub type Scales = (f64, f64, Penalties);
+/// What is public of the data and of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Scales {
+    /// ‖M‖_F².
+    pub norm2: f64,
+    /// The number of entries.
+    pub entries: f64,
+    /// Whether components have norm 1; otherwise ‖V‖² has the unit of the data.
+    pub unit: bool,
+    pub penalties: Penalties,
+}
 
 /// All measures for V̄ = `mean` (k × n) over all parties, of which `clients` are hosted here. Collective.
 ///
@@ -32,7 +40,7 @@ pub type Scales = (f64, f64, Penalties);
 pub fn measure<T: Real>(
     comm: &PartyCommunicator,
     party_sum: &mut PartySum,
-    (norm2, entries, penalties): Scales,
+    Scales { norm2, entries, unit, penalties }: Scales,
     clients: &[Client<T>],
     mean: &Array2<T>,
     aligner: &mut Aligner<T>,
@@ -44,20 +52,23 @@ pub fn measure<T: Real>(
     let own: Vec<[f64; COUNT]> =
         clients.iter().map(|c| of_client(c, mean, &mut aligners, &mut solver, &mut g)).collect();
     let mut sums = [0.0; COUNT];
-    // Each kind has a scale of its own, so that none loses precision because of another; drifts are unbounded.
-    let (squares, rest) = sums.split_at_mut(SQUARES);
-    let (rest, drifts) = rest.split_at_mut(DRIFTS - SQUARES);
-    let (drifts, observed) = drifts.split_at_mut(ENTRIES - DRIFTS);
-    let sum = |expected, term, out| Joint { tag: ERRORS, expected, term, out };
-    party_sum.sum_together(
-        comm,
-        &mut [
-            sum(norm2, &|hosted: usize| &own[hosted][..SQUARES], squares),
-            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][SQUARES..DRIFTS], rest),
-            sum(norm2.sqrt(), &|hosted: usize| &own[hosted][DRIFTS..ENTRIES], drifts),
-            sum(entries, &|hosted: usize| &own[hosted][ENTRIES..], observed),
-        ],
-    )?;
+    // Each unit has a scale of its own, so that a sum neither loses precision nor leaves the range because of another.
+    let sizes = [norm2, norm2.sqrt(), k as f64, if unit { k as f64 } else { norm2.sqrt() }, entries];
+    let mut ends = UNITS;
+    (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);
+    let term = |at: usize| {
+        let (own, from) = (&own, ends[at] - UNITS[at]);
+        move |hosted: usize| &own[hosted][from..from + UNITS[at]]
+    };
+    let terms = [0, 1, 2, 3, 4].map(term);
+    let mut rest = &mut sums[..];
+    let mut joint = Vec::with_capacity(UNITS.len());
+    for ((count, expected), term) in UNITS.into_iter().zip(sizes).zip(&terms) {
+        let (out, others) = rest.split_at_mut(count);
+        joint.push(Joint { tag: ERRORS, expected, term, out });
+        rest = others;
+    }
+    party_sum.sum_together(comm, &mut joint)?;
     let norm2 = norm2 * party_sum.share_left();
     let [residual2, penalty, rmsd, refit, distance, gap, working, personal, drift, aligned, loss, observed] = sums;
     let rel_error = if norm2 > 0.0 {

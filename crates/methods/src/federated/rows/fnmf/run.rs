@@ -148,7 +148,12 @@ pub fn build<T: Real>(
         refit: releases.is_some().then(|| Refit::new(order, longest, n, k)),
         work: Work::new(n, k, order, aligner),
         lots: Vec::with_capacity(parties.count),
-        scales: (data.statistics.norm2, m as f64 * n as f64, penalties),
+        scales: measure::Scales {
+            norm2: data.statistics.norm2,
+            entries: m as f64 * n as f64,
+            unit: method.unit,
+            penalties,
+        },
         scale: if method.unit { 1.0 } else { scale },
         averaged_at: None,
         releases,
@@ -192,7 +197,7 @@ impl<T: Real> Run<T> {
     /// Draws the parties that take part in this round: a share of the parties with rows, rounded up, by the public
     /// seed.
     fn open_round(&mut self) {
-        let count = (self.method.participation * self.working.len() as f64).ceil() as usize;
+        let count = self.method.participants(self.working.len());
         if count >= self.working.len() {
             self.server.open(self.working.iter().copied());
             return;
