@@ -38,7 +38,7 @@ pub struct ChooseArgs {
 }
 
 /// What has to be equal in all runs.
-const ALIKE: [&str; 6] = ["algo", "m", "n", "parties", "lost", "checksum"];
+const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
 /// The same, of the parameters: what determines the matrix and the loss.
 const ALIKE_PARAMETERS: [&str; 11] = [
     "transpose",
@@ -100,12 +100,14 @@ impl<'a> Run<'a> {
         let parameter = |run: &Run<'_>, name: &str| run.attributes.get("params").and_then(|all| all.get(name)).cloned();
         let of_run = ALIKE.into_iter().map(|name| (name, [other, self].map(|run| run.attributes.get(name).cloned())));
         let of_method = ALIKE_PARAMETERS.into_iter().map(|name| (name, [other, self].map(|run| parameter(run, name))));
+        // Of the data; parties keep theirs.
+        let of_data = [("checksum", [other, self].map(|run| run.attributes.get("checksum").cloned()))];
         let shown = |value: &Option<Value>| match value {
             Some(Value::String(text)) => text.clone(),
             Some(value) if !value.is_null() => value.to_string(),
             _ => "none".into(),
         };
-        let difference = of_run.chain(of_method).find(|(_, [a, b])| shown(a) != shown(b));
+        let difference = of_run.chain(of_method).chain(of_data).find(|(_, [a, b])| shown(a) != shown(b));
         let difference =
             difference.map(|(name, [a, b])| format!("{name} is {} there and {} here", shown(&a), shown(&b)));
         let names = || (self.names != other.names).then(|| "the names are others".to_string());

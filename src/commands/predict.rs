@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(observed, "user,item,stars,value\n0,0,5,3\n1,2,,0\n0,2,7,8\n5 of 2");
         // A user that the run did not know has no prediction.
         let some = predicted("a,0,5\nc,1,2\n", Some(["a", "b"])).unwrap();
-        assert_eq!(some, "row,column,observed,value\na,0,5,1\nc,1,2,\n16 of 1");
+        assert_eq!(some, "row,column,observed,value\na,0,5,3\nc,1,2,\n4 of 1");
     }
 
     #[test]

@@ -97,6 +97,8 @@ fn runs_that_cannot_be_compared_are_refused() {
     refused(&other_shape, &["m.h5", "m is 30 there and 31 here"]);
     refused(&scaled, &["scaled.h5", "scale is none there and max here"]);
     refused(&silent, &["silent.h5", "--eval-every 0"]);
+    let other_data = run("d.h5", "--input synthetic:planted,m=30,n=20,k=3,seed=2 --algo hals -k 2 --seed 2");
+    refused(&other_data, &["d.h5", "checksum is"]);
     let copy = dir.path().join("x.npy").display().to_string();
     assert_eq!(fednmf(0, &format!("generate planted,m=9,n=8,k=2 --output {copy}")).run().code, Some(0));
     refused(&copy, &["x.npy"]);

@@ -41,7 +41,7 @@ class Fednmf(CargoPackage):
     @run_after("install")
     def install_manual(self):
         mkdirp(self.prefix.share.man.man1)
-        Executable(self.prefix.bin.fednmf)("man", "--output", self.prefix.share.man.man1)
+        Executable(self.prefix.bin.fednmf)("man", "-o", self.prefix.share.man.man1)
 
     def check(self):
         Executable(self.prefix.bin.fednmf)("--input", "synthetic:planted,m=60,n=40", "-k", "3", "--max-iters", "5")
