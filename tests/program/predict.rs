@@ -66,13 +66,18 @@ fn a_first_pair_of_others_is_no_header() {
     run.arg("--output").arg(at("f.h5")).ok();
     for (pairs, why) in [
         ("0,0\n", "row 1: 0 is no row"),
-        ("9,c\n1,c\n", "row 1: 9 is no row"),
+        ("9,c\n8,c\n", "row 1: 9 is no row"),
         ("c,1\n1,c\n", "row 1: c is a column and 1 is a row"),
         ("user,item\n", "no pair of the factors"),
     ] {
         std::fs::write(at("p.csv"), pairs).unwrap();
         fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).own_process().refused(&["p.csv", why]);
     }
+    // Of pairs that the run knows in part, the others have no value.
+    std::fs::write(at("p.csv"), "9,c\n1,c\n").unwrap();
+    let some = fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run();
+    assert!(some.stdout.starts_with("row,column,value\n9,c,\n1,c,"), "{}", some.stdout);
+    assert!(some.stderr.contains("1 of 2 pairs have no prediction"), "{}", some.stderr);
     std::fs::write(at("p.csv"), "user,item\n1,c\n").unwrap();
     assert_eq!(fednmf(0, "predict").arg(at("f.h5")).arg(at("p.csv")).run().code, Some(0));
 }

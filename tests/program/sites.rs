@@ -79,7 +79,7 @@ fn a_transcript_is_of_the_site_whose_certificate_vouches_for_its_key() {
     // Transcripts that a site could make itself, with valid chains of their own.
     let heading = |site: &str| -> Heading { serde_json::from_str(text(&own(site)).lines().next().unwrap()).unwrap() };
     let forge = |signer: &str, heading: &Heading| {
-        let secret = unhex(text(&own(signer).with_extension("key")).trim()).unwrap();
+        let secret = unhex(text(&stage.at(signer).join("s.jsonl.key")).trim()).unwrap();
         let path = stage.at("forged.jsonl");
         let file = std::fs::File::create(&path).unwrap();
         let key = SigningKey::from_bytes(&secret.try_into().unwrap());
@@ -283,7 +283,7 @@ fn an_error_in_a_sites_file_is_told_at_the_site_alone() {
     stage.start_hub("--keep");
     // Found when the file is opened, and when its entries are read.
     for (text, method, why) in [
-        ("no matrix\n1,2\n", "fnmf", "fields"),
+        ("no matrix\n1,2\n", "fnmf", "rows.csv: "),
         ("1,2,3\n4,-5,6\n", "fnmf", "negative"),
         ("1,2,3\n4,-5,6\n", "mpc-rows", "negative"),
     ] {

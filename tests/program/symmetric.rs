@@ -152,7 +152,7 @@ fn a_graph_is_read_from_its_edges() {
     assert_eq!(listed["rel_error"], stored["rel_error"]);
     assert!(distance(&factor(&file("e.h5"), "U"), &factor(&file("m.h5"), "U")) < 1e-12);
     // As triples the nodes would be numbered twice.
-    let line = "--algo symnmf -k 3 --format triples --input";
+    let line = "--algo symnmf -k 3 --format triples --header yes --input";
     std::fs::write(file("few.csv"), "source,target\nann,bob\nann,eve\n").unwrap();
     fednmf(0, line).arg(file("few.csv")).refused(&["1 x 2", "--format edges"]);
 }
