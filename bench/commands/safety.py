@@ -6,6 +6,7 @@
     doors [MINUTES [BINARY [SEED]]]  whether class, fednmf.tl and program have the same results on random matrices [10 minutes];
                                   needs the package
     epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
+    findings [BINARY [ATTACKER [FINDING ...]]]  whether the attacks of a review succeed against a binary, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
     tsan                          thread pool, link and reader of panels under the thread sanitizer
     miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
@@ -21,7 +22,7 @@ import subprocess
 
 from lib.program import ROOT
 
-CHECKS = ("adversary", "attacks", "columns", "doors", "epsilon", "fuzz", "miri", "slurm", "soak", "tsan", "valgrind")
+CHECKS = ("adversary", "attacks", "columns", "doors", "epsilon", "findings", "fuzz", "miri", "slurm", "soak", "tsan", "valgrind")
 
 
 def main(argv):

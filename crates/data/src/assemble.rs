@@ -89,6 +89,15 @@ impl<'a, T: Real> Entries<'a, T> {
         }
     }
 
+    /// The number of rows, or of columns.
+    pub fn lines(self, of_columns: bool) -> usize {
+        let (rows, cols) = match self {
+            Entries::Dense(x) => x.dim(),
+            Entries::Sparse(x) => x.shape(),
+        };
+        if of_columns { cols } else { rows }
+    }
+
     /// All stored values.
     pub fn values(self) -> &'a [T] {
         match self {

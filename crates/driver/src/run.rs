@@ -330,7 +330,7 @@ fn start_event(
         "event": "start", "version": attributes::VERSION, "git": attributes::revision(),
         "algo": planned.description().name, "args": spec.shown_words(), "ranks": comm.size(), "parties": planned.parties.count,
         "m": m, "n": n, "nnz": data.nonzeros, "k": spec.k, "seed": spec.seed, "precision": planned.precision.name(),
-        "host": attributes::hostname(), "time": attributes::now(), "params": parameters, "format": data.format,
+        "host": (!planned.is_private()).then(attributes::hostname), "time": attributes::now(), "params": parameters, "format": data.format,
         "image": data.image, kernels::USED: kernels::names(planned.kernels), "checksum": data.checksum,
         "mkl": linalg::mkl_version(), "load_seconds": data.seconds, "resumed_from": resumed_from, "grids": data.grids,
         "output": planned.outputs.factors,

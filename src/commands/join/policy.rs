@@ -9,7 +9,9 @@ use fednmf_comm::{Communicator, MessageTag, SendFilter};
 use fednmf_driver::spec::{Precision, Spec};
 use fednmf_files::{InputSpec, PARTY, Source};
 use fednmf_methods::description::Partition;
+use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::registry;
+use fednmf_methods::shared::disclosure::Accepted;
 use fednmf_privacy::Protection;
 
 /// An option that a run must have.
@@ -86,6 +88,9 @@ pub struct Policy {
     max_delta: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     precision: Option<Vec<Arithmetic>>,
+    /// The risks that a run may accept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accept_risk: Option<Vec<String>>,
     /// Whether evaluations may be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     evaluations: Option<bool>,
@@ -123,6 +128,10 @@ impl Policy {
         let wrong = |why: String| Error::input(format!("--policy {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
         let policy: Policy = serde_json::from_str(&text).map_err(|e| wrong(format!("is no policy: {e}")))?;
+        let unknown = policy.accept_risk.iter().flatten().find_map(|risk| Accepted::parse(risk).err());
+        if let Some(must) = unknown {
+            return Err(wrong(format!("accept_risk: {must}")));
+        }
         let unknown = policy.methods.iter().flatten().find(|name| registry::find(name).is_none());
         match unknown {
             Some(name) => Err(wrong(format!("{name}: {}", registry::unknown(name)))),
@@ -212,6 +221,14 @@ impl Policy {
         if self.precision.as_ref().is_some_and(|allowed| !allowed.contains(&arithmetic)) {
             let given = spec.precision.unwrap_or(Precision::F64).name();
             refuse("precision", format!("does not allow --precision {given}"));
+        }
+        if let Some(allowed) = &self.accept_risk {
+            let accepted = groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default();
+            let others: Vec<&str> =
+                accepted.split(',').filter(|risk| !risk.is_empty() && !allowed.iter().any(|other| other == risk)).collect();
+            if !others.is_empty() {
+                refuse("accept_risk", format!("does not allow --accept-risk {}", others.join(",")));
+            }
         }
         if self.evaluations == Some(false) && spec.eval_every > 0 {
             refuse("evaluations", "requires --eval-every 0".into());
@@ -350,7 +367,7 @@ mod tests {
     #[test]
     fn every_field_refuses_by_name() {
         let line = "fednmf --algo felb -k 6 --max-iters 50 --precision f32 --trace t.jsonl --dp gaussian --epsilon 1 \
-                    --eval-every 10";
+                    --eval-every 10 --accept-risk few-rows";
         let cases = [
             (r#""methods": ["fnmf"]"#, r#""methods": ["felb"]"#),
             (r#""require": ["budget"]"#, r#""require": ["dp"]"#),
@@ -359,6 +376,7 @@ mod tests {
             (r#""max_epsilon": 0.9"#, r#""max_epsilon": 1"#),
             (r#""max_delta": 1e-6"#, r#""max_delta": 1e-5"#),
             (r#""precision": ["f64", "mixed"]"#, r#""precision": ["f32"]"#),
+            (r#""accept_risk": ["membership"]"#, r#""accept_risk": ["few-rows"]"#),
             (r#""evaluations": false"#, r#""evaluations": true"#),
             (r#""outputs": ["output"]"#, r#""outputs": ["trace"]"#),
             (r#""min_rows": 21"#, r#""min_rows": 20"#),

@@ -4,13 +4,18 @@
 //!
 //! Two signs are looked for, each among all entries, in each column and in each row: *few distinct values*, which no
 //! one-to-one transformation hides, and *a common unit* of which all entries, or their e^x − 1, are multiples, which small
-//! blocks show too.
+//! blocks show too. A third one is few distinct values once weights of rows and of columns are divided out, as of tf-idf.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hasher as _};
 
 use fednmf_data::assemble::Entries;
 use fednmf_linalg::{Block, Real};
 
 /// Values within this relative distance are one value: transformations that are one-to-one round differently.
 const SAME: f64 = 1e-12;
+/// Entries of lines that are multiples of each other differ by less than this, relative to the largest of the line.
+const ALIKE: f64 = 1e-6;
 /// On average, each of few values occurs at least as often.
 const REPEATS: usize = 2;
 /// Units of numbers with 2^-b relative precision are at least 2^(-b/2) of the largest number, so that rounding does not look
@@ -27,6 +32,9 @@ pub trait EntryFacts {
 
     /// Bits of a number of the block after the leading one.
     fn precision(&self) -> f64;
+
+    /// The number of rows, or columns, that are neither empty nor multiples of others.
+    fn distinct(&self, of_columns: bool) -> usize;
 }
 
 impl<T: Real> EntryFacts for Block<T> {
@@ -45,6 +53,18 @@ impl<T: Real> EntryFacts for Block<T> {
 
     fn precision(&self) -> f64 {
         precision::<T>()
+    }
+
+    fn distinct(&self, of_columns: bool) -> usize {
+        match self {
+            Block::Bits(x) => {
+                let ones = (0..self.shape().0).flat_map(|i| x.ones(i).map(move |j| (i, j, 1.0)));
+                distinct_lines(ones, of_columns, self.shape())
+            }
+            Block::Dense(_) | Block::Sparse(_) => {
+                Entries::of(self).map_or(0, |entries| entries.distinct(of_columns))
+            }
+        }
     }
 }
 
@@ -66,6 +86,10 @@ impl<T: Real> EntryFacts for Entries<'_, T> {
     fn precision(&self) -> f64 {
         precision::<T>()
     }
+
+    fn distinct(&self, of_columns: bool) -> usize {
+        distinct_lines(nonzeros(*self).into_iter(), of_columns, shape(*self))
+    }
 }
 
 /// The facts of entries that become zeros and ones (`--binarize`).
@@ -83,6 +107,31 @@ impl EntryFacts for ZerosAndOnes<'_> {
     fn precision(&self) -> f64 {
         self.0.precision()
     }
+
+    /// Of the entries before they are zeros and ones, which may be fewer.
+    fn distinct(&self, of_columns: bool) -> usize {
+        self.0.distinct(of_columns)
+    }
+}
+
+/// The number of distinct rows, or columns, with these entries, relative to the largest entry of each.
+fn distinct_lines(entries: impl Iterator<Item = Entry>, of_columns: bool, (rows, cols): (usize, usize)) -> usize {
+    let mut lines: Vec<Vec<(usize, f64)>> = vec![Vec::new(); if of_columns { cols } else { rows }];
+    for (i, j, x) in entries {
+        let (line, at) = if of_columns { (j, i) } else { (i, j) };
+        lines[line].push((at, x));
+    }
+    let digest = |line: &mut Vec<(usize, f64)>| {
+        line.sort_unstable_by_key(|(at, _)| *at);
+        let largest = line.iter().fold(0.0, |most: f64, (_, x)| most.max(x.abs()));
+        let mut hasher = DefaultHasher::new();
+        for (at, x) in line {
+            hasher.write_usize(*at);
+            hasher.write_i64((*x / largest / ALIKE).round() as i64);
+        }
+        hasher.finish()
+    };
+    lines.iter_mut().filter(|line| !line.is_empty()).map(digest).collect::<HashSet<u64>>().len()
 }
 
 fn precision<T: Real>() -> f64 {
@@ -97,10 +146,7 @@ fn fewest(counts: impl Iterator<Item = usize>, cols: usize) -> f64 {
 /// Bits of an entry of the block, zeros included; `None` if neither sign is found.
 fn bits<T: Real>(block: Entries<'_, T>) -> Option<f64> {
     let entries = nonzeros(block);
-    let (rows, cols) = match block {
-        Entries::Dense(x) => x.dim(),
-        Entries::Sparse(x) => x.shape(),
-    };
+    let (rows, cols) = shape(block);
     let views: [(usize, LineOf); 3] = [(1, |_| 0), (cols, |&(_, j, _)| j), (rows, |&(i, ..)| i)];
     let bits = views.into_iter().flat_map(|(lines, line)| {
         let mut groups = vec![Vec::new(); lines];
@@ -109,7 +155,57 @@ fn bits<T: Real>(block: Entries<'_, T>) -> Option<f64> {
         groups.iter_mut().for_each(|group| group.sort_unstable_by(f64::total_cmp));
         [of_distinct::<T>(&groups), of_units::<T>(&groups)]
     });
-    bits.flatten().reduce(f64::min)
+    bits.flatten().chain(of_weighted::<T>(&entries, (rows, cols))).reduce(f64::min)
+}
+
+fn shape<T: Real>(block: Entries<'_, T>) -> (usize, usize) {
+    match block {
+        Entries::Dense(x) => x.dim(),
+        Entries::Sparse(x) => x.shape(),
+    }
+}
+
+/// Bits by the number of distinct values of x_ij / (r_i c_j), where the weights r and c make as many of these 1 as a spanning tree
+/// of rows and columns has edges; `None` unless the values of the other entries repeat.
+fn of_weighted<T: Real>(entries: &[Entry], (rows, cols): (usize, usize)) -> Option<f64> {
+    let mut of_line: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rows + cols];
+    for &(i, j, x) in entries {
+        let log = x.abs().ln();
+        of_line[i].push((rows + j, log));
+        of_line[rows + j].push((i, log));
+    }
+    // Of a row and a column the logarithms of the weights add up to that of the entry.
+    let mut weight: Vec<Option<f64>> = vec![None; rows + cols];
+    let mut left: Vec<f64> = Vec::new();
+    let mut next = std::collections::VecDeque::new();
+    for start in 0..rows {
+        if weight[start].is_some() || of_line[start].is_empty() {
+            continue;
+        }
+        weight[start] = Some(0.0);
+        next.push_back(start);
+        while let Some(line) = next.pop_front() {
+            let own = weight[line].unwrap_or(0.0);
+            for &(other, log) in &of_line[line] {
+                match weight[other] {
+                    None => {
+                        weight[other] = Some(log - own);
+                        next.push_back(other);
+                    }
+                    // Each entry is seen from its row and from its column.
+                    Some(known) if line < rows => left.push(log - own - known),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    left.sort_unstable_by(f64::total_cmp);
+    let same = (SAME.max(4.0 * T::epsilon().as_f64()) * 1e3).max(ALIKE * 1e-3);
+    // The entries of the tree are seen once more from the other side, with nothing left.
+    let tree = weight.iter().flatten().count();
+    let beyond = left.len().saturating_sub(tree);
+    let distinct = 1 + left.windows(2).filter(|pair| pair[1] - pair[0] > same).count();
+    (beyond > REPEATS && REPEATS * distinct <= beyond).then(|| (distinct as f64 + 1.0).log2())
 }
 
 /// Row, column and value.
@@ -239,6 +335,28 @@ mod tests {
                 assert!(found.is_some_and(|bits| bits <= 9f64.log2()), "{what}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn weighted_zeros_and_ones_have_few_values() {
+        let weight = |i: usize| 0.3 + ((i as f64 + 1.0) * 0.7311).sin().abs();
+        let one = |i: usize, j: usize| f64::from(u8::from(count(i, j) > 0.0));
+        // As tf-idf: weights of terms, and columns of norm 1.
+        let tfidf = |i: usize, j: usize| {
+            let norm2: f64 = (0..30).map(|i| (weight(i) * one(i, j)).powi(2)).sum();
+            weight(i) * one(i, j) / norm2.sqrt()
+        };
+        assert!(bits(&block(tfidf)).is_some_and(|bits| bits <= 2.0), "{:?}", bits(&block(tfidf)));
+        let noisy = |i: usize, j: usize| tfidf(i, j) * (1.0 + 0.1 * ((i * 12 + j) as f64 * 1.37).sin());
+        assert_eq!(bits(&block(noisy)), None);
+    }
+
+    #[test]
+    fn empty_lines_and_multiples_hide_nothing() {
+        let x = block(|i, j| if i < 4 { ((i * 12 + j) as f64).sin().abs() } else if i < 8 { 3.0 * ((i - 4 + j) as f64).cos().abs() } else { 0.0 });
+        assert_eq!(x.distinct(false), 8);
+        let copies = block(|i, j| (1 + i) as f64 * ((i % 3 * 12 + j) as f64).sin().abs());
+        assert_eq!((copies.distinct(false), copies.distinct(true)), (3, 12));
     }
 
     #[test]

@@ -169,6 +169,53 @@ pub struct Disclosure {
 }
 
 impl DisclosureParams {
+    /// The risk of too few rows or columns if those that are empty, or multiples of others, hide nothing: `own` has the number of
+    /// all and of the distinct ones of each hosted party. A party with a tenth of such ones is judged by its distinct ones alone.
+    pub fn check_distinct(
+        &self,
+        part: &PrivatePart<'_>,
+        sums: Option<OpenedSums>,
+        run: Duration,
+        own: &[(usize, usize)],
+    ) -> Option<Disclosure> {
+        let what = part.what;
+        let refused = |risk: Risk, reason: String| {
+            let reason = format!("{reason}; --accept-risk {} goes on all the same", Words::name(risk));
+            (!self.accept_risk.contains(risk)).then_some(Disclosure { risk, reason })
+        };
+        let padded = own.iter().filter(|&&(all, distinct)| SHARE * distinct < (SHARE - 1) * all);
+        padded.filter(|_| part.owners() > 1).find_map(|&(_, distinct)| {
+            let least = self.least(part.k);
+            if distinct < least {
+                return refused(
+                    Risk::FewRows,
+                    format!(
+                        "a party has fewer {what} than --min-rows {least} that are not empty and not multiples of others, and these \
+                         may be rebuilt from what it sends; remove such {what}, unite small parties, or add noise (--dp)"
+                    ),
+                );
+            }
+            let vectors = part.vectors(sums?.over(run));
+            // Vectors in all directions tell no rows apart.
+            let all_directions = vectors == part.length && distinct >= 2 * part.length;
+            if vectors <= distinct / SHARE || all_directions {
+                return None;
+            }
+            refused(
+                Risk::Membership,
+                format!(
+                    "many {what} of a party are empty or multiples of others, which hides nothing, and the sums of this run have \
+                     {vectors} vectors; remove such {what}, use fewer iterations, or noise (--dp)"
+                ),
+            )
+        })
+    }
+
+    /// The least number of rows or columns of a party.
+    fn least(&self, k: usize) -> usize {
+        self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * k))
+    }
+
     /// The risk that exact sums reveal the entries of these blocks of parties, if they have few values: if the hidden rows have
     /// more entries than there are hidden rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
     /// and Stern, "The hardness of the hidden subset sum problem and its cryptographic implications", Crypto 1999).
@@ -176,9 +223,11 @@ impl DisclosureParams {
         &self,
         part: &PrivatePart<'_>,
         sums: Option<OpenedSums>,
+        own: &[(usize, usize)],
         blocks: &[&dyn EntryFacts],
     ) -> Option<Disclosure> {
-        let hidden = part.hidden(self.colluding);
+        let empty: usize = own.iter().map(|(all, distinct)| all - distinct.min(all)).sum();
+        let hidden = part.hidden(self.colluding).saturating_sub(empty * part.owners());
         let exact = sums == Some(OpenedSums::ExactProducts) && part.owners() > 1 && hidden < part.length;
         if !exact || self.accept_risk.contains(Risk::FewValues) {
             return None;
@@ -205,7 +254,7 @@ impl DisclosureParams {
             return None;
         }
         let few = || {
-            let least = self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * part.k));
+            let least = self.least(part.k);
             let is_few = part.counts.iter().any(|&count| count > 0 && count < least);
             // Not how many it has.
             let reason = format!(
@@ -335,7 +384,7 @@ mod tests {
         };
         let risk = |params: &DisclosureParams, length, sums, real| {
             let part = part(&[20, 20, 20], length, true);
-            params.check_values(&part, Some(sums), &[&block(real)]).map(|found| found.risk)
+            params.check_values(&part, Some(sums), &[], &[&block(real)]).map(|found| found.risk)
         };
         let params = DisclosureParams::default();
         assert_eq!(risk(&params, 200, OpenedSums::ExactProducts, 0.0), Some(Risk::FewValues));
@@ -389,6 +438,25 @@ mod tests {
         assert_eq!(params.check(&many, None, run(1)).map(|found| found.risk), Some(Risk::FewRows));
         let fewer = DisclosureParams { min_rows: Auto::Given(23), ..DisclosureParams::default() };
         assert_eq!(fewer.check(&many, None, run(1)), None);
+    }
+
+    #[test]
+    fn rows_that_hide_nothing_do_not_count() {
+        let params = DisclosureParams::default();
+        let risk = |params: &DisclosureParams, length, own: &[(usize, usize)]| {
+            let part = part(&[600, 600, 700], length, true);
+            let found = params.check_distinct(&part, Some(OpenedSums::EachIteration(1)), run(10), own);
+            found.map(|found| found.risk)
+        };
+        assert_eq!(risk(&params, 1000, &[(600, 600), (600, 541)]), None, "less than a tenth");
+        assert_eq!(risk(&params, 1000, &[(700, 1)]), Some(Risk::FewRows));
+        // 50 vectors of 1000 entries.
+        assert_eq!(risk(&params, 1000, &[(700, 100)]), Some(Risk::Membership));
+        assert_eq!(risk(&params, 1000, &[(700, 500)]), None);
+        // All directions of 40 entries.
+        assert_eq!(risk(&params, 40, &[(700, 80)]), None);
+        let accepting = DisclosureParams { accept_risk: [Risk::FewRows, Risk::Membership].into(), ..params };
+        assert_eq!(risk(&accepting, 1000, &[(700, 1)]), None);
     }
 
     #[test]

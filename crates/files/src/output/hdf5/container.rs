@@ -12,7 +12,7 @@ use fednmf_linalg::Real;
 
 use super::sheet;
 use super::values::read_all;
-use crate::formats::hdf5::real;
+use crate::formats::hdf5::{check_own, real};
 use crate::output::anndata;
 use crate::output::checksum;
 use crate::output::checksum::Checksum;
@@ -89,8 +89,11 @@ impl Container {
         }
     }
 
+    /// The dataset at `place`, which has its contents in this file.
     fn dataset(&self, place: &str) -> Result<hdf5::Dataset> {
-        self.file.dataset(place).map_err(|e| damaged(&self.path, e))
+        let found = self.file.dataset(place).map_err(|e| damaged(&self.path, e))?;
+        check_own(&self.path.display().to_string(), place, &self.file, &found)?;
+        Ok(found)
     }
 
     /// Fills `out` with the rows `wanted` of the matrix `name` at `place`, whose element type is T.
