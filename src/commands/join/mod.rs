@@ -57,7 +57,7 @@ pub struct JoinArgs {
     /// Take part under this name, which the certificate must have [default: the one that it has]
     #[arg(long, value_name = "NAME", help_heading = "Site")]
     site: Option<String>,
-    /// The list of certificates that the CA has revoked (PEM)
+    /// The list of certificates that the CA has revoked (PEM); it is read again when it has changed
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     crl: Option<PathBuf>,
     /// What this site agrees to, in JSON: methods, protections, sizes, budget, outputs, with whom; the guide has all fields
