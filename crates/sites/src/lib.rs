@@ -31,5 +31,7 @@ pub use self::hub::{Hub, HubConfig};
 pub use self::link::{Config, abort};
 pub use self::proxy::Address;
 pub use self::signed::Signed;
-pub use self::site_log::{Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, file_digest, read as read_log};
+pub use self::site_log::{
+    Binary, BudgetState, Event, LogEntry, SiteLog, VerifiedLog, digest_of, file_digest, read as read_log,
+};
 pub use self::tls::{Authority, Identity};
