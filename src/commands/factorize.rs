@@ -74,8 +74,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Parties", value_parser = parameters::whole_number)]
     pub parties: Option<usize>,
 
-    /// Use only the columns whose names are in the files of all parties, in the order of party 0. Parties send digests of the names,
-    /// which can confirm a guessed name
+    /// Use only the columns whose names are in the files of all parties, in the order of party 0. Parties send keyed digests of the
+    /// names, with which other parties can confirm a guessed name
     #[arg(long, help_heading = "Parties")]
     pub common_columns: bool,
 

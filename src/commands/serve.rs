@@ -29,7 +29,7 @@ pub struct ServeArgs {
     /// The certificate of the CA whose certificates are accepted (PEM)
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The list of certificates that the CA has revoked (PEM)
+    /// The list of certificates that the CA has revoked (PEM); it is read again when it has changed
     #[arg(long, value_name = "FILE")]
     crl: Option<PathBuf>,
     /// Remember the run in this file, so that a hub that is started again goes on with it

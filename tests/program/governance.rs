@@ -223,7 +223,7 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
         let line = format!("audit release {} --as {by} --site-log {}", held.display(), log.display());
         as_site(&stage, "a", &line)
     };
-    let (code, _, stderr) = release("Ada<ada@a.org>");
+    let (code, _, stderr) = release("Ada-B.<ADA@a.org>");
     assert!(code == Some(2) && stderr.contains("approved the run"), "{stderr}");
     let kept = std::fs::read(held.join("f.h5")).unwrap();
     std::fs::write(held.join("f.h5"), b"others").unwrap();
@@ -238,6 +238,71 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     std::fs::write(&changed, text(&log).replacen("fnmf", "felb", 1)).unwrap();
     let told = verify(&changed);
     assert!(told.code == Some(2) && told.stderr.contains("line 1"), "{}", told.stderr);
+}
+
+/// Results for a second person's key cannot be read by whoever ran, and are released with it.
+#[test]
+fn results_are_encrypted_for_the_person_who_releases_them() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    for name in ["bob", "eve"] {
+        let made = fednmf(0, "audit key").arg(stage.at(name)).run();
+        assert!(made.code == Some(0) && made.stdout.starts_with("age1"), "{}", made.stderr);
+        std::fs::write(stage.at(&format!("{name}.pub")), made.stdout).unwrap();
+    }
+    assert_eq!(fednmf(0, "audit key").arg(stage.at("bob")).run().code, Some(2), "a key is not replaced");
+    let words = format!("{RUN} --output {{site}}/f.h5");
+    agree(&stage, &words);
+    let line = format!(
+        "{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold --hold-for {}",
+        stage.at("bob.pub").display()
+    );
+    let says = refused(&stage, "a", &format!("{line} --checkpoint {{site}}/c.h5"));
+    assert!(says.contains("--hold-for: --checkpoint"), "{says}");
+    let says = refused(&stage, "a", &line.replace("bob.pub", "bob"));
+    assert!(says.contains("holds a secret key"), "{says}");
+    stage.start_sites(&line);
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code == Some(0)), "{}", stage.says("b"));
+
+    let (log, held) = (stage.at("a").join("log.jsonl"), stage.at("a").join("f.h5.held"));
+    let mut names: Vec<String> =
+        std::fs::read_dir(&held).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["f.h5.age", "f.party-00.h5.age"]);
+    for name in &names {
+        let bytes = std::fs::read(held.join(name)).unwrap();
+        assert!(bytes.starts_with(b"age-encryption.org/v1"), "{name}");
+        let copy = stage.at("copy.h5");
+        std::fs::write(&copy, bytes).unwrap();
+        assert_ne!(fednmf(0, "top").arg(copy).run().code, Some(0), "{name}");
+    }
+    let release = |by: &str, key: &str| {
+        let line = format!("audit release {} --as {by} --site-log {} {key}", held.display(), log.display());
+        as_site(&stage, "a", &line)
+    };
+    let key = |name: &str| format!("--identity {}", stage.at(name).display());
+    for (by, key, why) in [
+        ("Bob<bob@a.org>", String::new(), "give --identity"),
+        ("Bob<bob@a.org>", key("eve"), "is encrypted for another key"),
+        ("Bob<bob@a.org>", key("bob.pub"), "--identity"),
+        ("Ada<ada@a.org>", key("bob"), "approved the run"),
+    ] {
+        let (code, _, stderr) = release(by, &key);
+        assert!(code == Some(2) && stderr.contains(why), "{why}: {stderr}");
+        assert_eq!(stderr.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{stderr}");
+        assert!(!stage.at("a").join("f.h5").exists() && held.join("f.h5.age").exists());
+    }
+    let (code, _, stderr) = release("Bob<bob@a.org>", &key("bob"));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!held.exists());
+    let entries: Vec<Value> = text(&log).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let hold = entries.iter().map(|entry| &entry["document"]).find(|entry| entry["event"] == "hold").unwrap();
+    assert_eq!(hold["keys"][0], text(&stage.at("bob.pub")).trim());
+    for (name, digest) in hold["results"].as_object().unwrap() {
+        assert_eq!(fednmf_sites::file_digest(&stage.at("a").join(name)).unwrap(), digest.as_str().unwrap(), "{name}");
+    }
+    assert_eq!(fednmf(0, "top").arg(stage.at("a").join("f.h5")).run().code, Some(0));
 }
 
 #[test]

@@ -9,21 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 
 use fednmf::cli::parameters;
-use fednmf_base::error::Error;
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, LARGEST, MessageTag, Parties, Parts, Payload, even_part};
 use fednmf_data::{GridTraffic, Layout, Loaded, PartySplit, SideTraffic, Statistics};
 use fednmf_files as data;
 use fednmf_files::{InputSpec, Threshold};
-use fednmf_linalg::{Block, Context, ContextOptions};
+use fednmf_linalg::{Block, Context, ContextOptions, Order};
 use fednmf_methods::Problem;
 use fednmf_methods::description::{Partition, Unit};
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::parameters::Init;
 use fednmf_methods::precision::Precision;
 use fednmf_methods::registry;
+use fednmf_methods::shared::factor_side::FactorSide;
 use fednmf_methods::shared::grid;
+use fednmf_methods::shared::init::{Start, Task, on_grid};
+use fednmf_methods::shared::rank_data::{Occupied, RankData, UpdateRows};
+use fednmf_methods::shared::sizes::Sizes;
 use fednmf_privacy::Declared;
 
 use crate::common::session::{on_ranks, perform};
@@ -56,12 +61,15 @@ on_ranks! {
     sums_over_parties_have_the_same_bits_on_any_number_of_ranks: party_sums,
     rank_0_has_a_value_of_each_rank: values_on_the_root,
     an_error_on_one_rank_becomes_the_same_error_on_all: agreement,
+    what_one_rank_refuses_while_a_method_is_built_all_refuse: refusals,
     subgroups_communicate_among_themselves: splits,
     the_tiles_of_every_plan_hold_the_entries_of_the_matrix: plans,
     the_traffic_of_every_grid_is_what_its_blocks_touch: traffic_of_grids,
     an_iteration_allocates_nothing: allocations,
     the_work_of_a_sketched_update_does_not_grow_with_the_other_dimension: sketched_work,
 }
+
+type Side = FactorSide<f64>;
 
 const TEST: MessageTag = MessageTag::new("test", Payload::Scalar);
 
@@ -193,6 +201,113 @@ fn agreement(comm: &Communicator) {
     let mine = if comm.rank() == comm.size() - 1 { Err(Error::input("line 7 is wrong")) } else { Ok(()) };
     let error = comm.agree_on_error(mine).unwrap_err();
     assert!(error.is_shared() && error.exit_code() == 2 && error.message == "line 7 is wrong");
+}
+
+/// A block of which the last rank cannot compute products.
+struct Refused(Block<f64>);
+
+const REFUSAL: &str = "the kernels refuse this block";
+
+impl RankData<f64> for Refused {
+    fn order(&self) -> Order {
+        self.0.order()
+    }
+
+    fn prepare(&mut self, _k: usize) -> Result<()> {
+        Err(Error::failed(REFUSAL))
+    }
+
+    fn occupied(&self) -> Occupied {
+        Occupied::All
+    }
+
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<f64>> {
+        RankData::select(&mut self.0, comm, axis, places)
+    }
+
+    fn product_for_u(&mut self, _: &Communicator, _: &mut Side, _: &mut Side) -> SharedResult<()> {
+        unreachable!("it is refused before")
+    }
+
+    fn product_for_v(&mut self, _: &Communicator, _: &mut Side, _: &mut Side) -> SharedResult<()> {
+        unreachable!("it is refused before")
+    }
+
+    fn update_u(
+        &mut self,
+        _: &Communicator,
+        _: (&mut Side, &mut Side),
+        _: &mut Array2<f64>,
+        _: &mut UpdateRows<'_, f64>,
+    ) -> Result<()> {
+        unreachable!("it is refused before")
+    }
+
+    fn product_for_v_after_update(&mut self, _: &Communicator, _: &mut Side, _: &mut Side) -> SharedResult<()> {
+        unreachable!("it is refused before")
+    }
+
+    fn residual2(&mut self, _: &Communicator, _: &mut Side, _: &mut Side) -> SharedResult<f64> {
+        unreachable!("it is refused before")
+    }
+}
+
+/// A rank that left a collective function would let the others wait, or receive another message than they expect.
+fn refusals(comm: &Communicator) {
+    let is_last = comm.rank() == comm.size() - 1;
+    let load = |text: &str, layout: &Layout| {
+        let spec = InputSpec::parse(text).expect("known");
+        data::open(&spec, comm).expect("opens").load::<f64>(layout, comm, &mut |_| ()).expect("loads")
+    };
+    let in_step = || {
+        let mut ranks = [1u64];
+        comm.sum(TEST, &mut ranks);
+        assert_eq!(ranks[0], comm.size() as u64);
+    };
+
+    let (m, n, k) = (60, 40, 3);
+    for init in [Init::Nndsvd, Init::Compressed, Init::Sampled] {
+        let text = format!("synthetic:sparse,m={m},n={n},density=0.3");
+        let Loaded { cuts, statistics, mut blocks, .. } = load(&text, &Layout::Grid { pr: comm.size(), pc: 1 });
+        let Statistics { sum, norm2, nonzeros, .. } = statistics;
+        let entries = nonzeros as f64;
+        let block = blocks.remove(0);
+        let data: Box<dyn RankData<f64>> = if is_last { Box::new(Refused(block)) } else { Box::new(block) };
+        let start = Start::choose(&init, &Sizes { m, n, entries, k }, true);
+        assert_ne!(start, Start::Random, "{init:?}");
+        let task = Task { comm, cuts: &cuts, shape: (m, n), entries, k, sum, norm2, seed: 1 };
+        let rows = grid::own_rows(comm, &cuts);
+        let refused = on_grid(start, None, &task, false, data, rows.each_ref()).err().expect("refused");
+        assert_eq!(refused.message, REFUSAL, "{init:?}");
+        in_step();
+    }
+
+    let parties = Parties { count: comm.size(), ranks: comm.size() };
+    for name in ["asso", "felb"] {
+        let entry = registry::find(name).expect("in the registry");
+        let plan = grid::plan(entry.description().partition, (60, 40), comm.size(), parties, PartySplit::Even, None);
+        let mut data = load("synthetic:planted,m=60,n=40,k=3", &plan);
+        for block in &mut data.blocks {
+            let (rows, cols) = block.shape();
+            *block = Block::Dense(Array2::from_elem((rows, cols), if is_last { 2.0 } else { 1.0 }).into());
+        }
+        let problem = Problem {
+            data,
+            k,
+            seed: 1,
+            max_iters: 3,
+            parties,
+            continue_on_loss: false,
+            initial: None,
+            missing: None,
+            resuming: false,
+            comm: comm.clone(),
+        };
+        let refused = f64::build(&**entry, problem).err().expect("refused");
+        let last = comm.size() - 1;
+        assert!(refused.message.starts_with(&format!("the data of party {last}")), "{name}: {}", refused.message);
+        in_step();
+    }
 }
 
 fn splits(comm: &Communicator) {

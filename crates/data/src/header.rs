@@ -22,6 +22,15 @@ pub fn check_dimensions((rows, cols): (usize, usize), sparse: bool) -> Result<()
     Err(Error::input(format!("{rows} × {cols}: a {kind} matrix may have up to {MAX_DIMENSION} rows and columns")))
 }
 
+/// The columns that the files of all parties have, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CommonColumns {
+    /// The key of the digests. Between sites they alone know it.
+    pub key: [u8; 32],
+    /// A digest of each name.
+    pub digests: Vec<String>,
+}
+
 /// Shape and format of the input, after `--transpose`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Header {
@@ -45,8 +54,8 @@ pub struct Header {
     pub warnings: Vec<String>,
     /// The item numbers of the columns (rows, if transposed), if the input is a list of transactions.
     pub items: Option<Range<u64>>,
-    /// With `--common-columns`, digests of the names of the columns that the files of all parties have.
-    pub common: Option<Vec<String>>,
+    /// With `--common-columns`, the columns that the files of all parties have.
+    pub common: Option<CommonColumns>,
     /// Height and width, if each row (column, if transposed) is an image in the file.
     pub image: Option<(usize, usize)>,
 }

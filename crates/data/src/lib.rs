@@ -24,7 +24,7 @@ pub mod totals;
 pub mod traffic;
 pub mod values;
 
-pub use header::{Header, Labels};
+pub use header::{CommonColumns, Header, Labels};
 pub use in_memory::{Matrix, parties_in_memory};
 pub use layout::{Cuts, Layout, Stack, Tile};
 pub use loaded::Loaded;

@@ -5,7 +5,7 @@ use fednmf_comm::{ControlTag, MessageTag, Payload};
 pub const ENTRIES: MessageTag = MessageTag::new("load entries", Payload::Data);
 pub const COUNTS: MessageTag = MessageTag::new("load counts", Payload::Data);
 pub const HEADERS: MessageTag = MessageTag::new("load headers", Payload::Metadata);
-/// Digests of the names of columns, which all parties compare (`--common-columns`).
+/// Keyed digests of the names of columns, which all parties compare (`--common-columns`), and the shares of their key.
 pub const NAME_DIGESTS: MessageTag = MessageTag::new("digests of names", Payload::Metadata);
 /// Memory required by each rank and available on its node; never with parties' data, whose size it would reveal.
 pub const MEMORY: MessageTag = MessageTag::new("memory of the nodes", Payload::Metadata);

@@ -1,12 +1,15 @@
-//! The columns that all parties' files have (`--common-columns`), found by digests of their names.
+//! The columns that all parties' files have (`--common-columns`), found by keyed digests of their names.
 
 use std::collections::{HashMap, HashSet};
 
+use rand::Rng as _;
 use sha2::{Digest as _, Sha256};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, Parties};
+use fednmf_data::CommonColumns;
 use fednmf_data::messages::NAME_DIGESTS;
+use fednmf_linalg::random::secret_rng;
 
 use crate::features::Selection;
 use crate::names;
@@ -15,7 +18,8 @@ use crate::open::own_path;
 use crate::spec::InputSpec;
 
 /// Restricts the specification to the columns that the files of all parties have, in the order of party 0's file. Parties
-/// learn which of their own names the others have. The digest of another name only confirms a guess. Collective.
+/// learn which of their own names the others have. The digest of another name only confirms a guess, and only to who knows
+/// the key of the run: the parties. Collective.
 ///
 /// # Errors
 /// On all ranks, if a file has no names, or a name twice, or if no name is in all files.
@@ -23,7 +27,9 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     let own_names =
         || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
     let own: Vec<Vec<String>> = comm.agree_on_error(own_names())?;
-    let digests: Vec<Vec<String>> = own.iter().map(|names| names.iter().map(|name| digest(name)).collect()).collect();
+    let key = shared_key(comm)?;
+    let digests: Vec<Vec<String>> =
+        own.iter().map(|names| names.iter().map(|name| digest(&key, name)).collect()).collect();
     let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
     let Some((first, others)) = all.split_first() else { return Ok(spec.clone()) };
     let others: Vec<HashSet<&String>> = others.iter().map(|digests| digests.iter().collect()).collect();
@@ -36,7 +42,8 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
         ))
         .on_all_ranks());
     }
-    Ok(InputSpec { common: Some(common.into_iter().cloned().collect()), ..spec.clone() })
+    let common = CommonColumns { key, digests: common.into_iter().cloned().collect() };
+    Ok(InputSpec { common: Some(common), ..spec.clone() })
 }
 
 /// The names of the columns of a party's file.
@@ -58,15 +65,38 @@ fn names_of(spec: &InputSpec, path: &str) -> Result<Vec<String>> {
     }
 }
 
+/// A key to which every rank contributes random bytes. Between sites these are sealed, as all messages are, so the hub does
+/// not know the key, and digests of different runs cannot be compared. Collective.
+fn shared_key(comm: &Communicator) -> SharedResult<[u8; 32]> {
+    let mut own = [0; 32];
+    let drawn = secret_rng(None, 0).map(|mut rng| rng.fill_bytes(&mut own));
+    comm.agree_on_error(drawn)?;
+    let all = comm.all_gather_value(NAME_DIGESTS, &own);
+    let hash = Sha256::new().chain_update(b"key of names\0");
+    Ok(all.iter().fold(hash, |hash, share| hash.chain_update(share)).finalize().into())
+}
+
+/// The columns with these names, of which no digest is sent.
+pub fn named(names: &[String]) -> CommonColumns {
+    let key = [0; 32];
+    CommonColumns { key, digests: names.iter().map(|name| digest(&key, name)).collect() }
+}
+
 /// 128 bits, in hexadecimal digits.
-pub fn digest(name: &str) -> String {
-    let hash = Sha256::new().chain_update(b"name of a column\0").chain_update(name.as_bytes()).finalize();
+fn digest(key: &[u8; 32], name: &str) -> String {
+    let hash =
+        Sha256::new().chain_update(key).chain_update(b"name of a column\0").chain_update(name.as_bytes()).finalize();
     hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The columns of a file with these digests, in their order; `names` are those of the file, `chosen` the columns that are used
+/// The common columns in a file, in their order; `names` are those of the file, `chosen` the columns that are used
 /// without alignment.
-pub fn selection(common: &[String], spec: &InputSpec, names: &Names, chosen: Option<Selection>) -> Result<Selection> {
+pub fn selection(
+    common: &CommonColumns,
+    spec: &InputSpec,
+    names: &Names,
+    chosen: Option<Selection>,
+) -> Result<Selection> {
     let of_rows = spec.transpose;
     let all = if of_rows { &names.rows } else { &names.columns };
     let gone = || {
@@ -77,8 +107,8 @@ pub fn selection(common: &[String], spec: &InputSpec, names: &Names, chosen: Opt
     };
     let all = all.as_ref().ok_or_else(gone)?;
     let chosen = chosen.map_or_else(|| (0..all.len()).collect(), |chosen| chosen.kept);
-    let places: HashMap<String, usize> = chosen.into_iter().map(|i| (digest(&all[i]), i)).collect();
-    let kept: Option<Vec<usize>> = common.iter().map(|name| places.get(name).copied()).collect();
+    let places: HashMap<String, usize> = chosen.into_iter().map(|i| (digest(&common.key, &all[i]), i)).collect();
+    let kept: Option<Vec<usize>> = common.digests.iter().map(|name| places.get(name).copied()).collect();
     Ok(Selection { of_rows, kept: kept.ok_or_else(gone)?, all: all.len() })
 }
 
@@ -91,10 +121,23 @@ mod tests {
         let name = |text: &str| text.to_string();
         let names = Names { columns: Some(["c", "a", "x", "b"].map(name).to_vec()), ..Names::default() };
         let spec = InputSpec::parse("part-{party}.csv").unwrap();
-        let common = ["a", "b", "c"].map(digest);
+        let common = |names: &[&str]| CommonColumns {
+            key: [7; 32],
+            digests: names.iter().map(|name| digest(&[7; 32], name)).collect(),
+        };
+        let (first, common) = (common(&["a"]), common(&["a", "b", "c"]));
         assert_eq!(selection(&common, &spec, &names, None).unwrap().kept, [1, 3, 0]);
         let chosen = Selection { of_rows: false, kept: vec![0, 1], all: 4 };
-        assert_eq!(selection(&common[..1], &spec, &names, Some(chosen.clone())).unwrap().kept, [1]);
+        assert_eq!(selection(&first, &spec, &names, Some(chosen.clone())).unwrap().kept, [1]);
         assert!(selection(&common, &spec, &names, Some(chosen)).is_err());
+    }
+
+    #[test]
+    fn digests_of_names_differ_from_run_to_run() {
+        let comm = Communicator::local();
+        let [a, b] = [(); 2].map(|()| shared_key(&comm).unwrap());
+        assert_ne!(a, b);
+        assert_ne!(digest(&a, "cd3e"), digest(&b, "cd3e"));
+        assert_eq!(digest(&a, "cd3e").len(), 32);
     }
 }

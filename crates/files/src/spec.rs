@@ -10,7 +10,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_data::header::Header;
 use fednmf_data::policy::{EntryPolicy, NanRemedy};
 use fednmf_data::synthetic::Synthetic;
-use fednmf_data::{Sharing, Stack};
+use fednmf_data::{CommonColumns, Sharing, Stack};
 
 use crate::align;
 use crate::features::{FeatureChoice, Selection};
@@ -115,8 +115,8 @@ pub struct InputSpec {
     pub features: FeatureChoice,
     /// Whether only the columns that the files of all parties have are used, in the order of party 0.
     pub common_columns: bool,
-    /// Digests of their names, once the input is open.
-    pub common: Option<Vec<String>>,
+    /// These columns, once the input is open.
+    pub common: Option<CommonColumns>,
     /// How `{party}` files are combined.
     pub stack: Stack,
     /// How parties share the statistics of their data while loading.
@@ -181,7 +181,7 @@ impl InputSpec {
 
     /// Uses only the columns with these names, in this order.
     pub fn use_columns(&mut self, names: &[String]) {
-        self.common = Some(names.iter().map(|name| align::digest(name)).collect());
+        self.common = Some(align::named(names));
     }
 
     /// The rows or columns of a file that are used; `None` if all are.

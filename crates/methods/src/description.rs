@@ -178,7 +178,8 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
     ),
     MessageSpec::new(
         data::NAME_DIGESTS,
-        "a digest of the name of each column of each party's file, which can confirm a guessed name",
+        "32 random bytes of each rank, which together are a key; a digest under this key of the name of each column of each \
+         party's file, with which another party can confirm a guessed name",
         "once, while loading, with --common-columns",
     ),
     MessageSpec::new(

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
 
 use super::cost::{Cost, Workload};
@@ -192,11 +192,11 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         None
     }
 
-    /// Builds the algorithm. This allocates all memory that iterations need.
+    /// Builds the algorithm. This allocates all memory that iterations need. Collective.
     ///
     /// # Errors
-    /// If the parameters do not fit the data.
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>>;
+    /// On all ranks, if the parameters do not fit the data of one of them.
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>>;
 }
 
 /// The input of `auto`'s choice.
@@ -293,14 +293,14 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::build`].
     ///
     /// # Errors
-    /// If the parameters do not fit the data.
-    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>>;
+    /// On all ranks, if the parameters do not fit the data of one of them.
+    fn build_f64(&self, problem: Problem<'_, f64>) -> SharedResult<Box<dyn Algorithm<f64>>>;
 
     /// See [`Method::build`].
     ///
     /// # Errors
-    /// If the parameters do not fit the data.
-    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>>;
+    /// On all ranks, if the parameters do not fit the data of one of them.
+    fn build_f32(&self, problem: Problem<'_, f32>) -> SharedResult<Box<dyn Algorithm<f32>>>;
 
     /// Whether the method takes `--option`.
     fn takes(&self, option: &str) -> bool {
@@ -392,11 +392,11 @@ impl<M: Method> ConfiguredMethod for M {
         Method::streamed_cost(self, workload, ranks)
     }
 
-    fn build_f64(&self, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+    fn build_f64(&self, problem: Problem<'_, f64>) -> SharedResult<Box<dyn Algorithm<f64>>> {
         self.build(problem)
     }
 
-    fn build_f32(&self, problem: Problem<'_, f32>) -> Result<Box<dyn Algorithm<f32>>> {
+    fn build_f32(&self, problem: Problem<'_, f32>) -> SharedResult<Box<dyn Algorithm<f32>>> {
         self.build(problem)
     }
 }

@@ -8,7 +8,7 @@ use ndarray::{Array2, ArrayViewMut2};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Interrupt;
 use fednmf_data::state::{OwnedPiece, Owner, Piece, ReadRows, SavedState, State};
 use fednmf_linalg::Real;
@@ -24,7 +24,7 @@ pub const RESOLUTION: f64 = 1e-6;
 ///
 /// # Errors
 /// As the method's own.
-pub fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> Result<Box<dyn Algorithm<f64>>> {
+pub fn build(method: &dyn ConfiguredMethod, problem: Problem<'_, f64>) -> SharedResult<Box<dyn Algorithm<f64>>> {
     let initial = problem.initial.map(Narrowed);
     let single = method.build_f32(Problem {
         data: problem.data.converted(),

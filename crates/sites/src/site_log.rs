@@ -58,7 +58,13 @@ pub enum Event {
     /// A run ended.
     End { run: String, outcome: String, budget: Option<BudgetState> },
     /// Results were put aside until somebody releases them: SHA-256 by name.
-    Hold { run: String, results: BTreeMap<String, String> },
+    Hold {
+        run: String,
+        results: BTreeMap<String, String>,
+        /// The public keys for which they were encrypted, after the digests were taken.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keys: Vec<String>,
+    },
     /// Results were released.
     Release { by: String, results: BTreeMap<String, String> },
 }
@@ -77,7 +83,10 @@ impl fmt::Display for Event {
                 write!(f, "begin {run}: {method} {version} with {sites}{proposal}{by}{spent}")
             }
             Event::End { run, outcome, budget } => write!(f, "end {run}: {outcome}{}", spent(budget)),
-            Event::Hold { run, results } => write!(f, "hold {run}: {}", names(results)),
+            Event::Hold { run, results, keys } => {
+                let keys = if keys.is_empty() { String::new() } else { format!(", for {}", keys.join(", ")) };
+                write!(f, "hold {run}: {}{keys}", names(results))
+            }
             Event::Release { by, results } => write!(f, "release by {by}: {}", names(results)),
         }
     }
@@ -114,10 +123,17 @@ impl Binary {
 
 /// SHA-256 of a file, in hexadecimal digits.
 pub fn file_digest(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut hash) = (std::fs::File::open(path)?, Sha256::new());
-    let mut buffer = vec![0; 1 << 20];
+    digest_of(&mut std::fs::File::open(path)?)
+}
+
+/// SHA-256 of all that is read, in hexadecimal digits.
+///
+/// # Errors
+/// If it cannot be read to its end.
+pub fn digest_of(reader: &mut impl std::io::Read) -> std::io::Result<String> {
+    let (mut buffer, mut hash) = (vec![0; 1 << 20], Sha256::new());
     loop {
-        match file.read(&mut buffer)? {
+        match reader.read(&mut buffer)? {
             0 => return Ok(hex(&hash.finalize())),
             length => hash.update(&buffer[..length]),
         }

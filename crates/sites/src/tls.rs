@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier as _;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
 };
 
 use fednmf_base::error::{Error, Result};
@@ -29,7 +30,7 @@ pub const LONGEST_VALIDITY: u64 = 825;
 
 /// The certificate authority of `--ca`, which this process trusts.
 pub struct Authority {
-    verifier: Verifier,
+    verifier: Arc<Verifier>,
 }
 
 /// The identity of `--cert`, `--key` and `--ca`: this process, and the authority that it trusts.
@@ -40,15 +41,18 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// Reads the certificates of a CA, and the list of those that it has revoked.
+    /// Reads the certificates of a CA, and the list of those that it has revoked, which is read again when it has changed.
     ///
     /// # Errors
     /// If a file cannot be read or has the wrong content.
     pub fn read(ca: &Path, revoked: Option<&Path>) -> Result<Authority> {
-        let revoked = revoked.map(revocations).transpose()?.unwrap_or_default();
-        let verifier = Verifier::new(certificates("--ca", ca)?, revoked);
-        let verifier = verifier.map_err(|e| Error::input(format!("--ca {}: cannot be used ({e})", ca.display())))?;
-        Ok(Authority { verifier })
+        let mut roots = RootCertStore::empty();
+        for root in certificates("--ca", ca)? {
+            roots.add(root).map_err(|e| {
+                Error::input(format!("--ca {}: holds no certificate of a CA ({e}); name the CA's file", ca.display()))
+            })?;
+        }
+        Ok(Authority { verifier: Arc::new(Verifier::new(roots, revoked)?) })
     }
 
     /// Verifies that a certificate of the CA vouches for `text`, as [`SiteSignature`] says.
@@ -171,7 +175,7 @@ impl Identity {
         ClientConfig::builder_with_provider(self.authority.verifier.provider().clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(self.authority.verifier.clone()))
+            .with_custom_certificate_verifier(self.authority.verifier.clone())
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
     }
 
@@ -194,12 +198,16 @@ impl Identity {
     /// # Errors
     /// If the key does not fit the certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
-        let verifier = Arc::new(self.authority.verifier.clone());
+        let verifier = self.authority.verifier.clone();
         let built = ServerConfig::builder_with_provider(verifier.provider().clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map(|config| config.with_client_cert_verifier(verifier))
             .and_then(|config| config.with_single_cert(self.chain.clone(), self.key.clone_key()));
-        built.map(Arc::new).map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))
+        let mut config = built.map_err(|e| Error::input(format!("--cert and --key: cannot be used ({e})")))?;
+        // A resumed session would skip the check of the site's certificate, which may have been revoked meanwhile.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
     }
 
     /// Signs with the key of the certificate. Returns scheme and signature.
@@ -236,17 +244,6 @@ pub fn too_long(certificate: &CertificateDer<'_>) -> Option<u64> {
 fn readable_by_others(key: &Path) -> u32 {
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY");
     if credentials.is_some_and(|directory| key.starts_with(directory)) { 0o027 } else { 0o077 }
-}
-
-/// The revocation lists of `--crl`.
-fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
-    let wrong = |why: String| Error::input(format!("--crl {}: {why}", path.display()));
-    let text = std::fs::read(path).map_err(|e| wrong(format!("cannot be read ({e})")))?;
-    let found: std::result::Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err(wrong("holds no revocation list in PEM format; 'openssl ca -gencrl' of the CA makes one".into())),
-    }
 }
 
 fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {

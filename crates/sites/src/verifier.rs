@@ -2,27 +2,47 @@
 //! certificate without extended key usage, which is for every purpose.
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+
+use fednmf_base::error::{self, Error};
+use fednmf_base::warning::warn;
+
+use crate::revocation::{Lists, RevocationFile};
 
 /// id-kp-clientAuth and id-kp-serverAuth (RFC 5280, section 4.2.1.12), in DER without tag and length.
 const CLIENTS: &[u8] = &[43, 6, 1, 5, 5, 7, 3, 2];
 const SERVERS: &[u8] = &[43, 6, 1, 5, 5, 7, 3, 1];
 
 /// Verifies certificates of hub and sites.
-#[derive(Clone)]
 pub struct Verifier {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
+    /// For what does not depend on revocation lists.
+    first: Checks,
+    /// `None` without revocation lists.
+    revocation: Option<Mutex<Revocation>>,
+}
+
+/// The checks of rustls, for the revocation lists of a moment.
+#[derive(Clone)]
+struct Checks {
     sites: Arc<dyn ClientCertVerifier>,
     hub: Arc<WebPkiServerVerifier>,
+}
+
+/// The file of revocation lists, and the checks with its last lists that could be used.
+struct Revocation {
+    file: RevocationFile,
+    checks: Checks,
 }
 
 impl fmt::Debug for Verifier {
@@ -31,21 +51,8 @@ impl fmt::Debug for Verifier {
     }
 }
 
-impl Verifier {
-    /// Accepts certificates of these CAs that their lists do not revoke. With a list, certificates of an issuer without one
-    /// are refused, and all are once it has expired.
-    ///
-    /// # Errors
-    /// If a certificate or a list cannot be used.
-    pub fn new(
-        ca: Vec<CertificateDer<'static>>,
-        revoked: Vec<CertificateRevocationListDer<'static>>,
-    ) -> Result<Verifier, String> {
-        let mut roots = RootCertStore::empty();
-        for root in ca {
-            roots.add(root).map_err(|e| format!("no certificate of a CA, {e}; name the CA's file"))?;
-        }
-        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+impl Checks {
+    fn new(roots: &Arc<RootCertStore>, provider: &Arc<CryptoProvider>, revoked: Lists) -> Result<Checks, String> {
         let sites = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .with_crls(revoked.clone())
             .only_check_end_entity_revocation()
@@ -56,8 +63,46 @@ impl Verifier {
             .only_check_end_entity_revocation()
             .enforce_revocation_expiration()
             .build();
-        let (sites, hub) = (sites.map_err(|e| e.to_string())?, hub.map_err(|e| e.to_string())?);
-        Ok(Verifier { roots, provider, sites, hub })
+        Ok(Checks { sites: sites.map_err(|e| e.to_string())?, hub: hub.map_err(|e| e.to_string())? })
+    }
+}
+
+impl Verifier {
+    /// Accepts certificates of these CAs. With a file of revocation lists, certificates on a list and those of an issuer
+    /// without one are refused, and all are once it has expired. The file is read again when it has changed.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn new(roots: RootCertStore, revoked: Option<&Path>) -> error::Result<Verifier> {
+        let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+        let checks = |lists| Checks::new(&roots, &provider, lists).map_err(|e| format!("cannot be used ({e})"));
+        let (first, revocation) = match revoked {
+            None => (checks(Vec::new()).map_err(|e| Error::input(format!("--ca: {e}")))?, None),
+            Some(path) => {
+                let (file, lists) = RevocationFile::open(path)?;
+                let checks = checks(lists).map_err(|e| file.wrong(&e))?;
+                (checks.clone(), Some(Mutex::new(Revocation { file, checks })))
+            }
+        };
+        Ok(Verifier { roots, provider, first, revocation })
+    }
+
+    /// The checks with the present revocation lists. If the file has changed and cannot be used, the lists before stay, and
+    /// a warning says so.
+    fn checks(&self) -> Checks {
+        let Some(revocation) = &self.revocation else { return self.first.clone() };
+        let mut revocation = revocation.lock().unwrap_or_else(PoisonError::into_inner);
+        let Revocation { file, checks } = &mut *revocation;
+        let renewed = file.read_if_changed().and_then(|lists| {
+            let renewed = lists.map(|lists| Checks::new(&self.roots, &self.provider, lists)).transpose();
+            renewed.map_err(|e| file.wrong(&format!("cannot be used ({e})")))
+        });
+        match renewed {
+            Ok(Some(renewed)) => *checks = renewed,
+            Ok(None) => {}
+            Err(e) => warn(&format!("{e}; the list before this one stays in force")),
+        }
+        checks.clone()
     }
 
     /// The cryptography of the connections.
@@ -85,20 +130,20 @@ impl Verifier {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<(), Error> {
+    ) -> Result<(), rustls::Error> {
         let usage = webpki::KeyUsage::required(purpose);
         let algorithms = self.provider.signature_verification_algorithms.all;
         let leaf = webpki::EndEntityCert::try_from(certificate);
         leaf.and_then(|leaf| {
             leaf.verify_for_usage(algorithms, &self.roots.roots, intermediates, now, usage, None, None).map(drop)
         })
-        .map_err(|_| Error::InvalidCertificate(CertificateError::InvalidPurpose))
+        .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::InvalidPurpose))
     }
 }
 
 impl ClientCertVerifier for Verifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.sites.root_hint_subjects()
+        self.first.sites.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -106,8 +151,8 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let verified = self.sites.verify_client_cert(certificate, intermediates, now)?;
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.checks().sites.verify_client_cert(certificate, intermediates, now)?;
         self.check_purpose(CLIENTS, certificate, intermediates, now).map(|()| verified)
     }
 
@@ -116,8 +161,8 @@ impl ClientCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.sites.verify_tls12_signature(message, certificate, signed)
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first.sites.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -125,12 +170,12 @@ impl ClientCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.sites.verify_tls13_signature(message, certificate, signed)
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first.sites.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.sites.supported_verify_schemes()
+        self.first.sites.supported_verify_schemes()
     }
 }
 
@@ -142,8 +187,8 @@ impl ServerCertVerifier for Verifier {
         name: &ServerName<'_>,
         ocsp: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let verified = self.hub.verify_server_cert(certificate, intermediates, name, ocsp, now)?;
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.checks().hub.verify_server_cert(certificate, intermediates, name, ocsp, now)?;
         self.check_purpose(SERVERS, certificate, intermediates, now).map(|()| verified)
     }
 
@@ -152,8 +197,8 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.hub.verify_tls12_signature(message, certificate, signed)
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first.hub.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -161,20 +206,21 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.hub.verify_tls13_signature(message, certificate, signed)
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.first.hub.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.hub.supported_verify_schemes()
+        self.first.hub.supported_verify_schemes()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
+    use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
     use rcgen::{
@@ -182,6 +228,7 @@ mod tests {
         KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
     };
 
+    use crate::revocation::RevocationFile;
     use crate::tls::{Identity, Stream, is_for, too_long};
 
     const CLIENTS: Option<ExtendedKeyUsagePurpose> = Some(ExtendedKeyUsagePurpose::ClientAuth);
@@ -191,6 +238,40 @@ mod tests {
     fn seconds(days: i64) -> Duration {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         Duration::from_secs(now.checked_add_signed(86_400 * days).unwrap())
+    }
+
+    /// A hub that stays, as far as its handshakes go: it accepts one connection after the other.
+    struct Door {
+        address: SocketAddr,
+        /// Why each connection was refused, if it was.
+        refusals: Receiver<Option<String>>,
+    }
+
+    impl Door {
+        fn new(hub: &Identity) -> Door {
+            let config = hub.server_config().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let (sender, refusals) = channel();
+            std::thread::spawn(move || {
+                while let Ok((socket, _)) = listener.accept() {
+                    let until = Instant::now() + Duration::from_secs(10);
+                    let met = Stream::accept(config.clone(), socket, until).map(|stream| stream.finish());
+                    if sender.send(met.err().map(|refusal| refusal.why)).is_err() {
+                        return;
+                    }
+                }
+            });
+            Door { address, refusals }
+        }
+
+        /// Connects; returns why the hub refuses the site, if it does.
+        fn knock(&self, site: &Identity) -> Option<String> {
+            let near = Stream::connect(site, "localhost", TcpStream::connect(self.address).unwrap());
+            let heard = near.map(|stream| stream.receive(&mut Vec::new()).is_ok());
+            assert!(!matches!(heard, Ok(true)), "the hub sends nothing");
+            self.refusals.recv().unwrap()
+        }
     }
 
     /// A CA with its files in a directory.
@@ -323,6 +404,63 @@ mod tests {
         assert!(ca.meet("hub", "b", Some(&list)).1.unwrap().contains("has expired"));
         let none = Identity::read(&ca.file("a.pem"), &ca.file("a.key"), &ca.file("ca.pem"), Some(&ca.file("a.pem")));
         assert!(none.err().unwrap().message.contains("holds no revocation list"));
+    }
+
+    #[test]
+    fn a_list_that_is_replaced_is_read_again() {
+        let ca = Ca::new();
+        ca.issue("hub", "localhost", SERVERS, 30, 1);
+        ca.issue("a", "a", CLIENTS, 30, 2);
+        ca.issue("b", "b", CLIENTS, 30, 3);
+        let list = ca.revoke(99, 7);
+        let door = Door::new(&ca.identity("hub", Some(&list)));
+        let [a, b] = ["a", "b"].map(|site| ca.identity(site, None));
+        let refused = |site: &Identity, why: &str| door.knock(site).is_some_and(|said| said.contains(why));
+        assert_eq!((door.knock(&a), door.knock(&b)), (None, None));
+        ca.revoke(2, 7);
+        assert!(refused(&a, "was revoked"));
+        assert_eq!(door.knock(&b), None);
+        // What cannot be used changes nothing: neither a damaged file nor a missing one.
+        let good = std::fs::read(&list).unwrap();
+        let damaged = String::from_utf8(good.clone()).unwrap().replacen("MI", "AA", 1);
+        for text in ["", "no list", &damaged] {
+            std::fs::write(&list, text).unwrap();
+            assert!(refused(&a, "was revoked"), "{text}");
+            assert_eq!(door.knock(&b), None, "{text}");
+        }
+        std::fs::remove_file(&list).unwrap();
+        assert!(refused(&a, "was revoked"));
+        assert_eq!(door.knock(&b), None);
+        ca.revoke(3, 7);
+        assert_eq!(door.knock(&a), None);
+        assert!(refused(&b, "was revoked"));
+        ca.revoke(99, -1);
+        assert!(refused(&a, "has expired"));
+    }
+
+    #[test]
+    fn a_broken_list_is_reported_once() {
+        let ca = Ca::new();
+        let list = ca.revoke(1, 7);
+        let (mut file, lists) = RevocationFile::open(&list).unwrap();
+        assert_eq!(lists.len(), 1);
+        assert!(file.read_if_changed().unwrap().is_none());
+        std::fs::write(&list, "no list").unwrap();
+        assert!(file.read_if_changed().unwrap_err().message.contains("holds no revocation list"));
+        assert!(file.read_if_changed().unwrap().is_none());
+        std::fs::remove_file(&list).unwrap();
+        assert!(file.read_if_changed().unwrap_err().message.contains("cannot be read"));
+        assert!(file.read_if_changed().unwrap().is_none());
+        ca.revoke(2, 7);
+        assert!(file.read_if_changed().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_session_is_not_resumed_without_the_certificate() {
+        let ca = Ca::new();
+        ca.issue("hub", "localhost", SERVERS, 30, 1);
+        let config = ca.identity("hub", None).server_config().unwrap();
+        assert!(config.send_tls13_tickets == 0 && !config.session_storage.can_cache());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 pub mod attack;
 #[cfg(feature = "sites")]
+pub mod key;
+#[cfg(feature = "sites")]
 pub mod release;
 pub mod report;
 pub mod verify;
@@ -33,6 +35,9 @@ pub enum Audit {
     /// Release results that 'fednmf join --hold' has put aside, as a second person, and note it in the log of the site
     #[cfg(feature = "sites")]
     Release(release::ReleaseArgs),
+    /// Make the secret key of a person who releases results, and print its public key, for 'fednmf join --hold-for'
+    #[cfg(feature = "sites")]
+    Key(key::KeyArgs),
 }
 
 /// Performs an audit; the exit code. Collective.
@@ -46,5 +51,7 @@ pub fn audit(args: &AuditArgs, comm: &Communicator) -> Result<i32> {
         Audit::Report(args) => report::report(args, comm),
         #[cfg(feature = "sites")]
         Audit::Release(args) => release::release(args, comm),
+        #[cfg(feature = "sites")]
+        Audit::Key(args) => key::key(args, comm),
     }
 }

@@ -10,6 +10,7 @@ use fednmf_comm::Communicator;
 use fednmf_files::output::attributes;
 use fednmf_sites::{Event, SiteLog};
 
+use crate::commands::join::encryption::SecretKeys;
 use crate::commands::join::hold;
 use crate::commands::join::proposal::person;
 use crate::commands::signer::SignerArgs;
@@ -25,8 +26,16 @@ pub struct ReleaseArgs {
     /// The log of the site, which says what was put aside and notes the release
     #[arg(long, value_name = "F.jsonl")]
     pub site_log: PathBuf,
+    /// The secret key of this person (age), if the results are encrypted for it (join --hold-for)
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
     #[command(flatten)]
     pub signer: SignerArgs,
+}
+
+/// The address in `Name <mail>`: a name can be written in many ways.
+fn address(person: &str) -> &str {
+    person.rsplit_once('<').map_or(person, |(_, mail)| mail.trim_end_matches('>').trim())
 }
 
 /// Releases the results; returns the exit code.
@@ -39,10 +48,11 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     }
     let (identity, site) = args.signer.read()?;
     let log = SiteLog::open(&args.site_log, &site, identity)?;
-    let results = hold::digests(&args.held)?;
+    let keys = args.identity.as_deref().map(SecretKeys::read).transpose()?;
+    let results = hold::digests(&args.held, keys.as_ref())?;
     let entries = log.entries()?;
     let held = entries.iter().rev().find_map(|entry| match &entry.event {
-        Event::Hold { run, results: held } if *held == results => Some(run),
+        Event::Hold { run, results: held, .. } if *held == results => Some(run),
         _ => None,
     });
     let held = held.ok_or_else(|| {
@@ -55,7 +65,9 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
         ))
     })?;
     let approved = |event: &Event| match event {
-        Event::Begin { run, approved_by: Some(by), .. } if run == held => by.eq_ignore_ascii_case(&args.by),
+        Event::Begin { run, approved_by: Some(by), .. } if run == held => {
+            address(by).eq_ignore_ascii_case(address(&args.by))
+        }
         _ => false,
     };
     if entries.iter().any(|entry| approved(&entry.event)) {
@@ -66,7 +78,7 @@ pub fn release(args: &ReleaseArgs, comm: &Communicator) -> Result<i32> {
     }
     // The log has the release before anybody has the results.
     log.add(attributes::now(), Event::Release { by: args.by.clone(), results })?;
-    for path in hold::take_out(&args.held)? {
+    for path in hold::take_out(&args.held, keys.as_ref())? {
         print_line(&path.display().to_string())?;
     }
     Ok(EXIT_DONE)

@@ -9,7 +9,7 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 use sprs::CsMatI;
 
-use fednmf_base::error::{Error, Result, why_not_json};
+use fednmf_base::error::{Error, Result, SharedResult, why_not_json};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::nls::{Penalty, Pivoting, Sweep, multiply, sweep};
 use fednmf_linalg::random::{Purpose, Stream};
@@ -245,8 +245,8 @@ fn seconds(comm: &Communicator, mut call: impl FnMut()) -> f64 {
 /// same rates. Collective.
 ///
 /// # Errors
-/// When MKL refuses a block.
-pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given: Vec<Block<T>>) -> Result<Rates> {
+/// On all ranks, when MKL refuses a block.
+pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given: Vec<Block<T>>) -> SharedResult<Rates> {
     let asks = |kernel: Kernel| cost.work.iter().any(|w| w.kernel == kernel && w.rank > 0.0);
     let stored = Stored { k: stored.k.min(MOST_COMPONENTS), ..stored };
     let mut given = given.into_iter();
@@ -255,7 +255,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
         kernels.insert(kernel.name().to_string(), (flops / seconds.max(1e-12)).max(1.0));
     };
     if asks(Kernel::Mul) || asks(Kernel::Tmul) {
-        let block = stored.block_of(given.next(), cost.shape.block)?;
+        let block = comm.agree_on_error(stored.block_of(given.next(), cost.shape.block))?;
         let [mul, tmul] = products(comm, &block, stored.k);
         // A very sparse block may have no entry, but going through its rows takes time.
         let flops = 2.0 * (block.stored().max(1) * stored.k) as f64;
@@ -264,7 +264,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
     }
     for (kernel, (rows, cols, d)) in [Kernel::SampledForU, Kernel::SampledForV].into_iter().zip(cost.shape.sampled) {
         if asks(kernel) {
-            let block = stored.block_of(given.next(), (rows, cols))?;
+            let block = comm.agree_on_error(stored.block_of(given.next(), (rows, cols)))?;
             // The same share of fewer rows, if the block was cut.
             let share = block.shape().0 as f64 / rows as f64;
             let own = (share * (rows / comm.size()) as f64) as usize;
@@ -294,7 +294,7 @@ pub fn measure<T: Real>(comm: &Communicator, cost: &Cost, stored: Stored, given:
 
 /// What three computing parties do on this rank, and its seconds: both products of a block with k vectors in flops, and max(0, ·)
 /// of the entries of a factor in words of messages.
-fn on_shares(comm: &Communicator, (rows, width): (usize, usize), k: usize) -> Result<[(f64, f64); 2]> {
+fn on_shares(comm: &Communicator, (rows, width): (usize, usize), k: usize) -> SharedResult<[(f64, f64); 2]> {
     /// Delivers within the process.
     struct Here;
     impl Wire for Here {
@@ -303,7 +303,7 @@ fn on_shares(comm: &Communicator, (rows, width): (usize, usize), k: usize) -> Re
         }
     }
     // Any words take the same time.
-    let mut computation = Computation::new(&Keys::draw(0..COMPUTING, Some(1))?, &mut Here);
+    let mut computation = Computation::new(&comm.agree_on_error(Keys::draw(0..COMPUTING, Some(1)))?, &mut Here);
     let [x, f, h] = [rows * width, k * width, k * rows].map(|length| computation.zeros(length));
     let (mut terms, mut truncated, mut out) = (Terms::default(), Shared::default(), Shared::default());
     let products = seconds(comm, || {

@@ -1,26 +1,38 @@
-//! Results that are put aside until a second person releases them: `--hold`, and `fednmf audit release`.
+//! Results that are put aside until a second person releases them: `--hold`, `--hold-for`, and `fednmf audit release`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_driver::spec::Outputs;
-use fednmf_sites::file_digest;
+use fednmf_sites::digest_of;
+
+use super::encryption::{Recipients, SecretKeys, plain_name};
 
 /// The end of the name of a directory of results that are put aside.
 const HELD: &str = ".held";
+
+/// Results that are put aside while a run goes on.
+pub struct Held {
+    directory: PathBuf,
+    /// For whom they are encrypted; `None` if they are not.
+    recipients: Option<Recipients>,
+}
 
 fn unusable(directory: &Path, why: impl std::fmt::Display) -> Error {
     Error::input(format!("--hold: {}: {why}", directory.display()))
 }
 
-/// Lets the results of a run go to a new directory beside `--output` that only its owner can read; returns it.
+/// Lets the results of a run go to a new directory beside `--output` that only its owner can read. With `recipients`,
+/// [`Held::close`] encrypts them.
 ///
 /// # Errors
 /// If the directory has files or cannot be made.
-pub fn put_aside(outputs: &mut Outputs) -> Result<PathBuf> {
+pub fn put_aside(outputs: &mut Outputs, recipients: Option<Recipients>) -> Result<Held> {
     let place = |path: &Path, directory: &Path| directory.join(path.file_name().unwrap_or_default());
     let Some(factors) = &outputs.factors else { return Err(Error::input("--hold: is about results; add --output")) };
     if outputs.add {
@@ -29,10 +41,10 @@ pub fn put_aside(outputs: &mut Outputs) -> Result<PathBuf> {
     let mut name = factors.clone().into_os_string();
     name.push(HELD);
     let directory = PathBuf::from(name);
-    let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+    let made = fs::DirBuilder::new().mode(0o700).create(&directory);
     match made {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            let found = std::fs::symlink_metadata(&directory).map_err(|e| unusable(&directory, e))?;
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(&directory).map_err(|e| unusable(&directory, e))?;
             if !found.is_dir() || found.mode() & 0o077 != 0 || !files(&directory)?.is_empty() {
                 return Err(unusable(
                     &directory,
@@ -48,53 +60,164 @@ pub fn put_aside(outputs: &mut Outputs) -> Result<PathBuf> {
     if let Some((report, _)) = &mut outputs.report {
         *report = place(report, &directory);
     }
-    Ok(directory)
+    Ok(Held { directory, recipients })
+}
+
+/// What a run has put aside, for the log.
+pub struct PutAside {
+    /// SHA-256 by name, before encryption.
+    pub results: BTreeMap<String, String>,
+    /// The public keys for which they are encrypted.
+    pub keys: Vec<String>,
+}
+
+impl Held {
+    /// After the run, whatever its outcome: encrypts the results, if somebody is named for whom. Nothing readable is left
+    /// then, also after an error.
+    ///
+    /// # Errors
+    /// If they cannot be read or encrypted.
+    pub fn close(self) -> Result<PutAside> {
+        let Held { directory, recipients } = self;
+        let Some(recipients) = recipients else {
+            return Ok(PutAside { results: digests(&directory, None)?, keys: Vec::new() });
+        };
+        let encrypt = |results| {
+            for file in files(&directory)? {
+                let shown = file.display();
+                recipients.encrypt(&file).map_err(|e| Error::failed(format!("--hold-for: {shown}: {e}")))?;
+            }
+            Ok(PutAside { results, keys: recipients.names() })
+        };
+        let closed = digests(&directory, None).and_then(encrypt);
+        let deleted = delete_readable(&directory);
+        let closed = closed.map_err(|e: Error| {
+            let message = format!("{}; results that could not be encrypted are deleted", e.message);
+            e.with_message(message)
+        });
+        closed.and_then(|closed| deleted.map(|()| closed))
+    }
+}
+
+/// Deletes all files of a directory that are not encrypted, parts of files that were never finished included.
+fn delete_readable(directory: &Path) -> Result<()> {
+    let deleted = fs::read_dir(directory).and_then(|mut entries| {
+        entries.try_for_each(|entry| {
+            let path = entry?.path();
+            if plain_name(&path).is_some() || is_lock(&path) { Ok(()) } else { fs::remove_file(path) }
+        })
+    });
+    deleted.map_err(|e| unusable(directory, format!("has files that cannot be deleted ({e})")))
+}
+
+/// Whether a file is what remains of one that a killed process was writing.
+fn is_unfinished(file: &Path) -> bool {
+    file.to_string_lossy().ends_with(".fednmf-part")
+}
+
+/// Whether a file is a lock of a run that has not ended.
+fn is_lock(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().contains(".fednmf-")) && !is_unfinished(file)
 }
 
 /// The files of a directory of results.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let read = std::fs::read_dir(directory).and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect());
+    let read = fs::read_dir(directory).and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect());
     let mut files: Vec<PathBuf> = read.map_err(|e| unusable(directory, format!("cannot be read ({e})")))?;
     files.sort();
-    // Locks of a run that has not ended.
-    files.retain(|file| !file.to_string_lossy().contains(".fednmf-"));
+    files.retain(|file| !is_lock(file) && !is_unfinished(file));
     Ok(files)
 }
 
-/// SHA-256 of the files of a directory of results, by name.
+/// SHA-256 of the results in a directory, by name. Encrypted ones are read with `keys`.
 ///
 /// # Errors
-/// If one cannot be read.
-pub fn digests(directory: &Path) -> Result<BTreeMap<String, String>> {
-    let digest = |file: PathBuf| {
-        let name = file.file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned();
-        let digest = file_digest(&file).map_err(|e| unusable(directory, format!("{name} cannot be read ({e})")))?;
+/// If one cannot be read, or decrypted; if there are keys, and nothing is encrypted.
+pub fn digests(directory: &Path, keys: Option<&SecretKeys>) -> Result<BTreeMap<String, String>> {
+    let files = files(directory)?;
+    if keys.is_some() && !files.iter().any(|file| plain_name(file).is_some()) {
+        return Err(Error::input(format!(
+            "--identity: nothing in {} is encrypted; leave the option out",
+            directory.display()
+        )));
+    }
+    let digest = |file: &PathBuf| {
+        let name = name_of(file).to_string_lossy().into_owned();
+        let unreadable = |e: io::Error| unusable(directory, format!("{name} cannot be read ({e})"));
+        let digest = digest_of(&mut open(file, keys)?).map_err(unreadable)?;
         Ok((name, digest))
     };
-    files(directory)?.into_iter().map(digest).collect()
+    files.iter().map(digest).collect()
 }
 
-/// Moves the results out of their directory, beside it; returns where they are.
+/// The name of a result.
+fn name_of(file: &Path) -> OsString {
+    plain_name(file).unwrap_or_else(|| file.file_name().unwrap_or_default().to_os_string())
+}
+
+/// The contents of a result.
+fn open(file: &Path, keys: Option<&SecretKeys>) -> Result<Box<dyn io::Read>> {
+    match (plain_name(file), keys) {
+        (Some(_), Some(keys)) => Ok(Box::new(keys.open(file)?)),
+        (Some(_), None) => Err(Error::input(format!(
+            "{}: is encrypted; give --identity FILE with the secret key of the person whom --hold-for named",
+            file.display()
+        ))),
+        (None, _) => {
+            let opened = File::open(file);
+            Ok(Box::new(opened.map_err(|e| Error::input(format!("{}: cannot be read ({e})", file.display())))?))
+        }
+    }
+}
+
+/// Moves the results out of their directory, beside it, decrypted with `keys`; returns where they are.
 ///
 /// # Errors
-/// If the directory is none of results, or a file is in the way; nothing has been moved then.
-pub fn take_out(directory: &Path) -> Result<Vec<PathBuf>> {
+/// If the directory is none of results, a file is in the way, or one cannot be read or written; nothing is beside it then.
+pub fn take_out(directory: &Path, keys: Option<&SecretKeys>) -> Result<Vec<PathBuf>> {
     if directory.extension().is_none_or(|end| end != &HELD[1..]) {
         return Err(unusable(directory, format!("is no directory of --hold, whose name ends in {HELD}")));
     }
     let parent = directory.parent().unwrap_or(Path::new(""));
     let moves: Vec<(PathBuf, PathBuf)> = files(directory)?
         .into_iter()
-        .map(|file| (file.clone(), parent.join(file.file_name().unwrap_or_default())))
+        .map(|file| {
+            let to = parent.join(name_of(&file));
+            (file, to)
+        })
         .collect();
     if let Some((_, taken)) = moves.iter().find(|(_, to)| to.exists()) {
         return Err(unusable(directory, format!("{} exists and is not replaced; move it away", taken.display())));
     }
-    for (from, to) in &moves {
-        std::fs::rename(from, to)
-            .map_err(|e| unusable(directory, format!("{} cannot be moved ({e})", from.display())))?;
+    let (encrypted, readable): (Vec<_>, Vec<_>) = moves.iter().partition(|(from, _)| plain_name(from).is_some());
+    for (i, (from, to)) in encrypted.iter().enumerate() {
+        decrypt(from, to, keys).inspect_err(|_| {
+            encrypted[..i].iter().for_each(|(_, written)| drop(fs::remove_file(written)));
+        })?;
+    }
+    for (from, to) in readable {
+        fs::rename(from, to).map_err(|e| unusable(directory, format!("{} cannot be moved ({e})", from.display())))?;
+    }
+    for (from, _) in encrypted {
+        fs::remove_file(from)
+            .map_err(|e| unusable(directory, format!("{} cannot be deleted ({e})", from.display())))?;
     }
     // Only an empty directory is removed; one with other files stays.
-    let _ = std::fs::remove_dir(directory);
+    let _ = fs::remove_dir(directory);
     Ok(moves.into_iter().map(|(_, to)| to).collect())
+}
+
+/// Writes the contents of an encrypted result to a new file with its permissions.
+fn decrypt(from: &Path, to: &Path, keys: Option<&SecretKeys>) -> Result<()> {
+    let mut contents = open(from, keys)?;
+    let mut write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+        io::copy(&mut contents, &mut file)?;
+        file.set_permissions(fs::metadata(from)?.permissions())?;
+        file.sync_all()
+    };
+    write().map_err(|e: io::Error| {
+        let _ = fs::remove_file(to);
+        Error::input(format!("{}: cannot be written ({e}); the results are still in their directory", to.display()))
+    })
 }

@@ -1,6 +1,7 @@
 //! `fednmf join`: one party of a factorisation, on its own machine with its own data.
 
 mod agreement;
+pub mod encryption;
 pub mod hold;
 mod policy;
 pub mod profile;
@@ -33,6 +34,8 @@ use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 
 use self::agreement::{Agreement, POLICY, digest_of};
+use self::encryption::Recipients;
+use self::hold::Held;
 use self::policy::{Intended, Policy};
 use self::profile::Profile;
 use self::proposal::{Approved, Message, Proposal};
@@ -59,7 +62,7 @@ pub struct JoinArgs {
     /// Take part under this name, which the certificate must have [default: the one that it has]
     #[arg(long, value_name = "NAME", help_heading = "Site")]
     site: Option<String>,
-    /// The list of certificates that the CA has revoked (PEM)
+    /// The list of certificates that the CA has revoked (PEM); it is read again when it has changed
     #[arg(long, value_name = "FILE", help_heading = "Site")]
     crl: Option<PathBuf>,
     /// What this site agrees to, in JSON: methods, protections, sizes, budget, outputs, with whom; the guide has all fields
@@ -85,6 +88,10 @@ pub struct JoinArgs {
     /// Put the results aside, in a directory F.h5.held that only its owner can read, until 'fednmf audit release'
     #[arg(long, requires = "site_log", requires = "output", help_heading = "Site")]
     hold: bool,
+    /// With --hold, encrypt the results when the run ends, for the person whose public key of age is in this file; 'fednmf audit
+    /// key' or age-keygen makes keys
+    #[arg(long, value_name = "FILE", requires = "hold", help_heading = "Site")]
+    hold_for: Option<PathBuf>,
     /// Wait this time for the hub and the other sites at the start: seconds, or 90s, 5m, 1h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = waiting, help_heading = "Site")]
     wait: Duration,
@@ -128,6 +135,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         ));
     }
     check_secrets(&spec)?;
+    let recipients = args.hold_for.as_deref().map(|path| recipients(path, &spec)).transpose()?;
     if let Some(profile) = args.profile {
         let policy = args.policy.as_deref().map(|path| path.display().to_string());
         spec.consent.profile = Some(profile.check(&spec, policy.as_deref())?);
@@ -151,7 +159,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         }
         None => None,
     };
-    let held = args.hold.then(|| hold::put_aside(&mut spec.outputs)).transpose()?;
+    let held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose()?;
     let _locks = own_files::lock(&spec)?;
     let messages = proposal::messages(&spec);
     if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
@@ -185,14 +193,33 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     comm.set_send_filter(agreement.send_filter());
     let record = log.map(|log| RunLog::begin(log, &spec, (&sites, comm.rank()), &agreement)).transpose()?;
     let done = take_part(spec, &sites, &comm);
+    // First, because what follows may fail.
+    let held = held.map(Held::close).transpose();
     match &done {
         Ok(code) => sites.leave(*code),
         Err(e) if e.is_shared() => sites.leave(e.exit_code()),
         // The caller ends the run for all sites.
         Err(_) => {}
     }
-    let noted = record.map_or(Ok(()), |record| record.end(&done, held.as_deref()));
-    done.and_then(|code| noted.map(|()| code))
+    let (held, unheld) = held.map_or_else(|e| (None, Err(e)), |held| (held, Ok(())));
+    let noted = record.map_or(Ok(()), |record| record.end(&done, held));
+    done.and_then(|code| unheld.and(noted).map(|()| code))
+}
+
+/// The keys for which results are encrypted.
+///
+/// # Errors
+/// If the file has none, or the run would write factors to other files too.
+fn recipients(path: &Path, spec: &Spec) -> Result<Recipients> {
+    for (option, given) in [("--checkpoint", spec.checkpoint.is_some()), ("--record-view", spec.record_view.is_some())]
+    {
+        if given {
+            return Err(Error::input(format!(
+                "--hold-for: {option} keeps factors in a file that is not encrypted; leave it out, or use --hold without --hold-for"
+            )));
+        }
+    }
+    Recipients::read(path)
 }
 
 /// A warning if results of the site's data leave it unprotected, although the method can mask them.

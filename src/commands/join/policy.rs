@@ -224,8 +224,10 @@ impl Policy {
         }
         if let Some(allowed) = &self.accept_risk {
             let accepted = groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default();
-            let others: Vec<&str> =
-                accepted.split(',').filter(|risk| !risk.is_empty() && !allowed.iter().any(|other| other == risk)).collect();
+            let others: Vec<&str> = accepted
+                .split(',')
+                .filter(|risk| !risk.is_empty() && !allowed.iter().any(|other| other == risk))
+                .collect();
             if !others.is_empty() {
                 refuse("accept_risk", format!("does not allow --accept-risk {}", others.join(",")));
             }

@@ -1,6 +1,6 @@
 //! A run in the log of its site: `--site-log`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -12,7 +12,8 @@ use fednmf_files::output::attributes;
 use fednmf_sites::{Binary, BudgetState, Event, Signed, SiteLog, Sites};
 
 use super::agreement::Agreement;
-use super::{compared, hold};
+use super::compared;
+use super::hold::PutAside;
 
 /// The run in the log of the site.
 pub struct RunLog {
@@ -45,11 +46,11 @@ impl RunLog {
         Ok(record)
     }
 
-    /// Notes how the run ended, and what is put aside in `held`.
+    /// Notes how the run ended, and what was put aside.
     ///
     /// # Errors
     /// As [`RunLog::begin`].
-    pub fn end(self, done: &Result<i32>, held: Option<&Path>) -> Result<()> {
+    pub fn end(self, done: &Result<i32>, held: Option<PutAside>) -> Result<()> {
         let outcome = match done {
             Ok(EXIT_REQUEUE) => "stopped early, with a checkpoint",
             Ok(_) => "done",
@@ -57,9 +58,8 @@ impl RunLog {
             Err(_) => "failed",
         };
         self.add(Event::End { run: self.run.clone(), outcome: outcome.into(), budget: self.budget()? })?;
-        let results = held.map(hold::digests).transpose()?.filter(|results| !results.is_empty());
-        match results {
-            Some(results) => self.add(Event::Hold { run: self.run.clone(), results }),
+        match held.filter(|held| !held.results.is_empty()) {
+            Some(PutAside { results, keys }) => self.add(Event::Hold { run: self.run.clone(), results, keys }),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ndarray::s;
 use serde_json::json;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, even_part};
 use fednmf_data::state::Piece;
 use fednmf_data::{Layout, Loaded};
@@ -36,7 +36,7 @@ pub fn make(
     loaded: &Loaded<f64>,
     layout: &Layout,
     group: &Communicator,
-) -> Result<Consensus> {
+) -> SharedResult<Consensus> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let read = || sweep.components(k).map(|components| Matched::new(&components));
     let matched = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;

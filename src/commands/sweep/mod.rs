@@ -11,7 +11,7 @@ mod summary;
 use std::path::Path;
 
 pub use self::args::SweepArgs;
-use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result, SharedResult};
 use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
@@ -77,7 +77,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let group = comm.split(number);
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
     let loaded = load(&mut sweep, &group, &mut progress);
-    let (loaded, layout) = comm.agree_on_error(loaded)?;
+    let (loaded, layout) = comm.agree_on_error(loaded.map_err(Error::from))?;
     sweep.names = metadata::names_of(&sweep.input, false, &group);
     if let Some(cnmf) = &cnmf {
         let checked = match comm.is_root() {
@@ -129,6 +129,8 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
                 signal = [caught as u32];
                 break;
             }
+            // The other ranks of the group wait for this one, so the job ends.
+            Err(e) if !e.is_shared() && group.size() > 1 => return Err(e),
             Err(e) => {
                 if group.is_root() && groups > 1 {
                     // The other groups finish their runs; then the job ends with this error.
@@ -172,13 +174,13 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     if !sweep.left_out.any() && sweep.method(sweep.ks[0]).description().measure == Measure::RelativeError {
         let ks: Vec<usize> = points.iter().map(|p| p.k).collect();
         let found = inertias(&loaded, ks.last().map_or(0, |k| k + 1), &group);
-        let found = comm.agree_on_error(found)?;
+        let found = comm.agree_on_error(found.map_err(Error::from))?;
         points.iter_mut().zip(drops(&ks, &found)).for_each(|(point, drop)| point.drop = Some(drop));
     }
     let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
     let consensus = choice.as_ref().filter(|_| number == 0);
     let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &layout, &group)).transpose();
-    let consensus = comm.agree_on_error(consensus)?;
+    let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
     progress.finish();
     let summary = Summary { sweep: &sweep, points: &points, choice, consensus };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
@@ -222,14 +224,14 @@ fn check_results(args: &SweepArgs) -> Result<()> {
 }
 
 /// Determines the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
-fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> Result<(Loaded<f64>, Layout)> {
+fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> SharedResult<(Loaded<f64>, Layout)> {
     let input = data::open(&sweep.input, group)?;
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
     sweep.input.complete(input.header());
     let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
     sweep.sparse = sparse;
-    check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k"))?;
+    check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k").on_all_ranks())?;
     let (missing, regularization) = (sweep.left_out.clone(), sweep.args.regularization.0.clone());
     sweep.methods = configure(&sweep.args.algo, &sweep.ks, (m, n, sparse), &SweepSettings { missing, regularization });
     let plan = layout(sweep.method(sweep.ks[0]), (m, n), group.size());

@@ -3,7 +3,7 @@
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Layout, Loaded};
 use fednmf_linalg::nls::Pivoting;
@@ -64,7 +64,7 @@ impl Consensus {
         k: usize,
         (loaded, layout, missing): (&Loaded<f64>, &Layout, SweepMissing),
         group: &Communicator,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         let mut v = Array2::<f64>::zeros((loaded.header.cols, k));
         if let Some(matched) = matched {
             v.assign(&matched.means());
@@ -140,10 +140,10 @@ fn gram_of(v: &Array2<f64>) -> Array2<f64> {
 }
 
 /// The fit on a grid, where every entry counts.
-fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
+fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> SharedResult<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].copy();
-    block.prepare(k)?;
+    group.agree_on_error(block.prepare(k))?;
     let [_, rows_v] = grid::own_rows(group, &loaded.cuts);
     let (rows, cols) = block.shape();
     let tags = FactorTags { name: "consensus", gather: GATHER, rhs: PRODUCT, gram: GRAM_V };
@@ -156,7 +156,7 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Resu
 }
 
 /// The fit if each rank has whole rows of its own.
-fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group: &Communicator) -> Result<Fit> {
+fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group: &Communicator) -> SharedResult<Fit> {
     let k = v.ncols();
     let mut block = loaded.blocks[0].transposed();
     let rows = loaded.cuts.rows[group.rank()].clone();
@@ -166,7 +166,7 @@ fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group:
         let (squared, count) = fit_observed(&block, missing, v, &g, &mut u);
         return Ok(Fit { first: rows.start, u, squared, count });
     }
-    block.prepare(k)?;
+    group.agree_on_error(block.prepare(k))?;
     let order = block.order();
     let (mut operand, mut rhs) = (order.zeros(v.nrows(), k), order.zeros(rows.len(), k));
     operand.assign(v);

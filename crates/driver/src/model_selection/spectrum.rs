@@ -7,7 +7,7 @@
 
 use ndarray::{Array2, Axis, s};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Loaded;
 use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
@@ -25,7 +25,7 @@ const PASSES: usize = 12;
 ///
 /// # Errors
 /// On all ranks, if a kernel refuses a block.
-pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Result<Vec<f64>> {
+pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> SharedResult<Vec<f64>> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let l = (count + MORE).min(m).min(n);
     let mut block = loaded.blocks[0].copy();

@@ -79,7 +79,7 @@ impl Trial<'_> {
     /// Factorises. If `signals` are given, a signal ends the run early. Collective.
     ///
     /// # Errors
-    /// If the iterations fail.
+    /// If the iterations fail; on all ranks, if the factorisation cannot be built.
     pub fn run(
         &self,
         loaded: &Loaded<f64>,
@@ -108,7 +108,7 @@ impl Trial<'_> {
             eval_every: EVAL_EVERY,
         };
         let leading = if is_penalised { Measure::Objective } else { Measure::RelativeError };
-        let algorithm = comm.agree_on_error(f64::build(self.method, problem))?;
+        let algorithm = f64::build(self.method, problem)?;
         let mut driver = Driver::silent(algorithm, limits, leading, comm);
         driver.signals = signals;
         let stop = driver.iterate_observed(observer)?;

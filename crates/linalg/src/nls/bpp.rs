@@ -21,8 +21,9 @@ use crate::{Cholesky, Real};
 /// Exchanges that do not reduce the violations, before the active-set method takes over.
 const EXCHANGES: u32 = 3;
 /// δ of [`Pivoting::solve`]: above the rounding of G, which would make a nearly singular G indefinite; 1e-14 in double precision.
-fn ridge<T: Real>() -> f64 {
-    45.0 * T::epsilon().as_f64()
+fn ridge<T: Real>(k: usize) -> f64 {
+    // One component depends on no other.
+    if k > 1 { 45.0 * T::epsilon().as_f64() } else { 0.0 }
 }
 
 /// A power of two s with s² x from ½ to 2, or 0 if x is.
@@ -110,7 +111,7 @@ impl Pivoting {
         self.gram.extend((0..k * k).map(|p| g[[p / k, p % k]].as_f64() * scales[p / k] * scales[p % k]));
         for j in 0..k {
             let own = own(j) * scales[j] * scales[j];
-            self.gram[j * k + j] = if own > 0.0 { own * (1.0 + ridge::<T>()) } else { 1.0 };
+            self.gram[j * k + j] = if own > 0.0 { own * (1.0 + ridge::<T>(k)) } else { 1.0 };
         }
         self.start(x);
         while !self.open.is_empty() {

@@ -2,12 +2,12 @@
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::Piece;
-use fednmf_linalg::{Bits, Real};
+use fednmf_linalg::{Bits, Block, Real};
 use fednmf_privacy::Private;
 
 use crate::Measures;
@@ -33,15 +33,14 @@ pub struct Client<T: Real> {
     signal: Option<Signal>,
 }
 
-/// The hosted parties with their blocks.
+/// The hosted parties with their blocks. Collective.
 ///
 /// # Errors
-/// If an entry is neither 0 nor 1; the message names the party.
-pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunicator) -> Result<Vec<Client<T>>> {
+/// On all ranks, if an entry is neither 0 nor 1; the message names the party.
+pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunicator) -> SharedResult<Vec<Client<T>>> {
     let hosted = parties.hosted(comm.rank());
     let n = data.header.cols;
-    let mut all = Vec::with_capacity(hosted.len());
-    for (party, block) in hosted.zip(data.blocks) {
+    let client = |(party, block): (usize, Block<T>)| {
         let signal = data.signal.as_ref().map(|tiles| {
             let count = tiles.cols.iter().flatten().max().map_or(0, |&t| t as usize + 1);
             let mut bits = Bits::zeros(count, n);
@@ -51,9 +50,9 @@ pub fn clients<T: Real>(data: Loaded<T>, parties: Parties, comm: &PartyCommunica
             Signal { rows: tiles.rows[data.cuts.rows[party].clone()].to_vec(), tiles: Components::new(bits) }
         });
         let x = Ones::new(block).map_err(|e| e.at(format!("the data of party {party}")))?;
-        all.push(Client { party, x: Private::new(x), signal });
-    }
-    Ok(all)
+        Ok(Client { party, x: Private::new(x), signal })
+    };
+    comm.agree_on_error(hosted.zip(data.blocks).map(client).collect::<Result<_>>())
 }
 
 /// Measures of a Boolean fit from the numbers of ones: of the data, of the product, and of both.

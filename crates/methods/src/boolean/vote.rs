@@ -7,7 +7,7 @@ use std::fmt;
 
 use ndarray::Array2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -110,7 +110,7 @@ impl<L: LocalMethod> Method for Voted<L> {
         Some(OpenedSums::AtEvaluations)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
 }
@@ -171,7 +171,7 @@ struct Vote<T: Real, L> {
     voted_at: Option<usize>,
 }
 
-fn build<T: Real, L: LocalMethod>(method: &Voted<L>, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real, L: LocalMethod>(method: &Voted<L>, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let VoteParams { aggregate, refit, dp, sum } = &method.vote;
     let comm = PartyCommunicator::new(comm);

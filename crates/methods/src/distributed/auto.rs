@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
 
 use super::divergence::KlParams;
@@ -205,7 +205,7 @@ impl Method for Automatic {
         })
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         match self.divergence(false) {
             Some(Divergence::Kl(method)) => method.build(problem),
             Some(Divergence::Beta(method)) => method.build(problem),

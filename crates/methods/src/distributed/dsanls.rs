@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, ShapeBuilder};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::state::{Piece, SavedState};
 use fednmf_data::{Cuts, STATISTICS};
@@ -158,7 +158,7 @@ impl Method for Dsanls {
         Ok(Some(cost))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
 }
@@ -250,10 +250,10 @@ struct MissingInfo<T> {
     unobserved: [f64; 2],
 }
 
-fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
-    let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k)?;
+    let (d_u, d_v) = sketch_sizes(args.sketch.sketch_size.given(), (m, n), k).map_err(Error::on_all_ranks)?;
     let bound = args.bound.then(|| (2.0 * data.statistics.norm2.sqrt()).sqrt());
     let step = bound.into_iter().fold(SketchedStep::new(&args.step), SketchedStep::below);
 
@@ -271,8 +271,7 @@ fn build<T: Real>(args: &Dsanls, problem: Problem<'_, T>) -> Result<Box<dyn Algo
         absence = Some(MissingInfo { tally, listed, unobserved: [0.0; 2] });
     }
     let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
-    block_u.prepare(k)?;
-    block_v.prepare(k)?;
+    comm.agree_on_error(block_u.prepare(k).and_then(|()| block_v.prepare(k)))?;
     let sparse = matches!(block_u, Block::Sparse(_));
     // The typical norms at the start: of a row of the factor, and of a row of the data.
     let typical = |rows: usize| [(norm2 / rows as f64).sqrt(), scale * (k as f64 / 3.0).sqrt()];

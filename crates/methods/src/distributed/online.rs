@@ -90,7 +90,7 @@ impl Method for Online {
         Some(Cost { data: 0.0, ..self.cost_of(workload, ranks) })
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         Ok(Box::new(build(self, problem)?))
     }
 }
@@ -194,7 +194,7 @@ struct OnlineRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> Result<OnlineRun<T>> {
+fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<OnlineRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let own = data.cuts.rows[comm.rank()].clone();

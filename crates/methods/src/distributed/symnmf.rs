@@ -156,7 +156,7 @@ impl Method for SymNmf {
         Ok(Some(cost))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         Ok(Box::new(build(self, problem)?))
     }
 }
@@ -261,15 +261,15 @@ struct SymNmfRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> Result<SymNmfRun<T>> {
+fn build<T: Real>(args: &SymNmf, problem: Problem<'_, T>) -> SharedResult<SymNmfRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let n = data.header.cols;
     Partition::Symmetric.check_shape(data.header.rows, n).map_err(Error::on_all_ranks)?;
     let cuts = data.cuts.cols;
     let mut block = data.blocks.into_iter().next().expect("the plan gives one block");
-    block.prepare(k)?;
+    comm.agree_on_error(block.prepare(k))?;
     let leverage = args.sketch == SymmetricSketch::Leverage;
-    let (d_u, d_v) = if leverage { args.draws(n, k)? } else { (0, 0) };
+    let (d_u, d_v) = if leverage { args.draws(n, k).map_err(Error::on_all_ranks)? } else { (0, 0) };
     let order = block.order();
     let side = |tags: FactorTags, d: usize, sample_tags: SampleTags| {
         let factor = FactorSide::of_all_ranks(tags, &comm, &cuts, k, order).with_rhs().with_gathered_if_shared();

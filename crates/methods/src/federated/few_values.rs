@@ -61,9 +61,7 @@ impl<T: Real> EntryFacts for Block<T> {
                 let ones = (0..self.shape().0).flat_map(|i| x.ones(i).map(move |j| (i, j, 1.0)));
                 distinct_lines(ones, of_columns, self.shape())
             }
-            Block::Dense(_) | Block::Sparse(_) => {
-                Entries::of(self).map_or(0, |entries| entries.distinct(of_columns))
-            }
+            Block::Dense(_) | Block::Sparse(_) => Entries::of(self).map_or(0, |entries| entries.distinct(of_columns)),
         }
     }
 }
@@ -353,7 +351,15 @@ mod tests {
 
     #[test]
     fn empty_lines_and_multiples_hide_nothing() {
-        let x = block(|i, j| if i < 4 { ((i * 12 + j) as f64).sin().abs() } else if i < 8 { 3.0 * ((i - 4 + j) as f64).cos().abs() } else { 0.0 });
+        let x = block(|i, j| {
+            if i < 4 {
+                ((i * 12 + j) as f64).sin().abs()
+            } else if i < 8 {
+                3.0 * ((i - 4 + j) as f64).cos().abs()
+            } else {
+                0.0
+            }
+        });
         assert_eq!(x.distinct(false), 8);
         let copies = block(|i, j| (1 + i) as f64 * ((i % 3 * 12 + j) as f64).sin().abs());
         assert_eq!((copies.distinct(false), copies.distinct(true)), (3, 12));

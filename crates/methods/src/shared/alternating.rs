@@ -261,13 +261,13 @@ pub struct Exact<T: Real> {
 /// Builds the method; `step` is created for the sizes.
 ///
 /// # Errors
-/// If MKL refuses a sparse block, or a start or the exchange does not fit the data.
+/// On all ranks, if MKL refuses a sparse block, or a start or the exchange does not fit the data.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     args: &ExactParams,
     extrapolation: Extrapolation,
     step: impl FnOnce(&Sizes) -> Box<dyn FactorUpdate<T>>,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let shape = (data.header.rows, data.header.cols);
     let dense = !data.header.sparse;
@@ -287,7 +287,7 @@ pub fn build<T: Real>(
     if computed != Start::Random && initial.is_none() {
         init::balance(&comm, penalties, 0.5 * norm2, [&mut u, &mut v]);
     }
-    rank_data.prepare(k)?;
+    comm.agree_on_error(rank_data.prepare(k))?;
     let mut grid = Grid::new(&comm, rank_data, &data.cuts, k, [U, V]);
     (grid.u.own, grid.v.own) = (u, v);
     grid.choose_exchange(&comm, args.grid.exchange)?;

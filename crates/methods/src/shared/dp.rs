@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rand::Rng;
 use serde_json::Value;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{PartySum, masked};
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, SavedState, State};
@@ -208,17 +208,30 @@ pub struct Messages {
     pub boolean: bool,
 }
 
-/// The releases of a run; `None` without `--dp`. `masked` says whether sums over parties are masked.
+/// The releases of a run; `None` without `--dp`. `masked` says whether sums over parties are masked. Collective.
 ///
 /// # Errors
-/// If the request cannot be met; the message gives the reason.
+/// On all ranks, if the request cannot be met; the message gives the reason.
 pub fn releases(
     args: &DpParams,
     masked: bool,
     messages: Messages,
     parties: Parties,
     comm: &PartyCommunicator,
-) -> Result<Option<Releases>> {
+) -> SharedResult<Option<Releases>> {
+    let Some(plan) = plan(args, masked, messages, parties).map_err(Error::on_all_ranks)? else { return Ok(None) };
+    let secret_seed = args.secret_seed.seed();
+    let key = |party: usize| {
+        let mut key = [0; NOISE_KEY];
+        secret_rng(secret_seed, NOISE ^ party as u64)?.fill_bytes(&mut key);
+        Ok(key)
+    };
+    let keys = parties.hosted(comm.rank()).map(key).collect::<Result<Vec<_>>>();
+    Ok(Some(Releases::new(plan, comm.agree_on_error(keys)?)))
+}
+
+/// The noise of the releases; `None` without `--dp`. It is the same on all ranks.
+fn plan(args: &DpParams, masked: bool, messages: Messages, parties: Parties) -> Result<Option<NoisePlan>> {
     let Some(mechanism) = args.mechanism() else { return Ok(None) };
     let clip = args.clip.given();
     if mechanism == Mechanism::Laplace && masked {
@@ -264,15 +277,7 @@ pub fn releases(
     };
     // Randomised response flips the bits at each party, so noise is not shared over the parties.
     let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
-    let plan = NoisePlan::new(request, bound, messages.length, sharing)?;
-    let secret_seed = args.secret_seed.seed();
-    let key = |party: usize| {
-        let mut key = [0; NOISE_KEY];
-        secret_rng(secret_seed, NOISE ^ party as u64)?.fill_bytes(&mut key);
-        Ok(key)
-    };
-    let keys = parties.hosted(comm.rank()).map(key).collect::<Result<Vec<_>>>()?;
-    Ok(Some(Releases::new(plan, keys)))
+    NoisePlan::new(request, bound, messages.length, sharing).map(Some)
 }
 
 /// Separates noise keys from other secrets derived from the same `--secret-seed`.

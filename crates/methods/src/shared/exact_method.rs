@@ -67,7 +67,7 @@
 
 use std::fmt;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::Real;
 
 use super::alternating::{self, ExactParams, FactorUpdate, Sizes};
@@ -162,7 +162,7 @@ impl<M: ExactMethod> Method for M {
         on_observed(self).is_none().then(cost)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         if let Some((missing, kind)) = on_observed(self) {
             return missing::build(problem, missing, &self.exact().regularization, kind);
         }

@@ -40,7 +40,7 @@ pub trait RankData<T: Real> {
     /// Prepares for products with k columns.
     ///
     /// # Errors
-    /// If MKL refuses a sparse block.
+    /// On this rank only, if MKL refuses a sparse block.
     fn prepare(&mut self, k: usize) -> Result<()>;
 
     fn occupied(&self) -> Occupied;
@@ -49,7 +49,7 @@ pub trait RankData<T: Real> {
     ///
     /// # Errors
     /// On all ranks, if a file cannot be read.
-    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>>;
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<T>>;
 
     /// Right-hand side M V of U's owned rows. Collective.
     ///
@@ -145,7 +145,7 @@ impl<T: Real> RankData<T> for Block<T> {
         }
     }
 
-    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>> {
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<T>> {
         Ok(comm.work("start: sample", || Block::select(self, axis, places)))
     }
 
@@ -218,7 +218,7 @@ impl<T: Real> RankData<T> for InPanels<T> {
         Occupied::Unknown
     }
 
-    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> Result<Block<T>> {
+    fn select(&mut self, comm: &Communicator, axis: Axis, places: &[usize]) -> SharedResult<Block<T>> {
         // A rank without rows has no panel.
         let mut parts = vec![self.empty.select(axis, if axis == Axis(0) { &[] } else { places })];
         self.pass(comm, |rows, block, _| {
@@ -232,7 +232,7 @@ impl<T: Real> RankData<T> for InPanels<T> {
             });
             Ok(())
         })?;
-        Block::stacked(parts)
+        comm.agree_on_error(Block::stacked(parts))
     }
 
     fn product_for_u(&mut self, comm: &Communicator, u: &mut FactorSide<T>, v: &mut FactorSide<T>) -> SharedResult<()> {

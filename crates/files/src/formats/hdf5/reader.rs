@@ -229,7 +229,8 @@ pub fn check_own(path: &str, name: &str, file: &File, data: &Dataset) -> Result<
     let created = data.create_plist().map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
     let map = if created.layout() == Layout::Virtual { created.virtual_map() } else { Vec::new() };
     // The bindings cannot read some maps, and then return none of their sources.
-    let unknown = (created.layout() == Layout::Virtual && map.is_empty()).then(|| "which its virtual layout names".to_string());
+    let unknown =
+        (created.layout() == Layout::Virtual && map.is_empty()).then(|| "which its virtual layout names".to_string());
     let sources = map.into_iter().map(|source| source.src_filename).filter(|source| source != ".").chain(unknown);
     let stored = created.external().into_iter().map(|file| file.name);
     let linked = Some(data.filename()).filter(|of_data| *of_data != file.filename());

@@ -17,7 +17,7 @@ use std::ops::Range;
 use gamma::Gamma;
 use ndarray::Array2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{PartySum, SUMMED};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -120,7 +120,7 @@ impl Method for Felb {
         Some(OpenedSums::EachIteration(1))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem, ProximalRule::Lipschitz)
     }
 }
@@ -141,7 +141,7 @@ impl Method for FelbMu {
         Some(OpenedSums::EachIteration(1))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(&self.felb, problem, ProximalRule::Multiplicative)
     }
 }
@@ -194,7 +194,7 @@ struct FelbRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);

@@ -2,7 +2,7 @@
 //! = 1) and least squares (β = 2). The iterates are those of scikit-learn's NMF with `solver="mu"`. With extrapolation, for 1 ≤ β
 //! ≤ 2, block majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646).
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::{BetaMultiply, Extrapolated, unit};
 
@@ -129,7 +129,7 @@ impl Method for BetaMu {
         Ok(Some(cost))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
         let (init, regularization, loss) = (&self.init, &self.regularization, Loss::Beta(beta, unit));
@@ -147,7 +147,7 @@ impl Method for BetaMu {
 ///
 /// # Errors
 /// On all ranks, if the divergence from an entry is infinite, or powers of the entries overflow or underflow.
-pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result<(BetaMultiply, f64)> {
+pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> SharedResult<(BetaMultiply, f64)> {
     let header = &problem.data.header;
     let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
     if beta <= 0.0 && zeros > 0 {
@@ -155,8 +155,7 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result
             "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
              most 0; use a larger beta, or add a small number to all entries"
         ))
-        .on_all_ranks()
-        .into());
+        .on_all_ranks());
     }
     let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
@@ -164,8 +163,7 @@ pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> Result
             "--beta {beta}: the entries are of the order of {unit:.0e}, and their powers overflow or underflow; scale the data \
              (--scale max)"
         ))
-        .on_all_ranks()
-        .into());
+        .on_all_ranks());
     }
     Ok((BetaMultiply::new(beta, problem.k, unit), unit))
 }

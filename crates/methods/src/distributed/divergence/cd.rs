@@ -1,7 +1,7 @@
 //! Coordinate descent for the Kullback-Leibler divergence (Hsieh and Dhillon 2011): a Newton step for each entry of a row
 //! in turn, several times for each half of an iteration. A step never increases the objective.
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::KlSweeps;
 
@@ -51,7 +51,7 @@ impl Method for KlCd {
         Ok(Some(cost))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let update = KlSweeps::new(problem.k, self.inner_sweeps);
         self.kl.build(problem, update, UpdateKind::KlCd { passes: self.inner_sweeps })
     }

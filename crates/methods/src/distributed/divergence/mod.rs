@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_data::{Cuts, Statistics};
@@ -131,7 +131,7 @@ impl KlParams {
         problem: Problem<'_, T>,
         update: R,
         of_observed: UpdateKind,
-    ) -> Result<Box<dyn Algorithm<T>>> {
+    ) -> SharedResult<Box<dyn Algorithm<T>>> {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.regularization, of_observed);
         }
@@ -222,7 +222,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     regularization: &RegularizationParams,
     loss: Loss,
     update: R,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, resuming, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let sparse = data.header.sparse;
@@ -280,8 +280,13 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
 /// multiplicative updates keep zeros. Collective.
 ///
 /// # Errors
-/// If the start cannot be computed.
-fn from_data<T: Real>(start: Start, task: &Task<'_>, u: &mut DivergenceSide<T>, v: &mut FactorSide<T>) -> Result<()> {
+/// On all ranks, if the start cannot be computed.
+fn from_data<T: Real>(
+    start: Start,
+    task: &Task<'_>,
+    u: &mut DivergenceSide<T>,
+    v: &mut FactorSide<T>,
+) -> SharedResult<()> {
     let Task { comm, cuts, shape: (_, n), k, .. } = *task;
     let rows = grid::own_rows(comm, cuts);
     let block = std::mem::replace(&mut u.block, Block::Dense(Array2::zeros((0, 0)).into()));

@@ -2,7 +2,7 @@
 //! U_il ← U_il (Σ_j m_ij V_jl / (U_i·V_j)) / Σ_j V_jl, then V likewise with the new U. With extrapolation, block
 //! majorisation-minimisation (Hien, Leplat, Gillis, arXiv 2401.06646).
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::Real;
 use fednmf_linalg::nls::divergence::{Extrapolated, KlMultiply};
 
@@ -78,7 +78,7 @@ impl Method for KlMu {
         (plain && starts).then(|| streamed::cost(workload, ranks, FLOPS))
     }
 
-    fn build<T: Real>(&self, mut problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, mut problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         if let Some(panels) = problem.data.panels.take() {
             return streamed::build(&self.kl, panels, problem);
         }

@@ -67,7 +67,11 @@ pub struct Streamed<T: Real> {
 ///
 /// # Errors
 /// If the given start cannot be read.
-pub fn build<T: Real>(args: &KlParams, panels: Panels<T>, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+pub fn build<T: Real>(
+    args: &KlParams,
+    panels: Panels<T>,
+    problem: Problem<'_, T>,
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let tags = FactorTags { rhs: RATIOS, ..V };

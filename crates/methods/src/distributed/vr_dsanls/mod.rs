@@ -29,7 +29,7 @@ pub use arguments::VrDsanls;
 use plan::{MOST, message_words};
 use side::{CHANGE_U, CHANGE_V, SCORES_U, SCORES_V};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_linalg::Real;
 use fednmf_linalg::sketch::{SketchKind, TOTALS};
 
@@ -160,7 +160,7 @@ impl Method for VrDsanls {
         Ok(Some(cost))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         Ok(Box::new(run::VrDsanlsRun::new(self, problem)?))
     }
 }

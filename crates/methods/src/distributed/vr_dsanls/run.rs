@@ -6,7 +6,7 @@ use std::ops::Range;
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::{Sweep, sweep};
@@ -87,17 +87,16 @@ impl<T: Real> VrDsanlsRun<T> {
     /// Creates the method in its initial state.
     ///
     /// # Errors
-    /// If parameters do not fit the matrix, or the given start is not valid.
-    pub fn new(args: &VrDsanls, problem: Problem<'_, T>) -> Result<Self> {
+    /// On all ranks, if parameters do not fit the matrix, or the given start is not valid.
+    pub fn new(args: &VrDsanls, problem: Problem<'_, T>) -> SharedResult<Self> {
         let Problem { data, k, seed, comm, initial, .. } = problem;
         let (m, n) = (data.header.rows, data.header.cols);
         let dense = matches!(data.blocks.first(), Some(Block::Dense(_)));
         let entries = if dense { m as f64 * n as f64 } else { data.statistics.nonzeros as f64 };
-        let plan = args.plan(&Sizes { m, n, entries, k })?;
+        let plan = args.plan(&Sizes { m, n, entries, k }).map_err(Error::on_all_ranks)?;
         let scale = init::scale(data.statistics.sum, (m, n), k);
         let [mut block_u, mut block_v] = row_and_column_block(data.blocks);
-        block_u.prepare(k)?;
-        block_v.prepare(k)?;
+        comm.agree_on_error(block_u.prepare(k).and_then(|()| block_v.prepare(k)))?;
         let local_comm = comm.split(comm.rank());
         let penalties = args.regularization.penalties((m, n));
         // Only the factor with fewer rows is gathered.

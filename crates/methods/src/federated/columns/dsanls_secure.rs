@@ -21,7 +21,7 @@ use std::ops::Range;
 use ndarray::{Array2, s};
 
 use fednmf_audit::pursuit;
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum};
 use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload, even_part};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -126,7 +126,7 @@ impl Method for DsanlsSecure {
         )
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
 }
@@ -298,7 +298,7 @@ fn sizes(
     )))
 }
 
-fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
@@ -306,13 +306,13 @@ fn build<T: Real>(args: &DsanlsSecure, problem: Problem<'_, T>) -> Result<Box<dy
     let hidden = hidden(n, data.cuts.cols.iter().map(Range::len).max().unwrap_or(0));
     let facts: Vec<&dyn EntryFacts> = data.blocks.iter().map(|block| block as &dyn EntryFacts).collect();
     let safe = |d_u| SafeReleases::of(&facts, hidden, d_u).agree(&comm);
-    let (d_u, d_v, limit) = sizes(args, (m, n, k), hidden, safe)?;
+    let (d_u, d_v, limit) = sizes(args, (m, n, k), hidden, safe).map_err(Error::on_all_ranks)?;
     let rows_of = |range: Range<usize>| match (range.start, range.end) {
         (a, b) if a < b => even_part(m, parties.count, a).start..even_part(m, parties.count, b - 1).end,
         _ => 0..0,
     };
     let u_rows = rows_by_rank(parties, rows_of);
-    let mine = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, PartyMissing::None, seed, (&comm, parties))?;
     let member = |party: Party<T>| {
         let rows = even_part(m, parties.count, party.index);
         let mut u = order.zeros(rows.len(), k);

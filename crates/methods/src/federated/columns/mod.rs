@@ -26,9 +26,9 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::{PartySum, masked};
-use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState};
 use fednmf_linalg::nls::{Penalty, Pivoting};
@@ -109,14 +109,15 @@ fn start_u<T: Real>(public: &PublicInfo, seed: u64) -> Array2<T> {
     u
 }
 
-/// The hosted parties, each with its start of V.
+/// The hosted parties, each with its start of V. Collective.
 fn hosted_parties<T: Real>(
     data: Loaded<T>,
     public: &PublicInfo,
     missing: PartyMissing,
     seed: u64,
-    hosted: Range<usize>,
-) -> Result<Vec<Party<T>>> {
+    (comm, parties): (&PartyCommunicator, Parties),
+) -> SharedResult<Vec<Party<T>>> {
+    let hosted = parties.hosted(comm.rank());
     let cuts = data.cuts.cols;
     let each = hosted.zip(data.blocks).map(|(index, block)| {
         let (mut block, missing) = missing.separate(block, public.k);
@@ -136,7 +137,7 @@ fn hosted_parties<T: Real>(
             v: Private::new(v),
         })
     });
-    each.collect()
+    comm.agree_on_error(each.collect::<Result<_>>())
 }
 
 /// The exact V[J_r] for the final U on the observed entries, with this penalty on V; each party computes it locally.

@@ -34,7 +34,7 @@ use std::ops::RangeInclusive;
 
 use ndarray::{Array2, ArrayView2};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::{PartySum, masked, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
@@ -119,7 +119,7 @@ pub fn build<T: Real>(
     secure_sum: &SecureSumParams,
     update: LeastSquaresUpdate,
     problem: Problem<'_, T>,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, None);
@@ -145,7 +145,7 @@ pub fn build<T: Real>(
         boolean: false,
     };
     let releases = dp::releases(args, secure_sum.secure_sum, messages, parties, &comm)?;
-    let hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
+    let hosted = hosted_parties(data, &public, PartyMissing::None, seed, (&comm, parties))?;
     let member = |mut party: Party<T>| {
         party.v.fill(T::zero());
         NoisedParty {

@@ -17,7 +17,7 @@
 use ndarray::Array2;
 use rand::Rng as _;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -203,7 +203,7 @@ impl Method for SecureHals {
         Some(OpenedSums::ExactProducts)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         if self.dp.is_on() {
             let update = LeastSquaresUpdate::new(self.update_or_default() == Update::Bpp, self.local_iters, problem.k);
             return noised_hals::build(&self.dp, &self.secure_sum, update, problem);
@@ -298,7 +298,7 @@ impl<T: Real> Extrapolated<T> {
     }
 }
 
-fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.regularization));
@@ -308,7 +308,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn 
         RowSketch::None => None,
         RowSketch::Subsample => {
             let size = match args.sketch_size.given() {
-                Some(sizes) => sketch_sizes(Some(sizes), &public)?.1,
+                Some(sizes) => sketch_sizes(Some(sizes), &public).map_err(Error::on_all_ranks)?.1,
                 // A tenth of the rows, but enough that they outweigh the k × k words of the Gram matrix.
                 None => (public.m / 10).max(2 * k).min(public.m),
             };
@@ -316,7 +316,7 @@ fn build<T: Real>(args: &SecureHals, problem: Problem<'_, T>) -> Result<Box<dyn 
         }
     };
     let summed_rows = rows.as_ref().map_or(public.m, Rows::size);
-    let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, parties.hosted(comm.rank()))?;
+    let mut hosted = hosted_parties(data, &public, PartyMissing::None, seed, (&comm, parties))?;
     if args.start_or_default() == StartOfV::Private {
         let drawn = hosted.iter_mut().try_for_each(|party| draw_private(party, &public, args.dp.secret_seed));
         comm.agree_on_error(drawn)?;

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Piece, SavedState, State};
@@ -229,7 +229,7 @@ impl<V: Variant> Method for SynVariant<V> {
         Some(OpenedSums::EachIteration(1 + if V::AVERAGES_SKETCHES { self.syn.local.local_iters } else { 0 }))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(&self.syn, self.sketches(), self.dp.group(), problem)
     }
 }
@@ -344,19 +344,19 @@ fn build<T: Real>(
     sketches: Sketches<'_>,
     dp: Option<&DpParams>,
     problem: Problem<'_, T>,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
     let sizes = sketches.exchanged.or(sketches.own).and_then(|args| args.sketch_size.given());
-    let (for_u, for_v) = sketch_sizes(sizes, &public)?;
+    let (for_u, for_v) = sketch_sizes(sizes, &public).map_err(Error::on_all_ranks)?;
     let weight = |cols: &Range<usize>| match args.weights {
         PartyWeights::Equal => 1.0 / parties.count as f64,
         PartyWeights::Columns => cols.len() as f64 / public.n as f64,
     };
     let weights = data.cuts.cols.iter().map(weight).collect();
-    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, (&comm, parties))?;
     let own = sketches.own.map(|args| args.sketch);
     let member = |party| LocalParty::new(party, &u, &public, own.map(|kind| (kind, &for_u as &dyn Fn(usize) -> usize)));
     let members: Vec<LocalParty<T>> = mine.into_iter().map(member).collect();

@@ -3,11 +3,11 @@
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
-use fednmf_linalg::{Real, gram};
+use fednmf_linalg::{Block, Real, gram};
 use fednmf_privacy::Declared;
 
 use crate::decision::Decision;
@@ -47,7 +47,7 @@ impl Method for Admm {
         ..Description::USUAL
     };
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(&self.inner, problem)
     }
 }
@@ -75,7 +75,7 @@ struct Central<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &InnerAdmmParams, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &InnerAdmmParams, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
@@ -84,11 +84,11 @@ fn build<T: Real>(args: &InnerAdmmParams, problem: Problem<'_, T>) -> Result<Box
     common_start(&data, k, seed, first.view_mut());
     let hosted = parties.hosted(comm.rank());
     let first_rows = hosted.clone().map(|party| data.cuts.cols[party].start).collect();
-    let mut agents = Vec::new();
-    for (party, mut block) in hosted.zip(data.blocks) {
+    let agent = |(party, mut block): (usize, Block<T>)| {
         block.prepare(k)?;
-        agents.push(Agent::new(party, block, k, penalties, 0));
-    }
+        Ok(Agent::new(party, block, k, penalties, 0))
+    };
+    let agents: Vec<Agent<T>> = comm.agree_on_error(hosted.zip(data.blocks).map(agent).collect::<Result<_>>())?;
     let order = agents.first().map_or(fednmf_linalg::Order::RowMajor, |agent| agent.block.order());
     let mut x = Split::new(order, shape.0, k);
     x.x.assign(&first);

@@ -11,7 +11,7 @@ pub mod format;
 mod half;
 mod run;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_base::parameters::Parameters;
 use fednmf_comm::party_sum::{KEYS, masked};
 use fednmf_comm::{MessageTag, Payload};
@@ -129,7 +129,7 @@ impl<V: Variant> Method for Mpc<V> {
         cost::of(V::PRIVATE, workload, ranks).map(Some)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         run::build(V::PRIVATE, self.secret_seed, problem)
     }
 }

@@ -3,7 +3,7 @@
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{Parties, PartyCommunicator, ShareWire};
 use fednmf_data::Loaded;
@@ -100,7 +100,11 @@ fn encoded<T: Real>(block: &Block<T>, what: Private, sigma: f64, format: Format)
     Ok(words)
 }
 
-pub fn build<T: Real>(what: Private, source: SecretSource, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+pub fn build<T: Real>(
+    what: Private,
+    source: SecretSource,
+    problem: Problem<'_, T>,
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
@@ -123,19 +127,20 @@ pub fn build<T: Real>(what: Private, source: SecretSource, problem: Problem<'_, 
         let words = x.t().iter().map(|x| format.encode(x * unit)).collect::<Result<Vec<u64>>>();
         words.map(|words| computation.public(&words))
     };
-    shares.shared = start(&first, to_shared)?;
-    shares.private = start(&second, to_private)?;
+    shares.shared = start(&first, to_shared).map_err(Error::on_all_ranks)?;
+    shares.private = start(&second, to_private).map_err(Error::on_all_ranks)?;
 
     let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
     let statistics = data.statistics;
     share_data(&data, (&comm, parties, hosts), (what, sigma, format), source, &computation, &mut shares.data)?;
-    let mut members = Vec::new();
-    for (index, mut block) in parties.hosted(comm.rank()).zip(data.blocks) {
+    let member = |(index, mut block): (usize, Block<T>)| {
         block.prepare(k)?;
         let own = if what == Private::Columns { block.shape().1 } else { block.shape().0 };
         let factor = PrivateValue::new(order.zeros(own, k));
-        members.push(Member { index, block: PrivateValue::new(block), factor });
-    }
+        Ok(Member { index, block: PrivateValue::new(block), factor })
+    };
+    let members = parties.hosted(comm.rank()).zip(data.blocks).map(member).collect::<Result<_>>();
+    let members = comm.agree_on_error(members)?;
     let party_sum = match parties.count {
         1 => PartySum::plain(&comm, parties),
         _ => PartySum::masked(&comm, parties, HEADROOM)?,
@@ -166,7 +171,7 @@ fn share_data<T: Real>(
     source: SecretSource,
     computation: &Computation,
     shared: &mut Shared,
-) -> Result<()> {
+) -> SharedResult<()> {
     let (cuts, width) = match what {
         Private::Columns => (&data.cuts.cols, data.header.rows),
         Private::Rows => (&data.cuts.rows, data.header.cols),

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState};
@@ -112,7 +112,7 @@ impl Method for FedKl {
         Some(OpenedSums::ExactProducts)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let (update, multiply) = (KlMultiply::new(problem.k), BetaMultiply::new(1.0, problem.k, 1.0));
         build((1.0, 1.0, Measure::Divergence), (&self.secure_sum, &self.threshold), problem, update, multiply)
     }
@@ -151,7 +151,7 @@ impl Method for FedBeta {
         Some(OpenedSums::ExactProducts)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
         build(
@@ -244,7 +244,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     problem: Problem<'_, T>,
     update: R,
     multiply: BetaMultiply,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked, show_term};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::OWN_PART;
@@ -128,7 +128,7 @@ impl Method for Inmf {
         Some(OpenedSums::ExactProducts)
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
 }
@@ -183,19 +183,18 @@ struct InmfRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n, norm2) = (data.header.rows, data.header.cols, data.statistics.norm2);
     let scale = init::scale(data.statistics.sum, (m, n), k);
     let order = if data.header.sparse { Order::RowMajor } else { Order::ColumnMajor };
-    let mut members = Vec::new();
-    for (mut block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
+    let member = |(mut block, index): (Block<T>, usize)| {
         block.prepare(k)?;
         let rows: Range<usize> = data.cuts.rows[index].clone();
         let mut u = order.zeros(rows.len(), k);
         init::u(seed, &rows, scale, u.view_mut());
-        members.push(PartyState {
+        Ok(PartyState {
             index,
             block: Private::new(block),
             rhs: order.zeros(rows.len(), k),
@@ -203,8 +202,10 @@ fn build<T: Real>(args: &Inmf, problem: Problem<'_, T>) -> Result<Box<dyn Algori
             own: Private::new(order.zeros(n, k)),
             product: order.zeros(n, k),
             gram: Array2::zeros((k, k)),
-        });
-    }
+        })
+    };
+    let members = data.blocks.into_iter().zip(parties.hosted(comm.rank())).map(member).collect::<Result<_>>();
+    let members = comm.agree_on_error(members)?;
     let mut v = order.zeros(n, k);
     init::v(seed, &(0..n), scale, v.view_mut());
     let rows = m as f64;

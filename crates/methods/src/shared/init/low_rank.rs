@@ -12,7 +12,7 @@ use std::mem::{swap, take};
 use ndarray::{Array1, Array2, CowArray, Ix2};
 use ndarray_linalg::{Eigh, UPLO};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Cuts;
 use fednmf_linalg::ContiguousMut;
@@ -70,15 +70,15 @@ pub struct LowRank<T> {
 /// Computes the approximation, and returns the data too. Collective.
 ///
 /// # Errors
-/// If MKL refuses a sparse block, data cannot be read, or a small eigenproblem has non-finite entries.
+/// On all ranks, if MKL refuses a sparse block, data cannot be read, or a small eigenproblem has non-finite entries.
 pub fn approximate<T: Real>(
     task: &Task<'_>,
     mut data: Box<dyn RankData<T>>,
     effort: LowRankParams,
-) -> Result<(Box<dyn RankData<T>>, LowRank<T>)> {
+) -> SharedResult<(Box<dyn RankData<T>>, LowRank<T>)> {
     let Task { comm, cuts, shape, k, norm2, seed, .. } = *task;
     let l = effort.columns(k, shape);
-    data.prepare(l)?;
+    comm.agree_on_error(data.prepare(l))?;
     let mut grid = Grid::new(comm, data, cuts, l, [TAGS; 2]);
     let wide = shape.0 < shape.1;
     let short = if wide { &mut grid.u } else { &mut grid.v };
@@ -115,7 +115,7 @@ fn in_rows<T: Real>(a: Array2<T>) -> Array2<T> {
 
 /// An orthonormal basis of the columns of Y; zero columns if they do not span l dimensions. The Gram matrix squares
 /// rounding errors. If the columns are not orthogonal enough after one eigenproblem, a second one follows.
-fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64>> {
+fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> SharedResult<Array2<f64>> {
     /// If all eigenvalues are at least this fraction of the largest one, the columns are orthogonal to about ten digits.
     const ENOUGH: f64 = 1e-6;
     let mut y = wide(y);
@@ -136,8 +136,8 @@ fn orthonormal<T: Real>(comm: &Communicator, y: &Array2<T>) -> Result<Array2<f64
 /// Eigenvalues in descending order, and eigenvectors, of YᵀY over all ranks' rows of Y; identical on all ranks. Collective.
 ///
 /// # Errors
-/// If they cannot be computed.
-pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64>, Array2<f64>)> {
+/// On all ranks, if they cannot be computed.
+pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> SharedResult<(Vec<f64>, Array2<f64>)> {
     let l = y.ncols();
     let mut g = Array2::<f64>::zeros((l, l));
     gram(&y.view(), &mut g.view_mut());
@@ -160,7 +160,8 @@ pub fn eigen(comm: &Communicator, y: &CowArray<'_, f64, Ix2>) -> Result<(Vec<f64
     };
     let (values, vectors): (Vec<f64>, Vec<f64>) = comm.broadcast_value(BASIS, comm.agree_on_error(found)?);
     let vectors = Array2::from_shape_vec((l, l), vectors).map(Array2::reversed_axes);
-    Ok((values, vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")))?))
+    let vectors = vectors.map_err(|e| Error::failed(format!("--init: {e}; this is a bug, please report it")));
+    Ok((values, vectors.map_err(Error::on_all_ranks)?))
 }
 
 /// A B, row-major, for tall or small matrices.

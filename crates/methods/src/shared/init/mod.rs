@@ -112,7 +112,7 @@ pub type DataAndFactors<T> = (Box<dyn RankData<T>>, [Array2<T>; 2]);
 /// by what the start specifies. Factors scale with the root of the data. Collective.
 ///
 /// # Errors
-/// If the given factors cannot be used, or the singular vectors cannot be computed.
+/// On all ranks, if the given factors cannot be used, or the singular vectors cannot be computed.
 pub fn on_grid<T: Real>(
     start: Start,
     given: Option<&dyn ReadRows<T>>,
@@ -120,7 +120,7 @@ pub fn on_grid<T: Real>(
     positive: bool,
     data: Box<dyn RankData<T>>,
     rows: [&Range<usize>; 2],
-) -> Result<DataAndFactors<T>> {
+) -> SharedResult<DataAndFactors<T>> {
     let Task { comm, shape, k, sum, .. } = *task;
     let order = data.order();
     let usual = 0.5 * scale(sum, shape, k);

@@ -6,7 +6,7 @@
 
 use ndarray::{Array2, s};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::{Order, Real};
 
@@ -18,14 +18,14 @@ pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payl
 /// changes a pair of zero columns. Collective.
 ///
 /// # Errors
-/// If the small eigenproblem has non-finite entries.
+/// On all ranks, if the small eigenproblem has non-finite entries.
 pub fn factors<T: Real>(
     comm: &Communicator,
     low_rank: &LowRank<T>,
     k: usize,
     fill: f64,
     order: Order,
-) -> Result<[Array2<T>; 2]> {
+) -> SharedResult<[Array2<T>; 2]> {
     // With orthonormal R: L Rᵀ = (L W S⁻¹) S (R W)ᵀ with LᵀL = W S² Wᵀ; likewise with orthonormal L.
     let short = low_rank.orthonormal;
     let long = wide(&low_rank.sides[1 - short]);

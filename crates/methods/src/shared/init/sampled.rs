@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayView2, Axis};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
@@ -67,13 +67,13 @@ fn draw(seed: u64, all: usize, count: usize) -> Vec<usize> {
 /// throughout. Collective.
 ///
 /// # Errors
-/// If MKL refuses a sparse block, or data cannot be read.
+/// On all ranks, if MKL refuses a sparse block, or data cannot be read.
 pub fn factors<T: Real>(
     task: &Task<'_>,
     mut data: Box<dyn RankData<T>>,
     sample: Sample,
     fill: f64,
-) -> Result<DataAndFactors<T>> {
+) -> SharedResult<DataAndFactors<T>> {
     let Task { comm, cuts, shape: (m, n), k, entries, .. } = *task;
     let tall = m >= n;
     let drawn = draw(task.seed, m.max(n), sample.lines);
@@ -87,7 +87,7 @@ pub fn factors<T: Real>(
     lists.iter_mut().for_each(|block| *block = inside(block));
     let places: Vec<usize> = drawn[inside(own)].iter().map(|at| at - own.start).collect();
     let mut block = data.select(comm, Axis(usize::from(!tall)), &places)?;
-    block.prepare(k)?;
+    comm.agree_on_error(block.prepare(k))?;
     let mut norm2 = [comm.work("start: sample", || block.norm2())];
     comm.sum(NORM, &mut norm2);
     let mut small = Grid::new(comm, Box::new(block), &sampled, k, [TAGS; 2]);
@@ -98,7 +98,7 @@ pub fn factors<T: Real>(
     let sweeps = sample.sizes(&Sizes { m, n, entries, k }).sweeps();
     iterate(comm, &mut small, norm2[0], sweeps, sample.iterations)?;
 
-    data.prepare(k)?;
+    comm.agree_on_error(data.prepare(k))?;
     let mut grid = Grid::new(comm, data, cuts, k, [TAGS; 2]);
     let (found, short) = if tall { (small.v.own, &mut grid.v) } else { (small.u.own, &mut grid.u) };
     short.own.assign(&found);
@@ -133,7 +133,7 @@ fn iterate<T: Real>(
     norm2: f64,
     sweeps: [usize; 2],
     iterations: usize,
-) -> Result<()> {
+) -> SharedResult<()> {
     let k = grid.u.own.ncols();
     let mut momentum = Momentum::default();
     let [mut new_u, mut new_v] = [grid.u.own.clone(), grid.v.own.clone()];

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use ndarray::{Array2, aview1, s};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::STATISTICS;
 use fednmf_data::state::{Piece, SavedState};
@@ -62,13 +62,13 @@ struct Masked<T: Real> {
 /// Builds the method.
 ///
 /// # Errors
-/// If an option is incompatible with missing entries, or no entry is observed.
+/// On all ranks, if an option is incompatible with missing entries, or no entry is observed.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     args: &MissingParams,
     regularization: &RegularizationParams,
     kind: UpdateKind,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { mut data, k, seed, comm, initial, missing, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let separated = Separated::take(&mut data, missing, args, seed, &comm)?;
@@ -80,10 +80,10 @@ pub fn build<T: Real>(
     let build = |tags: FactorTags, (mut block, lists): (Block<T>, Lists<T>), cuts: &[Range<usize>]| {
         let mut factor = FactorSide::of_all_ranks(tags, &comm, cuts, k, Order::RowMajor).with_gathered();
         if products {
-            block.prepare(k)?;
+            comm.agree_on_error(block.prepare(k))?;
             factor.rhs = block.order().zeros(block.shape().0, k);
         }
-        Ok::<_, Error>(MissingSide { factor, block, lists })
+        SharedResult::Ok(MissingSide { factor, block, lists })
     };
     let given = initial.is_some();
     let mut u = build(U, rows, &data.cuts.rows)?;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, Parties, Parts, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
@@ -179,7 +179,7 @@ impl<S: Variant> Method for AsynVariant<S> {
         self.sketch.group().map_or(Ok(()), |args| self.asyn.local.check_sketch(args.sketch))
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(&self.asyn, self.sketch.group(), problem)
     }
 }
@@ -223,12 +223,13 @@ fn build<T: Real>(
     args: &AsynParams,
     sketch: Option<&SketchParams>,
     problem: Problem<'_, T>,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, continue_on_loss, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let public = PublicInfo::of(&data, k, Some(&args.local.regularization));
     let u = start_u(&public, seed);
-    let (d_u, _) = sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &public)?;
+    let (d_u, _) =
+        sketch_sizes(sketch.and_then(|args| args.sketch_size.given()), &public).map_err(Error::on_all_ranks)?;
     let (m, n) = (public.m as f64, public.n as f64);
     // Multiplications of a step: two products with the data, two Gram matrices and two sweeps.
     let density = if data.header.sparse { data.statistics.nonzeros as f64 / (m * n) } else { 1.0 };
@@ -249,7 +250,7 @@ fn build<T: Real>(
     };
     let kept = real || replay.is_some() || record_order.as_ref().is_some();
     let schedule = if real { None } else { Some(replay.unwrap_or_else(|| Schedule::of_time(cost))) };
-    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, parties.hosted(comm.rank()))?;
+    let mine = hosted_parties(data, &public, args.local.missing.missing, seed, (&comm, parties))?;
     let own = sketch.map(|args| (args.sketch, &d_u as &dyn Fn(usize) -> usize));
     let member = |party| LocalParty::new(party, &u, &public, own);
     Ok(Box::new(Asyn {

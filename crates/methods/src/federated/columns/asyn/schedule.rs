@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{ControlTag, Parties, PartyCommunicator};
 
 const FILE: ControlTag = ControlTag::new("order of merges");
@@ -91,11 +91,11 @@ impl Schedule {
 /// Reads the order from the file of `--replay` on rank 0 and broadcasts it. Collective.
 ///
 /// # Errors
-/// If the file cannot be read, or as [`Schedule::parse`].
-pub fn replay(comm: &PartyCommunicator, path: &Path, parties: Parties) -> Result<Schedule> {
+/// On all ranks, if the file cannot be read, or as [`Schedule::parse`].
+pub fn replay(comm: &PartyCommunicator, path: &Path, parties: Parties) -> SharedResult<Schedule> {
     let text = comm.broadcast_settings(FILE, path).map_err(|e| format!("cannot be read ({e}); check the name"));
     let parsed = text.map_err(Error::input).and_then(|text| Schedule::parse(&text, parties.count));
-    parsed.map_err(|e| e.at(format!("--replay {}", path.display())))
+    parsed.map_err(|e| e.at(format!("--replay {}", path.display())).on_all_ranks())
 }
 
 #[cfg(test)]

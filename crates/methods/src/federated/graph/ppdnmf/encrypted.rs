@@ -18,7 +18,7 @@ use rug::Assign;
 pub use rug::Integer;
 use rug::integer::Order;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::KEYS;
 use fednmf_comm::{Parties, Parts, PartyCommunicator};
 use fednmf_linalg::random::{mix, secret_rng};
@@ -87,10 +87,16 @@ impl KeyStore {
     }
 
     /// Sends public keys along `directed_edges` (party, its rank, the neighbour's rank), in the same order on both sides.
+    /// Collective.
     ///
     /// # Errors
-    /// If a neighbour sent no valid key.
-    pub fn exchange_keys(&mut self, comm: &PartyCommunicator, directed_edges: &[(usize, usize, usize)]) -> Result<()> {
+    /// On all ranks, if a neighbour sent no valid key.
+    pub fn exchange_keys(
+        &mut self,
+        comm: &PartyCommunicator,
+        directed_edges: &[(usize, usize, usize)],
+    ) -> SharedResult<()> {
+        let mut learned = Ok(());
         for &(party, from, to) in directed_edges {
             let mut words = match from == comm.rank() {
                 true => self.public_words(party),
@@ -98,10 +104,11 @@ impl KeyStore {
             };
             comm.transfer_key(PUBLIC_KEY, from, to, &mut words);
             if to == comm.rank() {
-                self.learn(party, words.as_slice())?;
+                // After an invalid key the exchange goes on, because the neighbours wait for the other keys.
+                learned = learned.and(self.learn(party, words.as_slice()));
             }
         }
-        Ok(())
+        comm.agree_on_error(learned)
     }
 
     /// The public key of a hosted party.
@@ -315,7 +322,7 @@ pub struct Masking {
 
 impl Masking {
     /// Agrees on keys between the hosted parties and all parties with which they have a common neighbour. Collective.
-    pub fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[EdgeEnd]) -> Result<Masking> {
+    pub fn new(comm: &PartyCommunicator, parties: Parties, graph: &Graph, ends: &[EdgeEnd]) -> SharedResult<Masking> {
         let hosted = parties.hosted(comm.rank());
         // Masks do not affect the result, so tests need not fix them.
         let own = hosted.clone().map(|party| Ok(KeyPair::new(&mut secret_rng(None, party as u64)?)));

@@ -1,7 +1,7 @@
 //! Replaces the encrypted exchange in a build without Paillier's cryptosystem. There are no keys, so only runs with
 //! `--plain`, or of one party, can be built.
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Parties, PartyCommunicator};
 use fednmf_privacy::Ciphertexts;
 
@@ -25,7 +25,7 @@ impl KeyStore {
         Err(Error::input("ppdnmf: built without encryption (feature paillier)"))
     }
 
-    pub fn exchange_keys(&mut self, _comm: &PartyCommunicator, _edges: &[(usize, usize, usize)]) -> Result<()> {
+    pub fn exchange_keys(&mut self, _comm: &PartyCommunicator, _edges: &[(usize, usize, usize)]) -> SharedResult<()> {
         match *self {}
     }
 
@@ -87,8 +87,13 @@ pub struct EdgeEnd {
 pub enum Masking {}
 
 impl Masking {
-    pub fn new(_comm: &PartyCommunicator, _parties: Parties, _graph: &Graph, _ends: &[EdgeEnd]) -> Result<Masking> {
-        Err(Error::input("ppdnmf: built without encryption (feature paillier)"))
+    pub fn new(
+        _comm: &PartyCommunicator,
+        _parties: Parties,
+        _graph: &Graph,
+        _ends: &[EdgeEnd],
+    ) -> SharedResult<Masking> {
+        Err(Error::input("ppdnmf: built without encryption (feature paillier)").on_all_ranks())
     }
 
     pub fn next(&mut self) {

@@ -22,7 +22,7 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{ControlTag, Interrupt, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_linalg::random::{mix, secret_rng};
 use fednmf_privacy::{Ciphertexts, DeclaredMut};
@@ -162,25 +162,29 @@ impl Network {
     /// The edges of `graph` at the hosted parties. Without a vault messages are not encrypted.
     ///
     /// # Errors
-    /// If a neighbour sends no valid key, or no random numbers are available.
+    /// On all ranks, if a neighbour sends no valid key, or no random numbers are available.
     pub fn new(
         comm: &PartyCommunicator,
         parties: Parties,
         graph: &Graph,
         terms: ExchangeParams,
         mut vault: Option<KeyStore>,
-    ) -> Result<Self> {
+    ) -> SharedResult<Self> {
         let ExchangeParams { entries, secret_seed, .. } = terms;
         let hosted = parties.hosted(comm.rank());
-        let mut ends = Vec::new();
-        let mut own = Vec::new();
-        for (local, party) in hosted.clone().enumerate() {
-            own.push(PartyWeights { rng: secret_rng(secret_seed, owner(party, party, 0))?, weights: vec![0; entries] });
-            for &neighbour in &graph.neighbours[party] {
-                let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
-                ends.push(End::new(local, (party, neighbour), rng, entries));
+        let own_ends = || {
+            let (mut ends, mut own) = (Vec::new(), Vec::new());
+            for (local, party) in hosted.clone().enumerate() {
+                let rng = secret_rng(secret_seed, owner(party, party, 0))?;
+                own.push(PartyWeights { rng, weights: vec![0; entries] });
+                for &neighbour in &graph.neighbours[party] {
+                    let rng = secret_rng(secret_seed, owner(party, neighbour, 0))?;
+                    ends.push(End::new(local, (party, neighbour), rng, entries));
+                }
             }
-        }
+            Ok((ends, own))
+        };
+        let (mut ends, own) = comm.agree_on_error(own_ends())?;
         let end_of = |party: usize, neighbour: usize| {
             ends.iter().position(|end| (end.party, end.neighbour) == (party, neighbour))
         };

@@ -29,13 +29,13 @@ use std::cell::{OnceCell, RefCell};
 
 use ndarray::Array2;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{CONTROL, ControlTag, Interrupt, Parties, PartyCommunicator};
 use fednmf_data::Loaded;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
-use fednmf_linalg::{Contiguous, Real};
+use fednmf_linalg::{Block, Contiguous, Real};
 use fednmf_privacy::Public;
 
 use self::encrypted::KeyStore;
@@ -180,7 +180,7 @@ impl Method for Ppdnmf {
         Ok(())
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
 }
@@ -247,25 +247,27 @@ pub(super) fn common_start<T: Real>(data: &Loaded<T>, k: usize, seed: u64, out: 
 }
 
 /// The graph of a topology; only rank 0 reads the file. Collective.
-fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> Result<Graph> {
+fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: u64) -> SharedResult<Graph> {
     let listing = match topology {
         Topology::File(path) => comm.broadcast_settings(LISTING, path.as_ref()).map_err(|e| {
             Error::input(format!(
                 "--topology {topology}: {e}; must be ring, grid, complete, random:degree=D or a file with edges"
             ))
+            .on_all_ranks()
         })?,
         _ => String::new(),
     };
-    topology.build(parties.count, seed, &listing)
+    topology.build(parties.count, seed, &listing).map_err(Error::on_all_ranks)
 }
 
-fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
-    let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)?;
+    let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)
+        .map_err(Error::on_all_ranks)?;
     let secret_seed = args.secret_seed.seed();
     let weights = if args.scalar_g { Weights::Scalar } else { Weights::Entry };
     // A single party has no neighbour to exchange ciphertexts with.
@@ -274,14 +276,15 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
     } else {
         let secret = (secret_seed, args.crypto_threads);
         let max_neighbours = graph.neighbours.iter().map(Vec::len).max().unwrap_or(0);
-        Some(KeyStore::new(
+        let vault = KeyStore::new(
             parties,
             comm.rank(),
             args.key_bits.bits(),
             (fixed, max_neighbours),
             weights == Weights::Scalar,
             secret,
-        )?)
+        );
+        Some(comm.agree_on_error(vault)?)
     };
     let decisions = vec![
         Decision::CopyPenalties { mu: penalties.mu, eta: penalties.eta },
@@ -295,14 +298,15 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> Result<Box<dyn Algo
 
     let mut first = Array2::zeros((shape.0, k));
     common_start(&data, k, seed, first.view_mut());
-    let mut agents = Vec::new();
-    for (party, mut block) in parties.hosted(comm.rank()).zip(data.blocks) {
+    let agent = |(party, mut block): (usize, Block<T>)| {
         block.prepare(k)?;
         let mut agent = Agent::new(party, block, k, penalties, graph.neighbours[party].len());
         agent.x.x.assign(&first);
         agent.x.u.assign(&first);
-        agents.push(agent);
-    }
+        Ok(agent)
+    };
+    let agents = parties.hosted(comm.rank()).zip(data.blocks).map(agent).collect::<Result<_>>();
+    let agents: Vec<Agent<T>> = comm.agree_on_error(agents)?;
     let party_sum =
         if vault_is_used { PartySum::masked(&comm, parties, HEADROOM)? } else { PartySum::plain(&comm, parties) };
     Ok(Box::new(PpdnmfRun {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, masked};
 use fednmf_linalg::Real;
 
@@ -180,7 +180,7 @@ where
         })
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         run::build(problem, self.settings(), &self.federated)
     }
 }

@@ -2,14 +2,14 @@
 
 use ndarray::{Array2, s};
 
-use fednmf_base::error::{Error, Result};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{Parties, PartyCommunicator};
 use fednmf_data::state::OWN_COMPONENTS;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::{Purpose, Stream, uniform_rows};
-use fednmf_linalg::{Contiguous, Order, Real, gram};
+use fednmf_linalg::{Block, Contiguous, Order, Real, gram};
 use fednmf_privacy::{Bound, Releases};
 
 use super::measure;
@@ -87,16 +87,16 @@ impl<T: Real> Refit<T> {
 /// Builds the algorithm of a method.
 ///
 /// # Errors
-/// If options exclude each other, or MKL refuses a sparse block.
+/// On all ranks, if options exclude each other, or MKL refuses a sparse block.
 pub fn build<T: Real>(
     problem: Problem<'_, T>,
     method: FederatedSettings,
     args: &FederatedParams,
-) -> Result<Box<dyn Algorithm<T>>> {
+) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
-    check_masked(&method, args.sum.secure_sum)?;
+    check_masked(&method, args.sum.secure_sum).map_err(Error::on_all_ranks)?;
     let penalties = args.regularization.penalties((m, n));
     let natural = method.unit.then_some(Bound::Units(k));
     let once = method.schedule == Schedule::Once;
@@ -107,13 +107,12 @@ pub fn build<T: Real>(
     if releases.is_some() && method.personalize {
         return Err(Error::input(
             "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
-        ));
+        )
+        .on_all_ranks());
     }
     let party_sum = secure_sum::party_sum(&comm, parties, &args.sum, Some(&args.threshold))?;
-    let mut clients = Vec::new();
-    for (mut block, party) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
-        let missing;
-        (block, missing) = method.missing.separate(block, k);
+    let client = |(block, party): (Block<T>, usize)| {
+        let (mut block, missing) = method.missing.separate(block, k);
         block.prepare(k)?;
         let mut client = Client::new(party, data.cuts.rows[party].clone(), block, k, method.personalize);
         // The parties' shares of the penalty on V add up to the whole.
@@ -130,8 +129,10 @@ pub fn build<T: Real>(
         } else {
             init::v(seed, &(0..n), scale, client.v.view_mut());
         }
-        clients.push(client);
-    }
+        Ok(client)
+    };
+    let clients = data.blocks.into_iter().zip(parties.hosted(comm.rank())).map(client).collect::<Result<_>>();
+    let clients: Vec<Client<T>> = comm.agree_on_error(clients)?;
     let order = clients.first().map_or(Order::RowMajor, |c| c.block.order());
     let mut aligner = Aligner::new(method.align, k);
     let mut server = Server::new(&comm, parties, seed, (k, n), aligner.clone());
