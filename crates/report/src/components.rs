@@ -328,6 +328,6 @@ mod tests {
         assert!(svg.contains("1: 0.900, component 0; 0: none.") && svg.contains("b&lt;"), "{svg}");
         let cosines = array![[1.0, 0.8, 0.1], [0.8, 1.0, 0.0], [0.1, 0.0, 1.0]];
         let svg = similarities(&cosines, &[0, 0, 1]);
-        assert!(svg.contains("cluster 1: mean cosine 0.800.") && svg.contains(">cluster 2<"), "{svg}");
+        assert!(svg.contains("cluster 1: mean cosine 0.800;") && svg.contains(">cluster 2<"), "{svg}");
     }
 }

@@ -156,7 +156,7 @@ impl Factors {
         let mut weights = Array2::<f64>::zeros((at.len(), self.number.len()));
         each_part(stored, other, self.number.len(), |first, part| {
             let inside = first..first + part.nrows();
-            for (mut row, i) in weights.rows_mut().into_iter().zip(at).filter(|(_, i)| inside.contains(i)) {
+            for (mut row, i) in weights.rows_mut().into_iter().zip(at).filter(|(_, i)| inside.contains(*i)) {
                 row.iter_mut().zip(&self.number).for_each(|(w, &j)| *w = part[[i - first, j]]);
             }
         })?;

@@ -1,5 +1,6 @@
 //! The self-contained HTML page: plots, tables and text.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 
 use ndarray::Array2;
@@ -414,7 +415,7 @@ fn over(histories: &[History], id: &str, (across, of): (&str, Along), measure: M
     Some(Figure { id: id.into(), title, note: String::new(), svg })
 }
 
-fn write_figures<'a>(body: &mut String, all: impl IntoIterator<Item = impl std::borrow::Borrow<Figure> + 'a>) {
+fn write_figures(body: &mut String, all: impl IntoIterator<Item = impl Borrow<Figure>>) {
     all.into_iter().for_each(|figure| write_figure(body, figure.borrow(), ""));
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Colours that colour-blind readers can distinguish, after Okabe and Ito, so dark or light that each has a contrast of 3:1 to
-/// white and to [`DARK`].
+/// white and to the ground of drawings in dark mode.
 pub const COLOURS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07800", "#3a93c8", "#8c6bb1", "#808020", "#c0417f", "#777777"];
 /// Dashes of lines, which tell them apart without colours.

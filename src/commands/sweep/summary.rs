@@ -218,7 +218,7 @@ impl Summary<'_> {
     }
 
     fn page(&self) -> String {
-        let points = |of: &dyn Fn(&Point) -> Option<(f64, f64)>| {
+        let points = |of: &dyn Fn(&Point) -> Option<(f64, f64)>| -> Vec<(f64, f64, f64)> {
             self.points.iter().filter_map(|p| of(p).map(|(value, error)| (p.k as f64, value, error))).collect()
         };
         let held_out = |measure: Measure| move |p: &Point| p.heldout.filter(|_| p.heldout_measure() == measure);
