@@ -41,7 +41,7 @@ pub struct DisplayArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub terms: Option<String>,
 
-    /// Report: number of rows to show beside their reconstruction [default: 6]
+    /// Report: number of rows to show with their reconstruction: the best, the median and the worst [default: 6]
     #[arg(long, value_name = "N", help_heading = "Output", value_parser = parameters::whole_number)]
     pub report_rows: Option<usize>,
 }
@@ -140,19 +140,13 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
     runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
-        let (sample, without) = match task.without {
-            None => match lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)? {
-                Ok(sample) => (Some(sample), None),
-                Err(changed) => {
-                    progress.warn(&changed);
-                    (None, Some(changed))
-                }
-            },
-            without => (None, without),
+        let sample = match task.without {
+            None => lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)?
+                .inspect_err(|changed| progress.warn(changed)),
+            Some(without) => Err(without),
         };
         if let Some(run) = runs.get_mut(i) {
             run.sample = sample;
-            run.notes.extend(without);
         }
     }
     progress.finish();
@@ -175,7 +169,7 @@ fn difference(stored: &Stored, history: &History) -> Option<&'static str> {
 fn of_this_run(stored: Stored, history: &History, name: &str) -> std::result::Result<Stored, String> {
     match difference(&stored, history) {
         None => Ok(stored),
-        Some(_) => Err(format!("The components are not shown: {name} was written by another run since.")),
+        Some(_) => Err(format!("{name} was written by another run since")),
     }
 }
 
@@ -191,19 +185,17 @@ fn found(history: History, args: &ReportArgs, display: &Display) -> Result<Run> 
             Ok(stored)
         }
         (None, Some(name)) => match history.find(name) {
-            Some(path) => Stored::open(&path)
-                .map_err(|e| format!("The components are not shown: {e}."))
-                .and_then(|stored| of_this_run(stored, &history, name)),
-            None => {
-                Err(format!("The components are not shown: {name} no longer exists; give its path with --factors."))
+            Some(path) => {
+                Stored::open(&path).map_err(|e| e.to_string()).and_then(|stored| of_this_run(stored, &history, name))
             }
+            None => Err(format!("{name} no longer exists; give its path with --factors")),
         },
-        (None, None) => Err("The components are not shown: the run kept no factors (--output).".to_string()),
+        (None, None) => Err("the run kept no factors (--output)".to_string()),
     };
     let mut display = display.clone();
     display.show_images(serde_json::from_value(history.start["image"].clone()).unwrap_or_default());
     let display = with_names(&display, &input_of(&history.start, args.input.as_deref())?, history.count("n"));
-    Ok(Run { history, factors, sample: None, display, notes })
+    Ok(Run { history, factors, sample: Err(String::new()), display, notes })
 }
 
 fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
@@ -238,7 +230,7 @@ fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
             without = Some("The rows of the matrix are the parties' own: they are not shown.".into());
         }
     } else if run.factors.is_err() {
-        without = Some("Without factors, no rows are compared with their reconstruction.".into());
+        without = Some("Rows of the matrix are not shown, since there are no factors.".into());
     }
     Ok(Task { start: history.start.clone(), lines, without })
 }

@@ -7,6 +7,9 @@ use tempfile::tempdir;
 
 use crate::common::{data, fednmf, save_npy};
 
+/// Four blocks with noise.
+const BLOCKS: &str = "synthetic:blocks,m=90,n=60,k=4,noise=0.05,seed=3";
+
 /// The text of a page; panics if it is not well formed or refers to something outside.
 fn page(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -16,8 +19,13 @@ fn page(path: &Path) -> String {
         for attribute in node.attributes().filter(|a| ["src", "href"].contains(&a.name())) {
             assert!(attribute.value().starts_with("data:"), "loads {}", attribute.value());
         }
-        let plot = node.tag_name().name() == "svg";
-        assert!(!plot || node.children().any(|c| c.tag_name().name() == "title"), "a plot without a title");
+        if node.tag_name().name() == "svg" {
+            let has = |name: &str| {
+                let text = |c: roxmltree::Node<'_, '_>| c.text().is_some_and(|text| !text.is_empty());
+                node.children().any(|c| c.tag_name().name() == name && text(c))
+            };
+            assert!(node.attribute("role") == Some("img") && has("title") && has("desc"), "a plot without a description");
+        }
     }
     assert!(!text.contains("url(") && !text.contains("@import") && !text.contains("NaN"));
     text
@@ -25,6 +33,17 @@ fn page(path: &Path) -> String {
 
 fn ids(page: &str) -> Vec<&str> {
     page.split("<figure id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+/// The headings of the sections.
+fn headings(page: &str) -> Vec<&str> {
+    page.split("<h2>").skip(1).filter_map(|rest| rest.split('<').next()).collect()
+}
+
+/// The description of a figure's drawing.
+fn description<'a>(page: &'a str, id: &str) -> &'a str {
+    let figure = page.split(&format!("<figure id=\"{id}\"")).nth(1).unwrap_or_else(|| panic!("no {id}"));
+    figure.split("<desc>").nth(1).and_then(|rest| rest.split("</desc>").next()).unwrap()
 }
 
 #[test]
@@ -43,11 +62,12 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         let summary = run.own_process().ok();
         let text = page(&file(&format!("{algo}.html")));
         let wanted = [
+            "components-0",
+            "usage-0",
             "error-over-iterations",
             "error-over-time",
-            "error-over-traffic",
-            "components-0",
             "reconstruction-0",
+            "error-over-traffic",
             "time-0",
             "traffic-0",
         ];
@@ -56,8 +76,23 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         assert!(text.contains(&format!("{:.6}", summary["rel_error"].as_f64().unwrap())), "the error");
         assert!((0..ranks).all(|r| text.contains(&format!("rank {r}, "))), "the time of each rank");
         assert!(text.contains("gather V") || algo == "dsanls");
-        // One heat map, or one image per component; and two images for each of the six rows.
-        assert_eq!(text.matches("<image").count(), if image.is_empty() { 1 } else { 5 } + 12);
+        // One heat map, or one image per component; the use of the components; two images for each of the six rows.
+        assert_eq!(text.matches("<image").count(), if image.is_empty() { 1 } else { 5 } + 1 + 12);
+        let order = ["Components", "Use of the components", "Fit", "Reconstruction", "Performance", "Reproduce"];
+        assert_eq!(headings(&text), order);
+        assert!(text.contains(&format!("<h1>digits.npy: k = 5, {algo}</h1>")), "a name instead of a path");
+        assert_eq!(text.matches("<dt>").count(), 5, "the numbers of the headline");
+        // 1797 rows in total, and six of them.
+        let counts = description(&text, "usage-0").split(" in ").skip(2);
+        let count = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse::<usize>().ok());
+        assert_eq!(counts.filter_map(count).sum::<usize>(), 1797);
+        let rows = description(&text, "reconstruction-0").trim_end_matches('.').split("; ");
+        let rows: Vec<(&str, f64)> = rows
+            .map(|row| (row.split(':').next().unwrap(), row.rsplit(' ').next().unwrap().parse().unwrap()))
+            .collect();
+        assert!(rows.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{rows:?}");
+        let words: Vec<&str> = rows.iter().map(|row| row.0).collect();
+        assert_eq!(words, ["best", "best", "median", "median", "worst", "worst"]);
     }
     // No file of factors was left next to the report.
     let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -81,6 +116,9 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
     // The run without --output saved no factors.
     assert!(ids(&text).contains(&"components-1") && !ids(&text).contains(&"components-0"));
     assert!(text.contains("kept no factors") && ids(&text).contains(&"reconstruction-1"));
+    // A sentence, no section.
+    assert_eq!(text.matches("kept no factors").count(), 1);
+    assert!(!text.contains("<h3>dsanls</h3>") && !ids(&text).contains(&"matches-1"));
 
     // Any number of ranks reads the same rows, which gives the same images.
     let alone = fednmf(2, "report --image 8x8").arg(file("hals.jsonl")).arg("--output").arg(file("alone.html"));
@@ -90,6 +128,29 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         text.split("<figure id=\"reconstruction-0\">").nth(1).unwrap().split("</figure>").next().unwrap().to_string()
     };
     assert!(figure("alone.html") == figure("hals.html"));
+}
+
+/// The components of two runs are matched, and their common sentence says how many agree.
+#[test]
+fn the_components_of_two_runs_are_compared() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (name, more) in [("a", "--algo hals -k 4"), ("b", "--algo bpp -k 3"), ("c", "--algo hals -k 4")] {
+        let run = fednmf(0, &format!("{more} --max-iters 200 --seed 3 --input {BLOCKS}"));
+        run.arg("--trace").arg(file(&format!("{name}.jsonl"))).arg("--output").arg(file(&format!("{name}.h5"))).ok();
+    }
+    let traces = ["a.jsonl", "b.jsonl", "c.jsonl"].map(file);
+    let run = traces.iter().fold(fednmf(0, "report"), |run, trace| run.arg(trace));
+    assert_eq!(run.arg("--output").arg(file("r.html")).run().code, Some(0));
+    let text = page(&file("r.html"));
+    assert!(text.contains("3 runs compared</h1>"), "{text}");
+    let place = |id: &str| ids(&text).iter().position(|found| *found == id).unwrap_or_else(|| panic!("no {id}"));
+    assert!(place("matches-1") < place("matches-2") && place("matches-2") < place("components-0"));
+    // The same run twice, and one with a component less.
+    assert!(text.contains("4 of 4 components of a have a counterpart in c with a cosine of at least 0.9"));
+    assert_eq!(description(&text, "matches-2").matches("1.000").count(), 4);
+    assert_eq!(description(&text, "matches-1").matches("none").count(), 1);
+    assert!(["components", "usage", "reconstruction"].iter().all(|stem| place(&format!("{stem}-2")) > 0));
 }
 
 /// Rows of another matrix are not those that the factors reconstruct.
@@ -131,6 +192,12 @@ fn terms_are_listed_by_name_and_private_data_stays_private() {
     let text = page(&file("p.html"));
     assert!(text.contains("parties&#39; own") && !ids(&text).contains(&"reconstruction-0"));
     assert!(ids(&text).contains(&"components-0") && text.contains("What each party sent"));
+    // The sentence comes before the ledger. All ranks have read one file, so nothing was private.
+    let privacy = text.split("<h2>Privacy</h2>").nth(1).unwrap();
+    assert!(privacy.find("nothing in this run was private") < privacy.find("What each party sent"), "{privacy}");
+    let run = fednmf(1, "--algo syn-sd --parties 3 -k 3 --max-iters 5 --input").arg(data("digits.npy"));
+    run.arg("--report").arg(file("q.html")).ok();
+    assert!(page(&file("q.html")).contains("No entry of a party&#39;s data left the party."));
     fednmf(0, "--max-iters 1 --image 5x5 --report")
         .arg(file("x.html"))
         .arg("--input")
@@ -149,7 +216,7 @@ fn the_measure_of_the_method_leads_its_report() {
     let text = page(&path);
     let place = |id: &str| ids(&text).iter().position(|found| *found == id).unwrap_or_else(|| panic!("no {id}"));
     assert!(place("measure-over-iterations") < place("error-over-iterations"));
-    assert!(text.contains("F1 over iterations"));
+    assert!(text.contains("F1 over iterations") && text.contains("<dt>F1</dt>"));
 }
 
 /// An array of images keeps their shape: --image is not needed.
@@ -176,8 +243,8 @@ fn images_of_the_input_are_drawn_as_images() {
             for page_of in ["r.html", "again.html"] {
                 let text = page(&file(page_of));
                 assert!(text.contains("Components as images"), "{name} {more} {page_of}");
-                // Three components, and two images for each of the six rows.
-                assert_eq!(text.matches("<image").count(), 3 + 12, "{name} {more} {page_of}");
+                // Three components, their use, and two images for each of the six rows.
+                assert_eq!(text.matches("<image").count(), 3 + 1 + 12, "{name} {more} {page_of}");
             }
         }
     }

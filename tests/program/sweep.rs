@@ -44,6 +44,11 @@ fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     assert!(!found["reasons"].as_array().unwrap().is_empty());
     let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
     assert!(page.contains("Recommended: k = 4") && page.contains("id=\"elbow\"") && page.contains("id=\"stability\""));
+    // Both answers come first, and are marked in the plots; the errors of fit and prediction have a plot each.
+    let answers = page.find("for prediction</dt><dd>k = 4<").zip(page.find("for interpretation</dt><dd>k = 4<"));
+    assert!(answers.is_some_and(|(a, b)| a.max(b) < page.find("<figure").unwrap()), "{page}");
+    assert!(page.contains("id=\"heldout\"") && page.matches(">k = 4: recommended</text>").count() == 3);
+    assert!(page.contains("standard error over the runs") && page.contains("id=\"consensus\""));
     assert_eq!(found["warnings"].as_array().map(Vec::len), Some(0), "{found:#}");
     assert_eq!(
         serde_json::from_str::<Value>(&std::fs::read_to_string(out.join("sweep.json")).unwrap()).unwrap(),
@@ -135,7 +140,7 @@ fn the_consensus_is_written_and_leads_to_the_next_command() {
     assert!(command.starts_with(&start), "{text}");
     assert!(text.contains("Use 4 components. Every start finds the same ones."), "{text}");
     let page = std::fs::read_to_string(out.join("sweep.html")).unwrap();
-    let last = page.split("<pre>").last().unwrap();
+    let last = page.split("<pre class=\"command\">").last().unwrap();
     assert!(last.starts_with(&command), "{last}");
     assert!(page.contains("consensus-k0004.h5 ") && page.contains("Components of k = 4"), "{page}");
 

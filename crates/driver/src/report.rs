@@ -26,7 +26,8 @@ use crate::trace::Trace;
 /// matrix.
 pub const OWN_INPUT_OF: &str = "own_input_of";
 
-/// Sample lines of a run's data; `None` if the data is private to parties, or no report is requested. Collective.
+/// Sample lines of a run's data, from which the report chooses; `None` if the data is private to parties, or no report is
+/// requested. Collective.
 ///
 /// # Errors
 /// On all ranks, if data that are read in panels cannot be read.
@@ -51,9 +52,9 @@ pub fn sample_of<T: Real>(
     Ok(Some(own.sum(comm)))
 }
 
-/// `count` lines of the matrix, evenly spread, assembled from all ranks' blocks. Collective.
-pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
-    let mut own = OwnLines::new(lines, count, (loaded.header.rows, loaded.header.cols));
+/// Lines of the matrix from which a report chooses `shown`, assembled from all ranks' blocks. Collective.
+pub fn sample<T: Real>(lines: Lines, shown: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
+    let mut own = OwnLines::new(lines, shown, (loaded.header.rows, loaded.header.cols));
     // If two blocks each cover the matrix, the second one is stored untransposed.
     if let (Some(block), Some(tile)) = (loaded.blocks.last(), plan.tiles(&loaded.cuts, comm.rank()).last()) {
         own.take(block, tile);
@@ -64,17 +65,18 @@ pub fn sample<T: Real>(lines: Lines, count: usize, plan: &Layout, loaded: &Loade
 /// A rank's part of the lines of a sample; zeros elsewhere.
 struct OwnLines {
     lines: Lines,
+    total: usize,
     at: Vec<usize>,
     values: Array2<f64>,
 }
 
 impl OwnLines {
-    /// Zeros for `count` lines of a matrix.
-    fn new(lines: Lines, count: usize, shape: (usize, usize)) -> Self {
-        let (number, length) = lines.shape(shape);
-        let at = report::spread(count, number);
+    /// Zeros for the lines of a matrix from which a report chooses `shown`.
+    fn new(lines: Lines, shown: usize, shape: (usize, usize)) -> Self {
+        let (total, length) = lines.shape(shape);
+        let at = report::candidates(shown, (total, length));
         let values = Array2::zeros((at.len(), length));
-        OwnLines { lines, at, values }
+        OwnLines { lines, total, at, values }
     }
 
     /// Copies the entries of the sampled lines from the block of a tile.
@@ -99,7 +101,7 @@ impl OwnLines {
     /// The sample, summed over all ranks. Collective.
     fn sum(mut self, comm: &Communicator) -> Sample {
         comm.sum(SAMPLE, self.values.row_major_mut());
-        Sample { lines: self.lines, at: self.at, values: self.values }
+        Sample { lines: self.lines, total: self.total, at: self.at, values: self.values }
     }
 }
 
@@ -159,11 +161,9 @@ pub fn of_run<T: Real>(
     let write = || {
         let history = history(planned, trace)?;
         let display = with_names(display, &planned.input, history.count("n"));
-        let mut notes = Vec::new();
-        if planned.is_private() {
-            notes.push("The rows of the matrix are the parties' own: they are not shown.".to_string());
-        }
-        let factors = Stored::open(&file).map_err(|e| format!("The components are not shown: {e}."));
+        let private = || "The rows of the matrix are the parties' own: they are not shown.".to_string();
+        let (sample, notes) = (sample.ok_or_else(private), Vec::new());
+        let factors = Stored::open(&file).map_err(|e| e.to_string());
         report::write(path, vec![Run { history, factors, sample, display, notes }], planned.results_access())
     };
     let written = if comm.reports() { write() } else { Ok(()) };

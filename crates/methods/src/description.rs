@@ -225,7 +225,7 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
 pub static RANK_MESSAGES: &[MessageSpec] = &[
     MessageSpec::new(data::MEMORY, "name, and memory needed and free", "twice, before loading"),
     MessageSpec::new(NORMS, "largest entry and norm of each component", "once, with --output, --add-to or --report"),
-    MessageSpec::new(SAMPLE, "a few rows or columns of the matrix", "once, with --report"),
+    MessageSpec::new(SAMPLE, "a sample of the rows or columns of the matrix", "once, with --report"),
 ];
 
 fednmf_base::words! {

@@ -23,10 +23,13 @@ impl Axis {
         if low > 0.0 && high > 10.0 * low {
             return Some(Axis { low: low / 1.1, high: high * 1.1, log: true });
         }
-        let mut axis = Axis::linear(values, false)?;
-        let pad = 0.05 * (axis.high - axis.low);
-        (axis.low, axis.high) = (axis.low - pad, axis.high + pad);
-        Some(axis)
+        Some(Axis::linear(values, false)?.padded())
+    }
+
+    /// A linear axis with a margin on both sides.
+    pub fn padded(self) -> Axis {
+        let pad = 0.05 * (self.high - self.low);
+        Axis { low: self.low - pad, high: self.high + pad, ..self }
     }
 
     /// The position of x on the axis: 0 at the lower end, 1 at the upper end. `None` if it is not finite.

@@ -7,6 +7,26 @@ use crate::svg::{Anchor, COLOURS, INK, PALE, Svg, short};
 pub struct Series {
     pub name: String,
     pub points: Vec<(f64, f64)>,
+    /// The half lengths of the error bars of the points; empty without error bars.
+    pub deviations: Vec<f64>,
+}
+
+/// A chart of lines.
+pub struct Lines<'a> {
+    pub title: &'a str,
+    /// The labels of the axes.
+    pub across: &'a str,
+    pub up: &'a str,
+    pub series: &'a [Series],
+    /// Places on the horizontal axis to mark, with their labels.
+    pub marks: &'a [(f64, String)],
+    /// Whether the horizontal axis begins at zero.
+    pub zero_across: bool,
+    /// Whether the vertical axis is linear and includes zero. Otherwise it is logarithmic where values span more than a factor
+    /// of ten.
+    pub zero_up: bool,
+    /// Whether the numbers on the horizontal axis are whole.
+    pub whole: bool,
 }
 
 const WIDTH: f64 = 860.0;
@@ -18,53 +38,93 @@ const NAMES: f64 = 210.0;
 /// Maximum number of names in a legend.
 const NAMED: usize = 18;
 
-/// Lines over a horizontal axis from zero; `None` if there is nothing to draw. `values` makes the vertical axis.
-pub fn lines(
-    title: &str,
-    (across, up): (&str, &str),
-    series: &[Series],
-    values: impl Fn(&mut dyn Iterator<Item = f64>) -> Option<Axis>,
-) -> Option<String> {
-    let all = || series.iter().flat_map(|s| &s.points);
-    let x = Axis::linear(all().map(|p| p.0), true)?;
-    let y = values(&mut all().map(|p| p.1))?;
-    let (height, bottom) = (330.0, 46.0);
-    let left = left_of(&y.ticks(6));
-    let (right, floor) = (WIDTH - NAMES, height - bottom);
-    let at = |p: &(f64, f64)| {
-        let (x, y) = (x.place(p.0)?, y.place(p.1)?);
-        Some((left + x * (right - left), floor - y * (floor - TOP)))
-    };
-    let mut svg = Svg::new(WIDTH, height);
-    for tick in y.ticks(6) {
-        let Some(place) = y.place(tick) else { continue };
-        let h = floor - place * (floor - TOP);
-        svg.line((left, h), (right, h), PALE);
-        svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &number(tick));
-    }
-    for tick in x.ticks(8) {
-        let Some(place) = x.place(tick) else { continue };
-        let w = left + place * (right - left);
-        svg.line((w, floor), (w, floor + 5.0), INK);
-        svg.text((w, floor + 19.0), Anchor::Middle, 12.0, &number(tick));
-    }
-    svg.line((left, floor), (right, floor), INK);
-    svg.line((left, TOP), (left, floor), INK);
-    svg.text(((left + right) / 2.0, height - 8.0), Anchor::Middle, 13.0, across);
-    svg.upright((14.0, (TOP + floor) / 2.0), 13.0, up);
-    for (i, s) in series.iter().enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
-        let points: Vec<((f64, f64), (f64, f64))> = s.points.iter().filter_map(|p| Some((at(p)?, *p))).collect();
-        svg.path(&points.iter().map(|p| p.0).collect::<Vec<_>>(), colour);
-        // More dots would merge into a band; the line then suffices.
-        if points.len() <= 200 {
-            for (place, (a, b)) in points {
-                svg.dot(place, 2.6, colour, &format!("{}: {across} {}, {up} {}", s.name, number(a), number(b)));
+impl Lines<'_> {
+    /// The drawing; `None` if there is nothing to draw.
+    pub fn draw(&self) -> Option<String> {
+        let all = || self.series.iter().flat_map(|s| &s.points);
+        let ends = |s: &Series| -> Vec<f64> {
+            let bars = s.points.iter().zip(&s.deviations).flat_map(|((_, y), e)| [y - e, y + e]);
+            s.points.iter().map(|p| p.1).chain(bars).collect()
+        };
+        let values: Vec<f64> = self.series.iter().flat_map(ends).collect();
+        let x = Axis::linear(all().map(|p| p.0), self.zero_across)?;
+        let x = if self.zero_across { x } else { x.padded() };
+        let y =
+            if self.zero_up { Axis::linear(values.into_iter(), true)? } else { Axis::of_errors(values.into_iter())? };
+        let (height, bottom) = (330.0, 46.0);
+        let left = left_of(&y.ticks(6));
+        // The name of a single line is in the title of the page.
+        let right = if self.series.len() > 1 { WIDTH - NAMES } else { WIDTH - 20.0 };
+        // Marks have their labels above the chart.
+        let (top, floor) = (TOP + 18.0 * self.marks.len() as f64, height - bottom);
+        let at = |p: &(f64, f64)| {
+            let (x, y) = (x.place(p.0)?, y.place(p.1)?);
+            Some((left + x * (right - left), floor - y * (floor - top)))
+        };
+        let mut svg = Svg::new(WIDTH, height);
+        for tick in y.ticks(6) {
+            let Some(place) = y.place(tick) else { continue };
+            let h = floor - place * (floor - top);
+            svg.line((left, h), (right, h), PALE);
+            svg.text((left - 6.0, h + 4.0), Anchor::End, 12.0, &number(tick));
+        }
+        for tick in x.ticks(8).into_iter().filter(|tick| !self.whole || (tick - tick.round()).abs() < 1e-9) {
+            let Some(place) = x.place(tick) else { continue };
+            let w = left + place * (right - left);
+            svg.line((w, floor), (w, floor + 5.0), INK);
+            svg.text((w, floor + 19.0), Anchor::Middle, 12.0, &number(tick));
+        }
+        svg.line((left, floor), (right, floor), INK);
+        svg.line((left, top), (left, floor), INK);
+        svg.text(((left + right) / 2.0, height - 8.0), Anchor::Middle, 13.0, self.across);
+        svg.upright((14.0, (top + floor) / 2.0), 13.0, self.up);
+        for (i, (place, label)) in self.marks.iter().enumerate() {
+            let Some(place) = x.place(*place) else { continue };
+            let (w, h) = (left + place * (right - left), TOP + 18.0 * i as f64);
+            svg.mark(w, (h + 4.0, floor));
+            // The text stays within the drawing.
+            let anchor = if place > 0.5 { Anchor::End } else { Anchor::Start };
+            svg.text((if place > 0.5 { w + 4.0 } else { w - 4.0 }, h), anchor, 12.0, label);
+        }
+        for (i, s) in self.series.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let points: Vec<((f64, f64), (f64, f64))> = s.points.iter().filter_map(|p| Some((at(p)?, *p))).collect();
+            svg.path(&points.iter().map(|p| p.0).collect::<Vec<_>>(), i);
+            for (point, deviation) in s.points.iter().zip(&s.deviations).filter(|(_, d)| **d > 0.0) {
+                let end = |value: f64| at(&(point.0, value)).map(|(w, h)| (w, h.clamp(top, floor)));
+                let low = end(point.1 - deviation).or_else(|| at(point).map(|(w, _)| (w, floor)));
+                let (Some(low), Some(high)) = (low, end(point.1 + deviation)) else { continue };
+                svg.line(low, high, colour);
+                [low, high].iter().for_each(|(w, h)| svg.line((w - 4.0, *h), (w + 4.0, *h), colour));
+            }
+            // More dots would merge into a band; the line then suffices.
+            if points.len() <= 200 {
+                for (place, (a, b)) in points {
+                    let note = format!("{}: {} {}, {} {}", s.name, self.across, number(a), self.up, number(b));
+                    svg.dot(place, 2.6, colour, &note);
+                }
             }
         }
+        if self.series.len() > 1 {
+            let sample = |svg: &mut Svg, i: usize, y: f64| svg.path(&[(right + 12.0, y), (right + 36.0, y)], i);
+            legend(&mut svg, right + 42.0, self.series.iter().map(|s| s.name.as_str()), sample);
+        }
+        Some(svg.finish(self.title, &self.description()))
     }
-    legend(&mut svg, right + 16.0, series.iter().map(|s| s.name.as_str()));
-    Some(svg.finish(title))
+
+    /// The first, last and smallest value of each line, in words.
+    fn description(&self) -> String {
+        let of = |s: &Series| {
+            let known: Vec<&(f64, f64)> = s.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+            let (first, last) = (known.first()?, known.last()?);
+            let least = known.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+            let at = |p: &(f64, f64)| format!("{} at {}", number(p.1), number(p.0));
+            Some(format!("{}: from {} to {}; least {}.", s.name, at(first), at(last), at(least)))
+        };
+        let marks = self.marks.iter().map(|(_, label)| format!("Marked: {label}."));
+        let lines: Vec<String> = self.series.iter().filter_map(of).chain(marks).collect();
+        format!("{} over {}. {}", self.up, self.across, lines.join(" "))
+    }
 }
 
 /// The left end of an axis whose labels are those of `ticks`, with room for them and for its title.
@@ -74,12 +134,18 @@ fn left_of(ticks: &[f64]) -> f64 {
     LEFT.max(32.0 + LETTER * longest as f64)
 }
 
-fn legend<'a>(svg: &mut Svg, left: f64, names: impl ExactSizeIterator<Item = &'a str>) {
+/// Names one below the other, each behind the `sample` of its series, which is drawn at the middle of its line.
+fn legend<'a>(
+    svg: &mut Svg,
+    left: f64,
+    names: impl ExactSizeIterator<Item = &'a str>,
+    sample: impl Fn(&mut Svg, usize, f64),
+) {
     let more = names.len().saturating_sub(NAMED);
     for (i, name) in names.take(NAMED).enumerate() {
         let y = TOP + 10.0 + 16.0 * i as f64;
-        svg.bar((left, y - 9.0), (12.0, 10.0), COLOURS[i % COLOURS.len()], "");
-        svg.text((left + 18.0, y), Anchor::Start, 12.0, &short(name, 28));
+        sample(svg, i, y - 4.0);
+        svg.text((left, y), Anchor::Start, 12.0, &short(name, 24));
     }
     if more > 0 {
         svg.text((left, TOP + 10.0 + 16.0 * NAMED as f64), Anchor::Start, 12.0, &format!("and {more} more"));
@@ -93,7 +159,7 @@ pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f
     let thick = (420.0 / rows.len() as f64).clamp(1.0, 20.0);
     let named = thick >= 11.0;
     let space = thick * rows.len() as f64;
-    let height = TOP + space.max(16.0 * parts.len().min(NAMED + 1) as f64) + 50.0;
+    let height = TOP + (space + 50.0).max(16.0 * (parts.len().min(NAMED + 1) as f64 + 1.0));
     let (left, right, floor) = (LEFT + 26.0, WIDTH - NAMES, TOP + space + 4.0);
     let mut svg = Svg::new(WIDTH, height);
     for tick in x.ticks(7) {
@@ -118,8 +184,14 @@ pub fn stacked(title: &str, unit: &str, parts: &[String], rows: &[(String, Vec<f
         }
     }
     svg.text(((left + right) / 2.0, floor + 34.0), Anchor::Middle, 13.0, unit);
-    legend(&mut svg, right + 16.0, parts.iter().map(String::as_str));
-    Some(svg.finish(title))
+    let sample = |svg: &mut Svg, j: usize, y: f64| {
+        svg.bar((right + 16.0, y - 5.0), (12.0, 10.0), COLOURS[j % COLOURS.len()], "")
+    };
+    legend(&mut svg, right + 34.0, parts.iter().map(String::as_str), sample);
+    let largest = |j: usize| rows.iter().filter_map(|(_, sizes)| sizes.get(j)).copied().fold(0.0, f64::max);
+    let parts: Vec<String> =
+        parts.iter().enumerate().map(|(j, part)| format!("{part}: at most {} {unit}", number(largest(j)))).collect();
+    Some(svg.finish(title, &format!("{}.", parts.join("; "))))
 }
 
 /// A bar for each named amount, followed by the amount in words.
@@ -134,16 +206,24 @@ pub fn bars(title: &str, rows: &[(String, f64, String)]) -> Option<String> {
         svg.text((left - 8.0, y + 12.0), Anchor::End, 12.0, &short(name, 42));
         svg.text((left + width + 6.0, y + 12.0), Anchor::Start, 12.0, words);
     }
-    Some(svg.finish(title))
+    let all: Vec<String> = rows.iter().map(|(name, _, words)| format!("{name}: {words}")).collect();
+    Some(svg.finish(title, &format!("{}.", all.join("; "))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn series(name: &str, points: &[(f64, f64)]) -> Series {
+        Series { name: name.into(), points: points.to_vec(), deviations: Vec::new() }
+    }
+
+    fn chart(series: &[Series]) -> Lines<'_> {
+        Lines { title: "t", across: "x", up: "y", series, marks: &[], zero_across: true, zero_up: true, whole: false }
+    }
+
     fn lines_of(points: &[(f64, f64)]) -> Option<String> {
-        let series = [Series { name: "<run>".into(), points: points.to_vec() }];
-        lines("t", ("x", "y"), &series, |y| Axis::linear(y, true))
+        chart(&[series("<run>", points), series("other", &[])]).draw()
     }
 
     #[test]
@@ -152,12 +232,39 @@ mod tests {
         // The lower left and the upper right corner of the area.
         assert!(svg.contains(r#"points="64.0,284.0 650.0,14.0""#), "{svg}");
         // Labels of six letters end left of the axis and begin right of its title.
-        let long = [Series { name: "run".into(), points: vec![(0.0, 0.5175), (1.0, 0.5185)] }];
-        let far = lines("t", ("x", "y"), &long, |y| Axis::linear(y, false)).unwrap();
+        let long = [series("run", &[(0.0, 0.5175), (1.0, 0.5185)])];
+        let far = Lines { zero_up: false, ..chart(&long) }.draw().unwrap();
         assert!(far.contains("0.5175") && far.contains(r#"x="68.0""#), "{far}");
         assert!(svg.contains("&lt;run&gt;") && !svg.contains("<run>"));
         assert!(lines_of(&[]).is_none() && lines_of(&[(f64::NAN, 1.0)]).is_none());
         assert!(!lines_of(&[(0.0, 1.0), (1.0, f64::NAN)]).unwrap().contains("NaN"));
+    }
+
+    #[test]
+    fn lines_differ_without_colours_and_are_described_in_numbers() {
+        let two = [series("a", &[(0.0, 1.0), (1.0, 0.25), (2.0, 0.5)]), series("b", &[(0.0, 1.0), (2.0, 3.0)])];
+        let svg = chart(&two).draw().unwrap();
+        let dashes: std::collections::BTreeSet<&str> =
+            svg.split("stroke-dasharray=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(dashes.len(), 2, "{svg}");
+        let description = svg.split("<desc>").nth(1).unwrap();
+        assert!(description.starts_with("y over x. a: from 1 at 0 to 0.5 at 2; least 0.25 at 1."), "{description}");
+    }
+
+    #[test]
+    fn error_bars_end_where_they_should_and_marks_name_their_place() {
+        let with = [Series { deviations: vec![1.0, 0.0], ..series("a", &[(2.0, 1.0), (4.0, 2.0)]) }];
+        let marks = [(2.0, "k = 2".to_string())];
+        let svg = Lines { marks: &marks, zero_across: false, whole: true, ..chart(&with) }.draw().unwrap();
+        // From 0 to 2 on an axis from 0 to 2: its whole height, below the label of the mark.
+        assert!(
+            svg.contains(r#"y1="284.0""#) && svg.contains(r#"y2="32.0""#) && svg.contains(">k = 2</text>"),
+            "{svg}"
+        );
+        // A bar that reaches below zero ends at the floor of a logarithmic axis.
+        let far = [Series { deviations: vec![0.02, 0.0], ..series("a", &[(2.0, 0.01), (4.0, 2.0)]) }];
+        let svg = Lines { marks: &marks, zero_up: false, ..chart(&far) }.draw().unwrap();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]
@@ -167,7 +274,7 @@ mod tests {
         // 560 pixels are four seconds.
         assert!(svg.contains(r#"x="90.0" y="14.0" width="140.00""#), "{svg}");
         assert!(svg.contains(r#"x="230.0" y="14.0" width="420.00""#), "{svg}");
-        assert!(svg.contains("rank 1, b: 1 s"));
+        assert!(svg.contains("rank 1, b: 1 s") && svg.contains("<desc>a: at most 1 s; b: at most 3 s.</desc>"));
         assert!(bars("t", &[("x".into(), 5.0, "5 B".into())]).unwrap().contains("5 B"));
         assert!(bars("t", &[]).is_none());
     }

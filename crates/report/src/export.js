@@ -1,5 +1,13 @@
-// Two buttons at each figure: the drawing as SVG, and as PNG with twice its pixels.
+// Buttons: each drawing as SVG, and as PNG with twice its pixels; each command to copy; one view of a chart at a time.
 (() => {
+  const button = (text, label, action) => {
+    const b = document.createElement('button');
+    b.type = 'button';
+    b.textContent = text;
+    b.setAttribute('aria-label', label);
+    b.addEventListener('click', action);
+    return b;
+  };
   const save = (address, name) => {
     const link = document.createElement('a');
     link.href = address;
@@ -21,15 +29,30 @@
   };
   document.querySelectorAll('figure').forEach(figure => {
     const svg = figure.querySelector('svg');
-    const button = (text, action) => {
-      const b = document.createElement('button');
-      b.textContent = text;
-      b.setAttribute('aria-label', `Download ${figure.id} as ${text}`);
-      b.addEventListener('click', action);
-      figure.querySelector('figcaption').append(b);
-    };
-    button('SVG', () => save(address(svg), figure.id + '.svg'));
-    button('PNG', () => asPng(svg, figure.id + '.png'));
+    const title = svg.querySelector('title').textContent;
+    figure.querySelector('figcaption').append(
+      button('SVG', `Download ${title} as SVG`, () => save(address(svg), figure.id + '.svg')),
+      button('PNG', `Download ${title} as PNG`, () => asPng(svg, figure.id + '.png')));
+  });
+  document.querySelectorAll('pre.command').forEach(command => {
+    const text = command.textContent;
+    const copy = button('Copy', 'Copy the command', () => navigator.clipboard.writeText(text).then(
+      () => { copy.textContent = 'Copied'; }, () => getSelection().selectAllChildren(command)));
+    command.before(copy);
+  });
+  document.querySelectorAll('.views').forEach(views => {
+    const figures = [...views.querySelectorAll('figure')];
+    if (figures.length < 2) return;
+    const bar = document.createElement('div');
+    bar.setAttribute('role', 'group');
+    bar.setAttribute('aria-label', 'View');
+    const show = chosen => figures.forEach((figure, i) => {
+      figure.hidden = figure !== chosen;
+      bar.children[i].setAttribute('aria-pressed', figure === chosen);
+    });
+    bar.append(...figures.map(f => button(f.dataset.view, `Show ${f.dataset.view}`, () => show(f))));
+    views.prepend(bar);
+    show(figures[0]);
   });
   // On paper nothing can be opened.
   addEventListener('beforeprint', () => document.querySelectorAll('details').forEach(part => { part.open = true; }));

@@ -1,9 +1,10 @@
-//! Stored factors for a report: the whole factor whose components are shown, and a few rows of the other one.
+//! Stored factors for a report: the whole factor whose components are shown, and what the other one says of each line.
 
-use ndarray::{Array1, Array2, s};
+use ndarray::{Array2, ArrayView2, s};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_files::output::matrices::Stored;
+use fednmf_methods::federated::rows::fnmf::align::Assignment;
 
 /// Lines of the matrix: its rows, which the components of V resemble, or its columns, which the components of U resemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -41,15 +42,56 @@ impl Lines {
 #[derive(Debug, Clone)]
 pub struct Sample {
     pub lines: Lines,
+    /// The number of lines of the matrix.
+    pub total: usize,
     /// Their indices.
     pub at: Vec<usize>,
     /// Their entries, one line per row.
     pub values: Array2<f64>,
 }
 
-/// `count` indices spread evenly over 0..`total`.
-pub fn spread(count: usize, total: usize) -> Vec<usize> {
-    let count = count.min(total);
+impl Sample {
+    /// The relative error of each line: ‖x − f‖ / ‖x‖ over the entries that are not missing; NaN for a line of zeros.
+    pub fn errors(&self, reconstruction: &Array2<f64>) -> Vec<f64> {
+        // Missing entries are NaN.
+        let norm = |v: &mut dyn Iterator<Item = f64>| v.filter(|x| !x.is_nan()).map(|x| x * x).sum::<f64>().sqrt();
+        let of = |(x, f): (ndarray::ArrayView1<'_, f64>, ndarray::ArrayView1<'_, f64>)| {
+            let size = norm(&mut x.iter().copied());
+            let off = norm(&mut x.iter().zip(f).map(|(a, b)| a - b));
+            if size > 0.0 { off / size } else { f64::NAN }
+        };
+        self.values.rows().into_iter().zip(reconstruction.rows()).map(of).collect()
+    }
+}
+
+/// The places of up to `count` lines in a list of errors, each with its rank in words: the smallest errors, those around the
+/// median, the largest. NaN is no error.
+pub fn extremes(errors: &[f64], count: usize) -> Vec<(usize, &'static str)> {
+    let mut order: Vec<usize> = (0..errors.len()).filter(|&i| errors[i].is_finite()).collect();
+    order.sort_by(|&a, &b| errors[a].total_cmp(&errors[b]));
+    let n = order.len();
+    let count = count.min(n);
+    let worst = count.div_ceil(3);
+    let best = (count - worst).div_ceil(2);
+    let middle = count - worst - best;
+    // Between the others, so that no line is shown twice.
+    let from = (n.saturating_sub(middle) / 2).clamp(best, n - worst - middle);
+    let ranges = [(0..best, "best"), (from..from + middle, "median"), (n - worst..n, "worst")];
+    ranges
+        .into_iter()
+        .flat_map(|(range, word)| range.map(move |i| (i, word)))
+        .map(|(i, word)| (order[i], word))
+        .collect()
+}
+
+/// Maximum number of lines of which a report chooses some, and of their entries.
+const CANDIDATES: usize = 2048;
+const CANDIDATE_ENTRIES: usize = 1 << 22;
+
+/// The lines of which a report shows `shown`: spread evenly over `total` lines of `length` entries, or all of them.
+pub fn candidates(shown: usize, (total, length): (usize, usize)) -> Vec<usize> {
+    let many = CANDIDATES.min(CANDIDATE_ENTRIES / length.max(1));
+    let count = if shown == 0 { 0 } else { many.max(shown).min(total) };
     (0..count).map(|i| (2 * i + 1) * total / (2 * count)).collect()
 }
 
@@ -102,7 +144,7 @@ impl Factors {
         Ok(Factors { lines, shown, number, share })
     }
 
-    /// The reconstruction of the lines `at`, |at| × length; `None` if the other factor is not in the file.
+    /// The reconstruction of the lines `at` in ascending order, |at| × length; `None` if the other factor is not in the file.
     ///
     /// # Errors
     /// If it cannot be read or belongs to another matrix.
@@ -111,46 +153,201 @@ impl Factors {
         if !stored.has(other) {
             return Ok(None);
         }
-        let (k, mut out) = (self.number.len(), Array2::zeros((at.len(), self.shown.nrows())));
-        for (&i, mut line) in at.iter().zip(out.rows_mut()) {
-            let mut row = Array2::<f64>::zeros((1, k));
-            stored.as_f64(other, i, row.view_mut())?;
-            let weights: Array1<f64> = self.number.iter().map(|&j| row[[0, j]]).collect();
-            line.assign(&self.shown.dot(&weights));
-            if boolean {
-                line.mapv_inplace(|x| x.min(1.0));
+        let mut weights = Array2::<f64>::zeros((at.len(), self.number.len()));
+        each_part(stored, other, self.number.len(), |first, part| {
+            let inside = first..first + part.nrows();
+            for (mut row, i) in weights.rows_mut().into_iter().zip(at).filter(|(_, i)| inside.contains(*i)) {
+                row.iter_mut().zip(&self.number).for_each(|(w, &j)| *w = part[[i - first, j]]);
             }
+        })?;
+        let mut out = weights.dot(&self.shown.t());
+        if boolean {
+            out.mapv_inplace(|x| x.min(1.0));
         }
         Ok(Some(out))
     }
+
+    /// How the lines use the components; `None` if the other factor is not in the file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn usage(&self, stored: &Stored, cells: usize) -> Result<Option<Usage>> {
+        let (_, other) = self.lines.factors();
+        if !stored.has(other) {
+            return Ok(None);
+        }
+        let k = self.number.len();
+        let norms: Vec<f64> = self.shown.columns().into_iter().map(|c| c.dot(&c).sqrt()).collect();
+        let shares = |part: &ArrayView2<'_, f64>, i: usize| -> Vec<f64> {
+            let terms: Vec<f64> = self.number.iter().zip(&norms).map(|(&j, norm)| part[[i, j]].abs() * norm).collect();
+            let total: f64 = terms.iter().sum();
+            terms.iter().map(|x| if total > 0.0 { x / total } else { 0.0 }).collect()
+        };
+        // The dominant component of each line, k for a line without any, and its share.
+        let mut dominant = Vec::<(usize, f64)>::new();
+        each_part(stored, other, k, |_, part| {
+            for i in 0..part.nrows() {
+                let first =
+                    shares(&part, i).into_iter().enumerate().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+                dominant.push(first.filter(|(_, share)| *share > 0.0).unwrap_or((k, 0.0)));
+            }
+        })?;
+        let mut counts = vec![0; k + 1];
+        dominant.iter().for_each(|(j, _)| counts[*j] += 1);
+        counts.truncate(k);
+        let mut order: Vec<usize> = (0..dominant.len()).collect();
+        order.sort_by(|&a, &b| dominant[a].0.cmp(&dominant[b].0).then(dominant[b].1.total_cmp(&dominant[a].1)));
+        let (total, cells) = (order.len(), cells.min(order.len()));
+        let mut cell = vec![0; total];
+        order.iter().enumerate().for_each(|(place, &i)| cell[i] = place * cells / total);
+        let (mut means, mut sizes) = (Array2::<f64>::zeros((k, cells)), vec![0.0; cells]);
+        each_part(stored, other, k, |first, part| {
+            for i in 0..part.nrows() {
+                let at = cell[first + i];
+                sizes[at] += 1.0;
+                means.column_mut(at).iter_mut().zip(shares(&part, i)).for_each(|(mean, share)| *mean += share);
+            }
+        })?;
+        means.columns_mut().into_iter().zip(sizes).for_each(|(mut mean, size)| mean /= size);
+        Ok(Some(Usage { counts, means, total }))
+    }
+
+    /// The cosines between these components and those of another run, which are matched one to one; `None` if the components
+    /// are not of the same lines. Both have the order of their factors.
+    pub fn matched(&self, other: &Factors) -> Option<Matches> {
+        if self.lines != other.lines || self.shown.nrows() != other.shown.nrows() {
+            return None;
+        }
+        let normalised = |factor: &Array2<f64>| {
+            let mut factor = factor.clone();
+            for mut column in factor.columns_mut() {
+                let norm = column.dot(&column).sqrt();
+                column /= if norm > 0.0 { norm } else { 1.0 };
+            }
+            factor
+        };
+        let cosines = normalised(&self.shown).t().dot(&normalised(&other.shown));
+        let (own, others) = cosines.dim();
+        let size = own.max(others);
+        // A component too many is matched with nothing, at the cost of a cosine of zero.
+        let cost: Vec<f64> =
+            (0..size * size).map(|i| cosines.get((i / size, i % size)).map_or(0.0, |cosine| -cosine)).collect();
+        let pairs = Assignment::new(size).solve(&cost).iter().take(own).map(|&j| (j < others).then_some(j)).collect();
+        Some(Matches { cosines, pairs })
+    }
 }
 
-/// The norm of each component of a factor, read in blocks of rows.
-fn norms(stored: &Stored, name: &str, k: usize) -> Result<Vec<f64>> {
+/// How the lines of a matrix use the components.
+pub struct Usage {
+    /// For each component the number of lines in which it is dominant: has the largest share of Σ_j |u_j| ‖v_j‖.
+    pub counts: Vec<usize>,
+    /// The mean shares of the components (k × cells) in lines that follow each other in the order of their dominant component.
+    pub means: Array2<f64>,
+    pub total: usize,
+}
+
+/// How the components of two runs correspond.
+pub struct Matches {
+    /// Cosine of each component with each of the other run.
+    pub cosines: Array2<f64>,
+    /// The counterpart of each component.
+    pub pairs: Vec<Option<usize>>,
+}
+
+/// Calls `of` with the rows of a factor, block by block, and the index of the first one.
+fn each_part(stored: &Stored, name: &str, k: usize, mut of: impl FnMut(usize, ArrayView2<'_, f64>)) -> Result<()> {
     let (rows, cols) = stored.matrix(name)?;
     if cols != k {
         return Err(Error::input(format!(
             "{name} has {cols} components, and the other factor {k}; is the file damaged?"
         )));
     }
-    let mut squares = vec![0.0; k];
     let mut part = Array2::zeros((STEP.min(rows), k));
     for first in (0..rows).step_by(STEP) {
         let mut part = part.slice_mut(s![..STEP.min(rows - first), ..]);
         stored.as_f64(name, first, part.view_mut())?;
-        part.columns().into_iter().zip(&mut squares).for_each(|(c, square)| *square += c.dot(&c));
+        of(first, part.view());
     }
+    Ok(())
+}
+
+/// The norm of each component of a factor.
+fn norms(stored: &Stored, name: &str, k: usize) -> Result<Vec<f64>> {
+    let mut squares = vec![0.0; k];
+    each_part(stored, name, k, |_, part| {
+        part.columns().into_iter().zip(&mut squares).for_each(|(c, square)| *square += c.dot(&c));
+    })?;
     Ok(squares.into_iter().map(f64::sqrt).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use ndarray::array;
+
     use super::*;
 
     #[test]
-    fn places_are_spread_and_never_too_many() {
-        assert_eq!(spread(3, 30), [5, 15, 25]);
-        assert_eq!(spread(5, 2), [0, 1]);
-        assert!(spread(4, 0).is_empty() && spread(0, 9).is_empty());
+    fn candidates_are_spread_and_never_too_many() {
+        assert_eq!(candidates(6, (5, 3)), [0, 1, 2, 3, 4]);
+        assert_eq!(candidates(2, (30, 1 << 22)), [7, 22]);
+        assert_eq!(candidates(1, (1 << 40, 4)).len(), CANDIDATES);
+        assert!(candidates(0, (9, 9)).is_empty() && candidates(3, (0, 9)).is_empty());
+    }
+
+    #[test]
+    fn the_best_the_median_and_the_worst_lines_are_chosen() {
+        let errors = [0.5, 0.1, f64::NAN, 0.9, 0.3, 0.7, 0.2, 0.8, 0.4];
+        let found = |count: usize| -> Vec<(f64, &str)> {
+            extremes(&errors, count).into_iter().map(|(i, word)| (errors[i], word)).collect()
+        };
+        assert_eq!(found(3), [(0.1, "best"), (0.4, "median"), (0.9, "worst")]);
+        assert_eq!(found(1), [(0.9, "worst")]);
+        let all = found(20);
+        assert_eq!(all.len(), 8);
+        assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0), "{all:?}");
+        assert!(extremes(&[f64::NAN], 3).is_empty() && extremes(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn errors_of_lines_leave_out_what_is_missing() {
+        let values = array![[3.0, 4.0, f64::NAN], [0.0, 0.0, 0.0]];
+        let sample = Sample { lines: Lines::Rows, total: 2, at: vec![0, 1], values };
+        let errors = sample.errors(&array![[3.0, 3.0, 9.0], [1.0, 0.0, 0.0]]);
+        assert!((errors[0] - 0.2).abs() < 1e-12 && errors[1].is_nan(), "{errors:?}");
+    }
+
+    fn factors(shown: Array2<f64>) -> Factors {
+        let number = (0..shown.ncols()).collect();
+        Factors { lines: Lines::Rows, shown, number, share: None }
+    }
+
+    #[test]
+    fn components_are_matched_whatever_their_order_scale_and_number() {
+        let one = factors(array![[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]);
+        let other = factors(array![[0.0, 5.0], [3.0, 0.0], [0.0, 0.5]]);
+        let found = one.matched(&other).unwrap();
+        assert_eq!(found.pairs, [Some(1), Some(0), None]);
+        assert!((found.cosines[[1, 0]] - 1.0).abs() < 1e-12 && found.cosines[[0, 0]] == 0.0);
+        assert!(one.matched(&factors(array![[1.0]])).is_none());
+    }
+
+    #[test]
+    fn lines_follow_their_dominant_component() {
+        use fednmf_comm::Communicator;
+        use fednmf_data::state::Piece;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        let u = array![[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [0.0, 0.0]];
+        let v = array![[1.0, 0.0], [0.0, 1.0]];
+        let pieces = [Piece::shared("U", 4, 0, u.view()), Piece::shared("V", 2, 0, v.view())];
+        fednmf_files::output::matrices::write(&Communicator::local(), &path, &pieces, &serde_json::Map::new()).unwrap();
+        let stored = Stored::open(&path).unwrap();
+        let factors = Factors::read(&stored, None).unwrap();
+        let usage = factors.usage(&stored, 480).unwrap().unwrap();
+        assert_eq!((usage.counts, usage.total), (vec![2, 1], 4));
+        // Rows 0 and 2, of component 0, in descending order of its share; row 1; the row of zeros.
+        assert_eq!(usage.means, array![[1.0, 0.75, 0.0, 0.0], [0.0, 0.25, 1.0, 0.0]]);
+        let found = factors.reconstruct(&stored, &[1, 2], false).unwrap().unwrap();
+        assert_eq!(found, array![[0.0, 2.0], [3.0, 1.0]]);
     }
 }

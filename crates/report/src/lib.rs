@@ -8,17 +8,18 @@ mod factors;
 mod history;
 mod page;
 mod png;
+mod privacy;
 mod svg;
 
 use std::io::Write as _;
 use std::path::Path;
 
-pub use factors::{Lines, Sample, spread};
+pub use factors::{Lines, Sample, candidates};
 pub use history::{History, distinguish, quoted};
 
-use self::factors::Factors;
-use self::page::{Figure, RunFigures};
-pub use self::page::{Plot, Section, plots};
+use self::factors::{Factors, extremes};
+use self::page::RunFigures;
+pub use self::page::{Figure, Line, Plot, Section, Study, data_name, similarities, study};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
@@ -83,20 +84,34 @@ pub struct Run {
     pub history: History,
     /// Its factors, or why there are none.
     pub factors: std::result::Result<Stored, String>,
-    pub sample: Option<Sample>,
+    /// Lines of its matrix, or why none are shown.
+    pub sample: std::result::Result<Sample, String>,
     pub display: Display,
-    /// Remarks below the plots.
+    /// Remarks on the components.
     pub notes: Vec<String>,
 }
+
+/// Two components with at least this cosine are counted as the same.
+const SAME: f64 = 0.9;
 
 /// Writes the page.
 ///
 /// # Errors
 /// If factors do not fit their matrix, or the file cannot be written.
 pub fn write(path: &Path, runs: Vec<Run>, access: Access) -> Result<()> {
-    let mut shown = Vec::new();
+    let mut shown = Vec::<RunFigures>::new();
+    // The run with which the others are compared.
+    let mut first: Option<(&str, Factors)> = None;
     for (i, run) in runs.iter().enumerate() {
-        shown.push(component_figures(run, i)?);
+        let (mut figures, factors) = figures_of(run, i)?;
+        match (&first, factors) {
+            (Some((name, first)), Some(factors)) => {
+                figures.matches = matches((name, first), (&run.history.name, &factors), i);
+            }
+            (None, factors) => first = factors.map(|factors| (run.history.name.as_str(), factors)),
+            _ => {}
+        }
+        shown.push(figures);
     }
     let histories: Vec<History> = runs.into_iter().map(|run| run.history).collect();
     let text = page::page(&histories, &shown);
@@ -111,21 +126,24 @@ pub fn write(path: &Path, runs: Vec<Run>, access: Access) -> Result<()> {
     })
 }
 
-fn component_figures(run: &Run, number: usize) -> Result<RunFigures> {
-    let mut shown = RunFigures { run: run.history.name.clone(), figures: Vec::new(), notes: run.notes.clone() };
-    let stored = match &run.factors {
-        Ok(stored) => stored,
-        Err(why) => {
-            shown.notes.push(why.clone());
-            return Ok(shown);
-        }
-    };
+/// The figures of a run, and its factors if they are shown.
+fn figures_of(run: &Run, number: usize) -> Result<(RunFigures, Option<Factors>)> {
+    let mut shown = RunFigures { notes: run.notes.clone(), ..RunFigures::default() };
     let shape = (run.history.count("m"), run.history.count("n"));
-    let factors = match Factors::read(stored, run.display.lines(shape)?) {
-        Ok(factors) => factors,
-        Err(e) => {
-            shown.notes.push(format!("The components are not shown: {e}."));
-            return Ok(shown);
+    let found = match &run.factors {
+        Ok(stored) => {
+            let lines = run.display.lines(shape)?;
+            Factors::read(stored, lines)
+                .map(|factors| (stored, factors))
+                .map_err(|e| format!("they cannot be read: {e}"))
+        }
+        Err(why) => Err(why.clone()),
+    };
+    let (stored, factors) = match found {
+        Ok(found) => found,
+        Err(why) => {
+            shown.missing = Some(why);
+            return Ok((shown, None));
         }
     };
     let (_, length) = factors.lines.shape(shape);
@@ -136,35 +154,72 @@ fn component_figures(run: &Run, number: usize) -> Result<RunFigures> {
             factors.shown.nrows()
         )));
     }
-    let names = run.display.names.as_ref().filter(|names| names.len() == length);
-    let (svg, title) = match (run.display.image, names) {
-        (Some(size), _) => (components::images(&factors, size), "Components as images"),
-        (None, Some(names)) => (components::terms(&factors, names), "Terms of the components"),
-        (None, None) => (components::heat_map(&factors), "Components"),
-    };
-    let note =
-        "In descending order of weight, each relative to its largest entry; its share of the weight in parentheses"
-            .to_string();
-    let id = format!("components-{number}");
-    shown.figures.push(Figure { id, title: title.into(), note, svg });
+    shown.components = Some(components_of(run, &factors, number));
+    let word = factors.lines.word();
+    shown.usage = factors.usage(stored, components::CELLS)?.map(|usage| {
+        let svg = components::usage(&factors, &usage);
+        let note = format!("Share of each component in each {word}, dark 0, yellow the largest; bars count the {word}s in which it is the largest");
+        Figure { id: format!("usage-{number}"), title: format!("Components by {word}"), note, svg }
+    });
     let boolean = run.history.start["algo"]
         .as_str()
         .and_then(registry::find)
         .is_some_and(|entry| entry.description().is_boolean());
-    let Some(sample) = run.sample.as_ref().filter(|s| s.lines == factors.lines) else { return Ok(shown) };
-    match factors.reconstruct(stored, &sample.at, boolean)? {
-        Some(reconstruction) => {
-            let svg = components::reconstructions(sample, &reconstruction, run.display.image);
-            let note =
-                format!("Sample {}s of the matrix and their reconstruction from the factors", sample.lines.word());
-            let (id, title) = (format!("reconstruction-{number}"), "Reconstruction below the original".into());
-            shown.figures.push(Figure { id, title, note, svg });
+    match &run.sample {
+        Ok(sample) if sample.lines == factors.lines && !sample.at.is_empty() => {
+            match factors.reconstruct(stored, &sample.at, boolean)? {
+                Some(found) => {
+                    let chosen = extremes(&sample.errors(&found), run.display.rows);
+                    let svg = components::reconstructions(sample, &found, &chosen, run.display.image);
+                    let of = match sample.at.len() == sample.total {
+                        true => format!("all {} {word}s", sample.total),
+                        false => format!("{} of {} {word}s", sample.at.len(), sample.total),
+                    };
+                    let note = format!("By relative error, of {of}");
+                    let id = format!("reconstruction-{number}");
+                    let title = "Best, median and worst reconstruction".into();
+                    shown.reconstruction = Some(Figure { id, title, note, svg });
+                }
+                None => {
+                    let why =
+                        "The other factor is private and stays in its owners' files, so there is no reconstruction.";
+                    shown.without_lines = Some(why.into());
+                }
+            }
         }
-        None => shown
-            .notes
-            .push("The other factor is private and stays in its owners' files, so there is no reconstruction.".into()),
+        Ok(_) => {}
+        Err(why) => shown.without_lines = Some(why.clone()),
     }
-    Ok(shown)
+    Ok((shown, Some(factors)))
+}
+
+fn components_of(run: &Run, factors: &Factors, number: usize) -> Figure {
+    let names = run.display.names.as_ref().filter(|names| names.len() == factors.shown.nrows());
+    let (svg, title) = match (run.display.image, names) {
+        (Some(size), _) => (components::images(factors, size), "Components as images"),
+        (None, Some(names)) => (components::terms(factors, names), "Terms of the components"),
+        (None, None) => (components::heat_map(factors), "Components"),
+    };
+    let scale = match (run.display.image, names) {
+        (None, Some(_)) => "",
+        _ => ", each relative to its largest entry",
+    };
+    let share = if factors.share.is_some() { "; share of the weight in parentheses" } else { "" };
+    let note = format!("In descending order of weight{scale}{share}");
+    Figure { id: format!("components-{number}"), title: title.into(), note, svg }
+}
+
+/// The matched components of two runs; `None` if they are not of the same matrix.
+fn matches((first, one): (&str, &Factors), (second, other): (&str, &Factors), number: usize) -> Option<Figure> {
+    let found = one.matched(other)?;
+    let same = |(i, j): (usize, &Option<usize>)| j.is_some_and(|j| found.cosines[[i, j]] >= SAME);
+    let count = found.pairs.iter().enumerate().filter(|pair| same(*pair)).count();
+    let note = format!(
+        "{count} of {} components of {first} have a counterpart in {second} with a cosine of at least {SAME}",
+        found.pairs.len()
+    );
+    let svg = components::matches(&found, (one, other), (first, second));
+    Some(Figure { id: format!("matches-{number}"), title: format!("{first} and {second}"), note, svg })
 }
 
 #[cfg(test)]

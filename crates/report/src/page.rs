@@ -1,18 +1,23 @@
 //! The self-contained HTML page: plots, tables and text.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 
+use ndarray::Array2;
 use serde_json::Value;
 
-use fednmf_base::units::bytes;
+use fednmf_base::units::{bytes, counted, short, thousands};
 use fednmf_files::output::own_text;
+use fednmf_methods::description::Description;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::registry;
+use fednmf_methods::shared::dp;
 
-use super::charts;
-use crate::axis::{Axis, number};
-use crate::charts::Series;
+use crate::axis::number;
+use crate::charts::{self, Lines, Series};
+use crate::components;
 use crate::history::{History, finite};
+use crate::privacy;
 use crate::svg::escape;
 
 const STYLE: &str = include_str!("style.css");
@@ -28,15 +33,34 @@ pub struct Figure {
 }
 
 /// Plots of a run's factors.
+#[derive(Default)]
 pub struct RunFigures {
-    pub run: String,
-    pub figures: Vec<Figure>,
-    /// Notes on what is not shown, and why.
+    pub components: Option<Figure>,
+    /// Why there are no components.
+    pub missing: Option<String>,
+    /// Remarks on the components.
     pub notes: Vec<String>,
+    /// The components beside those of the first run.
+    pub matches: Option<Figure>,
+    pub usage: Option<Figure>,
+    pub reconstruction: Option<Figure>,
+    /// Why there is no reconstruction.
+    pub without_lines: Option<String>,
 }
 
-/// A line chart: its id, the label of its vertical axis, and the name and points of each line.
-pub type Plot<'a> = (&'a str, &'a str, &'a [(String, Vec<(f64, f64)>)]);
+/// A line of a plot of a study: its name, and k, value and standard error of each point.
+pub type Line = (&'static str, Vec<(f64, f64, f64)>);
+
+/// A plot of values over k.
+pub struct Plot {
+    pub id: &'static str,
+    /// The label of the vertical axis.
+    pub up: &'static str,
+    pub lines: Vec<Line>,
+    /// Whether the vertical axis is linear and includes zero; otherwise it is logarithmic where values span more than a factor
+    /// of ten.
+    pub zero_up: bool,
+}
 
 /// A section of text.
 pub struct Section<'a> {
@@ -45,80 +69,86 @@ pub struct Section<'a> {
     /// A table, if it has rows.
     pub head: &'a [&'a str],
     pub rows: Vec<Vec<String>>,
+    pub figure: Option<Figure>,
     /// A command to copy.
     pub command: Option<String>,
 }
 
-/// A page of plots between an introduction and sections of text; `across` is the label of the horizontal axis.
-pub fn plots(
-    title: &str,
-    introduction: &[String],
-    across: &str,
-    plots: &[Plot<'_>],
-    sections: &[Section<'_>],
-) -> String {
-    let mut body = format!("<h1>{}</h1>\n", escape(title));
-    for words in introduction {
+/// The page about runs with several k.
+pub struct Study<'a> {
+    pub title: String,
+    /// The answers, each with what it answers.
+    pub answers: Vec<(&'static str, String)>,
+    pub introduction: Vec<String>,
+    /// Values of k to mark in the plots, with their labels.
+    pub marks: Vec<(f64, String)>,
+    pub plots: Vec<Plot>,
+    pub sections: Vec<Section<'a>>,
+}
+
+/// The page of a study.
+pub fn study(study: &Study<'_>) -> String {
+    let mut body = format!("<h1>{}</h1>\n", escape(&study.title));
+    headline(&mut body, &study.answers);
+    for words in &study.introduction {
         let _ = writeln!(body, "<p>{}</p>", escape(words));
     }
-    for (id, up, lines) in plots {
-        let series = lines.iter().filter(|(_, points)| !points.is_empty());
-        let series: Vec<Series> =
-            series.map(|(name, points)| Series { name: name.clone(), points: points.clone() }).collect();
-        let svg = charts::lines(up, (across, up), &series, |values| Axis::linear(values, true));
-        write_figures(
-            &mut body,
-            svg.map(|svg| Figure { id: (*id).to_string(), title: (*up).to_string(), note: String::new(), svg }),
-        );
+    for Plot { id, up, lines, zero_up } in &study.plots {
+        let lines = lines.iter().filter(|(_, points)| !points.is_empty());
+        let series: Vec<Series> = lines
+            .map(|(name, points)| Series {
+                name: (*name).to_string(),
+                points: points.iter().map(|p| (p.0, p.1)).collect(),
+                deviations: points.iter().map(|p| p.2).collect(),
+            })
+            .collect();
+        let bars = series.iter().any(|s| s.deviations.iter().any(|d| *d > 0.0));
+        let note = if bars { "Bars: standard error over the runs" } else { "" }.to_string();
+        let (title, across, marks, zero_up) = (capitalised(up), "components k", &*study.marks, *zero_up);
+        let lines =
+            Lines { title: &title, across, up, series: &series, marks, zero_across: false, zero_up, whole: true };
+        write_figures(&mut body, lines.draw().map(|svg| Figure { id: (*id).into(), title: title.clone(), note, svg }));
     }
-    for Section { heading, words, head, rows, command } in sections {
+    for Section { heading, words, head, rows, figure, command } in &study.sections {
         let _ = writeln!(body, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(words));
         if !rows.is_empty() {
-            table(&mut body, head, rows.iter().cloned());
+            table(&mut body, heading, head, rows.iter().cloned());
         }
+        write_figures(&mut body, figure);
         if let Some(command) = command {
-            let _ = writeln!(body, "<pre>{}</pre>", escape(command));
+            let _ = writeln!(body, "<pre class=\"command\">{}</pre>", escape(command));
         }
     }
-    html(title, &body)
+    html(&study.title, &body)
+}
+
+/// The cosines between all components of several runs, in the order of their `clusters`.
+pub fn similarities(cosines: &Array2<f64>, clusters: &[usize]) -> Figure {
+    let note = "Cosines of all components, dark 0, yellow 1: a yellow block for each component that all runs find";
+    Figure {
+        id: "consensus".into(),
+        title: "Do the runs agree?".into(),
+        note: note.into(),
+        svg: components::similarities(cosines, clusters),
+    }
 }
 
 /// The whole page.
 pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
-    let title = match histories {
-        [one] => format!("{} on {}", text(&one.start["algo"]), text(one.parameter("input"))),
-        all => format!("{} runs of fednmf", all.len()),
-    };
+    let title = title(histories);
     let mut body = format!("<h1>{}</h1>\n", escape(&title));
-    overview(&mut body, histories);
-    body.push_str("<h2>Error</h2>\n");
-    let before = body.len();
-    let leading = leading(histories);
-    if leading != Measure::RelativeError {
-        let title = format!("{} over iterations", capitalised(leading.label()));
-        let along: Along = |e| finite(e, "iter");
-        write_figures(&mut body, over(histories, ("measure-over-iterations", &title, "iterations", along), leading));
+    match histories {
+        [one] => facts(&mut body, one),
+        all => comparison(&mut body, all),
     }
-    for (id, title, across, of) in ERRORS {
-        write_figures(&mut body, over(histories, (id, title, across, *of), Measure::RelativeError));
-    }
-    if body.len() == before {
-        body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
-    }
-    for shown in shown {
-        let _ = writeln!(body, "<h2>Components of {}</h2>", escape(&shown.run));
-        write_figures(&mut body, &shown.figures);
-        for note in &shown.notes {
-            let _ = writeln!(body, "<p>{}</p>", escape(note));
-        }
-    }
-    body.push_str("<h2>Time and traffic</h2>\n");
-    for (i, history) in histories.iter().enumerate() {
-        time(&mut body, history, i);
-    }
-    for history in histories {
-        wire(&mut body, history);
-    }
+    components(&mut body, histories, shown);
+    section(&mut body, histories, shown, "Use of the components", |figures| (figures.usage.as_ref(), None));
+    fit(&mut body, histories);
+    section(&mut body, histories, shown, "Reconstruction", |figures| {
+        (figures.reconstruction.as_ref(), figures.without_lines.as_deref())
+    });
+    privacy(&mut body, histories);
+    performance(&mut body, histories);
     body.push_str("<h2>Reproduce</h2>\n");
     for history in histories {
         command(&mut body, history);
@@ -136,27 +166,225 @@ fn html(title: &str, body: &str) -> String {
     ))
 }
 
+/// `digits.npy: k = 6, hals`, or what is compared.
+fn title(histories: &[History]) -> String {
+    let data_name = |history: &History| data_name(&text(history.parameter("input")));
+    let first = histories.first().map_or_else(String::new, data_name);
+    match histories {
+        [one] => format!("{first}: k = {}, {}", text(&one.start["k"]), text(&one.start["algo"])),
+        all if all.iter().all(|other| data_name(other) == first) => format!("{first}: {} runs compared", all.len()),
+        all => format!("{} runs compared", all.len()),
+    }
+}
+
+/// The name of the file of an input, with what is selected in it.
+pub fn data_name(input: &str) -> String {
+    let (path, more) = input.split_once(':').map_or((input, None), |(path, more)| (path, Some(more)));
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    more.map_or_else(|| name.to_string(), |more| format!("{name}:{more}"))
+}
+
+fn method(history: &History) -> Option<&'static Description> {
+    registry::find(&text(&history.start["algo"])).map(|entry| entry.description())
+}
+
+/// Whether blocks of the data belong to parties.
+fn is_private(history: &History) -> bool {
+    method(history).is_some_and(|method| method.partition.is_private())
+}
+
+/// The end of a run, or its last evaluation.
+fn last(history: &History) -> &Value {
+    history.end.as_ref().or(history.evaluations.last()).unwrap_or(&Value::Null)
+}
+
+/// The last value of a measure.
+fn value(history: &History, measure: Measure) -> Option<f64> {
+    history.evaluations.iter().rev().find_map(|event| finite(event, measure.key()))
+}
+
+fn label(measure: Measure, history: &History) -> String {
+    measure.label_with(history.parameter("beta").as_f64())
+}
+
+/// Numbers in large print: what, and how many.
+fn headline(body: &mut String, numbers: &[(impl AsRef<str>, String)]) {
+    if numbers.is_empty() {
+        return;
+    }
+    body.push_str("<dl class=\"headline\">\n");
+    for (what, number) in numbers {
+        let _ = writeln!(body, "<div><dt>{}</dt><dd>{}</dd></div>", escape(what.as_ref()), escape(number));
+    }
+    body.push_str("</dl>\n");
+}
+
+/// The headline of a run, and how it was run.
+fn facts(body: &mut String, history: &History) {
+    let (start, last, leading) = (&history.start, last(history), leading(std::slice::from_ref(history)));
+    let count = |event: &Value, name: &str| event[name].as_u64().map_or("-".into(), |n| thousands(n as usize));
+    let numbers = [
+        (label(leading, history), value(history, leading).map_or("-".into(), short)),
+        ("components".into(), text(&start["k"])),
+        ("iterations".into(), count(last, "iter")),
+        ("time".into(), finite(last, "seconds").map_or("-".into(), |s| format!("{} s", short(s)))),
+        ("size".into(), format!("{} × {}", count(start, "m"), count(start, "n"))),
+    ];
+    headline(body, &numbers);
+    let mut words = format!("{} on {}", text(&start["algo"]), counted(history.count("ranks"), "rank", "ranks"));
+    if is_private(history) {
+        let _ = write!(words, " for {}", counted(history.count("parties"), "party", "parties"));
+    }
+    let _ = writeln!(body, "<p>{}; {}.</p>", escape(&words), escape(&ended(history)));
+}
+
+/// Why a run ended, in words.
+fn ended(history: &History) -> String {
+    let Some(end) = &history.end else { return "not ended".into() };
+    match end["stopped_by"].as_str().unwrap_or_default() {
+        "done" => "done".into(),
+        "epsilon" => "the budget of --epsilon is spent".into(),
+        option @ ("max_iters" | "tol" | "target_error" | "time_limit") => {
+            format!("stopped at --{}", option.replace('_', "-"))
+        }
+        other => format!("stopped by {other}"),
+    }
+}
+
+/// The table of several runs.
+fn comparison(body: &mut String, histories: &[History]) {
+    let leading = leading(histories);
+    let mut measures = vec![leading, Measure::RelativeError];
+    measures.dedup();
+    let mut head = vec!["run", "method", "data", "size", "k", "ranks", "parties", "iterations", "seconds"];
+    head.extend(measures.iter().map(|measure| measure.label()));
+    head.push("end");
+    let rows = histories.iter().map(|history| {
+        let (start, last) = (&history.start, last(history));
+        let mut row = vec![
+            history.name.clone(),
+            text(&start["algo"]),
+            data_name(&text(history.parameter("input"))),
+            format!("{} × {}", text(&start["m"]), text(&start["n"])),
+            text(&start["k"]),
+            text(&start["ranks"]),
+            text(&start["parties"]),
+            text(&last["iter"]),
+            text(&last["seconds"]),
+        ];
+        row.extend(measures.iter().map(|m| value(history, *m).map_or("-".into(), |x| format!("{x:.6}"))));
+        row.push(ended(history));
+        row
+    });
+    table(body, "Runs", &head, rows.collect::<Vec<_>>());
+}
+
+/// The components: first how those of several runs correspond, then those of each.
+fn components(body: &mut String, histories: &[History], shown: &[RunFigures]) {
+    body.push_str("<h2>Components</h2>\n");
+    write_figures(body, shown.iter().filter_map(|figures| figures.matches.as_ref()));
+    let mut missing = Vec::<(&str, Vec<&str>)>::new();
+    for (history, figures) in histories.iter().zip(shown) {
+        if let Some(why) = &figures.missing {
+            match missing.iter_mut().find(|(other, _)| other == why) {
+                Some((_, names)) => names.push(&history.name),
+                None => missing.push((why, vec![&history.name])),
+            }
+            continue;
+        }
+        name_of_run(body, histories, history);
+        figures.notes.iter().for_each(|note| paragraph(body, note));
+        write_figures(body, &figures.components);
+    }
+    for (why, names) in missing {
+        let of = if histories.len() == 1 { String::new() } else { format!(" of {}", names.join(", ")) };
+        paragraph(body, &format!("The components{of} are not shown: {why}."));
+    }
+}
+
+/// A section with a figure of each run, or why there is none; nothing if there is neither.
+fn section(
+    body: &mut String,
+    histories: &[History],
+    shown: &[RunFigures],
+    heading: &str,
+    of: impl Fn(&RunFigures) -> (Option<&Figure>, Option<&str>),
+) {
+    let mut heading = Some(heading);
+    for (history, figures) in histories.iter().zip(shown) {
+        let (figure, why) = of(figures);
+        if figure.is_none() && why.is_none() {
+            continue;
+        }
+        if let Some(heading) = heading.take() {
+            let _ = writeln!(body, "<h2>{heading}</h2>");
+        }
+        name_of_run(body, histories, history);
+        write_figures(body, figure);
+        why.into_iter().for_each(|why| paragraph(body, why));
+    }
+}
+
+/// A heading with the name of a run, where there are several.
+fn name_of_run(body: &mut String, histories: &[History], history: &History) {
+    if histories.len() > 1 {
+        let _ = writeln!(body, "<h3>{}</h3>", escape(&history.name));
+    }
+}
+
+fn paragraph(body: &mut String, words: &str) {
+    let _ = writeln!(body, "<p>{}</p>", escape(words));
+}
+
 type Along = fn(&Value) -> Option<f64>;
 
-/// The charts of the error: id, title, label of the horizontal axis, and its value in an evaluation.
-const ERRORS: &[(&str, &str, &str, Along)] = &[
-    ("error-over-iterations", "Relative error over iterations", "iterations", |e| finite(e, "iter")),
-    ("error-over-time", "Relative error over time", "seconds in the solver", |e| finite(e, "seconds")),
-    ("error-over-traffic", "Relative error over traffic", "MiB sent by all ranks", |e| {
-        finite(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0))
-    }),
-];
+const ITERATIONS: (&str, Along) = ("iterations", |e| finite(e, "iter"));
+const TIME: (&str, Along) = ("seconds in the solver", |e| finite(e, "seconds"));
+const TRAFFIC: (&str, Along) =
+    ("MiB sent by all ranks", |e| finite(e, "bytes_sent").filter(|b| *b > 0.0).map(|b| b / (1024.0 * 1024.0)));
+
+/// The leading measure in views of one chart, and the relative error if it is another measure.
+fn fit(body: &mut String, histories: &[History]) {
+    body.push_str("<h2>Fit</h2>\n");
+    let leading = leading(histories);
+    let stem = if leading == Measure::RelativeError { "error" } else { "measure" };
+    let by_iterations = ["iterations", &format!("{stem}-over-iterations")].map(String::from);
+    let by_time = ["time", &format!("{stem}-over-time")].map(String::from);
+    let mut views = vec![(by_iterations, ITERATIONS, leading), (by_time, TIME, leading)];
+    if leading != Measure::RelativeError {
+        let names = [Measure::RelativeError.label(), "error-over-iterations"].map(String::from);
+        views.push((names, ITERATIONS, Measure::RelativeError));
+    }
+    let found: Vec<(String, Figure)> = views
+        .into_iter()
+        .filter_map(|([view, id], along, measure)| Some((view, over(histories, &id, along, measure)?)))
+        .collect();
+    if found.is_empty() {
+        body.push_str("<p>Nothing was evaluated (<code>--eval-every 0</code>).</p>\n");
+        return;
+    }
+    if let [history] = histories {
+        let measures = leading.leading(|key| history.evaluations.iter().rev().find_map(|event| finite(event, key)));
+        let measures: Vec<String> =
+            measures.into_iter().map(|(measure, x)| format!("{} {x:.6}", label(measure, history))).collect();
+        paragraph(body, &format!("At the end: {}.", measures.join(", ")));
+    }
+    body.push_str("<div class=\"views\">\n");
+    for (view, figure) in &found {
+        write_figure(body, figure, &format!(" data-view=\"{view}\""));
+    }
+    body.push_str("</div>\n");
+}
 
 /// The leading measure of the runs if it is the same for all (that of the method, the error on held-out entries, or the
 /// objective with penalties), otherwise the relative error.
 fn leading(histories: &[History]) -> Measure {
     let of = |history: &History| {
         let has = |measure: Measure| history.evaluations.iter().any(|e| finite(e, measure.key()).is_some());
-        let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description().measure);
         let beside = [Measure::HeldoutDivergence, Measure::HeldoutRmse, Measure::Objective]
             .into_iter()
             .find(|measure| has(*measure));
-        beside.or(method).unwrap_or(Measure::RelativeError)
+        beside.or(method(history).map(|method| method.measure)).unwrap_or(Measure::RelativeError)
     };
     let mut all = histories.iter().map(of);
     let first = all.next().unwrap_or(Measure::RelativeError);
@@ -169,40 +397,47 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn over(histories: &[History], (id, title, across, of): (&str, &str, &str, Along), measure: Measure) -> Option<Figure> {
+fn over(histories: &[History], id: &str, (across, of): (&str, Along), measure: Measure) -> Option<Figure> {
     let series: Vec<Series> = histories
         .iter()
         .map(|history| {
             let point = |e: &Value| of(e).zip(finite(e, measure.key()));
-            Series { name: history.name.clone(), points: history.evaluations.iter().filter_map(point).collect() }
+            let points = history.evaluations.iter().filter_map(point).collect();
+            Series { name: history.name.clone(), points, deviations: Vec::new() }
         })
         .filter(|s| !s.points.is_empty())
         .collect();
-    let errors = |values: &mut dyn Iterator<Item = f64>| {
-        let values: Vec<f64> = values.collect();
-        Axis::of_errors(values.into_iter())
-    };
-    let svg = charts::lines(title, (across, measure.label()), &series, errors)?;
-    Some(Figure { id: id.into(), title: title.into(), note: String::new(), svg })
+    let (title, up) = (format!("{} over {across}", capitalised(measure.label())), measure.label());
+    let whole = across == ITERATIONS.0;
+    let lines =
+        Lines { title: &title, across, up, series: &series, marks: &[], zero_across: true, zero_up: false, whole };
+    let svg = lines.draw()?;
+    Some(Figure { id: id.into(), title, note: String::new(), svg })
 }
 
-fn write_figures<'a, F: std::borrow::Borrow<Figure> + 'a>(body: &mut String, all: impl IntoIterator<Item = F>) {
-    for figure in all {
-        let Figure { id, title, note, svg } = figure.borrow();
-        let _ = writeln!(
-            body,
-            "<figure id=\"{id}\"><figcaption>{} <span class=\"note\">{}</span></figcaption>\n{svg}\n</figure>",
-            escape(title),
-            escape(note)
-        );
-    }
+fn write_figures(body: &mut String, all: impl IntoIterator<Item = impl Borrow<Figure>>) {
+    all.into_iter().for_each(|figure| write_figure(body, figure.borrow(), ""));
+}
+
+fn write_figure(body: &mut String, Figure { id, title, note, svg }: &Figure, attributes: &str) {
+    let _ = writeln!(
+        body,
+        "<figure id=\"{id}\"{attributes}><figcaption>{} <span class=\"note\">{}</span></figcaption>\n{svg}\n</figure>",
+        escape(title),
+        escape(note)
+    );
 }
 
 /// A table; cells that begin with a digit are aligned as numbers.
-fn table<'a>(body: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>> + 'a) {
-    body.push_str("<div class=\"scroll\"><table><tr>");
+fn table(body: &mut String, name: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    // A keyboard must be able to scroll it.
+    let _ = write!(
+        body,
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table><tr>",
+        escape(name)
+    );
     head.iter().for_each(|h| {
-        let _ = write!(body, "<th>{}</th>", escape(h));
+        let _ = write!(body, "<th scope=\"col\">{}</th>", escape(h));
     });
     body.push_str("</tr>\n");
     for row in rows {
@@ -226,29 +461,43 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn overview(body: &mut String, histories: &[History]) {
-    let head =
-        ["run", "algorithm", "matrix", "k", "ranks", "parties", "iterations", "seconds", "relative error", "ended by"];
-    let rows: Vec<Vec<String>> = histories
-        .iter()
-        .map(|c| {
-            let last = c.end.as_ref().or(c.evaluations.last()).cloned().unwrap_or(Value::Null);
-            let ended = c.end.as_ref().map_or_else(|| "not ended".into(), |end| text(&end["stopped_by"]));
-            vec![
-                c.name.clone(),
-                text(&c.start["algo"]),
-                format!("{} x {}", text(&c.start["m"]), text(&c.start["n"])),
-                text(&c.start["k"]),
-                text(&c.start["ranks"]),
-                text(&c.start["parties"]),
-                text(&last["iter"]),
-                text(&last["seconds"]),
-                c.error().map_or_else(|| "-".into(), |e| format!("{e:.6}")),
-                ended,
-            ]
-        })
-        .collect();
-    table(body, &head, rows);
+/// What the parties sent, in plain words, before the ledger.
+fn privacy(body: &mut String, histories: &[History]) {
+    let all: Vec<&History> = histories.iter().filter(|history| is_private(history)).collect();
+    if all.is_empty() {
+        return;
+    }
+    body.push_str("<h2>Privacy</h2>\n");
+    for history in all {
+        name_of_run(body, histories, history);
+        let Some(end) = &history.end else {
+            paragraph(body, "The run has not ended, so its ledger is not known.");
+            continue;
+        };
+        privacy::sentences(&end["wire"], history.count("parties")).iter().for_each(|words| paragraph(body, words));
+        let noise = dp::lines(&end["privacy"]);
+        if !noise.is_empty() {
+            let _ = writeln!(body, "<pre>{}</pre>", escape(noise.trim_end()));
+        }
+        ledger(body, history);
+    }
+}
+
+/// Time and traffic, collapsed with one rank.
+fn performance(body: &mut String, histories: &[History]) {
+    body.push_str("<h2>Performance</h2>\n");
+    let several = histories.iter().any(|history| history.count("ranks") > 1);
+    if !several {
+        body.push_str("<details><summary>Time by phase</summary>\n");
+    }
+    write_figures(body, over(histories, "error-over-traffic", TRAFFIC, Measure::RelativeError));
+    for (i, history) in histories.iter().enumerate() {
+        time(body, history, i);
+    }
+    if !several {
+        body.push_str("</details>\n");
+    }
+    histories.iter().filter(|history| !is_private(history)).for_each(|history| ledger(body, history));
 }
 
 /// Number of phases with a colour of their own.
@@ -319,23 +568,25 @@ fn time(body: &mut String, history: &History, number_of_run: usize) {
 }
 
 /// The ledger: what each rank or party sent.
-fn wire(body: &mut String, history: &History) {
-    let Some(end) = &history.end else { return };
-    let method = registry::find(&text(&history.start["algo"])).map(|entry| entry.description());
-    let owner = if method.is_some_and(|m| m.partition.is_private()) { "party" } else { "rank" };
+fn ledger(body: &mut String, history: &History) {
+    let Some(wire) = history.end.as_ref().and_then(|end| end["wire"].as_array()).filter(|wire| !wire.is_empty()) else {
+        return;
+    };
+    let owner = if is_private(history) { "party" } else { "rank" };
     let _ = writeln!(
         body,
         "<details><summary>What each {owner} sent: the ledger of {}</summary>\n<p>Every message is counted. Party bytes are sent and \
          received by all parties, MPI bytes cross the boundary of a rank.</p>",
         escape(&history.name)
     );
-    let lines: Vec<_> = method.into_iter().flat_map(|m| m.all_messages()).collect();
-    let rows = end["wire"].as_array().into_iter().flatten().map(|row| {
+    let lines: Vec<_> = method(history).into_iter().flat_map(Description::all_messages).collect();
+    let rows = wire.iter().map(|row| {
         let known = lines.iter().find(|w| row["purpose"] == w.kind);
         let count = |key: &str| bytes(row[key].as_u64().unwrap_or(0));
         vec![
             text(&row["purpose"]),
             text(&row["payload"]),
+            privacy::protection(&text(&row["protection"])).to_string(),
             known.map_or("", |w| w.shape).to_string(),
             known.map_or("", |w| w.when).to_string(),
             count("party_bytes"),
@@ -343,7 +594,8 @@ fn wire(body: &mut String, history: &History) {
             text(&row["messages"]),
         ]
     });
-    table(body, &["purpose", "content", "size", "when", "party bytes", "MPI bytes", "messages"], rows);
+    let head = ["purpose", "content", "protection", "size", "when", "party bytes", "MPI bytes", "messages"];
+    table(body, &format!("What each {owner} sent in {}", history.name), &head, rows);
     body.push_str("</details>\n");
 }
 
@@ -351,7 +603,7 @@ fn command(body: &mut String, history: &History) {
     let start = &history.start;
     let _ = writeln!(
         body,
-        "<p>{}: fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks.</p>\n<pre>{}</pre>",
+        "<p>{}: fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks.</p>\n<pre class=\"command\">{}</pre>",
         escape(&history.name),
         escape(&text(&start["version"])),
         escape(&text(&start["git"])),
@@ -364,6 +616,7 @@ fn command(body: &mut String, history: &History) {
     let rows = params.into_iter().flatten().map(|(name, value)| vec![name.replace('_', " "), text(value)]);
     let more = ["checksum", "nnz", "format", "load_seconds", "mkl", "resumed_from"];
     let more = more.iter().map(|name| vec![name.replace('_', " "), text(&start[*name])]);
-    table(body, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());
+    let name = format!("Parameters of {}", history.name);
+    table(body, &name, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());
     body.push_str("</details>\n");
 }

@@ -2,9 +2,15 @@
 
 use std::fmt::Write as _;
 
-/// Colours that colour-blind readers can distinguish (Okabe and Ito), and a few more.
+/// Colours that colour-blind readers can distinguish, after Okabe and Ito, so dark or light that each has a contrast of 3:1 to
+/// white and to the ground of drawings in dark mode.
 pub const COLOURS: [&str; 10] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999933", "#882255", "#666666"];
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07800", "#3a93c8", "#8c6bb1", "#808020", "#c0417f", "#777777"];
+/// Dashes of lines, which tell them apart without colours.
+const DASHES: [&str; 5] = ["none", "7 3", "2 2.5", "9 3 2 3", "14 4"];
+/// The ground of drawings in dark mode, as in style.css.
+#[cfg(test)]
+const DARK: &str = "#1f2226";
 pub const INK: &str = "#222222";
 pub const PALE: &str = "#dddddd";
 
@@ -61,12 +67,22 @@ impl Svg {
         );
     }
 
-    pub fn path(&mut self, points: &[(f64, f64)], colour: &str) {
+    /// The line of the i-th series, with its colour and dash.
+    pub fn path(&mut self, points: &[(f64, f64)], i: usize) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (colour, dash) = (COLOURS[i % COLOURS.len()], DASHES[(i + i / COLOURS.len()) % DASHES.len()]);
         let _ = write!(
             self.body,
-            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#,
+            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-dasharray="{dash}" stroke-linejoin="round"/>"#,
             points.join(" ")
+        );
+    }
+
+    /// An upright line that marks a place on the horizontal axis.
+    pub fn mark(&mut self, x: f64, (top, floor): (f64, f64)) {
+        let _ = write!(
+            self.body,
+            r#"<line x1="{x:.1}" y1="{top:.1}" x2="{x:.1}" y2="{floor:.1}" stroke="{INK}" stroke-width="1.2" stroke-dasharray="4 3"/>"#
         );
     }
 
@@ -120,12 +136,13 @@ impl Svg {
         );
     }
 
-    /// The document; `title` is for screen readers.
-    pub fn finish(self, title: &str) -> String {
+    /// The document. Screen readers read `title`, and `description` instead of the drawing.
+    pub fn finish(self, title: &str, description: &str) -> String {
         let Svg { width, height, body } = self;
         format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" font-family="system-ui, sans-serif"><title>{}</title><rect width="100%" height="100%" fill="white"/>{body}</svg>"#,
-            escape(title)
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" font-family="system-ui, sans-serif"><title>{}</title><desc>{}</desc><rect width="100%" height="100%" fill="white"/>{body}</svg>"#,
+            escape(title),
+            escape(description)
         )
     }
 }
@@ -138,5 +155,25 @@ mod tests {
     fn no_text_ends_a_tag() {
         assert_eq!(escape("a<b>&\"'\u{1}\n"), "a&lt;b&gt;&amp;&quot;&#39;\u{fffd}\n");
         assert_eq!((short("abcdef", 4), short("äöü", 3)), ("abc…".to_string(), "äöü".to_string()));
+    }
+
+    #[test]
+    fn colours_can_be_seen_on_paper_and_in_the_dark() {
+        // Relative luminance and contrast as WCAG 2 defines them.
+        let luminance = |colour: &str| {
+            let channel = |i: usize| {
+                let x = f64::from(u8::from_str_radix(&colour[i..i + 2], 16).unwrap()) / 255.0;
+                if x <= 0.040_45 { x / 12.92 } else { ((x + 0.055) / 1.055).powf(2.4) }
+            };
+            0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+        };
+        for colour in COLOURS {
+            for ground in ["#ffffff", DARK] {
+                let (a, b) = (luminance(colour), luminance(ground));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 3.0, "{colour} on {ground}: {contrast}");
+            }
+        }
+        assert!(include_str!("style.css").contains(&format!("--card: {DARK}")));
     }
 }

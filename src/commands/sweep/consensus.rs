@@ -10,7 +10,7 @@ use fednmf_comm::{Communicator, even_part};
 use fednmf_data::state::Piece;
 use fednmf_data::{Layout, Loaded};
 use fednmf_driver::model_selection;
-use fednmf_driver::model_selection::{Component, Matched};
+use fednmf_driver::model_selection::{Component, Matched, Similarities};
 use fednmf_files::output::{attributes, matrices};
 
 use super::runs::Sweep;
@@ -24,6 +24,9 @@ pub struct Consensus {
     /// Root mean squared error on the entries that count, those held out by runs included.
     pub rmse: f64,
     pub components: Vec<Component>,
+    /// How similar the components of all runs are.
+    #[serde(skip)]
+    pub similarities: Option<Similarities>,
 }
 
 /// Makes and writes the consensus of the runs with k components. Collective in a group, which has the whole matrix.
@@ -55,5 +58,6 @@ pub fn make(
     let own_v = even_part(n, group.size(), group.rank());
     let pieces = [Piece::shared("U", m, first, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
     matrices::write_factors(group, &file, &pieces, &all, &sweep.annotations())?;
-    Ok(Consensus { file, k, runs: sweep.args.runs, rmse, components })
+    let similarities = matched.map(|matched| matched.similarities());
+    Ok(Consensus { file, k, runs: sweep.args.runs, rmse, components, similarities })
 }

@@ -11,7 +11,7 @@ use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
-use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, SweepMissing};
+use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, Stability, SweepMissing};
 use fednmf_driver::spec::Scale;
 use fednmf_methods::distributed::hals::Hals;
 use fednmf_methods::metrics::Measure;
@@ -218,30 +218,43 @@ impl Summary<'_> {
     }
 
     fn page(&self) -> String {
-        let line = |name: &str, of: &dyn Fn(&Point) -> Option<f64>| {
-            let points = self.points.iter().filter_map(|p| Some((p.k as f64, of(p)?))).collect();
-            (name.to_string(), points)
+        let points = |of: &dyn Fn(&Point) -> Option<(f64, f64)>| -> Vec<(f64, f64, f64)> {
+            self.points.iter().filter_map(|p| of(p).map(|(value, error)| (p.k as f64, value, error))).collect()
         };
-        let held_out = |measure: Measure| {
-            move |p: &Point| p.heldout.filter(|_| p.heldout_measure() == measure).map(|(mean, _)| mean)
-        };
-        let errors = [line("seen", &|p| Some(p.rmse)), line("held out", &held_out(Measure::HeldoutRmse))];
-        let divergence_held_out = [line("held out", &held_out(Measure::HeldoutDivergence))];
-        let divergence = [line("Kullback-Leibler divergence", &|p| p.divergence)];
-        let stable = [
-            line("mean silhouette", &|p| p.stability.map(|s| s.mean)),
-            line("least stable component", &|p| p.stability.map(|s| s.least)),
-            line("mean cosine", &|p| p.stability.map(|s| s.cosine)),
+        let held_out = |measure: Measure| move |p: &Point| p.heldout.filter(|_| p.heldout_measure() == measure);
+        let stability = |of: fn(&Stability) -> f64| points(&|p| p.stability.map(|s| (of(&s), 0.0)));
+        // Held-out errors may be far above those of the fit, so each has its own plot.
+        let plot = |id, up, lines| report::Plot { id, up, lines, zero_up: false };
+        let plots = vec![
+            plot("elbow", "RMSE of the fit", vec![("fit", points(&|p| Some((p.rmse, p.rmse_error))))]),
+            plot("heldout", "held-out RMSE", vec![("held out", points(&held_out(Measure::HeldoutRmse)))]),
+            plot("divergence", "KL divergence of the fit", vec![("fit", points(&|p| p.divergence.map(|x| (x, 0.0))))]),
+            plot(
+                "heldout-divergence",
+                Measure::HeldoutDivergence.label(),
+                vec![("held out", points(&held_out(Measure::HeldoutDivergence)))],
+            ),
+            report::Plot {
+                zero_up: true,
+                lines: vec![
+                    ("mean silhouette", stability(|s| s.mean)),
+                    ("least stable component", stability(|s| s.least)),
+                    ("mean cosine", stability(|s| s.cosine)),
+                ],
+                ..plot("stability", "stability over the runs", Vec::new())
+            },
         ];
         let mut introduction = vec![format!("Recommended: {}", self.reasons())];
         introduction.extend(self.warnings().iter().map(|warning| format!("Warning: {warning}.")));
         let mut sections = Vec::new();
         if let Some(consensus) = &self.consensus {
+            let similar = consensus.similarities.as_ref().filter(|_| consensus.runs > 1);
             sections.push(report::Section {
                 heading: format!("Components of k = {}", consensus.k),
                 words: describe_consensus(consensus),
                 rows: consensus.components.iter().map(|component| self.cells(component)).map(Vec::from).collect(),
                 head: &COMPONENTS,
+                figure: similar.map(|similar| report::similarities(&similar.cosines, &similar.clusters)),
                 command: None,
             });
         }
@@ -250,20 +263,39 @@ impl Summary<'_> {
             words: self.recommendation(),
             head: &[],
             rows: Vec::new(),
+            figure: None,
             command: Some(self.next()),
         });
-        report::plots(
-            &format!("How many components for {}?", self.sweep.args.input),
-            &introduction,
-            "components k",
-            &[
-                ("elbow", "Root mean squared error", &errors),
-                ("divergence", "Divergence", &divergence),
-                ("heldout-divergence", "Divergence per held-out entry", &divergence_held_out),
-                ("stability", "Stability over the runs", &stable),
-            ],
-            &sections,
-        )
+        report::study(&report::Study {
+            title: format!("How many components for {}?", report::data_name(&self.sweep.args.input)),
+            answers: self.answers(),
+            introduction,
+            marks: self.marks(),
+            plots,
+            sections,
+        })
+    }
+
+    /// The answers in large print.
+    fn answers(&self) -> Vec<(&'static str, String)> {
+        let Some(choice) = &self.choice else { return vec![("recommended", "none".to_string())] };
+        let number = |k: Option<usize>, without: &str| k.map_or_else(|| without.to_string(), |k| format!("k = {k}"));
+        vec![
+            ("recommended", format!("k = {}", choice.k)),
+            ("for prediction", number(choice.prediction, "not measured")),
+            ("for interpretation", number(choice.interpretation, "no stable k")),
+        ]
+    }
+
+    /// The answers as marks in the plots.
+    fn marks(&self) -> Vec<(f64, String)> {
+        let Some(choice) = &self.choice else { return Vec::new() };
+        let others = [(choice.prediction, "prediction"), (choice.interpretation, "interpretation")];
+        let others = others.into_iter().filter_map(|(k, what)| Some((k?, what))).filter(|(k, _)| *k != choice.k);
+        std::iter::once((choice.k, "recommended"))
+            .chain(others)
+            .map(|(k, what)| (k as f64, format!("k = {k}: {what}")))
+            .collect()
     }
 }
 

@@ -11,7 +11,10 @@ pub struct Point {
     pub runs: usize,
     /// Mean over the runs of the root mean squared error on observed entries.
     pub rmse: f64,
-    /// That of the Kullback-Leibler divergence, where the method is about it.
+    /// The standard error of `rmse`; 0 with one run, and in files of versions that did not keep it.
+    #[serde(default)]
+    pub rmse_error: f64,
+    /// The mean of the Kullback-Leibler divergence, where the method is about it.
     pub divergence: Option<f64>,
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]
@@ -42,6 +45,10 @@ const NEARLY: f64 = 0.5;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub k: usize,
+    /// The smallest k that predicts held-out entries as well as any; `None` if nothing was held out.
+    pub prediction: Option<usize>,
+    /// The k to interpret, whose components are stable; `None` if those of no k are.
+    pub interpretation: Option<usize>,
     pub reasons: Vec<String>,
     /// Why to look at other k too.
     pub warnings: Vec<String>,
@@ -88,7 +95,7 @@ impl Point {
 /// matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
-    let Chosen { point: chosen, reasons, best, mut warnings } =
+    let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } =
         if known.is_empty() { by_stability(points)? } else { by_held_out(&known)? };
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
@@ -116,7 +123,7 @@ pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
         }
         [] => {}
     }
-    Some(Choice { k: chosen.k, reasons, warnings })
+    Some(Choice { k: chosen.k, prediction, interpretation, reasons, warnings })
 }
 
 /// A chosen point.
@@ -126,6 +133,8 @@ struct Chosen<'a> {
     /// The point with the least error.
     best: &'a Point,
     warnings: Vec<String>,
+    prediction: Option<usize>,
+    interpretation: Option<usize>,
 }
 
 /// The stable point with the clearest elbow of the loss, which always falls; without an elbow the one with the least error, or a
@@ -165,7 +174,8 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         let warning =
             || format!("the elbow is not clear, and k = {} may do as well: compare the components", shown.join(", "));
         let warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
-        return Some(Chosen { point: at, reasons, best: at, warnings });
+        let interpretation = Some(at.k);
+        return Some(Chosen { point: at, reasons, best: at, warnings, prediction: None, interpretation });
     }
     let stable = || points.iter().filter(|p| p.is_stable());
     let best = stable().min_by(|a, b| a.error().total_cmp(&b.error()))?;
@@ -180,7 +190,8 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     reasons.push(format!("k = {}: {}", chosen.k, chosen.describe()));
     let warning = "no k stands out: the error falls evenly with k; hold out entries to measure predictions";
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
-    Some(Chosen { point: chosen, reasons, best: chosen, warnings })
+    let interpretation = Some(chosen.k);
+    Some(Chosen { point: chosen, reasons, best: chosen, warnings, prediction: None, interpretation })
 }
 
 /// How many times as much a component lowers the loss up to `at` as after it.
@@ -214,13 +225,15 @@ fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
         }
     }
     let stable = known.iter().filter(|p| p.0.is_stable()).max_by_key(|p| p.0.k);
+    let interpretation = if chosen.is_stable() { Some(chosen.k) } else { stable.map(|other| other.0.k) };
     if let Some(other) = stable.filter(|other| !chosen.is_stable() && other.0.k != chosen.k) {
         reasons.push(format!(
             "that is for prediction; for interpretation k = {} is the largest whose components are stable",
             other.0.k
         ));
     }
-    Some(Chosen { point: chosen, reasons, best, warnings: Vec::new() })
+    let prediction = Some(simplest.k);
+    Some(Chosen { point: chosen, reasons, best, warnings: Vec::new(), prediction, interpretation })
 }
 
 #[cfg(test)]
@@ -229,7 +242,8 @@ mod tests {
 
     fn point(k: usize, heldout: Option<(f64, f64)>, mean: f64) -> Point {
         let stability = Some(Stability { mean, least: mean - 0.1, cosine: mean });
-        Point { k, runs: 5, rmse: 1.0 / k as f64, divergence: None, best: None, drop: None, heldout, stability }
+        let rmse = 1.0 / k as f64;
+        Point { k, runs: 5, rmse, rmse_error: 0.0, divergence: None, best: None, drop: None, heldout, stability }
     }
 
     #[test]
@@ -243,6 +257,9 @@ mod tests {
         let found = chosen(&errors(&[(2, 2.0, 1.0), (3, 1.04, 0.9), (4, 1.0, 0.5), (5, 1.3, 0.2)]));
         let unstable = "k = 4: its components are not stable";
         assert!(found.k == 3 && found.reasons.iter().any(|r| r.contains(unstable)), "{found:?}");
+        assert_eq!((found.prediction, found.interpretation), (Some(4), Some(3)));
+        let found = chosen(&errors(&[(2, 2.0, 0.9), (4, 1.0, 0.5), (6, 1.5, 0.2)]));
+        assert_eq!((found.k, found.prediction, found.interpretation), (4, Some(4), Some(2)), "{found:?}");
         assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
         assert_eq!(choose(&[], 90), None);
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);

@@ -138,11 +138,12 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
     let of = |error: fn(&Errors) -> Option<f64>| runs.iter().filter_map(error).collect::<Vec<f64>>();
     let (seen, held, divergences) = (of(|e| e.rmse), of(|e| e.heldout), of(|e| e.divergence));
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
-    let heldout = (!held.is_empty()).then(|| {
-        let (mean, n) = (mean(&held), held.len() as f64);
-        let squares: f64 = held.iter().map(|x| (x - mean).powi(2)).sum();
-        (mean, if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 })
-    });
+    let standard_error = |x: &[f64]| {
+        let (mean, n) = (mean(x), x.len() as f64);
+        let squares: f64 = x.iter().map(|x| (x - mean).powi(2)).sum();
+        if n > 1.0 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 }
+    };
+    let heldout = (!held.is_empty()).then(|| (mean(&held), standard_error(&held)));
     let divergence = (!divergences.is_empty()).then(|| mean(&divergences));
     let least = |all: &[f64]| all.iter().copied().reduce(f64::min);
     let best = least(&divergences).or_else(|| least(&seen).map(|rmse| rmse * rmse));
@@ -150,6 +151,7 @@ pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
         k,
         runs: runs.len(),
         rmse: mean(&seen),
+        rmse_error: standard_error(&seen),
         divergence,
         best,
         drop: None,
