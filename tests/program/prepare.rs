@@ -208,7 +208,9 @@ fn count(party: usize, row: usize, name: &str) -> u64 {
 
 fn table(columns: &[&str], parties: &[usize]) -> String {
     let row = |party: usize, row: usize| {
-        let line: Vec<String> = columns.iter().map(|name| count(party, row, name).to_string()).collect();
+        // A party has zeros in what it lacks.
+        let cell = |name: &&str| if COLUMNS[party].contains(name) { count(party, row, name) } else { 0 };
+        let line: Vec<String> = columns.iter().map(|name| cell(name).to_string()).collect();
         format!("p{party}r{row},{}\n", line.join(","))
     };
     let rows = parties.iter().flat_map(|&party| (0..ROWS[party]).map(move |i| row(party, i)));
@@ -237,17 +239,21 @@ fn parties_prepare_their_rows_as_one_owner_would() {
         let done = fednmf(ranks, &format!("prepare {line}")).arg(file(input)).arg("-o").arg(file(output)).run();
         assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
     };
-    for line in [
-        "tf-idf",
-        "counts --min-rows-per-column 4",
-        "counts --min-rows-per-column 4 --log1p --variable-columns 4 --unit-variance",
-        "counts --row-total 50 --variable-columns 3 --variable-by seurat --keep-counts",
+    let united = ["a", "b", "c", "d", "rare", "e", "f", "own", "more"];
+    std::fs::write(file("united.csv"), table(&united, &[0, 1, 2])).unwrap();
+    for (line, columns) in [
+        ("tf-idf", "common"),
+        ("tf-idf", "all"),
+        ("counts --min-rows-per-column 4", "common"),
+        ("counts --min-rows-per-column 4 --log1p --variable-columns 4 --unit-variance", "common"),
+        ("counts --min-rows-per-column 4 --log1p --variable-columns 6 --unit-variance", "all"),
+        ("counts --row-total 50 --variable-columns 3 --variable-by seurat --keep-counts", "common"),
     ] {
-        run(0, line, "all.csv", "one.csv");
+        run(0, line, if columns == "all" { "united.csv" } else { "all.csv" }, "one.csv");
         let (names, rows) = parsed(&file("one.csv"));
         assert!(line == "tf-idf" || !names.contains(&"rare".to_string()), "{names:?}");
         for ranks in [0, 2, 3] {
-            run(ranks, &format!("{line} --common-columns"), "raw-{party}.csv", "out-{party}.csv");
+            run(ranks, &format!("{line} --{columns}-columns"), "raw-{party}.csv", "out-{party}.csv");
             let mut found = Vec::new();
             for party in 0..3 {
                 let path = file(&format!("out-{party}.csv"));
@@ -310,9 +316,10 @@ fn wrong_files_of_parties_are_refused() {
         let line = format!("{}\n", vec![cell; columns.len()].join(","));
         std::fs::write(file(name), format!("{}\n{}", columns.join(","), line.repeat(rows))).unwrap();
     };
-    for kind in ["few", "share", "other", "negative", "ok"] {
+    for kind in ["few", "share", "other", "negative", "twice", "ok"] {
         (0..3).for_each(|party| put(&format!("{kind}-{party}.csv"), &names, 40, "2"));
     }
+    put("twice-1.csv", &["a", "a", "b"], 40, "2");
     put("few-1.csv", &names, 7, "2");
     put("share-1.csv", &names, 40, "0.5");
     put("negative-2.csv", &names, 40, "-1");
@@ -323,6 +330,7 @@ fn wrong_files_of_parties_are_refused() {
         ("negative", "", vec!["negative"]),
         ("other", "--common-columns", vec!["--common-columns", "no column name is in all files"]),
         ("other", "", vec!["different names"]),
+        ("twice", "--all-columns", vec!["--all-columns", "column 2", "name of its own"]),
         ("ok", "--variable-columns 2 --unit-variance --min-rows 30", vec![]),
         ("ok", "--variable-columns 2 --unit-variance --colluding 2", vec!["5 sums", "50 such rows", "membership"]),
         ("ok", "--min-rows-per-column 121", vec!["--min-rows-per-column"]),

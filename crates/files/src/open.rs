@@ -315,7 +315,10 @@ fn party_files(
 }
 
 /// An error in this site's own file, said here and not to the other owners.
-pub(super) fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
+///
+/// # Errors
+/// The error, at a site without its text.
+pub fn keep_at_site<T>(own: Result<T>, comm: &Communicator) -> Result<T> {
     own.map_err(|e| {
         if !comm.has_owners() {
             return e;

@@ -5,9 +5,12 @@
 //! and for tf-idf follow from sums over rows, so parties can compute them together ([`sums`]), and each writes its own rows.
 //! Quantiles and lists of values do not.
 
+#[cfg(feature = "sites")]
+mod at_site;
 mod counts;
 mod matrix;
 mod one_hot;
+mod read;
 mod rules;
 pub mod sums;
 mod variable;
@@ -17,26 +20,14 @@ mod write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-#[cfg(feature = "sites")]
-use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
-use fednmf_comm::{Communicator, Parties};
-#[cfg(feature = "sites")]
-use fednmf_comm::{Payload, party_sum::KEYS};
-#[cfg(feature = "sites")]
-use fednmf_data::messages::NAME_DIGESTS;
-use fednmf_data::split::PartySplit;
-use fednmf_data::{Layout, NanRemedy, Sharing};
+use fednmf_comm::Communicator;
+use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
-use fednmf_files as data;
-use fednmf_files::names::Names;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
-use fednmf_files::{Input, InputSpec, PARTY, Source, TableFormat, TableOptions, names};
-use fednmf_linalg::Block;
-#[cfg(feature = "sites")]
-use fednmf_methods::description::MessageSpec;
+use fednmf_files::{InputSpec, PARTY, Source, TableFormat, TableOptions, keep_at_site, names};
 use fednmf_methods::parameters;
 use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 
@@ -45,6 +36,7 @@ use crate::cli::parameters::Group;
 
 use self::counts::CountsArgs;
 use self::matrix::Prepared;
+use self::read::Matrices;
 use self::rules::Rules;
 use self::sums::ColumnSums;
 
@@ -91,6 +83,10 @@ pub struct PrepareArgs {
     /// which can confirm a guessed name
     #[arg(long, help_heading = "Parties")]
     pub common_columns: bool,
+    /// Use all columns that the file of any party has; a party has zeros in those that it lacks. All parties learn the names of all
+    /// columns
+    #[arg(long, conflicts_with = "common_columns", help_heading = "Parties")]
+    pub all_columns: bool,
     #[command(flatten)]
     pub disclosure: Group<DisclosureParams>,
 }
@@ -180,9 +176,11 @@ impl Preparation {
             (false, false) if of_output => {
                 "--output: {party} belongs to files of parties, and the input is one file; leave it out"
             }
-            (_, false) if args.common_columns || args.disclosure.0 != DisclosureParams::default() => {
-                "--common-columns, --colluding, --min-rows, --accept-risk: are about files of parties, with {party} in INPUT; leave them \
-                 out"
+            (_, false)
+                if args.common_columns || args.all_columns || args.disclosure.0 != DisclosureParams::default() =>
+            {
+                "--common-columns, --all-columns, --colluding, --min-rows, --accept-risk: are about files of parties, with {party} \
+                 in INPUT; leave them out"
             }
             (_, false) if args.parties.is_some() => {
                 "--parties: is about a file for each party; name the files with {party}, or leave the option out"
@@ -221,41 +219,6 @@ impl Preparation {
         targets::check(&targets, &sources)
     }
 
-    /// What must be equal for all parties, by name.
-    #[cfg(feature = "sites")]
-    pub fn settings(&self) -> Map<String, Value> {
-        let PrepareArgs { how, common_columns, rules, disclosure, .. } = &self.args;
-        let how = how.to_possible_value().map(|word| word.get_name().to_string());
-        let mut all = fednmf_base::parameters::to_json(&disclosure.0);
-        all.extend(self.args.counts.to_json());
-        let rules = if rules.is_some() { "given" } else { "none" };
-        let more = [("prepare", json!(how)), ("common_columns", json!(common_columns)), ("rules", json!(rules))];
-        all.extend(more.map(|(name, value)| (name.to_string(), value)));
-        all
-    }
-
-    /// Whether the preparation sends a message of the table of preparations.
-    #[cfg(feature = "sites")]
-    pub fn sends(&self, w: &MessageSpec) -> bool {
-        match w.payload {
-            _ if w.kind == NAME_DIGESTS.kind => self.args.common_columns,
-            _ if w.kind == KEYS.kind => self.args.rules.is_none(),
-            Payload::Masked => self.args.rules.is_none() && sums::is_opened(w, self.opened_sums()),
-            _ => true,
-        }
-    }
-
-    /// Rows and columns of the file of a site, after `--transpose`.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    #[cfg(feature = "sites")]
-    pub fn own_shape(&self) -> Result<(usize, usize)> {
-        let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
-        let input = data::open(&spec, &Communicator::local())?;
-        Ok((input.header().rows, input.header().cols))
-    }
-
     /// The number of sums over the rows that are opened.
     fn opened_sums(&self) -> usize {
         if self.args.how == How::Counts { self.args.counts.opened_sums() } else { 1 }
@@ -267,7 +230,7 @@ impl Preparation {
     /// As [`prepare`].
     pub fn perform(self, comm: &Communicator) -> Result<i32> {
         let args = &self.args;
-        let given = comm.agree_on_error(args.rules.as_deref().map(Rules::read).transpose())?;
+        let given = comm.agree_on_error(keep_at_site(args.rules.as_deref().map(Rules::read).transpose(), comm))?;
         let (prepared, rules) = if args.how == How::OneHot {
             let Source::File { path, .. } = &self.spec.source else { return Err(one_hot::no_table(&args.input)) };
             let (prepared, rules) = one_hot::prepare(path, args.table.0, args.bins, given)?;
@@ -276,9 +239,9 @@ impl Preparation {
             self.matrices(given, comm)?
         };
         let written = prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party)));
-        comm.agree_on_error(written)?;
+        comm.agree_on_error(keep_at_site(written, comm))?;
         let save = args.save_rules.as_ref().filter(|_| comm.reports());
-        comm.agree_on_error(save.map_or(Ok(()), |path| rules.write(path)))?;
+        comm.agree_on_error(keep_at_site(save.map_or(Ok(()), |path| rules.write(path)), comm))?;
         Ok(EXIT_DONE)
     }
 
@@ -290,43 +253,13 @@ impl Preparation {
             spec.items = given.as_ref().and_then(Rules::names).and_then(names::items);
         }
         let mut progress = Progress::new(comm.reports(), None);
-        let input = data::open(&spec, comm)?;
-        spec.complete(input.header());
-        progress.notes(&input.header().notes);
-        progress.warnings(&input.header().warnings);
-        let shape = (input.header().rows, input.header().cols);
-        let counts: Vec<usize> = input.parts().iter().map(|part| part.len()).collect();
-        let parties = Parties { count: counts.len().max(1), ranks: comm.size() };
+        let check = |counts: &[usize], columns| self.check_shapes(counts, columns, comm);
+        let read = if self.args.all_columns { read::united } else { read::matrices };
+        let Matrices { mut own, parties, shape } = read(&spec, comm, &mut progress, &check)?;
         let hosted = parties.hosted(comm.rank());
-        let layout = if spec.by_party() {
-            if given.is_none() {
-                self.check_disclosure(&counts, shape.1).map_err(Error::on_all_ranks)?;
-            }
-            if parties.count < parties.ranks {
-                let why =
-                    format!("prepare: {} ranks, but {} parties; start a rank for each", parties.ranks, parties.count);
-                return Err(Error::input(why).on_all_ranks());
-            }
-            if parties.count == 2 && given.is_none() {
-                progress.warn(
-                    "masks hide nothing between two parties: each can subtract its own term from the sum; use three or more",
-                );
-            }
-            Layout::PartyRows { parties, split: PartySplit::Counts(counts) }
-        } else {
-            Layout::Grid { pr: 1, pc: 1 }
-        };
-        let names: Vec<Names> = hosted.clone().map(|party| names_of(&spec, &input, party)).collect();
-        let loaded = input.load::<f64>(&layout, comm, &mut |part| progress.loading(part))?;
-        progress.finish();
-        let prepared = |(block, names): (&Block<f64>, Names)| Prepared {
-            rows: nonzeros(block),
-            cols: shape.1,
-            row_names: names.rows,
-            column_names: names.columns,
-        };
-        let mut own: Vec<Prepared> = loaded.blocks.iter().zip(names).map(prepared).collect();
-        drop(loaded);
+        if parties.count == 2 && given.is_none() {
+            progress.warn("masks hide nothing between two parties: each can subtract its own term from the sum; use three or more");
+        }
         if self.args.how == How::Counts {
             let whole = own.iter().zip(hosted.clone()).try_for_each(|(matrix, party)| {
                 let place = || if spec.by_party() { format!("party {party}") } else { self.args.input.clone() };
@@ -346,7 +279,7 @@ impl Preparation {
             (How::TfIdf, rules) => weights::tf_idf(matrix, rules),
             (_, rules) => weights::above_quantiles(matrix, rules),
         });
-        comm.agree_on_error(applied)?;
+        comm.agree_on_error(keep_at_site(applied, comm))?;
         Ok((hosted.zip(own).collect(), rules))
     }
 
@@ -368,20 +301,28 @@ impl Preparation {
         Ok(Rules::Counts(rules))
     }
 
-    /// Refuses sums that would tell more of a party's rows than its parties allow; `counts`: their rows, of `length` entries.
-    fn check_disclosure(&self, counts: &[usize], length: usize) -> Result<()> {
-        let DisclosureParams { min_rows, .. } = &self.args.disclosure.0;
+    /// Refuses ranks without a party, and sums that would tell more of a party's rows than its parties allow; `counts`: their rows,
+    /// of `length` entries.
+    fn check_shapes(&self, counts: &[usize], length: usize, comm: &Communicator) -> Result<()> {
+        let (ranks, parties) = (comm.size(), counts.len());
+        if parties < ranks {
+            return Err(Error::input(format!(
+                "prepare: {ranks} ranks, but {parties} parties; start at most a rank for each"
+            )));
+        }
+        if self.args.rules.is_some() {
+            return Ok(());
+        }
+        let limits = &self.args.disclosure.0;
         let sums = self.opened_sums().min(length);
         let part = PrivatePart { counts, length, k: sums, masked: true, what: "rows" };
         let once = Duration { iterations: 0, eval_every: 0 };
-        let Some(found) = self.args.disclosure.0.check(&part, Some(OpenedSums::AtEvaluations), once) else {
-            return Ok(());
-        };
+        let Some(found) = limits.check(&part, Some(OpenedSums::AtEvaluations), once) else { return Ok(()) };
         let why = match found.risk {
             Risk::FewRows => format!(
                 "a party has fewer rows than --min-rows {}, and others may rebuild them from its sums over columns; unite small \
                  parties",
-                min_rows.given().unwrap_or(20)
+                limits.least(sums)
             ),
             _ => format!(
                 "the {sums} sums over columns may tell others whether a row is among the rows that they do not have; at least {} \
@@ -391,20 +332,6 @@ impl Preparation {
         };
         Err(Error::input(format!("{why}; --accept-risk {} goes on all the same", found.risk)))
     }
-}
-
-/// The names of a party's matrix, or of the matrix of one owner.
-fn names_of(spec: &InputSpec, input: &Input, party: usize) -> Names {
-    if spec.by_party() { input.names_of_party(party) } else { names::of_input(spec) }
-}
-
-fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
-    let row = |i: usize| {
-        let mut row = Vec::new();
-        block.for_each_nonzero(i, |j, x| row.push((j, x)));
-        row
-    };
-    (0..block.shape().0).map(row).collect()
 }
 
 /// Refuses options of another kind of preparation.

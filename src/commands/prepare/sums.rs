@@ -8,6 +8,7 @@ use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Par
 use fednmf_privacy::wide;
 
 use super::matrix::Prepared;
+use super::read::COLUMN_NAMES;
 use super::variable::Moments;
 
 const CARRIERS: MessageTag = MessageTag::new("rows with an entry in each column", Payload::Product);
@@ -23,6 +24,7 @@ pub static DESCRIPTION: Description = Description {
         "Two preparations of which one lacks a party tell that party's sums.",
     ]),
     messages: &[
+        MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns"),
         MessageSpec::new(masked(CARRIERS), "one for each column", "once"),
         MessageSpec::new(
             masked(MOMENTS),

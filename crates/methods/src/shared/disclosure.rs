@@ -164,6 +164,11 @@ pub struct Disclosure {
 }
 
 impl DisclosureParams {
+    /// The least number of rows or columns of a party, if `k` vectors of sums over them are opened at a time.
+    pub fn least(&self, k: usize) -> usize {
+        self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * k))
+    }
+
     /// The risk that exact sums reveal the entries of these blocks of parties, if they have few values: if the hidden rows have
     /// more entries than there are hidden rows, lattice reduction finds them from one sum of unknown combinations of them (Nguyen
     /// and Stern, "The hardness of the hidden subset sum problem and its cryptographic implications", Crypto 1999).
@@ -200,7 +205,7 @@ impl DisclosureParams {
             return None;
         }
         let few = || {
-            let least = self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * part.k));
+            let least = self.least(part.k);
             let is_few = part.counts.iter().any(|&count| count > 0 && count < least);
             // Not how many it has.
             let reason = format!(
