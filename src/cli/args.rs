@@ -82,9 +82,9 @@ pub enum Command {
         #[arg(short = 'o', long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Make a matrix from raw data: tf-idf weights of counts, ones above a quantile of each column, or a column for each value of
-    /// a table (one-hot)
-    Prepare(PrepareArgs),
+    /// Make a matrix from raw data: counts at a common total, tf-idf weights, ones above a quantile of each column, or a column for
+    /// each value of a table (one-hot). Parties prepare their files together, by masked sums
+    Prepare(Box<PrepareArgs>),
     /// Describe a matrix: shape, density, range, zero rows and columns
     Inspect {
         /// Any input that a run takes

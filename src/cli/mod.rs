@@ -164,11 +164,18 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
         }
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
+    let of_words = method;
     let method = match matches.subcommand() {
         None => Some(configure(&**method, &matches)?),
         Some(("estimate" | "join", matches)) => Some(configure(&**method, matches)?),
         Some(_) => None,
     };
+    #[cfg(feature = "sites")]
+    if let Some(("join", matches)) = matches.subcommand()
+        && let Some(join) = command_of(&**of_words).find_subcommand("join")
+    {
+        join::work::check_preparation(join, matches)?;
+    }
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
     Ok(match (cli.command, method) {
         (None, Some(method)) => Request::Run(Box::new(cli.run), method),
@@ -380,7 +387,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
                 let spec = tools::matrix(&input, transpose, table.0).map_err(Error::on_all_ranks)?;
                 tools::inspect(&spec, json, comm)
             }
-            Command::Prepare(args) => prepare::prepare(&args, comm),
+            Command::Prepare(args) => prepare::prepare(*args, comm),
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),

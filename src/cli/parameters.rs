@@ -15,6 +15,7 @@ use fednmf_base::parameters::{Parameter, Parameters, Parsed};
 use fednmf_base::words::{Word, Words};
 use fednmf_files::TableOptions;
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::shared::disclosure::DisclosureParams;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 /// Checks the text of the parameter with this name.
@@ -53,6 +54,10 @@ pub trait Headed {
 
 impl Headed for TableOptions {
     const HEADING: Option<&'static str> = Some("Tables in text");
+}
+
+impl Headed for DisclosureParams {
+    const HEADING: Option<&'static str> = Some("Parties");
 }
 
 impl Headed for RegularizationParams {

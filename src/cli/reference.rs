@@ -10,6 +10,7 @@ use fednmf_methods::registry;
 use super::revealed::revealed;
 use super::{Cli, options};
 use crate::commands::list::owner;
+use crate::commands::prepare::sums;
 
 /// The table of all algorithms.
 pub fn algorithms() -> String {
@@ -56,10 +57,12 @@ pub fn reference() -> String {
     out.push_str("\n## What each method reveals\n\n");
     out.push_str(&revealed());
     out.push_str("\n## What leaves a rank or a party\n\nWith every algorithm, while loading:\n\n");
-    message_table(&mut out, None, COMMON_MESSAGES);
+    message_table(&mut out, None, COMMON_MESSAGES.iter());
     out.push_str("\nWith the algorithms without parties also:\n\n");
-    message_table(&mut out, None, RANK_MESSAGES);
-    out.push_str("\nAnd with each of them:\n");
+    message_table(&mut out, None, RANK_MESSAGES.iter());
+    out.push_str("\nWith `prepare` of the files of parties, from each party:\n\n");
+    message_table(&mut out, Some(&sums::DESCRIPTION), sums::messages());
+    out.push_str("\nAnd with each of the algorithms:\n");
     let all = options::all();
     for m in registry::descriptions() {
         let _ = writeln!(out, "\n### {}\n", m.name);
@@ -74,7 +77,7 @@ pub fn reference() -> String {
             let _ = writeln!(out, "Options of its own, with defaults: {}.\n", own.join(", "));
         }
         let _ = writeln!(out, "From each {}:\n", owner(m));
-        message_table(&mut out, Some(m), m.messages);
+        message_table(&mut out, Some(m), m.messages.iter());
         if let Some([first, second]) = m.limits {
             let _ = writeln!(out, "\nLimits: {first} {second}");
         }
@@ -82,7 +85,7 @@ pub fn reference() -> String {
     out
 }
 
-fn message_table(out: &mut String, method: Option<&Description>, rows: &[MessageSpec]) {
+fn message_table<'a>(out: &mut String, method: Option<&Description>, rows: impl Iterator<Item = &'a MessageSpec>) {
     out.push_str("| message | payload | shape | when | protection |\n| --- | --- | --- | --- | --- |\n");
     for w in rows {
         let protection = method.map_or_else(|| "in the clear".into(), |m| m.protection(w));

@@ -32,9 +32,18 @@ pub struct ChooseArgs {
     /// other factor to it
     #[arg(short = 'o', long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
+    /// Leave out outlying components, as cNMF: those whose mean distance to their nearest neighbours, as many as 0.3 of the runs, is
+    /// not below D. The consensus has the medians of the others [default: means of all]
+    #[arg(long, value_name = "D", value_parser = distance, requires = "output")]
+    pub density_threshold: Option<f64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn distance(text: &str) -> std::result::Result<f64, String> {
+    let parsed = text.parse().ok().filter(|d: &f64| *d > 0.0 && *d <= 2.0);
+    parsed.ok_or_else(|| "must be a number above 0 and at most 2, such as 0.5".to_string())
 }
 
 /// What has to be equal in all runs.
@@ -162,10 +171,19 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     let points: Vec<Point> = by_k.iter().map(of).collect();
     let choice = choose_k(&points, usize::try_from(largest).unwrap_or(usize::MAX));
     let consensus = args.output.as_deref().zip(choice.as_ref());
+    let mut left_out = None;
     if let Some((path, choice)) = consensus {
         let matched = Matched::new(&components(choice.k));
-        let means = matched.map(|matched| matched.means()).unwrap_or_default();
-        write(path, &by_k[&choice.k][0], &means, by_k[&choice.k].len(), comm)?;
+        let centres = match (args.density_threshold, &matched) {
+            (Some(threshold), Some(matched)) => {
+                let medians = matched.medians(threshold);
+                let (medians, count) = medians.map_err(|e| e.at(format!("--density-threshold {threshold}")))?;
+                left_out = Some(count);
+                medians
+            }
+            (_, matched) => matched.as_ref().map(Matched::means).unwrap_or_default(),
+        };
+        write(path, &by_k[&choice.k][0], &centres, by_k[&choice.k].len(), comm)?;
     }
     let written = consensus.map(|(path, _)| path);
     let by_columns = by_k.values().flatten().any(|run| run.by_columns);
@@ -173,11 +191,11 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         let all = json!({
             "points": points, "recommended": choice.as_ref().map(|choice| choice.k),
             "reasons": choice.as_ref().map(|choice| &choice.reasons),
-            "warnings": choice.as_ref().map(|choice| &choice.warnings), "consensus": written,
+            "warnings": choice.as_ref().map(|choice| &choice.warnings), "consensus": written, "left_out": left_out,
         });
         print_line(&all.to_string())?;
     } else {
-        print(&text(&points, choice.as_ref(), written.map(|path| (path, by_columns))))?;
+        print(&text(&points, choice.as_ref(), written.map(|path| (path, by_columns)), left_out))?;
     }
     Ok(EXIT_DONE)
 }
@@ -197,7 +215,12 @@ fn write(path: &Path, run: &Run<'_>, means: &Array2<f64>, count: usize, comm: &C
 }
 
 /// The table and the recommendation, and how to go on from the consensus.
-fn text(points: &[Point], choice: Option<&Choice>, consensus: Option<(&Path, bool)>) -> String {
+fn text(
+    points: &[Point],
+    choice: Option<&Choice>,
+    consensus: Option<(&Path, bool)>,
+    left_out: Option<usize>,
+) -> String {
     let mut out = String::new();
     let number = |x: Option<f64>| x.map_or_else(|| "-".to_string(), |x| format!("{x:.4}"));
     let by_divergence = points.iter().any(|p| p.divergence.is_some());
@@ -229,6 +252,9 @@ fn text(points: &[Point], choice: Option<&Choice>, consensus: Option<(&Path, boo
             });
         }
         None => out.push_str("\nrecommended: none: no k is stable. Try smaller ones, or more iterations.\n"),
+    }
+    if let Some(count) = left_out {
+        let _ = writeln!(out, "\noutlying components that are left out of the consensus: {count}");
     }
     if let Some((path, by_columns)) = consensus {
         let transposed = if by_columns { " --transpose" } else { "" };

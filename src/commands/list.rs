@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::description::{Description, MessageSpec, Partition};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
+use super::prepare::sums;
 use crate::cli::parameters;
 
 /// One method, or with `wire` only its message table.
@@ -14,8 +15,31 @@ use crate::cli::parameters;
 /// # Errors
 /// When there is no such method.
 pub fn one(name: &str, wire: bool) -> Result<String> {
+    if sums::DESCRIPTION.is_called(name) {
+        return Ok(of_preparation(wire));
+    }
     let method = registry::find(name).ok_or_else(|| Error::input(format!("{name}: {}", registry::unknown(name))))?;
     Ok(if wire { message_table(method.description()) } else { describe(&**method) })
+}
+
+/// What the method, or a joint preparation, with this name declares.
+pub fn description(name: &str) -> Option<&'static Description> {
+    let method = registry::find(name).map(|entry| entry.description());
+    method.or_else(|| Some(&sums::DESCRIPTION).filter(|preparation| preparation.is_called(name)))
+}
+
+/// A joint preparation; with `wire` only its message table.
+fn of_preparation(wire: bool) -> String {
+    let table = table(sums::messages().map(|w| row(&sums::DESCRIPTION, w)));
+    let [first, second] = sums::DESCRIPTION.limits.unwrap_or_default();
+    match wire {
+        true => table,
+        false => format!(
+            "{}: {}; 'fednmf prepare --help' shows its options\n\nLimits: {first}\n{second}\n\nWhat leaves a party:\n{table}",
+            sums::DESCRIPTION.name,
+            sums::DESCRIPTION.summary
+        ),
+    }
 }
 
 /// All methods, one line each.
@@ -83,10 +107,12 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
 
 /// The message table of a method as text.
 fn message_table(m: &Description) -> String {
-    table(m.all_messages().map(|w| {
-        let payload = w.payload.name();
-        [w.kind.into(), payload.into(), w.shape.into(), w.when.into(), m.protection(w)]
-    }))
+    table(m.all_messages().map(|w| row(m, w)))
+}
+
+/// The cells of a message.
+fn row(m: &Description, w: &MessageSpec) -> [String; 5] {
+    [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)]
 }
 
 /// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width.
@@ -178,10 +204,7 @@ mod tests {
         assert_eq!(wrapped("abcdefg hi", 4), ["abcd", "efg", "hi"]);
         assert_eq!(wrapped("", 4), [""]);
         let m = registry::find("secure-hals").unwrap().description();
-        let rows: Vec<[String; 5]> = m
-            .all_messages()
-            .map(|w| [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)])
-            .collect();
+        let rows: Vec<[String; 5]> = m.all_messages().map(|w| row(m, w)).collect();
         let narrow = fitted(&rows, 100);
         assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
         // Nothing is lost, and a pipe gets one line for each message.

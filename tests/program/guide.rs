@@ -287,6 +287,7 @@ fn data_of_the_guide(work: &Path) {
     std::fs::write(work.join("table.csv"), ",0,1\n0,5.5,1\n1,2,3.5\n2,4,4\n").unwrap();
     let ratings = "user,item,rating\nann,tea,5\nbob,tea,3\nbob,milk,4\nann,rice,1\n";
     std::fs::write(work.join("ratings.csv"), ratings).unwrap();
+    (0..3).for_each(|site| crate::consortium::write_raw(&work.join(format!("raw-{site}.csv")), site, false));
 }
 
 #[test]

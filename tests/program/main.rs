@@ -6,6 +6,7 @@
 mod common;
 
 mod boolean;
+mod consortium;
 mod crossing;
 mod data_ranks;
 mod docs;

@@ -1,5 +1,7 @@
 //! `fednmf prepare`: a run reads its output; refusals.
 
+use std::path::Path;
+
 use ndarray::array;
 use serde_json::Value;
 use tempfile::tempdir;
@@ -107,8 +109,17 @@ fn wrong_preparations_are_refused() {
     std::fs::write(&rules, r#"{"how":"quantile","thresholds":[1.0]}"#).unwrap();
     let with_rules = |how: &str| format!("prepare {how} {input} -o {out} --rules {rules}");
     for (line, words) in [
-        // Statistics over parties would leave them.
-        (format!("prepare tf-idf {} -o {out}", file("a-{party}.npy")), ["{party}", "--rules"]),
+        // Quantiles and values over parties would leave them.
+        (format!("prepare quantile {} -o {}", file("a-{party}.npy"), file("o-{party}.mtx")), ["quantile", "--rules"]),
+        (format!("prepare counts {} -o {out}", file("a-{party}.npy")), ["--output", "{party}"]),
+        (format!("prepare counts {input} -o {}", file("o-{party}.mtx")), ["--output", "one file"]),
+        (format!("prepare counts {input} -o {out}"), ["a.npy", "whole numbers"]),
+        (format!("prepare counts {input} -o {out} --row-total 0"), ["--row-total", "positive"]),
+        (format!("prepare counts {input} -o {out} --variable-by seurat"), ["--variable-by", "--variable-columns"]),
+        (format!("prepare counts {input} -o {out} --keep-counts --log1p"), ["--keep-counts", "--log1p"]),
+        (format!("prepare tf-idf {input} -o {out} --log1p"), ["--log1p", "prepare counts"]),
+        (format!("prepare counts {input} -o {out} --parties 2"), ["--parties", "{party}"]),
+        (format!("prepare counts {input} -o {out} --common-columns"), ["--common-columns", "{party}"]),
         (format!("prepare quantile {input} -o {out} --quantile 1"), ["--quantile", "between 0 and 1"]),
         (format!("prepare one-hot {input} -o {out} --transpose"), ["--transpose", "one-hot"]),
         (format!("prepare tf-idf {input} -o {out} --rules /no/such.json"), ["--rules", "/no/such.json"]),
@@ -169,9 +180,177 @@ fn quantiles_of_negative_entries_are_prepared() {
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
-fn several_ranks_are_refused() {
+fn several_ranks_prepare_only_files_of_parties() {
     let dir = tempdir().unwrap();
     let output = fednmf(2, "prepare tf-idf synthetic:sparse,m=9,n=8 -o").arg(dir.path().join("o.mtx")).run();
     assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(output.stderr.contains("one rank"), "{}", output.stderr);
+    assert!(output.stderr.contains("{party}"), "{}", output.stderr);
+}
+
+/// The columns of each party's file: others lack some, and their order differs.
+const COLUMNS: [&[&str]; 3] = [
+    &["a", "b", "c", "d", "rare", "e", "f"],
+    &["own", "f", "e", "d", "c", "b", "a", "rare"],
+    &["c", "a", "rare", "e", "f", "more", "b", "d"],
+];
+const ROWS: [usize; 3] = [60, 80, 70];
+
+/// A count that depends on the party, the row and the name of the column.
+fn count(party: usize, row: usize, name: &str) -> u64 {
+    let hash = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let drawn = hash.wrapping_mul((101 * party + row + 3) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    match name {
+        "rare" => u64::from(row == 5),
+        "a" => drawn % 3 * (drawn >> 8) % 40,
+        _ => drawn % 7,
+    }
+}
+
+fn table(columns: &[&str], parties: &[usize]) -> String {
+    let row = |party: usize, row: usize| {
+        // A party has zeros in what it lacks.
+        let cell = |name: &&str| if COLUMNS[party].contains(name) { count(party, row, name) } else { 0 };
+        let line: Vec<String> = columns.iter().map(|name| cell(name).to_string()).collect();
+        format!("p{party}r{row},{}\n", line.join(","))
+    };
+    let rows = parties.iter().flat_map(|&party| (0..ROWS[party]).map(move |i| row(party, i)));
+    format!("id,{}\n{}", columns.join(","), rows.collect::<String>())
+}
+
+/// The numbers of a prepared table, with the names of its columns and rows.
+fn parsed(path: &Path) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')).collect::<Vec<_>>());
+    let names = lines.next().unwrap()[1..].iter().map(ToString::to_string).collect();
+    let rows = lines.map(|cells| (cells[0].to_string(), cells[1..].iter().map(|x| x.parse().unwrap()).collect()));
+    (names, rows.collect())
+}
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn parties_prepare_their_rows_as_one_owner_would() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for (party, columns) in COLUMNS.iter().enumerate() {
+        std::fs::write(file(&format!("raw-{party}.csv")), table(columns, &[party])).unwrap();
+    }
+    std::fs::write(file("all.csv"), table(&["a", "b", "c", "d", "rare", "e", "f"], &[0, 1, 2])).unwrap();
+    let run = |ranks: usize, line: &str, input: &str, output: &str| {
+        let done = fednmf(ranks, &format!("prepare {line}")).arg(file(input)).arg("-o").arg(file(output)).run();
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+    };
+    let united = ["a", "b", "c", "d", "rare", "e", "f", "own", "more"];
+    std::fs::write(file("united.csv"), table(&united, &[0, 1, 2])).unwrap();
+    for (line, columns) in [
+        ("tf-idf", "common"),
+        ("tf-idf", "all"),
+        ("counts --min-rows-per-column 4", "common"),
+        ("counts --min-rows-per-column 4 --log1p --variable-columns 4 --unit-variance", "common"),
+        ("counts --min-rows-per-column 4 --log1p --variable-columns 6 --unit-variance", "all"),
+        ("counts --row-total 50 --variable-columns 3 --variable-by seurat --keep-counts", "common"),
+    ] {
+        run(0, line, if columns == "all" { "united.csv" } else { "all.csv" }, "one.csv");
+        let (names, rows) = parsed(&file("one.csv"));
+        assert!(line == "tf-idf" || !names.contains(&"rare".to_string()), "{names:?}");
+        for ranks in [0, 2, 3] {
+            run(ranks, &format!("{line} --{columns}-columns"), "raw-{party}.csv", "out-{party}.csv");
+            let mut found = Vec::new();
+            for party in 0..3 {
+                let path = file(&format!("out-{party}.csv"));
+                let (of_party, rows) = parsed(&path);
+                assert_eq!(of_party, names, "{line} on {ranks} ranks");
+                found.extend(rows);
+                let kept = file(&format!("first-{party}.csv"));
+                if ranks == 0 {
+                    std::fs::copy(&path, kept).unwrap();
+                } else {
+                    assert!(std::fs::read(path).unwrap() == std::fs::read(kept).unwrap(), "{line} on {ranks} ranks");
+                }
+            }
+            let near = |(found, expected): (&(String, Vec<f64>), &(String, Vec<f64>))| {
+                found.0 == expected.0
+                    && found.1.len() == expected.1.len()
+                    && found.1.iter().zip(&expected.1).all(|(x, y)| (x - y).abs() <= 1e-12 * y.abs().max(1.0))
+            };
+            assert!(found.len() == rows.len() && found.iter().zip(&rows).all(near), "{line} on {ranks} ranks");
+        }
+    }
+}
+
+/// A party that was not there prepares its rows by the rules of the others; its columns are found by name.
+#[test]
+fn rules_of_parties_serve_another_one() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    for party in 0..2 {
+        std::fs::write(file(&format!("raw-{party}.csv")), table(&COLUMNS[0], &[party])).unwrap();
+    }
+    std::fs::write(file("late.csv"), table(COLUMNS[2], &[2])).unwrap();
+    let line = format!(
+        "prepare counts --log1p --variable-columns 3 --unit-variance {} -o {} --save-rules {}",
+        file("raw-{party}.csv"),
+        file("out-{party}.csv"),
+        file("rules.json")
+    );
+    let done = fednmf(0, &line).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("masks hide nothing between two parties"), "{}", done.stderr);
+    let late =
+        format!("prepare counts {} -o {} --rules {}", file("late.csv"), file("late-out.csv"), file("rules.json"));
+    assert_eq!(fednmf(0, &late).run().code, Some(0));
+    let (names, rows) = parsed(file("late-out.csv").as_ref());
+    assert_eq!((names, rows.len()), (parsed(file("out-0.csv").as_ref()).0, ROWS[2]));
+    for words in [["--log1p", "--rules"], ["--unit-variance", "--rules"]] {
+        fednmf(0, &format!("{late} {}", words[0])).own_process().refused(&words);
+    }
+}
+
+/// One message for all ranks, before anything but shapes has left.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn wrong_files_of_parties_are_refused() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let put = |name: &str, columns: &[&str], rows: usize, cell: &str| {
+        let line = format!("{}\n", vec![cell; columns.len()].join(","));
+        std::fs::write(file(name), format!("{}\n{}", columns.join(","), line.repeat(rows))).unwrap();
+    };
+    for kind in ["few", "share", "other", "negative", "twice", "ok"] {
+        (0..3).for_each(|party| put(&format!("{kind}-{party}.csv"), &names, 40, "2"));
+    }
+    put("twice-1.csv", &["a", "a", "b"], 40, "2");
+    put("few-1.csv", &names, 7, "2");
+    put("share-1.csv", &names, 40, "0.5");
+    put("negative-2.csv", &names, 40, "-1");
+    put("other-2.csv", &["u", "v", "w", "x", "y", "z"], 40, "2");
+    for (kind, more, words) in [
+        ("few", "", vec!["--min-rows 20", "--accept-risk few-rows"]),
+        ("share", "", vec!["party 1", "whole numbers", "raw counts"]),
+        ("negative", "", vec!["negative"]),
+        ("other", "--common-columns", vec!["--common-columns", "no column name is in all files"]),
+        ("other", "", vec!["different names"]),
+        ("twice", "--all-columns", vec!["--all-columns", "column 2", "name of its own"]),
+        ("ok", "--variable-columns 2 --unit-variance --min-rows 30", vec![]),
+        ("ok", "--variable-columns 2 --unit-variance --colluding 2", vec!["5 sums", "50 such rows", "membership"]),
+        ("ok", "--min-rows-per-column 121", vec!["--min-rows-per-column"]),
+        ("few", "--accept-risk few-rows,membership", vec![]),
+    ] {
+        let (input, output) = (file(&format!("{kind}-{{party}}.csv")), file("out-{party}.mtx"));
+        let run = fednmf(3, &format!("prepare counts {input} -o {output} {more}"));
+        match words.as_slice() {
+            [] => assert_eq!(run.run().code, Some(0), "{kind} {more}"),
+            words => {
+                let done = run.run();
+                let errors = done.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+                assert_eq!((done.code, errors), (Some(2), 1), "{kind} {more}: {}", done.stderr);
+                assert!(words.iter().all(|word| done.stderr.contains(word)), "{kind} {more}: {}", done.stderr);
+                assert!(!dir.path().join("out-0.mtx").exists(), "{kind} {more}");
+            }
+        }
+        (0..3).for_each(|party| drop(std::fs::remove_file(file(&format!("out-{party}.mtx")))));
+    }
+    fednmf(3, &format!("prepare counts {} --parties 2 -o {}", file("ok-{party}.csv"), file("out-{party}.mtx")))
+        .own_process()
+        .refused(&["--parties"]);
 }

@@ -24,7 +24,10 @@ fn page(path: &Path) -> String {
                 let text = |c: roxmltree::Node<'_, '_>| c.text().is_some_and(|text| !text.is_empty());
                 node.children().any(|c| c.tag_name().name() == name && text(c))
             };
-            assert!(node.attribute("role") == Some("img") && has("title") && has("desc"), "a plot without a description");
+            assert!(
+                node.attribute("role") == Some("img") && has("title") && has("desc"),
+                "a plot without a description"
+            );
         }
     }
     assert!(!text.contains("url(") && !text.contains("@import") && !text.contains("NaN"));

@@ -53,7 +53,7 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
     let stop = match finished {
         Ok(stop) => stop,
         Err(e) => {
-            let _ = transcript::end(&run.planned.spec, &comm, driver.algorithm.private_releases());
+            let _ = transcript::end(run.planned.spec.transcript.as_deref(), &comm, driver.algorithm.private_releases());
             return Err(write_last_good(e, &run, &driver, &comm));
         }
     };
@@ -98,7 +98,11 @@ pub fn finish<T: Real>(outcome: Outcome<T>) -> Result<i32> {
         let done = if outputs.factors.is_some() { "the factors are written" } else { "the run came to its end" };
         return Err(Error::failed(format!("{done}, but the last checkpoint is not: {e}")).on_all_ranks().into());
     }
-    comm.agree_on_error(transcript::end(&run.planned.spec, &comm, driver.algorithm.private_releases()))?;
+    comm.agree_on_error(transcript::end(
+        run.planned.spec.transcript.as_deref(),
+        &comm,
+        driver.algorithm.private_releases(),
+    ))?;
     if !problems.is_empty() {
         return Err(Error::failed(problems.join("; ")).on_all_ranks().into());
     }

@@ -47,7 +47,7 @@ pub mod streaming;
 pub mod summary;
 mod sums;
 pub mod trace;
-mod transcript;
+pub mod transcript;
 pub mod view;
 
 use fednmf_base::error::{Error, Result};
@@ -88,7 +88,7 @@ fn start(spec: &Spec, comm: &Communicator) -> Result<i32> {
     // A site has locked its files before it met the others.
     let locks = if comm.is_root() && !comm.has_owners() { own_files::lock(spec) } else { Ok(Vec::new()) };
     let _locks = comm.agree_on_error(locks)?;
-    let transcript = transcript::begin(spec, nonce.as_ref(), comm)?;
+    let transcript = transcript::begin(&transcript::Request::of_run(spec), nonce.as_ref(), comm)?;
     let planned = open::open(spec, comm, resuming, nonce).and_then(|opened| opened.plan(spec, comm));
     let ready = planned.and_then(|(planned, files)| {
         checks::check_output_space(&planned, comm)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use rand::Rng as _;
+use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
@@ -15,7 +16,30 @@ use fednmf_privacy::Releases;
 use fednmf_privacy::transcript::{Heading, Spent, Transcript, VERSION, hex, unhex};
 
 use super::nonce::RunNonce;
-use super::spec::Spec;
+use super::spec::{Consent, Spec};
+
+/// Where the transcript of a run is, and what its first line says.
+pub struct Request<'a> {
+    /// `None`: there is none.
+    pub path: Option<&'a Path>,
+    pub key: Option<&'a Path>,
+    pub method: &'static str,
+    pub settings: Map<String, Value>,
+    pub consent: &'a Consent,
+}
+
+impl<'a> Request<'a> {
+    /// The transcript of a factorisation.
+    pub fn of_run(spec: &'a Spec) -> Self {
+        Request {
+            path: spec.transcript.as_deref(),
+            key: spec.transcript_key.as_deref(),
+            method: spec.description().name,
+            settings: spec.shown_settings(),
+            consent: &spec.consent,
+        }
+    }
+}
 
 /// The files that this rank has created for its transcript.
 #[derive(Debug, Default)]
@@ -26,14 +50,14 @@ pub struct Created(Vec<PathBuf>);
 /// # Errors
 /// On all ranks, if a file of any rank exists already or cannot be written, or a key file holds no key. No rank has a new file
 /// then.
-pub fn begin(spec: &Spec, nonce: Option<&RunNonce>, comm: &Communicator) -> SharedResult<Created> {
+pub fn begin(request: &Request<'_>, nonce: Option<&RunNonce>, comm: &Communicator) -> SharedResult<Created> {
     let mut created = Created::default();
-    let Some(path) = &spec.transcript else {
+    let Some(path) = request.path else {
         // Each owner decides independently.
         return if comm.has_owners() { comm.agree_on_error(Ok(created)) } else { Ok(created) };
     };
     let path = own(path, comm);
-    let begun = create(spec, nonce, comm, &path, &mut created);
+    let begun = create(request, nonce, comm, &path, &mut created);
     match comm.agree_on_error(begun.map(|transcript| comm.keep_transcript(transcript))) {
         Ok(()) => Ok(created),
         Err(e) => {
@@ -47,8 +71,8 @@ pub fn begin(spec: &Spec, nonce: Option<&RunNonce>, comm: &Communicator) -> Shar
 ///
 /// # Errors
 /// On this rank, if it is incomplete.
-pub fn end(spec: &Spec, comm: &Communicator, releases: Option<&Releases>) -> Result<()> {
-    let Some((path, transcript)) = spec.transcript.as_ref().zip(comm.end_transcript()) else { return Ok(()) };
+pub fn end(path: Option<&Path>, comm: &Communicator, releases: Option<&Releases>) -> Result<()> {
+    let Some((path, transcript)) = path.zip(comm.end_transcript()) else { return Ok(()) };
     let spent = releases.map(|releases| Spent {
         epsilon: releases.spent(),
         runs: (0..releases.hosted()).map(|place| releases.run(place)).collect(),
@@ -107,13 +131,13 @@ pub fn files(spec: &Spec, comm: &Communicator) -> Vec<(&'static str, PathBuf)> {
 /// Opens the transcript at `path`, signed with the key that belongs to it, and records in `created` which of the two
 /// files are new.
 fn create(
-    spec: &Spec,
+    request: &Request<'_>,
     nonce: Option<&RunNonce>,
     comm: &Communicator,
     path: &Path,
     created: &mut Created,
 ) -> Result<Transcript> {
-    let named = spec.transcript_key.as_ref().map(|key| own(key, comm));
+    let named = request.key.map(|key| own(key, comm));
     let of_key = named.clone().unwrap_or_else(|| beside(path));
     let key = signing_key(&of_key, created, |why| {
         let (transcript, key) = (path.display(), of_key.display());
@@ -137,15 +161,15 @@ fn create(
     created.0.push(path.to_path_buf());
     let heading = Heading {
         fednmf_transcript: VERSION,
-        method: spec.description().name.into(),
-        settings: spec.shown_settings(),
+        method: request.method.into(),
+        settings: request.settings.clone(),
         salt: hex(&secret_rng(None, 0)?.next_u64().to_le_bytes()),
         rank: comm.rank(),
         ranks: comm.size(),
         nonce: nonce.map(RunNonce::text),
         site: comm.sign_transcript_key(&hex(key.verifying_key().as_bytes()))?,
-        policy: spec.consent.policy.clone(),
-        proposal: spec.consent.proposal.clone(),
+        policy: request.consent.policy.clone(),
+        proposal: request.consent.proposal.clone(),
     };
     Ok(Transcript::new(Box::new(BufWriter::new(file)), key, &heading))
 }

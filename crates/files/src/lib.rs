@@ -32,7 +32,7 @@ pub use generate::generate;
 pub use inspect::{Summary, inspect};
 pub use load::EntryCheck;
 pub use open::{Input, highest_party, open};
-pub use spec::{InputSpec, PARTY, Scale, Source, Threshold};
+pub use spec::{InputSpec, PARTY, Scale, Source, Threshold, party_path};
 pub use stream::PANELS;
 
 /// The version of the HDF5 library; `None` in a build without it.

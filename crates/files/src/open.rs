@@ -19,6 +19,7 @@ use crate::formats::detect::read_header;
 use crate::formats::file::MatrixFile;
 use crate::formats::fimi::Items;
 use crate::names;
+use crate::names::Names;
 use crate::spec::{InputSpec, PARTY, Source, party_path, party_paths};
 
 /// An input whose header has been read, and whose entries have not.
@@ -55,6 +56,14 @@ impl Input {
         let files = if self.spec.by_party() { self.origin.files() } else { &[] };
         let by_rows = self.spec.stack == Stack::Rows;
         files.iter().map(|file| if by_rows { file.rows.clone() } else { file.cols.clone() }).collect()
+    }
+
+    /// The names in the file of a party that this rank reads, as far as they are used.
+    pub fn names_of_party(&self, party: usize) -> Names {
+        let file = self.origin.files().get(party).and_then(|file| file.content.as_ref());
+        let mut spec = self.spec.clone();
+        spec.complete(&self.header);
+        file.map_or_else(Names::default, |file| names::of_path(file.path(), &spec))
     }
 
     /// The specification from which it was opened.

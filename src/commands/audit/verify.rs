@@ -13,8 +13,6 @@ use fednmf_base::stdout::print;
 use fednmf_base::units::{bytes, counted};
 use fednmf_comm::Communicator;
 use fednmf_driver::budget;
-use fednmf_methods::description::Description;
-use fednmf_methods::registry;
 use fednmf_privacy::BudgetFile;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
@@ -23,6 +21,8 @@ use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::Verified;
 #[cfg(feature = "sites")]
 use fednmf_sites::{Authority, VerifiedLog, read_log};
+
+use crate::commands::list;
 
 /// Arguments of `fednmf audit verify`.
 #[derive(Debug, Args)]
@@ -160,9 +160,8 @@ type Sums = BTreeMap<[String; 3], [u64; 2]>;
 
 /// The messages, each of which must be allowed by the method's table.
 fn by_message(verified: &Verified) -> Result<Sums> {
-    let method: &Description = registry::find(&verified.heading.method)
-        .ok_or_else(|| Error::input(format!("'{}' is no method of this version", verified.heading.method)))?
-        .description();
+    let method = list::description(&verified.heading.method)
+        .ok_or_else(|| Error::input(format!("'{}' is no method of this version", verified.heading.method)))?;
     let mut sums = Sums::new();
     for sent in &verified.sent {
         let mut table = method.all_messages();

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::SendFilter;
-use fednmf_driver::spec::Spec;
 use fednmf_sites::file_digest;
 
-use super::policy::{Intended, Policy, own_shape};
+use super::policy::{Intended, Policy};
 use super::proposal::Approved;
+use super::work::Work;
 
 /// Whose rules are in `--policy`.
 pub const POLICY: &str = "the policy of this site";
@@ -36,9 +36,9 @@ impl Agreement {
     ///
     /// # Errors
     /// If the rules forbid the run, or the own data cannot be read.
-    pub fn check(&self, spec: &Spec, logged: bool, held: bool) -> Result<()> {
-        let own = if self.rules().any(|(_, rules)| rules.asks_shape()) { own_shape(spec)? } else { None };
-        let run = Intended { spec, own, approved: self.approved.is_some(), logged, held };
+    pub fn check(&self, work: &Work, logged: bool, held: bool) -> Result<()> {
+        let own = if self.rules().any(|(_, rules)| rules.asks_shape()) { work.own_shape()? } else { None };
+        let run = Intended { work, own, approved: self.approved.is_some(), logged, held };
         self.rules().try_for_each(|(whose, rules)| rules.check(whose, &run))
     }
 

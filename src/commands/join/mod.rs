@@ -7,13 +7,14 @@ mod policy;
 pub mod profile;
 pub mod proposal;
 mod run_log;
+pub mod work;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -22,11 +23,10 @@ use fednmf_base::stdout::print_line;
 use fednmf_base::warning::{say, warn};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_data::memory;
-use fednmf_driver as driver;
 use fednmf_driver::own_files;
-use fednmf_driver::spec::{Every, Spec};
+use fednmf_driver::spec::{Consent, Every, SAMPLE_INPUT, Spec};
+use fednmf_files::Source;
 use fednmf_files::output::attributes;
-use fednmf_files::{InputSpec, Source};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_privacy::Public;
 use fednmf_privacy::sharing::COMPUTING;
@@ -40,8 +40,10 @@ use self::policy::{Intended, Policy};
 use self::profile::Profile;
 use self::proposal::{Approved, Message, Proposal};
 use self::run_log::RunLog;
+use self::work::{JointPreparation, Work};
 use super::factorize::RunArgs;
 use super::list;
+use super::prepare::{Preparation, PrepareArgs};
 use super::serve::waiting;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
@@ -77,7 +79,7 @@ pub struct JoinArgs {
     profile: Option<Profile>,
     /// Write what this run would do and send to this file, signed with --key, for people at all sites to approve, and end;
     /// with --policy its rules then hold for all sites
-    #[arg(long, value_name = "F.json", requires = "input", conflicts_with = "approved", help_heading = "Site")]
+    #[arg(long, value_name = "F.json", conflicts_with = "approved", help_heading = "Site")]
     propose: Option<PathBuf>,
     /// Run only what this file of 'fednmf approve' approves; no other message leaves
     #[arg(long, value_name = "F.json", help_heading = "Site")]
@@ -100,6 +102,15 @@ pub struct JoinArgs {
     patience: Duration,
     #[command(flatten)]
     run: RunArgs,
+    #[command(subcommand)]
+    preparation: Option<JoinCommand>,
+}
+
+/// What a site takes part in instead of a factorisation.
+#[derive(Debug, Subcommand)]
+enum JoinCommand {
+    /// Prepare the data together with the other sites, by masked sums: counts or tf-idf. INPUT and --output are the site's own files
+    Prepare(Box<PrepareArgs>),
 }
 
 /// Options that each site may set for itself: others need not know them, and they do not affect the result.
@@ -121,53 +132,59 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         ));
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
-    let mut spec = args.run.check(method, std::env::args().collect())?;
-    let description = spec.description();
-    if !description.partition.is_private() {
-        return Err(Error::input(format!(
-            "--algo {}: its ranks may see each other's data; sites need a method of parties: 'fednmf list' shows which",
-            description.name
-        )));
-    }
-    if spec.continue_on_loss {
-        return Err(Error::input(
-            "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
-        ));
-    }
-    check_secrets(&spec)?;
-    let recipients = args.hold_for.as_deref().map(|path| recipients(path, &spec)).transpose()?;
-    if let Some(profile) = args.profile {
-        let policy = args.policy.as_deref().map(|path| path.display().to_string());
-        spec.consent.profile = Some(profile.check(&spec, policy.as_deref())?);
-    }
+    let mut work = match args.preparation {
+        None => {
+            let mut spec = args.run.check(method, std::env::args().collect())?;
+            check_run(&spec, args.propose.is_some())?;
+            if let Some(profile) = args.profile {
+                let policy = args.policy.as_deref().map(|path| path.display().to_string());
+                spec.consent.profile = Some(profile.check(&spec, policy.as_deref())?);
+            }
+            Work::Run(Box::new(spec))
+        }
+        Some(JoinCommand::Prepare(prepare)) => Work::Preparation(Box::new(JointPreparation {
+            preparation: Preparation::check(*prepare, true)?,
+            transcript: args.run.transcript,
+            transcript_key: args.run.transcript_key,
+            quiet: args.run.quiet,
+            consent: Consent::default(),
+        })),
+    };
     let identity = Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?;
     let site = || identity.site(args.site.as_deref());
     if let Some(path) = &args.propose {
-        let own = Intended { spec: &spec, own: None, approved: true, logged: true, held: true };
+        let own = Intended { work: &work, own: None, approved: true, logged: true, held: true };
         policy.check(POLICY, &own)?;
         let rules = args.policy.is_some().then_some(policy);
-        return propose(&Proposal::of(&spec, rules), path, &site()?, &identity);
+        return propose(&Proposal::of(&work, rules), path, &site()?, &identity);
     }
-    let approved = args.approved.as_deref().map(|path| Approved::read(path, &site()?, identity.authority(), &spec));
+    let approved = args.approved.as_deref().map(|path| Approved::read(path, &site()?, identity.authority(), &work));
     let agreement = Agreement { policy, approved: approved.transpose()? };
-    agreement.check(&spec, args.site_log.is_some(), args.hold)?;
-    spec.consent.policy = args.policy.as_deref().map(digest_of).transpose()?;
-    spec.consent.proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
+    agreement.check(&work, args.site_log.is_some(), args.hold)?;
+    work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
+    work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {
         Some(path) => {
             Some(SiteLog::open(path, &site()?, Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?)?)
         }
         None => None,
     };
-    let held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose()?;
-    let _locks = own_files::lock(&spec)?;
-    let messages = proposal::messages(&spec);
-    if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
-        warn(&warning);
+    let mut held = None;
+    let mut _locks = Vec::new();
+    let messages = work.messages();
+    if let Work::Run(spec) = &mut work {
+        let recipients = args.hold_for.as_deref().map(|path| recipients(path, spec)).transpose()?;
+        held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose()?;
+        _locks = own_files::lock(spec)?;
+        if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
+            warn(&warning);
+        }
     }
-    if !spec.quiet {
+    if !work.is_quiet() {
         let table = list::table(messages.iter().map(Message::row));
-        say(&format!("What leaves this site with --algo {}:\n{table}", description.name));
+        let name = work.description().name;
+        let with = if work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
+        say(&format!("What leaves this site with {with}:\n{table}"));
     }
     let sites = Rc::new(Sites::join(Config {
         hub: args.hub.ok_or_else(|| Error::input("--hub: say where the hub is"))?,
@@ -183,16 +200,17 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         max_untaken: (memory::free() / 2.0) as usize,
         progress: watchdog::step,
     })?);
-    let computing = if description.on_shares { &sites.names()[..sites.names().len().min(COMPUTING)] } else { &[] };
+    let computing =
+        if work.description().on_shares { &sites.names()[..sites.names().len().min(COMPUTING)] } else { &[] };
     agreement.check_sites(sites.names(), computing)?;
-    if !spec.quiet && !computing.is_empty() {
+    if !work.is_quiet() && !computing.is_empty() {
         let who = computing.join(", ");
         say(&format!("sites {who} compute on the secret shares of all; two of them that collude would see all data"));
     }
     let comm = Communicator::over(sites.clone());
     comm.set_send_filter(agreement.send_filter());
-    let record = log.map(|log| RunLog::begin(log, &spec, (&sites, comm.rank()), &agreement)).transpose()?;
-    let done = take_part(spec, &sites, &comm);
+    let record = log.map(|log| RunLog::begin(log, &work, (&sites, comm.rank()), &agreement)).transpose()?;
+    let done = take_part(work, &sites, &comm);
     // First, because what follows may fail.
     let held = held.map(Held::close).transpose();
     match &done {
@@ -252,22 +270,36 @@ fn propose(proposal: &Proposal, path: &Path, site: &str, identity: &Identity) ->
     Ok(EXIT_DONE)
 }
 
-fn take_part(spec: Spec, sites: &Sites, comm: &Communicator) -> Result<i32> {
-    if !spec.quiet {
+fn take_part(work: Work, sites: &Sites, comm: &Communicator) -> Result<i32> {
+    if !work.is_quiet() {
         let name = &sites.names()[comm.rank()];
         say(&format!("site {name} is party {} of {}: {}", comm.rank(), comm.size(), sites.names().join(", ")));
     }
-    same_options(&spec, sites.names(), comm)?;
-    if let Some(parties) = spec.parties.filter(|parties| *parties != comm.size()) {
-        return Err(Error::input(format!(
-            "--parties {parties}: each of the {} sites is a party; leave the option out",
-            comm.size()
-        ))
-        .on_all_ranks()
-        .into());
+    same_options(&work, sites.names(), comm)?;
+    match work {
+        Work::Run(spec) => work::factorise(*spec, comm),
+        Work::Preparation(joint) => joint.perform(comm),
     }
-    let input = InputSpec { own_disk: true, parties: Some(comm.size()), ..spec.input };
-    driver::run(&Spec { input, ..spec }, comm)
+}
+
+/// Refuses a factorisation that sites cannot take part in.
+fn check_run(spec: &Spec, proposed: bool) -> Result<()> {
+    let description = spec.description();
+    if !description.partition.is_private() {
+        return Err(Error::input(format!(
+            "--algo {}: its ranks may see each other's data; sites need a method of parties: 'fednmf list' shows which",
+            description.name
+        )));
+    }
+    if spec.continue_on_loss {
+        return Err(Error::input(
+            "--on-lost-party continue: is for ranks that hang; sites go on without a lost one with --secure-threshold",
+        ));
+    }
+    if proposed && spec.input_text == SAMPLE_INPUT {
+        return Err(Error::input("--propose: needs --input, the matrix of the run; add it"));
+    }
+    check_secrets(spec)
 }
 
 /// Refuses what makes secrets known: fine for a test in one room, but not between sites.
@@ -297,8 +329,8 @@ fn check_secrets(spec: &Spec) -> Result<()> {
 ///
 /// # Errors
 /// On all ranks, with the first difference.
-fn same_options(spec: &Spec, sites: &[String], comm: &Communicator) -> Result<()> {
-    let all = comm.all_gather_public(CONTROL, &Compared(compared(spec)));
+fn same_options(work: &Work, sites: &[String], comm: &Communicator) -> Result<()> {
+    let all = comm.all_gather_public(CONTROL, &Compared(work.compared()));
     let Compared(first) = &all[0];
     for (site, Compared(other)) in sites.iter().zip(&all).skip(1) {
         let missing = other.keys().filter(|name| !first.contains_key(*name));
@@ -322,7 +354,7 @@ fn same_options(spec: &Spec, sites: &[String], comm: &Communicator) -> Result<()
     Ok(())
 }
 
-/// The settings of a site, see [`compared`].
+/// The settings of a site, see [`Work::compared`].
 #[derive(Serialize, Deserialize)]
 struct Compared(Map<String, Value>);
 
@@ -335,14 +367,14 @@ fn typed(name: &str) -> String {
     match name {
         "version" => "fednmf".into(),
         "k" => "-k, --components".into(),
+        "prepare" => "what is prepared".into(),
         _ => format!("--{}", name.replace('_', "-")),
     }
 }
 
-/// The settings that must be equal at all sites.
-fn compared(spec: &Spec) -> Map<String, Value> {
+/// The settings of a factorisation that must be equal at all sites.
+fn compared_of_run(spec: &Spec) -> Map<String, Value> {
     let mut all = Map::new();
-    all.insert("version".into(), attributes::VERSION.into());
     let method = spec.method.assumed();
     all.extend(spec.all(method, spec.precision));
     let table = spec.input.table.to_json();
@@ -369,7 +401,6 @@ fn compared(spec: &Spec) -> Map<String, Value> {
         Every::Seconds(s) => json!(format!("{s}s")),
     };
     all.insert("checkpoint_every".into(), every);
-    all.extend(spec.consent.proposal.clone().map(|digest| ("approved".to_string(), digest.into())));
     all
 }
 

@@ -8,11 +8,15 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, SendFilter};
 use fednmf_driver::spec::{Precision, Spec};
 use fednmf_files::{InputSpec, PARTY, Source};
-use fednmf_methods::description::Partition;
+use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::Accepted;
+use fednmf_methods::shared::dp::DpParams;
 use fednmf_privacy::Protection;
+
+use super::work::Work;
+use crate::commands::list;
 
 /// An option that a run must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +107,7 @@ pub struct Policy {
 
 /// What a site knows of a run before it connects.
 pub struct Intended<'a> {
-    pub spec: &'a Spec,
+    pub work: &'a Work,
     /// Rows and columns of the own part, after `--transpose`; `None` if they do not matter yet.
     pub own: Option<(usize, usize)>,
     pub approved: bool,
@@ -116,6 +120,73 @@ fn refusal(whose: &str, reasons: &[String]) -> Result<()> {
     match reasons {
         [] => Ok(()),
         reasons => Err(Error::input(format!("{whose} refuses the run:\n  {}", reasons.join("\n  ")))),
+    }
+}
+
+/// What a policy asks about.
+struct Facts<'a> {
+    name: &'static str,
+    partition: Partition,
+    masked: bool,
+    dp: Option<&'a DpParams>,
+    transcript: bool,
+    rounds: usize,
+    k: usize,
+    precision: Precision,
+    evaluates: bool,
+    /// The risks that the run accepts, with commas between them.
+    accepted: String,
+    outputs: Vec<(Written, &'static str)>,
+}
+
+impl<'a> Facts<'a> {
+    fn of(work: &'a Work) -> Self {
+        let Description { name, partition, .. } = *work.description();
+        let spec = match work {
+            Work::Run(spec) => spec,
+            // Its sums are always masked, and its files are the site's own rows.
+            Work::Preparation(joint) => {
+                return Facts {
+                    name,
+                    partition,
+                    masked: true,
+                    dp: None,
+                    transcript: joint.transcript.is_some(),
+                    rounds: 0,
+                    k: 0,
+                    precision: Precision::F64,
+                    evaluates: false,
+                    accepted: joint.preparation.accepted(),
+                    outputs: Vec::new(),
+                };
+            }
+        };
+        let groups = spec.method.assumed().groups();
+        let outputs = [
+            (Written::Factors, "--output", spec.outputs.factors.is_some()),
+            (Written::Report, "--report", spec.outputs.report.is_some()),
+            (Written::Trace, "--trace", spec.trace.is_some()),
+            (Written::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
+            (Written::RecordView, "--record-view", spec.record_view.is_some()),
+        ];
+        Facts {
+            name,
+            partition,
+            masked: groups.secure_sum.is_some_and(|sum| sum.secure_sum),
+            dp: groups.dp.filter(|dp| dp.is_on()),
+            transcript: spec.transcript.is_some(),
+            rounds: spec.max_iters,
+            k: spec.k,
+            // The precision of parties' data is f64 if the data decide it.
+            precision: spec.precision.unwrap_or(Precision::F64),
+            evaluates: spec.eval_every > 0,
+            accepted: groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default(),
+            outputs: outputs
+                .into_iter()
+                .filter(|(_, _, given)| *given)
+                .map(|(what, option, _)| (what, option))
+                .collect(),
+        }
     }
 }
 
@@ -132,7 +203,7 @@ impl Policy {
         if let Some(must) = unknown {
             return Err(wrong(format!("accept_risk: {must}")));
         }
-        let unknown = policy.methods.iter().flatten().find(|name| registry::find(name).is_none());
+        let unknown = policy.methods.iter().flatten().find(|name| list::description(name).is_none());
         match unknown {
             Some(name) => Err(wrong(format!("{name}: {}", registry::unknown(name)))),
             None => Ok(policy),
@@ -156,23 +227,22 @@ impl Policy {
 
     /// What the policy has against the options of a run.
     fn against_options(&self, run: &Intended<'_>) -> Vec<String> {
-        let spec = run.spec;
+        let facts = Facts::of(run.work);
         let mut reasons = Vec::new();
         let mut refuse = |field: &str, why: String| reasons.push(format!("{field}: {why}"));
-        let name = spec.description().name;
-        let allows = |allowed: &String| registry::find(allowed).is_some_and(|entry| entry.description().name == name);
+        let (name, dp) = (facts.name, facts.dp);
+        let allows = |allowed: &String| list::description(allowed).is_some_and(|known| known.name == name);
         if let Some(methods) = &self.methods
             && !methods.iter().any(allows)
         {
-            refuse("methods", format!("does not allow --algo {name}, only {}", methods.join(", ")));
+            let what = if run.work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
+            refuse("methods", format!("does not allow {what}, only {}", methods.join(", ")));
         }
-        let groups = spec.method.assumed().groups();
-        let dp = groups.dp.filter(|dp| dp.is_on());
         for required in &self.require {
             let (option, given) = match required {
-                Required::SecureSum => ("--secure-sum", groups.secure_sum.is_some_and(|sum| sum.secure_sum)),
+                Required::SecureSum => ("--secure-sum", facts.masked),
                 Required::Dp => ("--dp", dp.is_some()),
-                Required::Transcript => ("--transcript", spec.transcript.is_some()),
+                Required::Transcript => ("--transcript", facts.transcript),
                 Required::Budget => ("--budget", dp.is_some_and(|dp| dp.budget_path().is_some())),
                 Required::SiteLog => ("--site-log", run.logged),
                 Required::Hold => ("--hold", run.held),
@@ -204,27 +274,25 @@ impl Policy {
             }
         }
         if let Some(most) = self.max_rounds_times_components
-            && spec.max_iters.saturating_mul(spec.k) > most
+            && facts.rounds.saturating_mul(facts.k) > most
         {
-            let (rounds, k) = (spec.max_iters, spec.k);
+            let (rounds, k) = (facts.rounds, facts.k);
             refuse(
                 "max_rounds_times_components",
                 format!("allows {most}, and --max-iters {rounds} times -k {k} is more"),
             );
         }
-        // The precision of parties' data is f64 if the data decide it.
-        let arithmetic = match spec.precision {
-            None | Some(Precision::F64) => Arithmetic::F64,
-            Some(Precision::F32) => Arithmetic::F32,
-            Some(Precision::Mixed) => Arithmetic::Mixed,
+        let arithmetic = match facts.precision {
+            Precision::F64 => Arithmetic::F64,
+            Precision::F32 => Arithmetic::F32,
+            Precision::Mixed => Arithmetic::Mixed,
         };
         if self.precision.as_ref().is_some_and(|allowed| !allowed.contains(&arithmetic)) {
-            let given = spec.precision.unwrap_or(Precision::F64).name();
-            refuse("precision", format!("does not allow --precision {given}"));
+            refuse("precision", format!("does not allow --precision {}", facts.precision.name()));
         }
         if let Some(allowed) = &self.accept_risk {
-            let accepted = groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default();
-            let others: Vec<&str> = accepted
+            let others: Vec<&str> = facts
+                .accepted
                 .split(',')
                 .filter(|risk| !risk.is_empty() && !allowed.iter().any(|other| other == risk))
                 .collect();
@@ -232,18 +300,11 @@ impl Policy {
                 refuse("accept_risk", format!("does not allow --accept-risk {}", others.join(",")));
             }
         }
-        if self.evaluations == Some(false) && spec.eval_every > 0 {
+        if self.evaluations == Some(false) && facts.evaluates {
             refuse("evaluations", "requires --eval-every 0".into());
         }
-        let outputs = [
-            (Written::Factors, "--output", spec.outputs.factors.is_some()),
-            (Written::Report, "--report", spec.outputs.report.is_some()),
-            (Written::Trace, "--trace", spec.trace.is_some()),
-            (Written::Checkpoint, "--checkpoint", spec.checkpoint.is_some()),
-            (Written::RecordView, "--record-view", spec.record_view.is_some()),
-        ];
-        for (output, option, given) in outputs {
-            if given && self.outputs.as_ref().is_some_and(|allowed| !allowed.contains(&output)) {
+        for (output, option) in facts.outputs {
+            if self.outputs.as_ref().is_some_and(|allowed| !allowed.contains(&output)) {
                 refuse("outputs", format!("does not allow {option}"));
             }
         }
@@ -261,11 +322,12 @@ impl Policy {
                 reasons.push(format!("{field}: requires {least} {what}, and the own data have {given}"));
             }
         }
-        let (own, what) = match run.spec.description().partition {
+        let facts = Facts::of(run.work);
+        let (own, what) = match facts.partition {
             Partition::PartyColumns => (columns, "columns"),
             _ => (rows, "rows"),
         };
-        let k = run.spec.k;
+        let k = facts.k;
         if let Some(most) = self.max_components_per_row.filter(|most| k as f64 > most * own as f64) {
             let least = (k as f64 / most).ceil();
             reasons.push(format!(
@@ -313,12 +375,11 @@ impl Policy {
     }
 }
 
-/// Rows and columns of the own part, after `--transpose`; `None` if the data are no party's own. Only the header is read, and
-/// nothing is sent.
+/// As [`Work::own_shape`].
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn own_shape(spec: &Spec) -> Result<Option<(usize, usize)>> {
+pub fn own_shape_of_run(spec: &Spec) -> Result<Option<(usize, usize)>> {
     if matches!(spec.input.source, Source::Synthetic(_)) {
         return Ok(None);
     }
@@ -346,7 +407,8 @@ mod tests {
     }
 
     fn check_with(policy: Policy, spec: &Spec, own: Option<(usize, usize)>) -> Option<String> {
-        let run = Intended { spec, own, approved: false, logged: false, held: false };
+        let work = Work::Run(Box::new(spec.clone()));
+        let run = Intended { work: &work, own, approved: false, logged: false, held: false };
         policy.check("the policy", &run).err().map(|e| e.message)
     }
 

@@ -18,13 +18,13 @@ use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_driver::spec::Spec;
 use fednmf_files::Source;
 use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec};
-use fednmf_methods::registry;
 use fednmf_methods::shared::dp;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
 
 use super::policy::Policy;
-use super::{compared, typed};
+use super::typed;
+use super::work::Work;
 use crate::commands::list;
 
 /// The protection of a message without one.
@@ -97,15 +97,15 @@ pub struct Approved {
 
 impl Proposal {
     /// Proposes a run.
-    pub fn of(spec: &Spec, rules: Option<Policy>) -> Proposal {
-        let description = spec.description();
-        let dp = spec.method.assumed().groups().dp.filter(|dp| dp.is_on());
+    pub fn of(work: &Work, rules: Option<Policy>) -> Proposal {
+        let description = work.description();
+        let dp = work.run().and_then(|spec| Some((spec, spec.method.assumed().groups().dp.filter(|dp| dp.is_on())?)));
         Proposal {
             fednmf_proposal: VERSION,
             method: description.name.into(),
-            parameters: compared(spec),
-            messages: messages(spec),
-            budget: dp.map(|dp| Budget {
+            parameters: work.compared(),
+            messages: work.messages(),
+            budget: dp.map(|(spec, dp)| Budget {
                 epsilon: dp.epsilon.given(),
                 delta: dp.delta,
                 releases: dp.planned(spec.max_iters, description),
@@ -143,13 +143,13 @@ impl Proposal {
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
         let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
         let more = budget.unwrap_or_default() + &rules.unwrap_or_default();
-        let summary = registry::find(&self.method).map_or("", |entry| entry.description().summary);
+        let summary = list::description(&self.method).map_or("", |description| description.summary);
         format!("{}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n", self.method)
     }
 
     /// Refuses a run that is not the proposed one.
-    fn check(&self, spec: &Spec) -> Result<()> {
-        let own = compared(spec);
+    fn check(&self, work: &Work) -> Result<()> {
+        let own = work.compared();
         let text = |value: Option<&Value>| match value {
             None | Some(Value::Null) => "none".to_string(),
             Some(Value::String(text)) => text.clone(),
@@ -179,7 +179,7 @@ impl Approved {
     ///
     /// # Errors
     /// If the file is no approval of this site, or the run differs from what was approved.
-    pub fn read(path: &Path, site: &str, authority: &Authority, spec: &Spec) -> Result<Approved> {
+    pub fn read(path: &Path, site: &str, authority: &Authority, work: &Work) -> Result<Approved> {
         let at = |e: Error| e.at(format!("--approved {}", path.display()));
         let signed = read(path).map_err(|e| e.at("--approved"))?;
         let approval: Approval = signed.verify(Subject::Approval, authority).map_err(at)?;
@@ -191,7 +191,7 @@ impl Approved {
             ))));
         }
         let proposal = Proposal::verified(&approval.proposal, authority).map_err(|e| at(e.at("its proposal")))?;
-        proposal.check(spec).map_err(at)?;
+        proposal.check(work).map_err(at)?;
         Ok(Approved { proposal, digest: approval.proposal.digest(), by: approval.by })
     }
 
@@ -267,6 +267,17 @@ fn known_version(version: u32) -> Result<()> {
 }
 
 impl Message {
+    /// A message of a table, under this protection.
+    pub fn new(w: &MessageSpec, protection: String) -> Message {
+        Message {
+            what: w.kind.into(),
+            payload: w.payload.name().into(),
+            size: w.shape.into(),
+            when: w.when.into(),
+            protection,
+        }
+    }
+
     /// Whether it holds results of the data, and the receivers can read it.
     pub fn is_in_the_clear(&self) -> bool {
         self.protection == IN_THE_CLEAR
@@ -278,8 +289,8 @@ impl Message {
     }
 }
 
-/// The messages of this run: those of the method's table that its options do not exclude.
-pub fn messages(spec: &Spec) -> Vec<Message> {
+/// The messages of a factorisation: those of the method's table that its options do not exclude.
+pub fn messages_of_run(spec: &Spec) -> Vec<Message> {
     let (method, description) = (spec.method.assumed(), spec.description());
     let groups = method.groups();
     let masked = method.masks_sums();
@@ -340,12 +351,5 @@ pub fn messages(spec: &Spec) -> Vec<Message> {
             _ => IN_THE_CLEAR.into(),
         }
     };
-    let message = |w: &'static MessageSpec| Message {
-        what: w.kind.into(),
-        payload: w.payload.name().into(),
-        size: w.shape.into(),
-        when: w.when.into(),
-        protection: protection(w),
-    };
-    description.all_messages().filter(is_sent).map(message).collect()
+    description.all_messages().filter(is_sent).map(|w| Message::new(w, protection(w))).collect()
 }

@@ -6,14 +6,13 @@ use serde_json::json;
 
 use fednmf_base::error::{EXIT_INPUT, EXIT_REQUEUE, Result};
 use fednmf_driver::budget;
-use fednmf_driver::spec::Spec;
 use fednmf_files::PARTY;
 use fednmf_files::output::attributes;
 use fednmf_sites::{Binary, BudgetState, Event, Signed, SiteLog, Sites};
 
 use super::agreement::Agreement;
-use super::compared;
 use super::hold::PutAside;
+use super::work::Work;
 
 /// The run in the log of the site.
 pub struct RunLog {
@@ -27,19 +26,19 @@ impl RunLog {
     ///
     /// # Errors
     /// If log or budget cannot be read or written.
-    pub fn begin(log: SiteLog, spec: &Spec, (sites, rank): (&Sites, usize), agreement: &Agreement) -> Result<RunLog> {
-        let budget = spec.method.assumed().groups().dp.and_then(|dp| dp.budget_path());
+    pub fn begin(log: SiteLog, work: &Work, (sites, rank): (&Sites, usize), agreement: &Agreement) -> Result<RunLog> {
+        let budget = work.run().and_then(|spec| spec.method.assumed().groups().dp?.budget_path());
         let budget =
             budget.map(|budget| PathBuf::from(budget.path.display().to_string().replace(PARTY, &rank.to_string())));
         let record = RunLog { log, run: sites.run().into(), budget };
         record.add(Event::Begin {
             run: record.run.clone(),
-            method: spec.description().name.into(),
+            method: work.description().name.into(),
             sites: sites.names().to_vec(),
-            policy: spec.consent.policy.clone(),
-            proposal: spec.consent.proposal.clone(),
+            policy: work.consent().policy.clone(),
+            proposal: work.consent().proposal.clone(),
             approved_by: agreement.approved_by().map(String::from),
-            parameters: Signed::digest_of(&json!(compared(spec))),
+            parameters: Signed::digest_of(&json!(work.compared())),
             budget: record.budget()?,
             binary: Binary::own(attributes::VERSION, attributes::revision())?,
         })?;

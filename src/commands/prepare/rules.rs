@@ -13,6 +13,7 @@ use fednmf_files::names;
 use fednmf_files::names::Match;
 use fednmf_files::output::own_mark::{MARK, seal};
 
+use super::counts::CountRules;
 use super::matrix::Prepared;
 use super::write::unwritable;
 
@@ -21,15 +22,23 @@ use super::write::unwritable;
 #[serde(tag = "how", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rules {
     /// Number of documents, and in how many of them each term occurs.
-    TfIdf { documents: usize, frequencies: Vec<usize>, columns: ColumnNames },
+    TfIdf {
+        documents: usize,
+        frequencies: Vec<usize>,
+        columns: ColumnNames,
+    },
     /// The quantile of each column, above which entries become 1.
-    Quantile { thresholds: Vec<f64>, columns: ColumnNames },
+    Quantile {
+        thresholds: Vec<f64>,
+        columns: ColumnNames,
+    },
     /// The columns of a table, and the title of the column that names its rows.
     OneHot {
         columns: Vec<Column>,
         #[serde(default)]
         index: Option<String>,
     },
+    Counts(CountRules),
 }
 
 /// The names of the columns of the matrix, where it has any.
@@ -84,7 +93,7 @@ impl Rules {
     pub fn names(&self) -> Option<&[String]> {
         match self {
             Rules::TfIdf { columns, .. } | Rules::Quantile { columns, .. } => columns.as_deref(),
-            Rules::OneHot { .. } => None,
+            Rules::OneHot { .. } | Rules::Counts(_) => None,
         }
     }
 
@@ -100,6 +109,7 @@ impl Rules {
             Rules::TfIdf { .. } => "tf-idf",
             Rules::Quantile { .. } => "quantile",
             Rules::OneHot { .. } => "one-hot",
+            Rules::Counts(_) => "counts",
         };
         Error::input(format!("--rules: the file has rules for {kind}, not for {requested}; give another file"))
     }

@@ -113,6 +113,10 @@ impl Stage {
     /// The command of a site, with {site} in it for its name; without `--policy` it agrees to everything.
     pub fn join(&self, site: &str, words: &str) -> Command {
         let words = accepting(words).replace("{site}", &self.at(site).display().to_string());
+        let (words, preparation) = match words.find("prepare ") {
+            Some(at) => words.split_at(at),
+            None => (&*words, ""),
+        };
         let line = format!("join --hub localhost:{} {words}", self.port);
         let mut command = self.command(&line, &format!("{site}.err"));
         command.env(NONCE.0, NONCE.1);
@@ -126,10 +130,12 @@ impl Stage {
             ("--ca", self.keys("ca.pem")),
             ("--input", input),
         ] {
-            if !words.contains(&format!("{option} ")) {
+            let given = words.contains(&format!("{option} ")) || option == "--input" && !preparation.is_empty();
+            if !given {
                 command.arg(option).arg(path);
             }
         }
+        command.args(preparation.split_whitespace());
         command
     }
 

@@ -211,8 +211,8 @@ impl DisclosureParams {
         })
     }
 
-    /// The least number of rows or columns of a party.
-    fn least(&self, k: usize) -> usize {
+    /// The least number of rows or columns of a party, if `k` vectors of sums over them are opened at a time.
+    pub fn least(&self, k: usize) -> usize {
         self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * k))
     }
 

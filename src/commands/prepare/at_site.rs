@@ -1,0 +1,62 @@
+//! What `join` asks of a preparation.
+
+use clap::ValueEnum as _;
+use serde_json::{Map, Value, json};
+
+use fednmf_base::error::Result;
+use fednmf_base::parameters;
+use fednmf_comm::party_sum::KEYS;
+use fednmf_comm::{Communicator, Payload};
+use fednmf_data::messages::NAME_DIGESTS;
+use fednmf_files as data;
+use fednmf_files::InputSpec;
+use fednmf_methods::description::MessageSpec;
+use fednmf_methods::parameters::ParamType as _;
+
+use super::read::COLUMN_NAMES;
+use super::{Preparation, PrepareArgs, sums};
+
+impl Preparation {
+    /// The risks that are accepted, with commas between them.
+    pub fn accepted(&self) -> String {
+        self.args.disclosure.0.accept_risk.text().unwrap_or_default()
+    }
+
+    /// What must be equal for all parties, by name.
+    pub fn settings(&self) -> Map<String, Value> {
+        let PrepareArgs { how, common_columns, all_columns, rules, disclosure, .. } = &self.args;
+        let how = how.to_possible_value().map(|word| word.get_name().to_string());
+        let mut all = parameters::to_json(&disclosure.0);
+        all.extend(self.args.counts.to_json());
+        let rules = if rules.is_some() { "given" } else { "none" };
+        let more = [
+            ("prepare", json!(how)),
+            ("common_columns", json!(common_columns)),
+            ("all_columns", json!(all_columns)),
+            ("rules", json!(rules)),
+        ];
+        all.extend(more.map(|(name, value)| (name.to_string(), value)));
+        all
+    }
+
+    /// Whether the preparation sends a message of the table of preparations.
+    pub fn sends(&self, w: &MessageSpec) -> bool {
+        match w.payload {
+            _ if w.kind == NAME_DIGESTS.kind => self.args.common_columns,
+            _ if w.kind == COLUMN_NAMES.kind => self.args.all_columns,
+            _ if w.kind == KEYS.kind => self.args.rules.is_none(),
+            Payload::Masked => self.args.rules.is_none() && sums::is_opened(w, self.opened_sums()),
+            _ => true,
+        }
+    }
+
+    /// Rows and columns of the file of a site, after `--transpose`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn own_shape(&self) -> Result<(usize, usize)> {
+        let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
+        let input = data::open(&spec, &Communicator::local())?;
+        Ok((input.header().rows, input.header().cols))
+    }
+}

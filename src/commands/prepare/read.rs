@@ -1,0 +1,184 @@
+//! Reads the matrices of a preparation: that of one owner, or those of the hosted parties, by columns that they all have, or by all
+//! columns that any of them has.
+
+use std::collections::{HashMap, HashSet};
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::{Communicator, MessageTag, Parties, Payload};
+use fednmf_data::Layout;
+use fednmf_data::messages::HEADERS;
+use fednmf_data::split::PartySplit;
+use fednmf_driver::progress::Progress;
+use fednmf_files as data;
+use fednmf_files::names::Names;
+use fednmf_files::{InputSpec, PARTY, Source, highest_party, names, party_path};
+use fednmf_linalg::Block;
+
+use super::matrix::Prepared;
+
+/// The names of a party's columns, which all parties learn (`--all-columns`).
+pub const COLUMN_NAMES: MessageTag = MessageTag::new("names of columns", Payload::Metadata);
+
+/// The matrices that this rank has read.
+pub struct Matrices {
+    pub own: Vec<Prepared>,
+    pub parties: Parties,
+    /// Rows and columns of the matrices of all parties together.
+    pub shape: (usize, usize),
+}
+
+/// Accepts the number of rows of each party, and the number of columns.
+type ShapeCheck<'a> = &'a dyn Fn(&[usize], usize) -> Result<()>;
+
+/// Reads the matrix of one owner, or the files of the hosted parties, which have the same columns. Parties call `check` when they
+/// know the shapes of all files and nothing else. Collective.
+///
+/// # Errors
+/// On all ranks, if a file cannot be used, or `check` refuses.
+pub fn matrices(
+    spec: &InputSpec,
+    comm: &Communicator,
+    progress: &mut Progress,
+    check: ShapeCheck<'_>,
+) -> SharedResult<Matrices> {
+    let input = data::open(spec, comm)?;
+    progress.notes(&input.header().notes);
+    progress.warnings(&input.header().warnings);
+    let shape = (input.header().rows, input.header().cols);
+    let counts: Vec<usize> = input.parts().iter().map(|part| part.len()).collect();
+    let parties = Parties { count: counts.len().max(1), ranks: comm.size() };
+    let (layout, names) = if spec.by_party() {
+        check(&counts, shape.1).map_err(Error::on_all_ranks)?;
+        let names = parties.hosted(comm.rank()).map(|party| input.names_of_party(party)).collect();
+        (Layout::PartyRows { parties, split: PartySplit::Counts(counts) }, names)
+    } else {
+        let mut spec = spec.clone();
+        spec.complete(input.header());
+        (Layout::Grid { pr: 1, pc: 1 }, vec![names::of_input(&spec)])
+    };
+    let loaded = input.load::<f64>(&layout, comm, &mut |part| progress.loading(part))?;
+    progress.finish();
+    let prepared = |(block, names): (&Block<f64>, Names)| Prepared {
+        rows: nonzeros(block),
+        cols: shape.1,
+        row_names: names.rows,
+        column_names: names.columns,
+    };
+    Ok(Matrices { own: loaded.blocks.iter().zip(names).map(prepared).collect(), parties, shape })
+}
+
+fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
+    let row = |i: usize| {
+        let mut row = Vec::new();
+        block.for_each_nonzero(i, |j, x| row.push((j, x)));
+        row
+    };
+    (0..block.shape().0).map(row).collect()
+}
+
+/// Reads the files of the hosted parties, and gives each the columns of all, in the order of the parties: a party has zeros in
+/// those that it lacks. All parties learn the names of all columns. Collective.
+///
+/// # Errors
+/// As [`matrices`], and if a file has no names of columns, or a name twice.
+pub fn united(
+    spec: &InputSpec,
+    comm: &Communicator,
+    progress: &mut Progress,
+    check: ShapeCheck<'_>,
+) -> SharedResult<Matrices> {
+    let found = spec.parties.unwrap_or_else(|| spec.files().len().max(comm.size()));
+    let parties = Parties { count: comm.broadcast_value(HEADERS, found), ranks: comm.size() };
+    let read = |party| named(&own_file(spec, party)?, progress);
+    let own = check_number(spec, parties.count).and_then(|()| parties.hosted(comm.rank()).map(read).collect());
+    let mut own: Vec<Prepared> = comm.agree_on_error(own)?;
+    let shapes: Vec<(usize, usize)> = own.iter().map(|matrix| (matrix.rows.len(), matrix.cols)).collect();
+    let shapes: Vec<(usize, usize)> = comm.all_gather_value(HEADERS, &shapes).into_iter().flatten().collect();
+    let counts: Vec<usize> = shapes.iter().map(|(rows, _)| *rows).collect();
+    let widest = shapes.iter().map(|(_, columns)| *columns).max().unwrap_or(0);
+    check(&counts, widest).map_err(Error::on_all_ranks)?;
+    let own_names: Vec<Vec<String>> =
+        own.iter_mut().map(|matrix| matrix.column_names.take().unwrap_or_default()).collect();
+    let all = union(comm.all_gather_value(COLUMN_NAMES, &own_names).into_iter().flatten().flatten());
+    own.iter_mut().zip(&own_names).for_each(|(matrix, names)| widen(matrix, names, &all));
+    Ok(Matrices { own, parties, shape: (counts.iter().sum(), all.len()) })
+}
+
+/// The names, each once, in the order in which they come first.
+fn union(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Gives a matrix with these names of columns the columns `all`.
+fn widen(matrix: &mut Prepared, names: &[String], all: &[String]) {
+    let places: HashMap<&String, usize> = all.iter().enumerate().map(|(place, name)| (name, place)).collect();
+    for row in &mut matrix.rows {
+        row.iter_mut().for_each(|(j, _)| *j = places[&names[*j]]);
+        row.sort_unstable_by_key(|(j, _)| *j);
+    }
+    matrix.cols = all.len();
+    matrix.column_names = Some(all.to_vec());
+}
+
+/// Refuses files beyond those of the parties.
+fn check_number(spec: &InputSpec, parties: usize) -> Result<()> {
+    let Source::File { path, .. } = &spec.source else { return Ok(()) };
+    match highest_party(path).filter(|last| !spec.own_disk && *last >= parties) {
+        Some(last) => Err(Error::input(format!(
+            "{path}: there is a file for party {last}, but there are {parties} parties; number the files from 0 without gaps, and \
+             give --parties for all of them"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The specification of a party's file.
+fn own_file(spec: &InputSpec, party: usize) -> Result<InputSpec> {
+    let Source::File { path: pattern, dataset } = &spec.source else {
+        return Err(Error::input("--all-columns: needs a file for each party; leave the option out"));
+    };
+    let path = if spec.own_disk { Some(pattern.clone()) } else { party_path(pattern, party) };
+    let Some(path) = path else {
+        let name = pattern.replace(PARTY, &party.to_string());
+        return Err(Error::input(format!("{name}: there is no such file for party {party}; number the files from 0")));
+    };
+    let source = Source::File { path, dataset: dataset.clone() };
+    Ok(InputSpec { source, own_disk: false, kept: false, parties: None, ..spec.clone() })
+}
+
+/// Reads a file whose columns have names.
+fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Prepared> {
+    let read = matrices(spec, &Communicator::local(), progress, &|_, _| Ok(()))?;
+    let matrix = read.own.into_iter().next().unwrap_or_default();
+    let Some(names) = &matrix.column_names else {
+        return Err(Error::input(
+            "--all-columns: a file has no names of columns; give files that have them (.h5ad, .csv with a header, 10x), or leave \
+             --all-columns out",
+        ));
+    };
+    let mut seen = HashSet::new();
+    match names.iter().position(|name| !seen.insert(name)) {
+        // Not the name itself: the message reaches all parties.
+        Some(at) => Err(Error::input(format!(
+            "--all-columns: column {} of a file has the name of an earlier one; give each a name of its own",
+            at + 1
+        ))),
+        None => Ok(matrix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_party_has_zeros_in_the_columns_that_it_lacks() {
+        let list = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<String>>();
+        let all = union([list(&["a", "b"]), list(&["c", "a"])].into_iter().flatten());
+        assert_eq!(all, ["a", "b", "c"]);
+        let mut matrix = Prepared { rows: vec![vec![(0, 5.0), (1, 7.0)]], cols: 2, ..Prepared::default() };
+        widen(&mut matrix, &list(&["c", "a"]), &all);
+        assert_eq!((&matrix.rows[0], matrix.cols), (&vec![(0, 7.0), (2, 5.0)], 3));
+    }
+}

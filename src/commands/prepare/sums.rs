@@ -1,0 +1,97 @@
+//! What a joint preparation computes from the rows of all parties: sums over columns, masked where there are several parties.
+
+use fednmf_base::error::{Error, SharedResult};
+use fednmf_comm::party_sum::{KEYS, PartySum, masked};
+use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
+use fednmf_data::messages::{HEADERS, NAME_DIGESTS};
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_privacy::wide;
+
+use super::matrix::Prepared;
+use super::read::COLUMN_NAMES;
+use super::variable::Moments;
+
+const CARRIERS: MessageTag = MessageTag::new("rows with an entry in each column", Payload::Product);
+const MOMENTS: MessageTag = MessageTag::new("sums and squares of the columns", Payload::Product);
+
+/// What a joint preparation declares, as methods do.
+pub static DESCRIPTION: Description = Description {
+    name: "prepare",
+    summary: "joint preparation of the parties' rows",
+    partition: Partition::PartyRows,
+    limits: Some([
+        "The sums of all parties are known to all; all parties but one, together, know that of the last one.",
+        "Two preparations of which one lacks a party tell that party's sums.",
+    ]),
+    messages: &[
+        MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns"),
+        MessageSpec::new(masked(CARRIERS), "one for each column", "once"),
+        MessageSpec::new(
+            masked(MOMENTS),
+            "two for each column that enough rows have, and that is still used",
+            "once with --variable-columns, once with --unit-variance",
+        ),
+    ],
+    ..Description::USUAL
+};
+
+/// All that leaves a party.
+pub fn messages() -> impl Iterator<Item = &'static MessageSpec> {
+    let kinds = [CONTROL.kind, AGREEMENT.kind, HEADERS.kind, NAME_DIGESTS.kind, KEYS.kind];
+    COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages)
+}
+
+/// Whether a preparation that opens so many sums sends this one.
+#[cfg(feature = "sites")]
+pub fn is_opened(w: &MessageSpec, sums: usize) -> bool {
+    w.kind == CARRIERS.kind || sums > 1
+}
+
+/// Sums over the rows of all parties, the same on any number of ranks.
+pub struct ColumnSums {
+    comm: PartyCommunicator,
+    sums: PartySum,
+    /// The number of rows of all parties.
+    pub rows: usize,
+    columns: usize,
+}
+
+impl ColumnSums {
+    /// Sums over these parties, whose rows and columns are `(rows, columns)` together. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if there is no secret randomness for the masks.
+    pub fn new(comm: &Communicator, parties: Parties, (rows, columns): (usize, usize)) -> SharedResult<Self> {
+        let comm = PartyCommunicator::new(comm.clone());
+        // A single owner has nobody to hide from.
+        let sums =
+            if parties.count > 1 { PartySum::masked(&comm, parties, 0)? } else { PartySum::plain(&comm, parties) };
+        Ok(ColumnSums { comm, sums, rows, columns })
+    }
+
+    /// The number of rows with an entry in each column; `own` are the matrices of the hosted parties. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if the sum fails.
+    pub fn carriers(&mut self, own: &[Prepared]) -> SharedResult<Vec<usize>> {
+        let fill = |place: usize, words: &mut [u64]| words.copy_from_slice(&own[place].carriers());
+        let total = self.sums.sum_words(&self.comm, CARRIERS, self.columns, fill).map_err(Error::on_all_ranks)?;
+        Ok(total.into_iter().map(|count| count as usize).collect())
+    }
+
+    /// Sum and sum of squares of each column; `own` are those of the hosted parties. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if the sum fails.
+    pub fn moments(&mut self, own: &[Vec<Moments>], columns: usize) -> SharedResult<Vec<Moments>> {
+        // Fixed point would need a bound, which tells of the largest entry.
+        let fill = |place: usize, words: &mut [u64]| {
+            let numbers = own[place].as_flattened().iter();
+            numbers.zip(words.chunks_exact_mut(wide::WORDS)).for_each(|(x, words)| wide::encode(*x, words));
+        };
+        let length = 2 * columns * wide::WORDS;
+        let total = self.sums.sum_words(&self.comm, MOMENTS, length, fill).map_err(Error::on_all_ranks)?;
+        let numbers: Vec<f64> = total.chunks_exact(wide::WORDS).map(wide::decode).collect();
+        Ok(numbers.as_chunks::<2>().0.to_vec())
+    }
+}

@@ -1,0 +1,308 @@
+//! The whole job of institutions that may not see each other's data, from raw files that do not match to weights of each row.
+
+use std::path::Path;
+
+use ndarray::Array2;
+#[cfg(feature = "sites")]
+use serde_json::Value;
+
+use fednmf_linalg::random::{Purpose, Stream};
+
+#[cfg(feature = "sites")]
+use crate::common::sites::{NAMES, NONCE, Stage, end_of, text};
+#[cfg(feature = "sites")]
+use crate::common::{factor, fednmf};
+
+#[cfg(feature = "sites")]
+const SITES: [&str; 3] = ["a", "b", "c"];
+/// Genes of each of the planted programmes, and further ones.
+const PROGRAMMES: usize = 4;
+const GENES: usize = 10;
+const OTHERS: usize = 12;
+/// Cells of each site.
+const CELLS: [usize; 3] = [260, 220, 240];
+
+/// A Poisson number.
+fn poisson(mean: f64, uniform: &mut impl FnMut() -> f64) -> u64 {
+    let (mut count, mut product, least) = (0, uniform(), (-mean).exp());
+    while product > least {
+        product *= uniform();
+        count += 1;
+    }
+    count
+}
+
+/// The names of all genes, and counts of all cells: each has two programmes and a depth of its own.
+fn cells() -> (Vec<String>, Array2<u64>) {
+    let genes: Vec<String> = (0..PROGRAMMES * GENES + OTHERS).map(|j| format!("g{j}")).collect();
+    let mut cursor = Stream::new(11, Purpose::StartU, 1).at(0);
+    let mut uniform = || cursor.uniform();
+    let mut counts = Array2::zeros((CELLS.iter().sum(), genes.len()));
+    for mut cell in counts.rows_mut() {
+        let depth = 0.5 + 2.0 * uniform();
+        let (first, second, share) = ((uniform() * 4.0) as usize % 4, (uniform() * 4.0) as usize % 4, uniform());
+        for (j, count) in cell.iter_mut().enumerate() {
+            let of = |programme: usize| if j / GENES == programme { 2.0 + (j % GENES) as f64 / 2.0 } else { 0.1 };
+            let rate = if j < PROGRAMMES * GENES { share * of(first) + (1.0 - share) * of(second) } else { 0.6 };
+            *count = poisson(depth * rate, &mut uniform);
+        }
+    }
+    (genes, counts)
+}
+
+/// The genes in the file of a site: in an order of its own, without two that others have, and with one of its own.
+fn genes_of(site: usize, genes: usize) -> Vec<Option<usize>> {
+    let lacks = |j: &usize| ![genes - 1 - 2 * site, genes - 2 - 2 * site].contains(j);
+    let step = [1, 5, 7][site];
+    (0..genes).map(|j| j * step % genes).filter(lacks).map(Some).chain([None]).collect()
+}
+
+/// Writes a table of cells × genes, or of genes × cells.
+fn write(path: &Path, columns: &[String], rows: &[Vec<u64>], turned: bool) {
+    let line = |name: &str, cells: Vec<String>| format!("{name},{}\n", cells.join(","));
+    let text: String = if turned {
+        let of = |j: usize| rows.iter().map(|row| row[j].to_string()).collect();
+        let heading = line("gene", (0..rows.len()).map(|i| format!("cell{i}")).collect());
+        heading + &columns.iter().enumerate().map(|(j, name)| line(name, of(j))).collect::<String>()
+    } else {
+        let cell = |(i, row): (usize, &Vec<u64>)| line(&format!("cell{i}"), row.iter().map(u64::to_string).collect());
+        line("cell", columns.to_vec()) + &rows.iter().enumerate().map(cell).collect::<String>()
+    };
+    std::fs::write(path, text).unwrap();
+}
+
+/// Lets all sites join with these words, in which {site} is the directory of the site.
+#[cfg(feature = "sites")]
+fn together(stage: &mut Stage, words: impl Fn(usize) -> String) {
+    let start = |site: usize| stage.join(SITES[site], &words(site)).env_remove(NONCE.0).spawn().unwrap();
+    let running: Vec<_> = (0..SITES.len()).map(start).collect();
+    for (site, child) in SITES.iter().zip(running) {
+        let (code, _) = end_of(child, site);
+        assert_eq!(code, Some(0), "site {site}: {}\nhub: {}", stage.says(site), stage.hub_says());
+    }
+}
+
+/// The cosine of each column of the first matrix with the most similar one of the second.
+#[cfg(feature = "sites")]
+fn cosines(a: &Array2<f64>, b: &Array2<f64>) -> Vec<f64> {
+    let normed = |x: &Array2<f64>| {
+        let norms = x.map_axis(ndarray::Axis(0), |column| column.dot(&column).sqrt());
+        x / &norms
+    };
+    let products = normed(a).t().dot(&normed(b));
+    products.rows().into_iter().map(|row| row.fold(0.0, |most: f64, x| most.max(*x))).collect()
+}
+
+/// Writes the counts of a site.
+pub fn write_raw(path: &Path, site: usize, turned: bool) {
+    let (genes, counts) = cells();
+    let used = genes_of(site, genes.len());
+    let names: Vec<String> = used.iter().map(|j| j.map_or(format!("own{site}"), |j| genes[j].clone())).collect();
+    let first: usize = CELLS[..site].iter().sum();
+    let row = |i: usize| used.iter().map(|j| j.map_or(3, |j| counts[(i, j)])).collect();
+    write(path, &names, &(first..first + CELLS[site]).map(row).collect::<Vec<_>>(), turned);
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn three_sites_find_the_programmes_of_their_joined_cells() {
+    let mut stage = Stage::new();
+    for (site, name) in SITES.iter().enumerate() {
+        // The last site has genes × cells.
+        write_raw(&stage.at(name).join("raw.csv"), site, site == 2);
+    }
+    let (genes, counts) = cells();
+    let common = genes.len() - 6;
+    let pooled: Vec<Vec<u64>> =
+        counts.rows().into_iter().map(|row| row.iter().take(common).copied().collect()).collect();
+    write(&stage.at("pooled.csv"), &genes[..common], &pooled, false);
+
+    // Together.
+    stage.start_hub("--keep --sites a,b,c");
+    let recipe = "--log1p --variable-columns 40";
+    together(&mut stage, |site| {
+        let transpose = if site == 2 { "--transpose" } else { "" };
+        format!(
+            "--transcript {{site}}/prepare.jsonl prepare counts {{site}}/raw.csv --common-columns {transpose} {recipe} --output \
+             {{site}}/cells.csv"
+        )
+    });
+    for site in SITES {
+        let transcript = stage.at(site).join("prepare.jsonl");
+        assert_eq!(
+            fednmf(0, "audit verify").arg(&transcript).arg("--ca").arg(stage.keys("ca.pem")).run().code,
+            Some(0)
+        );
+        let sent = text(&transcript);
+        assert!(
+            ["rows with an entry in each column", "sums and squares of the columns"]
+                .iter()
+                .all(|kind| sent.contains(kind))
+        );
+    }
+    let mut runs = Vec::new();
+    for k in [3, 4, 5] {
+        for seed in [1, 2] {
+            let name = format!("k{k}-{seed}.h5");
+            together(&mut stage, |_| {
+                format!(
+                    "--algo fed-kl --secure-sum -k {k} --seed {seed} --max-iters 100 --input {{site}}/cells.csv --output {{site}}/{name}"
+                )
+            });
+            runs.push(name);
+        }
+    }
+
+    // Each site by itself.
+    let mut choices = Vec::new();
+    for site in SITES {
+        let dir = stage.at(site);
+        let names: Vec<String> = runs.iter().map(|name| dir.join(name).display().to_string()).collect();
+        let consensus = dir.join("consensus.h5");
+        let line = format!("choose {} --json --output {}", names.join(" "), consensus.display());
+        let chosen = fednmf(0, &line).run();
+        let chosen: Value = serde_json::from_str(&chosen.stdout).unwrap_or_else(|e| panic!("{e}: {}", chosen.stderr));
+        choices.push(chosen["recommended"].clone());
+        let weights = dir.join("weights.h5");
+        let cells = dir.join("cells.csv");
+        let line =
+            format!("project {} --input {} --output {}", consensus.display(), cells.display(), weights.display());
+        let done = fednmf(0, &line).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+    assert!(choices.iter().all(|k| *k == 4), "{choices:?}");
+
+    // One owner of all cells.
+    let [all, one] = ["all.csv", "one.h5"].map(|name| stage.at(name).display().to_string());
+    let raw = stage.at("pooled.csv").display().to_string();
+    let done = fednmf(0, &format!("prepare counts {raw} {recipe} --output {all}")).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    fednmf(0, &format!("--algo kl-mu -k 4 --max-iters 100 --seed 1 --input {all} --output {one}")).ok();
+    let title =
+        |path: &Path| text(path).lines().next().map(|line| line.split(',').skip(1).collect::<Vec<_>>().join(","));
+    let found = factor(&stage.at("a").join("consensus.h5"), "V");
+    let expected = factor(one.as_ref(), "V");
+    // In the order of the first site, which is that of the pooled file.
+    assert_eq!(title(&stage.at("a").join("cells.csv")), title(all.as_ref()));
+    let least = cosines(&found, &expected).into_iter().fold(1.0, f64::min);
+    assert!(least >= 0.95, "{least}");
+    let weights: Vec<Array2<f64>> = SITES.iter().map(|site| factor(&stage.at(site).join("weights.h5"), "U")).collect();
+    let weights =
+        ndarray::concatenate(ndarray::Axis(0), &weights.iter().map(|u| u.view()).collect::<Vec<_>>()).unwrap();
+    let least = cosines(&weights, &factor(one.as_ref(), "U")).into_iter().fold(1.0, f64::min);
+    assert!(least >= 0.95, "{least}");
+}
+
+/// The kinds of messages in a transcript, with their payloads.
+#[cfg(feature = "sites")]
+fn sent(transcript: &Path) -> Vec<[String; 2]> {
+    let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    let kind = |line: Value| ["kind", "payload"].map(|name| line[name].as_str().unwrap_or_default().to_string());
+    let mut kinds: Vec<_> =
+        text(transcript).lines().skip(1).map(|text| kind(line(text))).filter(|[kind, _]| !kind.is_empty()).collect();
+    kinds.retain(|[kind, _]| kind != "control");
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn a_preparation_is_proposed_approved_and_recorded() {
+    let mut stage = Stage::new();
+    stage.start_hub("--keep");
+    let file = stage.at("proposal.json");
+    let work = "prepare counts {site}/rows.npy --variable-columns 10 --unit-variance --output {site}/out.npy";
+    let (code, shown) = end_of(stage.join("a", &format!("--propose {} {work}", file.display())).spawn().unwrap(), "a");
+    assert_eq!(code, Some(0), "{}", stage.says("a"));
+    assert!(shown.contains("--variable-columns 10") && shown.contains("sums and squares of the columns"), "{shown}");
+    for site in NAMES {
+        let approval = stage.at(site).join("approved.json");
+        let line = format!("approve {} --as Ada<ada@{site}.org> -o {}", file.display(), approval.display());
+        let keys = ["--cert", "--key", "--ca"].into_iter().zip([
+            format!("{site}.pem"),
+            format!("{site}.key"),
+            "ca.pem".into(),
+        ]);
+        let run = keys.fold(fednmf(0, &line), |run, (option, file)| run.arg(option).arg(stage.keys(&file))).run();
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+    }
+    let policy = stage.at("p.json");
+    let rules = r#"{"methods": ["prepare", "fed-kl"], "require": ["secure-sum", "transcript", "site-log"], "approval": "required",
+        "min_parties": 3, "min_rows": 40, "in_the_clear": ["agreement", "load headers"]}"#;
+    std::fs::write(&policy, rules).unwrap();
+    let options = format!(
+        "--policy {} --approved {{site}}/approved.json --transcript {{site}}/t.jsonl --site-log {{site}}/log.jsonl",
+        policy.display()
+    );
+    stage.start_sites(&format!("{options} {work}"));
+    let ends = stage.finish_sites();
+    assert!(
+        ends.iter().all(|(code, _)| *code == Some(0)),
+        "{:?}\n{}",
+        NAMES.map(|site| stage.says(site)),
+        stage.hub_says()
+    );
+    let proposal: Value = serde_json::from_str(&text(&file)).unwrap();
+    let mut planned: Vec<[String; 2]> = (proposal["document"]["messages"].as_array().unwrap().iter())
+        .map(|message| ["what", "payload"].map(|name| message[name].as_str().unwrap().to_string()))
+        .collect();
+    planned.sort();
+    // Settings are compared before the transcript begins.
+    planned.retain(|[kind, _]| kind != "control");
+    for site in NAMES {
+        let own = stage.at(site);
+        assert_eq!(sent(&own.join("t.jsonl")), planned, "site {site} sends what was proposed");
+        let verified = fednmf(0, "audit verify").arg(own.join("t.jsonl")).arg("--ca").arg(stage.keys("ca.pem")).run();
+        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        assert!(text(&own.join("log.jsonl")).contains("\"prepare\""), "{}", text(&own.join("log.jsonl")));
+        assert!(stage.says(site).contains("What leaves this site with prepare"), "{}", stage.says(site));
+    }
+
+    // What is refused before the site connects.
+    for (words, why) in [
+        (
+            "--transcript {site}/u.jsonl prepare counts {site}/rows.npy --log1p --output {site}/o.npy",
+            "approves another run",
+        ),
+        ("-k 3 prepare counts {site}/rows.npy --output {site}/o.npy", "--components: is about a factorisation"),
+        ("prepare quantile {site}/rows.npy --output {site}/o.npy", "prepare quantile"),
+        ("prepare counts {site}/rows.npy --parties 4 --output {site}/o.npy", "each site is a party"),
+        ("prepare counts rows-{party}.npy --output {site}/o.npy", "without {party}"),
+        ("prepare counts {site}/rows.npy --output {site}/rows.npy", "would overwrite"),
+    ] {
+        let approved = if why.contains("approves") { "--approved {site}/approved.json " } else { "" };
+        let before = stage.says("b").len();
+        let (code, _) = end_of(stage.join("b", &format!("--wait 1 {approved}{words}")).spawn().unwrap(), words);
+        assert!(
+            code == Some(2) && stage.says("b")[before..].contains(why),
+            "{words}: {code:?} {}",
+            &stage.says("b")[before..]
+        );
+    }
+    for (rules, why) in [
+        (r#"{"methods": ["fed-kl"]}"#, "does not allow prepare, only fed-kl"),
+        (r#"{"max_epsilon": 2}"#, "--dp is required"),
+        (r#"{"min_rows": 41}"#, "requires 41 rows"),
+    ] {
+        std::fs::write(&policy, rules).unwrap();
+        let before = stage.says("b").len();
+        let line = format!("--wait 1 --policy {} {work}", policy.display());
+        let (code, _) = end_of(stage.join("b", &line).spawn().unwrap(), why);
+        assert!(
+            code == Some(2) && stage.says("b")[before..].contains(why),
+            "{why}: {code:?} {}",
+            &stage.says("b")[before..]
+        );
+    }
+
+    // Sites that differ are told so.
+    let start = |site: &&str| {
+        let log1p = if **site == *"c" { "--log1p" } else { "" };
+        stage.join(site, &format!("prepare counts {{site}}/rows.npy {log1p} --output {{site}}/o.npy")).spawn().unwrap()
+    };
+    stage.sites = NAMES.iter().map(start).collect();
+    let codes: Vec<_> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
+    assert!(codes.iter().all(|code| *code == Some(2)), "{codes:?}");
+    assert!(stage.says("b").contains("the sites differ in --log1p: a has false, c has true"), "{}", stage.says("b"));
+}
