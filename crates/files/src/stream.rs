@@ -155,9 +155,8 @@ impl Input {
     ) -> SharedResult<Loaded<T>> {
         let cuts = rows.panels::<T>((bytes / PANELS).min(ENOUGH));
         let preparation = Preparation { divisor: None, threshold: self.spec.binarize.and_then(Threshold::given) };
-        let start = |preparation: Preparation| {
-            let panels = Panels::<T>::start(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone());
-            comm.agree_on_error(panels)
+        let panels_of = |preparation: Preparation| {
+            Panels::<T>::new(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone())
         };
         let passes = if self.spec.scale == Scale::Max { 3.0 } else { 2.0 };
         let mut done = 0.0;
@@ -177,7 +176,7 @@ impl Input {
             Scale::By(divisor) => Some(divisor),
             Scale::Max => {
                 let mut most = [f64::NEG_INFINITY];
-                pass(&mut start(Preparation::default())?, &mut |_, block| {
+                pass(&mut panels_of(Preparation::default()), &mut |_, block| {
                     let values = Entries::of(block).map_or(&[][..], Entries::values);
                     most[0] = values.iter().fold(most[0], |most, x| most.max(x.as_f64()));
                 })?;
@@ -185,7 +184,7 @@ impl Input {
                 Some(check_largest(most[0]).map_err(Error::on_all_ranks)?)
             }
         };
-        let mut panels = start(Preparation { divisor, ..preparation })?;
+        let mut panels = panels_of(Preparation { divisor, ..preparation });
         let (m, n) = (self.header.rows, self.header.cols);
         let mut counts = Counts::default();
         let statistics = Statistics::of_passes::<T>(comm, (m, n), |add| {
@@ -307,7 +306,7 @@ mod tests {
         let longest = panels.rows();
         let parts = [30..41, 0..7, 41..53, 7..30];
         for first in [0, 2, 3] {
-            let counts = panels.reorder(&parts, first).unwrap();
+            let counts = panels.reorder(&parts, first);
             assert_eq!(counts.iter().sum::<usize>(), panels.count());
             assert!(panels.rows() <= longest && counts[3] > 1, "{counts:?}");
             // Twice round, a part at a time.

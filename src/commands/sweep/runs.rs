@@ -72,6 +72,7 @@ impl Sweep<'_> {
         input.transpose = args.transpose;
         input.table = args.table.0;
         input.features = args.features.choice();
+        input.memory = args.memory;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         if args.binarize.is_some() && args.missing == SweepMissing::Nan {

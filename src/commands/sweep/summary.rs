@@ -120,6 +120,8 @@ impl Summary<'_> {
         prepared.extend(table.iter().map(String::as_str));
         let features = args.features.words();
         prepared.extend(features.iter().map(String::as_str));
+        let memory = args.memory.map(|bytes| bytes.to_string());
+        prepared.extend(memory.iter().flat_map(|bytes| ["--memory", bytes]));
         let penalties = args.regularization.0.words();
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
