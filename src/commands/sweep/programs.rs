@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, ArrayView2};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload};
@@ -24,7 +24,6 @@ const NEIGHBOURS: f64 = 0.30;
 
 /// What rank 0 found: files, places of genes, the number of spectra that are not outlying.
 const FOUND: MessageTag = MessageTag::new("programmes: places and outliers", Payload::Metadata);
-const USAGES: MessageTag = MessageTag::new("programmes: usages", Payload::SharedFactor);
 
 /// Writes the programmes of each k. Collective.
 ///
@@ -37,10 +36,15 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         progress.note(&format!("--cnmf: the spectra of all runs are written, and no programmes, since {why}"));
         return Ok(());
     }
-    let (counts, names) = load(&sweep.input, sweep, comm, progress)?;
+    let (counts, names) = load(&sweep.input, 0.0, sweep, comm, progress)?;
     let mut tpm = InputSpec::parse(&cnmf.transcripts().to_string_lossy())?;
     tpm.memory = sweep.args.memory;
-    let (tpm, of_tpm) = load(&tpm, sweep, comm, progress)?;
+    // The memory that is free now is without the counts, and the one that the user allows is not.
+    let held = match (&counts.panels, sweep.args.memory) {
+        (None, Some(_)) => counts.header.least_bytes(&counts.layout, comm.size(), size_of::<f64>()),
+        _ => 0.0,
+    };
+    let (tpm, of_tpm) = load(&tpm, held, sweep, comm, progress)?;
     if tpm.header.rows != counts.header.rows {
         return Err(Error::input(format!(
             "--cnmf: {} has {} cells, and the matrix {}; prepare both together",
@@ -69,14 +73,12 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         }
         let clusters = clusters.and_then(std::result::Result::ok);
         let found = Programs::new(clusters.as_ref(), k, &counts, &genes, comm)?;
-        let mut usages = Array2::zeros((counts.header.rows, k));
-        usages.slice_mut(s![found.cells.clone(), ..]).assign(&found.usages);
-        comm.sum(USAGES, usages.as_slice_mut().expect("made in row order"));
-        let files = Files { cnmf, k, threshold, cells: axis(&names.rows, usages.nrows()), names: &names, all: &of_tpm };
+        let cells = axis(&names.rows, counts.header.rows);
+        let files = Files { cnmf, k, threshold, cells, names: &names, all: &of_tpm };
         let written = match (&spectra, &clusters) {
             (Some(spectra), Some(clusters)) => {
                 statistics.push([k as f64, threshold, clusters.silhouette, found.error]);
-                files.write(spectra, &found, &usages, &genes)
+                files.write(spectra, &found, &genes)
             }
             _ => Ok(()),
         };
@@ -105,9 +107,10 @@ fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option
     }
 }
 
-/// The whole rows of a matrix of cells, with their names on rank 0. Collective.
+/// The whole rows of a matrix of cells, beside `held` bytes, with their names on rank 0. Collective.
 fn load(
     spec: &InputSpec,
+    held: f64,
     sweep: &Sweep<'_>,
     comm: &Communicator,
     progress: &mut Progress,
@@ -115,8 +118,8 @@ fn load(
     let input = data::open(spec, comm)?;
     let (m, n) = (input.header().rows, input.header().cols);
     let k = sweep.ks.iter().copied().max().unwrap_or(0);
-    // Usages before and after, their shares and their sum over the ranks; products with the columns.
-    let beside = (size_of::<f64>() * k * (3 * m.div_ceil(comm.size()) + m + 4 * n)) as f64;
+    // Usages and shares in two orders; products with the columns.
+    let beside = held + (size_of::<f64>() * k * (4 * m + 4 * n)) as f64;
     let (mut loaded, note) = streaming::load_rows(input, beside, Ok(()), comm, &mut |part| progress.loading(part))?;
     note.iter().for_each(|note| progress.note(note));
     loaded.release();
@@ -155,7 +158,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    fn write(&self, spectra: &Spectra, found: &Programs, usages: &Array2<f64>, genes: &Genes<'_>) -> Result<()> {
+    fn write(&self, spectra: &Spectra, found: &Programs, genes: &Genes<'_>) -> Result<()> {
         let Files { cnmf, k, threshold, cells, names, all } = *self;
         let label = format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"));
         let topics: Vec<String> =
@@ -168,7 +171,7 @@ impl Files<'_> {
         let cache = format!("local_density_cache.k_{k}.merged");
         cnmf.write_table(&cache, density, Axis::Names(&topics), Axis::Names(&title))?;
         cnmf.write_result(&format!("spectra.{label}.consensus"), found.spectra.view(), programs, factorised)?;
-        cnmf.write_result(&format!("usages.{label}.consensus"), usages.view(), cells, programs)?;
+        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages.view(), cells, programs)?;
         cnmf.write_result(&format!("gene_spectra_tpm.{label}"), found.per_million.view(), programs, all)?;
         cnmf.write_result(&format!("gene_spectra_score.{label}"), found.scores.view(), programs, all)?;
         let numbered: Vec<String> = (1..=k).map(|i| format!("GEP{i}")).collect();

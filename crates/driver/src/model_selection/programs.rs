@@ -17,6 +17,7 @@ use super::consensus::{gram_of, solve};
 use crate::by_weight;
 
 const SPECTRA: MessageTag = MessageTag::new("programmes: spectra", Payload::SharedFactor);
+const USAGES: MessageTag = MessageTag::new("programmes: usages", Payload::SharedFactor);
 const SUMS: MessageTag = MessageTag::new("programmes: sums over cells", Payload::Product);
 
 /// Starts of k-means, and the most passes of each.
@@ -135,11 +136,9 @@ impl<'a> Genes<'a> {
     }
 }
 
-/// The programmes of one k, the most used one first.
+/// The programmes of one k, the most used one first. The same on all ranks.
 pub struct Programs {
-    /// This rank's cells.
-    pub cells: Range<usize>,
-    /// Usages of these cells (cells × k).
+    /// Usages (cells × k).
     pub usages: Array2<f64>,
     /// The genes that were factorised; each row has sum 1 (k × n).
     pub spectra: Array2<f64>,
@@ -172,28 +171,25 @@ impl Programs {
             medians
         };
         let (all, kept) = (shared(|clusters| &clusters.all), shared(|clusters| &clusters.kept));
-        let cells = counts.cuts.rows[comm.rank()].clone();
-        let mut usages = Array2::zeros((cells.len(), k));
-        let mut sums = vec![0.0; 1 + k];
-        visit(counts, comm, |rows, block| {
+        let mut error = [0.0];
+        let usages = of_all_cells(counts, k, comm, |block| {
             let fitted = project(block, &all.t(), Penalty::NONE);
-            sums[0] += block.residual2(&fitted.view(), &all.t());
-            usages.slice_mut(s![rows, ..]).assign(&project(block, &kept.t(), Penalty::NONE));
+            error[0] += block.residual2(&fitted.view(), &all.t());
+            project(block, &kept.t(), Penalty::NONE)
         })?;
+        comm.sum(SUMS, &mut error);
         let mut shares = usages.clone();
         for mut row in shares.rows_mut() {
             row /= nonzero(row.sum());
         }
-        sums[1..].iter_mut().zip(shares.columns()).for_each(|(sum, column)| *sum = column.sum());
-        comm.sum(SUMS, &mut sums);
-        let order = by_weight(&sums[1..]);
+        let order = by_weight(&shares.sum_axis(Axis(0)).to_vec());
         let [usages, shares] = [usages, shares].map(|x| x.select(Axis(1), &order));
         let spectra = kept.select(Axis(0), &order);
 
         let per_million = spectra_of(&shares, genes, comm)?;
         let scores = regression(&usages, genes, comm)?;
         let usages = usages_of(&per_million, genes, comm)?;
-        Ok(Programs { cells, usages, spectra, per_million, scores, error: sums[0] })
+        Ok(Programs { usages, spectra, per_million, scores, error: error[0] })
     }
 
     /// The spectra per million of the genes that were factorised, each divided by its standard deviation (k × n): a reference
@@ -217,21 +213,38 @@ fn visit(cells: &Loaded<f64>, comm: &Communicator, f: impl FnMut(Range<usize>, &
     Panels::pass_over(&mut panels, cells.blocks.first(), comm, f)
 }
 
-/// The products of the genes with some columns for each cell, (genes × k) and of these columns with each other. Collective.
+/// Rows of k numbers for all cells, from those that `f` returns for the cells of a block: two matrices of the same cells may
+/// be divided among the ranks at different rows. Collective.
+fn of_all_cells(
+    cells: &Loaded<f64>,
+    k: usize,
+    comm: &Communicator,
+    mut f: impl FnMut(&Block<f64>) -> Array2<f64>,
+) -> SharedResult<Array2<f64>> {
+    let first = cells.cuts.rows[comm.rank()].start;
+    let mut all = Array2::zeros((cells.header.rows, k));
+    visit(cells, comm, |rows, block| {
+        all.slice_mut(s![first + rows.start..first + rows.end, ..]).assign(&f(block));
+    })?;
+    // The other ranks add zeros.
+    comm.sum(USAGES, all.as_slice_mut().expect("made in row order"));
+    Ok(all)
+}
+
+/// The products of the genes with k numbers of each cell (genes × k), and of these with each other. Collective.
 fn products(u: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<(Array2<f64>, Array2<f64>)> {
     let (n, k) = (genes.cells.header.cols, u.ncols());
+    let first = genes.cells.cuts.rows[comm.rank()].start;
     let mut product = Array2::zeros((n, k));
     visit(genes.cells, comm, |rows, block| {
         let order = block.order();
         let (mut own, mut sum) = (order.zeros(rows.len(), k), order.zeros(n, k));
-        own.assign(&u.slice(s![rows, ..]));
+        own.assign(&u.slice(s![first + rows.start..first + rows.end, ..]));
         block.tmul(&own.view(), &mut sum.view_mut());
         product += &sum;
     })?;
-    let mut gram = gram_of(u);
     comm.sum(SUMS, product.as_slice_mut().expect("made in row order"));
-    comm.sum(SUMS, gram.as_slice_mut().expect("made in row order"));
-    Ok((product, gram))
+    Ok((product, gram_of(u)))
 }
 
 /// The spectra of all genes for given usages (k × genes). Collective.
@@ -245,8 +258,7 @@ fn spectra_of(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> S
 /// The coefficients of ordinary least squares of the genes' z-scores on the usages (k × genes). Collective.
 fn regression(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
     let (product, gram) = products(usages, genes, comm)?;
-    let mut sums = usages.sum_axis(Axis(0)).to_vec();
-    comm.sum(SUMS, &mut sums);
+    let sums = usages.sum_axis(Axis(0)).to_vec();
     let mut cholesky = Cholesky::default();
     // A programme that no cell uses has coefficients of zero.
     cholesky.factorise(sums.len(), FLOOR, |i, j| if i == j { nonzero(gram[[i, i]]) } else { gram[[i, j]] });
@@ -269,17 +281,15 @@ fn usages_of(per_million: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) 
         operand.row_mut(j).assign(&(&row / nonzero(of_sample[j])));
     }
     let gram = gram_of(&spectra);
-    let mut usages = Array2::zeros((genes.cells.cuts.rows[comm.rank()].len(), k));
-    visit(genes.cells, comm, |rows, block| {
-        let order = block.order();
-        let (mut v, mut product) = (order.zeros(n, k), order.zeros(rows.len(), k));
+    of_all_cells(genes.cells, k, comm, |block| {
+        let (order, rows) = (block.order(), block.shape().0);
+        let (mut v, mut product) = (order.zeros(n, k), order.zeros(rows, k));
         v.assign(&operand);
         block.mul(&v.view(), &mut product.view_mut());
-        let mut own = Array2::zeros((rows.len(), k));
+        let mut own = Array2::zeros((rows, k));
         solve(&mut own, &product, &gram);
-        usages.slice_mut(s![rows, ..]).assign(&own);
-    })?;
-    Ok(usages)
+        own
+    })
 }
 
 /// x, or 1 in place of 0, to divide by.
