@@ -186,10 +186,14 @@ fn kl_usages(x: &Array2<f64>, v: &Array2<f64>) -> Array2<f64> {
     let mut u = Array2::<f64>::ones((x.nrows(), v.ncols()));
     let sums = v.sum_axis(Axis(0));
     for _ in 0..3000 {
-        let ratio = x / &u.dot(&v.t());
-        u *= &(ratio.dot(v) / &sums);
+        u *= &(ratios(x, &u, v).dot(v) / &sums);
     }
     u
+}
+
+/// The entries over their fits; columns of zeros have fits of zero.
+fn ratios(x: &Array2<f64>, u: &Array2<f64>, v: &Array2<f64>) -> Array2<f64> {
+    x / &u.dot(&v.t()).mapv(|fit| fit.max(1e-300))
 }
 
 /// The iterates for the Kullback-Leibler divergence are those of plain loops, and the divergence that of `kl-mu`.
@@ -205,7 +209,7 @@ fn iterates_for_the_divergence_are_those_of_plain_loops() {
         let x = x.select(Axis(0), &rows);
         let u = kl_usages(&x, &v);
         let rho = f64::powf(0.1, rows.len() as f64 / m as f64);
-        a = a * rho + &v * &(&x / &u.dot(&v.t())).t().dot(&u);
+        a = a * rho + &v * &ratios(&x, &u, &v).t().dot(&u);
         b = b * rho + u.sum_axis(Axis(0));
         v = &a / &b;
     }

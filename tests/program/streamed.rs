@@ -541,7 +541,7 @@ fn save_cells(path: &Path, m: usize, n: usize) {
         let likely = if column((i, l)) as usize * 3 / n == i % 3 { 9 } else { 2 };
         (1 + (mixed(i, l) >> 4) % likely) as f32
     };
-    let all = || (0..m).flat_map(|i| (0..each).map(move |l| (i, l)));
+    let all = || (0..m).flat_map(move |i| (0..each).map(move |l| (i, l)));
     let group = file.create_group("X").unwrap();
     attribute(&group, "encoding-type", "csr_matrix");
     group.new_attr_builder().with_data(&[m as i64, n as i64]).create("shape").unwrap();

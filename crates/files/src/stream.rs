@@ -297,6 +297,32 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_reads_by_itself_whatever_the_order_of_the_first() {
+        let comm = Communicator::local();
+        let (file, x) = written(53, 4);
+        let input = input(&file, &comm);
+        let rows = input.rows::<f64>(&comm).unwrap();
+        let mut loaded = input.stream::<f64>(rows, 5.0 * 32.0 * 10.0, &comm, &mut |_| ()).unwrap();
+        loaded.panels.as_mut().unwrap().reorder(&[30..53, 0..30], 1);
+        let mut copy = loaded.copy().panels.unwrap();
+        for _ in 0..2 {
+            let (mut end, mut sum) = (0, 0.0);
+            copy.pass(&comm, |rows, block| {
+                assert_eq!(rows.start, end);
+                end = rows.end;
+                sum += block.norm2();
+                loaded.panels.as_mut().unwrap().read_next(&comm, 1, |_, _| Ok(())).map(drop)
+            })
+            .unwrap();
+            assert_eq!((end, sum), (53, x.iter().map(|x| x * x).sum()));
+        }
+        loaded.release();
+        let panels = loaded.panels.as_mut().unwrap();
+        panels.pass(&comm, |rows, _| if rows.end > 20 { Err(Error::failed("enough")) } else { Ok(()) }).unwrap_err();
+        assert_eq!(panels.copy().pass(&comm, |_, _| Ok(())).map(|_| ()), Ok(()), "a failure is not copied");
+    }
+
+    #[test]
     fn rows_are_read_in_the_order_of_parts() {
         let comm = Communicator::local();
         let (file, x) = written(53, 4);

@@ -35,7 +35,8 @@ pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Resu
     comm.agree_on_error(block.as_mut().map_or(Ok(()), |block| block.prepare(l)))?;
     let tile = layout.tiles(&cuts, comm.rank()).pop().expect("a rank has a tile");
     // The ranks that have the same rows, if none has them alone.
-    let across = (tile.cols.len() < n).then(|| comm.split(comm.rank() / cuts.cols.len()));
+    let parts = cuts.cols.len();
+    let across = (parts > 1).then(|| comm.split(comm.rank() / parts));
     let mut margins = vec![0.0; m + n];
     Panels::pass_over(&mut panels, block.as_ref(), comm, |rows, block| {
         for i in 0..rows.len() {
