@@ -84,6 +84,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         (group, input) = open(&sweep, groups, comm)?;
     }
     sweep.methods = methods;
+    sweep.streamed = storage != Storage::InMemory;
     let (number, _) = group_of(comm.rank(), comm.size(), groups);
     let loaded = comm.agree_on_error(load(&sweep, input, &storage, &group, &mut progress))?;
     sweep.names = metadata::names_of(&sweep.input, false, &group);

@@ -47,6 +47,8 @@ pub struct Sweep<'a> {
     pub input: InputSpec,
     /// Whether the matrix is sparse, by which the entries to hold out are drawn.
     pub sparse: bool,
+    /// Whether it is read from the file in each pass.
+    pub streamed: bool,
     /// The names of the matrix, on rank 0 of each group.
     pub names: Names,
     pub ks: Vec<usize>,
@@ -86,6 +88,7 @@ impl Sweep<'_> {
             input,
             names: Names::default(),
             sparse: false,
+            streamed: false,
             ks: numbers(&args.components.join(","))?,
         })
     }
