@@ -10,14 +10,14 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from . import _fednmf, _losses, _rows, _run
-from ._nmf import _INITS, NMF, _print
+from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, _print
 
 #: Iterations of the start on the first batch.
 _START = 10
 
 
 class _State(NamedTuple):
-    """H transposed, the statistics A (k x k) and B (features x k), and the rows that they hold."""
+    """H transposed, the statistics A (k x k; for a divergence 1 x k) and B (features x k), and the rows that they hold."""
 
     v: np.ndarray
     a: np.ndarray
@@ -28,8 +28,9 @@ class _State(NamedTuple):
 class MiniBatchNMF(NMF):
     """Nonnegative matrix factorisation, X ~ W H with W, H >= 0, for many samples: H is updated after each batch.
 
-    For a batch, W is the exact minimiser, and H takes a step of coordinate descent on statistics of all batches so far (Mairal,
-    Bach, Ponce, Sapiro 2010), as the method `online` of the program. One batch is in memory at a time.
+    For a batch, W is the minimiser, and H takes a step on statistics of all batches so far: of coordinate descent (Mairal, Bach,
+    Ponce, Sapiro 2010), as the method `online` of the program, or a multiplicative one for "kullback-leibler" (Lefèvre, Bach,
+    Févotte 2011), as `kl-online`. One batch is in memory at a time.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class MiniBatchNMF(NMF):
         As those of NMF. init applies to the first batch; None: a few iterations on it.
     batch_size : int
         Samples of a batch.
-    beta_loss : "frobenius" (or 2)
+    beta_loss : "frobenius" (or 2) or "kullback-leibler" (or 1)
         Others are for NMF.
     tol : float
         Stop when H changes by at most this share. 0: never.
@@ -56,7 +57,8 @@ class MiniBatchNMF(NMF):
         H.
     n_components_ : int
     reconstruction_err_ : float
-        The Frobenius norm of X - W H; not after `partial_fit` and a `fit` of batches from an iterator.
+        The Frobenius norm of X - W H, or the root of twice the divergence; not after `partial_fit` and a `fit` of batches from an
+        iterator.
     n_iter_ : int
         Passes over X.
     n_steps_ : int
@@ -114,10 +116,14 @@ class MiniBatchNMF(NMF):
         X = self._fit(X, H)
         if X is not None:
             parts = self._consecutive(X.shape[0])
-            squared = 0.0
+            loss, squared = self._checked_loss(), 0.0
             for part in parts:
                 batch = self._checked(_rows.read(X, [part]), reset=False)
-                squared += _losses.frobenius(batch, self._weights(batch), self.components_) ** 2
+                W, H = self._weights(batch), self.components_
+                if loss == _FROBENIUS:
+                    squared += _losses.frobenius(batch, W, H) ** 2
+                else:
+                    squared += 2 * _losses.divergence(batch, W, H, loss)
             self.reconstruction_err_ = float(np.sqrt(squared))
         return self
 
@@ -218,13 +224,17 @@ class MiniBatchNMF(NMF):
             k = self._k(X.shape[1], None)
             if self.init not in (None, "random") and k > min(X.shape):
                 raise ValueError(f"init={self.init!r} needs n_components <= {min(X.shape)}, the smaller dimension of a batch")
+            of_divergence = self._checked_loss() != _FROBENIUS
+            options = {"init": self.init}
+            if of_divergence and not self.init:
+                options["loss"] = "kullback-leibler"
             run = _run.factorize(
                 [X],
                 algo="hals" if self.init else "auto",
                 k=k,
                 random_state=self.random_state,
                 max_iter=0 if self.init else _START,
-                options={"init": self.init},
+                options=options,
                 eval_every=0,
                 scale="balanced",
                 n_jobs=self.n_jobs,
@@ -232,7 +242,8 @@ class MiniBatchNMF(NMF):
             v = next(values for name, _, values in run.factors if name == "V")
         k = v.shape[1]
         self.n_components_ = k
-        self._state = _State(v, np.zeros((k, k), X.dtype), np.zeros((X.shape[1], k), X.dtype), 0.0)
+        rows = k if self._checked_loss() == _FROBENIUS else 1
+        self._state = _State(v, np.zeros((rows, k), X.dtype), np.zeros((X.shape[1], k), X.dtype), 0.0)
 
     def _step(self, X: Any, rho: float) -> float:
         """Adds a batch; its cost before the step."""
@@ -241,7 +252,8 @@ class MiniBatchNMF(NMF):
         weight = float(self.alpha_W) if isinstance(self.alpha_H, str) else float(self.alpha_H)
         penalty_on_H = weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
         settings = rho, self._penalty_on_W(X.shape[1]), penalty_on_H, effective_n_jobs(self.n_jobs)
-        *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings)
+        of_divergence = self._checked_loss() != _FROBENIUS
+        *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings, of_divergence)
         self._state = _State(*state)
         self.components_ = np.ascontiguousarray(self._state.v.T)
         return cost
@@ -257,8 +269,11 @@ class MiniBatchNMF(NMF):
         _run.count("batch_size", self.batch_size)
         if self.init not in _INITS:
             raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda', 'nndsvdar' or 'custom'")
-        if isinstance(self.beta_loss, bool) or self.beta_loss not in ("frobenius", 2):
-            raise ValueError(f"beta_loss={self.beta_loss!r}: MiniBatchNMF has 'frobenius' (2) only; NMF has the other losses")
+        loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, str) else self.beta_loss
+        if isinstance(loss, bool) or loss not in (1, 2):
+            raise ValueError(
+                f"beta_loss={self.beta_loss!r}: MiniBatchNMF has 'frobenius' (2) and 'kullback-leibler' (1); NMF has other losses"
+            )
         if not 0 < _run.at_least_zero("forget_factor", self.forget_factor) <= 1:
             raise ValueError(f"forget_factor={self.forget_factor!r}: must be a number above 0, at most 1")
-        return 2.0
+        return float(loss)

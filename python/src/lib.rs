@@ -4,15 +4,13 @@
 mod borrowed;
 
 use borrowed::{Given, views};
+use numpy::ndarray::Array2;
 use numpy::{Element, PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use fednmf::{
-    Error, ErrorKind, FactorScale, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult,
-    Start, Surrogate,
-};
+use fednmf::{Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult, Start, Surrogate};
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
@@ -222,25 +220,36 @@ fn online_step_in<T: Element + Real>(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
     (v, a, b): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>),
-    rows: f64,
+    (rows, divergence): (f64, bool),
     (rho, (u1, u2), (v1, v2), threads): Step,
 ) -> PyResult<Stepped> {
     let copied = |array: Bound<'_, PyAny>| -> PyResult<_> {
         let array: PyReadonlyArray2<'_, T> = array.extract()?;
         Ok(array.as_array().to_owned())
     };
-    let surrogate = Surrogate { a: copied(a)?, b: copied(b)?, rows };
-    let mut state = OnlineState { v: copied(v)?, surrogate };
+    let (v, a, b) = (copied(v)?, copied(a)?, copied(b)?);
     let step = OnlineStep { rho, penalty_u: [u1, u2], penalty_v: [v1, v2], threads };
     let held = [Given::<T>::of(given)?];
     let batch = views(&held)?.swap_remove(0);
-    let cost = py.detach(|| step.add(batch, &mut state)).map_err(|e| raise(&e))?;
-    let OnlineState { v, surrogate: Surrogate { a, b, rows } } = state;
+    let (v, a, b, rows, cost) = if divergence {
+        let majorant = Majorant { a: b, b: a.iter().map(|x| x.as_f64()).collect(), rows };
+        let mut state = KlOnlineState { v, majorant };
+        let cost = py.detach(|| step.add_kl(batch, &mut state)).map_err(|e| raise(&e))?;
+        let KlOnlineState { v, majorant: Majorant { a: b, b: sums, rows } } = state;
+        let a = Array2::from_shape_fn((1, sums.len()), |(_, l)| T::from_f64(sums[l]));
+        (v, a, b, rows, cost)
+    } else {
+        let mut state = OnlineState { v, surrogate: Surrogate { a, b, rows } };
+        let cost = py.detach(|| step.add(batch, &mut state)).map_err(|e| raise(&e))?;
+        let OnlineState { v, surrogate: Surrogate { a, b, rows } } = state;
+        (v, a, b, rows, cost)
+    };
     let [v, a, b] = [v, a, b].map(|x| PyArray2::from_owned_array(py, x).into_any().unbind());
     Ok((v, a, b, rows, cost))
 }
 
-/// Adds a batch (rows × columns) to the statistics A (k × k) and B (columns × k) of online NMF, and updates V (columns × k).
+/// Adds a batch (rows × columns) to the statistics A (k × k) and B (columns × k) of online NMF, and updates V (columns × k). For
+/// the Kullback-Leibler `divergence` A has the sums of U (1 × k).
 #[pyfunction]
 fn online_step(
     py: Python<'_>,
@@ -249,11 +258,12 @@ fn online_step(
     state: (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>),
     rows: f64,
     step: Step,
+    divergence: bool,
 ) -> PyResult<Stepped> {
     if is_single(dtype)? {
-        online_step_in::<f32>(py, given, state, rows, step)
+        online_step_in::<f32>(py, given, state, (rows, divergence), step)
     } else {
-        online_step_in::<f64>(py, given, state, rows, step)
+        online_step_in::<f64>(py, given, state, (rows, divergence), step)
     }
 }
 

@@ -1,6 +1,8 @@
 """fednmf.tl.cnmf: its files and its programmes beside those of the cnmf package, where that is installed."""
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment, nnls
 
 import fednmf
+from fednmf import _cnmf
 
 pd = pytest.importorskip("pandas")
 anndata = pytest.importorskip("anndata")
@@ -41,6 +44,11 @@ def ours(cells, tmp_path_factory):
         cells[0], KS, name="ours", output_dir=folder, n_iter=RUNS, num_highvar_genes=GENES, random_state=3
     )
     return folder, found
+
+
+def read(path):
+    with np.load(path, allow_pickle=True) as f:
+        return pd.DataFrame(**f)
 
 
 def matched(a, b):
@@ -199,3 +207,49 @@ def test_the_files_are_those_of_cnmf(package, cells, ours, tmp_path):
     os.remove(reader.paths["local_density_cache"] % 5)
     reader.consensus(5, density_threshold=0.5, show_clustering=True, close_clustergram_fig=True)
     assert matched(reader.load_results(K=5, density_threshold=0.5)[2].to_numpy().T, before).min() > 0.9999
+
+
+PROGRAM = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs the program")
+@pytest.mark.parametrize("memory", [None, "450K"])
+def test_the_program_has_the_same_programmes_from_files(cells, tmp_path, memory):
+    adata = cells[0]
+    fednmf.tl.cnmf(adata, KS, name="run", output_dir=tmp_path, n_iter=RUNS, num_highvar_genes=GENES, random_state=3)
+    folder = tmp_path / "run"
+    for file in [*folder.glob("*.txt"), *folder.glob("cnmf_tmp/*spectra*"), *folder.glob("cnmf_tmp/*usages*")]:
+        file.unlink()
+    line = f"sweep --k {KS[0]}..{KS[-1]} --runs {RUNS} --holdout 0 --max-iters 300 --cnmf {folder} --output {tmp_path / 'sweep'}"
+    words = line.split() + ["--input", str(folder / "cnmf_tmp" / "run.norm_counts.h5ad")]
+    words += [] if memory is None else ["--memory", memory]
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("are read from the file" in done.stderr) == (memory is not None), done.stderr
+
+    prepared = _cnmf._Cells(adata, None, GENES, None)
+    settings = {"beta_loss": "frobenius", "n_jobs": None}
+    for k in KS:
+        frames = [read(folder / "cnmf_tmp" / f"run.spectra.k_{k}.iter_{run}.df.npz") for run in range(RUNS)]
+        expected = _cnmf._consensus(prepared, pd.concat(frames), k, int(0.3 * RUNS), 0.5, settings)
+        label = f"k_{k}.dt_0_5"
+        stats = read(folder / "run.k_selection_stats.df.npz").set_index("k").loc[k]
+        assert stats["silhouette"] == pytest.approx(expected.silhouette, abs=1e-6)
+        assert stats["prediction_error"] == pytest.approx(expected.prediction_error, rel=1e-5)
+        if k != 5:
+            # With too few programmes k-means has several nearly equal minima.
+            continue
+        for kind, frame in [
+            (f"spectra.{label}.consensus", expected.spectra),
+            (f"usages.{label}.consensus", expected.usages),
+            (f"gene_spectra_tpm.{label}", expected.gene_spectra_tpm),
+            (f"gene_spectra_score.{label}", expected.gene_spectra_score),
+        ]:
+            text = pd.read_csv(folder / f"run.{kind}.txt", sep="\t", index_col=0, float_precision="round_trip")
+            table = read(folder / "cnmf_tmp" / f"run.{kind}.df.npz")
+            np.testing.assert_array_equal(text.to_numpy(), table.to_numpy())
+            assert [str(name) for name in table.columns] == list(text.columns) == [str(name) for name in frame.columns]
+            assert list(table.index) == list(text.index) == list(frame.index)
+            # The transcripts per million are float32, and so are Python's products with them.
+            scale = np.abs(frame.to_numpy()).max()
+            np.testing.assert_allclose(table.to_numpy(), frame.to_numpy(), atol=2e-3 * scale, err_msg=kind)

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
-use fednmf_data::{Header, Layout, NAMES, Panels, memory};
+use fednmf_data::{Header, NAMES, Panels};
 use fednmf_driver::missing::Marks;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing, plan, streaming};
+use fednmf_driver::{metadata, missing, streaming};
 use fednmf_files as data;
 use fednmf_files::formats::options::TableFormat;
 use fednmf_files::names;
@@ -393,14 +393,9 @@ impl MatchedInput<'_> {
     ) -> Result<PreparedMatrix> {
         let MatchedInput { opened: OpenedInput { factors, input, names, .. }, k, v_rows, orders } = self;
         let Header { rows: m, cols: n, sparse, .. } = *input.header();
-        let layout = Layout::Grid { pr: comm.size(), pc: 1 };
-        let beside_panels = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
-        let need = beside_panels + input.least_bytes(&layout, comm, size_of::<f64>());
-        let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside_panels);
-        let nodes = memory::nodes(0.0, input.spec().memory, comm);
-        let storage = plan::storage(&nodes, |_| need, streaming)?;
+        let beside = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
         let (mut loaded, note) =
-            streaming::load::<f64>(input, (&layout, None), &storage, None, comm, &mut |part| progress.loading(part))?;
+            streaming::load_rows(input, beside, streaming, comm, &mut |part| progress.loading(part))?;
         note.iter().for_each(|note| progress.note(note));
         progress.finish();
         let marks = factors.run.missing.marks();

@@ -11,6 +11,7 @@ use fednmf_methods::distributed::bpp::Bpp as BppParams;
 use fednmf_methods::distributed::divergence::beta::{Beta, BetaMu as BetaMuParams};
 use fednmf_methods::distributed::divergence::cd::KlCd as KlCdParams;
 use fednmf_methods::distributed::divergence::mu::KlMu as KlMuParams;
+use fednmf_methods::distributed::divergence::online::KlOnline as KlOnlineParams;
 use fednmf_methods::distributed::dsanls::Dsanls as DsanlsParams;
 use fednmf_methods::distributed::hals::Hals as HalsParams;
 use fednmf_methods::distributed::mu::Mu as MuParams;
@@ -273,6 +274,27 @@ methods! {
         start: Init => init.init;
         /// Penalties on the factors.
         penalty: Penalty => regularization;
+    }
+
+    /// Online NMF for the Kullback-Leibler divergence (Lefèvre, Bach and Févotte 2011), as [`Online`] for counts.
+    ///
+    /// ```
+    /// use fednmf::prelude::*;
+    ///
+    /// let x = ndarray::Array2::from_shape_fn((300, 20), |(i, j)| ((i * j) % 7) as f64);
+    /// let fit = KlOnline::new(7).batch_size(50).max_iters(60).fit(&x)?;
+    /// assert!(fit.measure("kl_divergence").unwrap() > 0.0);
+    /// # Ok::<(), fednmf::Error>(())
+    /// ```
+    KlOnline = OneMatrix KlOnlineParams {
+        /// Rows of a batch.
+        batch_size: usize => online.batch_size;
+        /// Weight of what was learnt before a pass over all rows, at its end; 1 forgets nothing.
+        forget_factor: f64 => online.forget_factor;
+        /// The start.
+        start: Init => online.init.init;
+        /// Penalties on the factors.
+        penalty: Penalty => online.regularization;
     }
 
     /// Multiplicative updates for the generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of f = (U Vᵀ)_ij from

@@ -34,7 +34,7 @@ pub use fit::{Decision, Edge, Factor, Fit, Sent, project};
 pub use matrix::{Matrix, MatrixView};
 pub use methods::*;
 #[doc(hidden)]
-pub use online::{OnlineState, OnlineStep, Surrogate, batches};
+pub use online::{KlOnlineState, Majorant, OnlineState, OnlineStep, Surrogate, batches};
 pub use options::Options;
 #[doc(hidden)]
 pub use run::{Start, run};

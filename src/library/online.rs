@@ -4,10 +4,14 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
+use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums};
 use fednmf_linalg::nls::{Penalty, project};
-use fednmf_linalg::{Context, ContextOptions, gram};
+use fednmf_linalg::{Block, Context, ContextOptions, Contiguous, ContiguousMut, PerThread, gram};
+use fednmf_methods::distributed::divergence::online as kl;
+pub use fednmf_methods::distributed::divergence::online::Majorant;
 pub use fednmf_methods::distributed::online::Surrogate;
 use fednmf_methods::distributed::online::Terms;
+use fednmf_methods::metrics::own_divergence;
 use fednmf_methods::shared::batches;
 
 use super::matrix::MatrixView;
@@ -24,6 +28,14 @@ pub struct OnlineState<T: Real> {
     pub v: Array2<T>,
     /// A, B (n × k) and the rows that they hold.
     pub surrogate: Surrogate<T>,
+}
+
+/// V and the statistics of the batches so far, for the Kullback-Leibler divergence.
+pub struct KlOnlineState<T: Real> {
+    /// V (n × k), in row order.
+    pub v: Array2<T>,
+    /// A (n × k), b and the rows that they hold.
+    pub majorant: Majorant<T>,
 }
 
 /// The settings of a step.
@@ -46,28 +58,72 @@ impl OnlineStep {
     /// If the shapes do not fit, or the batch has entries that are negative or not finite.
     pub fn add<T: Real>(&self, batch: MatrixView<'_, T>, state: &mut OnlineState<T>) -> Result<f64> {
         let OnlineState { v, surrogate } = state;
-        let ((rows, n), k) = (batch.shape(), v.ncols());
-        if v.nrows() != n || surrogate.b.dim() != (n, k) || surrogate.a.dim() != (k, k) {
-            return Err(Error::input(format!("the batch has {n} columns, but V has {}", v.nrows())));
-        }
-        // SAFETY: the block is dropped before this function returns.
-        #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
-        let block = unsafe { batch.unbounded() }?.checked_block()?;
-        let [penalty_u, penalty_v] = [self.penalty_u, self.penalty_v].map(|[l1, l2]| Penalty { l1, l2 });
-        let context = Context::new(ContextOptions { threads: self.threads, ..ContextOptions::default() })?;
-        context.install(|| {
+        let (n, k) = v.dim();
+        let fits = surrogate.b.dim() == (n, k) && surrogate.a.dim() == (k, k);
+        self.with_block(batch, n, fits, |block, [penalty_u, penalty_v]| {
+            let rows = block.shape().0;
             let order = block.order();
             let mut in_order = order.zeros(n, k);
             in_order.assign(v);
             let mut u = order.zeros(rows, k);
-            u.assign(&project(&block, &v.view(), penalty_u));
+            u.assign(&project(block, &v.view(), penalty_u));
             let penalty = penalty_u.value(&u.view()) + rows as f64 * penalty_v.value(&v.view());
             let cost = 0.5 * block.residual2(&u.view(), &in_order.view()) + penalty;
             let (mut a, mut b) = (Array2::zeros((k, k)), order.zeros(n, k));
             gram(&u.view(), &mut a.view_mut());
             block.part_tmul_add(0..rows, &u.view(), &mut b.view_mut());
             surrogate.add(&Terms { a: &a, b: &b, rows }, self.rho, penalty_v, &mut v.view_mut());
-            Ok(cost)
+            cost
         })
+    }
+
+    /// As [`OnlineStep::add`], for the Kullback-Leibler divergence. Returns that of X from U Vᵀ and the penalties.
+    ///
+    /// # Errors
+    /// As [`OnlineStep::add`].
+    pub fn add_kl<T: Real>(&self, batch: MatrixView<'_, T>, state: &mut KlOnlineState<T>) -> Result<f64> {
+        let KlOnlineState { v, majorant } = state;
+        let (n, k) = v.dim();
+        if !v.is_standard_layout() {
+            *v = v.as_standard_layout().into_owned();
+        }
+        let fits = majorant.a.dim() == (n, k) && majorant.b.len() == k;
+        self.with_block(batch, n, fits, |block, [penalty_u, penalty_v]| {
+            let rows = block.shape().0;
+            let (mut of_v, mut of_u) = (vec![0.0; k], vec![0.0; k]);
+            column_sums(v.view().row_major(), &mut of_v);
+            let mut u = Array2::zeros((rows, k));
+            let whole = v.view();
+            let fixed = FixedFactor { rows: whole.row_major(), sums: &of_v, gram: &[] };
+            kl::solve(&PerThread::new(KlSweeps::new(k, 1)), (block, 0), fixed, penalty_u, &mut u.view_mut());
+            let penalty = penalty_u.value(&u.view()) + rows as f64 * penalty_v.value(&v.view());
+            let cost = own_divergence(1.0, block, &u.view(), &v.view(), 1.0) + penalty;
+            let mut ratios = Array2::zeros((n, k));
+            add_ratios((block, 0), u.view().row_major(), v.view().row_major(), k, ratios.entries_mut());
+            column_sums(u.view().row_major(), &mut of_u);
+            let terms = kl::Terms { ratios: &ratios, sums: &of_u, rows };
+            majorant.add(&terms, self.rho, penalty_v, &mut v.view_mut());
+            cost
+        })
+    }
+
+    /// Calls `f` with the block of a batch, and the penalties, if its columns are the `n` rows of V, and the statistics fit.
+    fn with_block<T: Real>(
+        &self,
+        batch: MatrixView<'_, T>,
+        n: usize,
+        fits: bool,
+        f: impl FnOnce(&Block<T>, [Penalty; 2]) -> f64 + Send,
+    ) -> Result<f64> {
+        let columns = batch.shape().1;
+        if n != columns || !fits {
+            return Err(Error::input(format!("the batch has {columns} columns, but V has {n}")));
+        }
+        // SAFETY: the block is dropped before this function returns.
+        #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
+        let block = unsafe { batch.unbounded() }?.checked_block()?;
+        let penalties = [self.penalty_u, self.penalty_v].map(|[l1, l2]| Penalty { l1, l2 });
+        let context = Context::new(ContextOptions { threads: self.threads, ..ContextOptions::default() })?;
+        Ok(context.install(|| f(&block, penalties)))
     }
 }

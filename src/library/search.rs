@@ -15,7 +15,7 @@ use fednmf_driver::{Observer, Stop, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
 use fednmf_methods::distributed::hals::Hals;
-use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
+use fednmf_methods::method::{ConfiguredMethod, MatrixShape, SweepSettings};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::regularization::RegularizationParams;
@@ -154,7 +154,8 @@ impl Search {
         };
         check_sizes(&self.ks, shape)?;
         let settings = SweepSettings { missing: missing.clone(), regularization: RegularizationParams::NONE };
-        let methods = configure(&self.method, &self.ks, (shape.0, shape.1, sparse), &settings);
+        let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
+        let methods = configure(&self.method, &self.ks, matrix_shape, &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
         let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), &comm)?;
         check_size(Precision::F64, &loaded.statistics)?;
@@ -189,7 +190,7 @@ impl Search {
         let choice = choose(&points, shape.0.min(shape.1));
         let consensus = choice.as_ref().and_then(|choice| {
             let matched = self.ks.iter().zip(&all_matched).find(|(k, _)| **k == choice.k)?.1;
-            Some(Consensus::new(Some(matched), choice.k, (&loaded, &layout, SweepMissing::None), &comm))
+            Some(Consensus::new(Some(matched), choice.k, (&loaded, SweepMissing::None), &comm))
         });
         let similarities = all_matched.iter().map(Matched::similarities).collect();
         Ok(SearchResult { points, similarities, choice, consensus: consensus.transpose()? })

@@ -170,7 +170,8 @@ fn memory_does_not_grow_with_the_rows() {
             fednmf(0, &format!("generate {form},m={m} --output")).arg(&input).own_process().run();
             let size = std::fs::metadata(&input).unwrap().len() as f64;
             assert!(size > if m == 120_000 { 150e6 } else { 15e6 }, "{name}: {size}");
-            for algo in ["hals", "online"] {
+            let report = format!("hals --report {}", file("page.html").display());
+            for algo in ["hals", "online", "kl-online", &report] {
                 let line = format!("--algo {algo} -k 3 --max-iters 4 --memory 16M");
                 let found = peak(&line, &[&input]);
                 assert!(found < ROOM, "{algo} {name} with {m} rows: {found}");
@@ -178,4 +179,53 @@ fn memory_does_not_grow_with_the_rows() {
             std::fs::remove_file(&input).unwrap();
         }
     }
+}
+
+/// The exact U for a fixed V, by multiplicative updates.
+fn kl_usages(x: &Array2<f64>, v: &Array2<f64>) -> Array2<f64> {
+    let mut u = Array2::<f64>::ones((x.nrows(), v.ncols()));
+    let sums = v.sum_axis(Axis(0));
+    for _ in 0..3000 {
+        u *= &(ratios(x, &u, v).dot(v) / &sums);
+    }
+    u
+}
+
+/// The entries over their fits; columns of zeros have fits of zero.
+fn ratios(x: &Array2<f64>, u: &Array2<f64>, v: &Array2<f64>) -> Array2<f64> {
+    x / &u.dot(&v.t()).mapv(|fit| fit.max(1e-300))
+}
+
+/// The iterates for the Kullback-Leibler divergence are those of plain loops, and the divergence that of `kl-mu`.
+#[test]
+fn iterates_for_the_divergence_are_those_of_plain_loops() {
+    let dir = tempdir().unwrap();
+    let (x, k) = (digits(), 4);
+    let m = x.nrows();
+    let (_, mut v) = start(&x, k, 5);
+    let (mut a, mut b) = (Array2::<f64>::zeros((x.ncols(), k)), ndarray::Array1::<f64>::zeros(k));
+    for iteration in 0..6 {
+        let rows = batch(m, 400, iteration % m.div_ceil(400));
+        let x = x.select(Axis(0), &rows);
+        let u = kl_usages(&x, &v);
+        let rho = f64::powf(0.1, rows.len() as f64 / m as f64);
+        a = a * rho + &v * &ratios(&x, &u, &v).t().dot(&u);
+        b = b * rho + u.sum_axis(Axis(0));
+        v = &a / &b;
+    }
+    let out = dir.path().join("o.h5");
+    for ranks in [1, 3] {
+        let line = format!("--algo kl-online -k {k} --seed 5 --batch-size 400 --max-iters 6 --factor-scale as-found");
+        fednmf(ranks, &line).arg("--input").arg(data("digits.npy")).arg("--output").arg(&out).ok();
+        let far = [distance(&kl_usages(&x, &v), &matrix(&out, "U")), distance(&v, &matrix(&out, "V"))];
+        assert!(far.iter().all(|far| *far < 1e-3), "on {ranks} ranks: {far:?}");
+    }
+    let input = data("digits.npy").display().to_string();
+    let line = |algo: &str, iterations: usize| {
+        format!("--algo {algo} -k 10 --seed 2 --max-iters {iterations} --eval-every 1000 --input {input}")
+    };
+    let lines = [line("kl-mu --init random --extrapolation none", 600), line("kl-online --batch-size 100", 18 * 30)];
+    let [exact, online] = &session::ok(2, &lines)[..] else { panic!("two runs") };
+    let (online, exact) = (number(online, "kl_divergence"), number(exact, "kl_divergence"));
+    assert!(online < 1.005 * exact, "{online}, not {exact}");
 }

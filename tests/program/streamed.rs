@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::processes::ranks_of;
-use crate::common::{distance, errors, events, fednmf, finish, matrix, number, save_npy, write_npy};
+use crate::common::{Run, distance, errors, events, fednmf, finish, matrix, number, save_npy, write_npy};
 
 /// A matrix of low rank with some noise and a `share` of nonzeros.
 fn entries(m: usize, n: usize, share: f64) -> Array2<f64> {
@@ -218,6 +218,8 @@ fn every_method_and_start_streams() {
         ("--algo hals --init sampled --max-iters 4", None),
         ("--algo online --batch-size 400 --max-iters 15 --eval-every 7", None),
         ("--algo online --batch-size 1200 --alpha-u 0.01 --alpha-v 0.02 --max-iters 7", None),
+        ("--algo kl-online --batch-size 400 --max-iters 15 --eval-every 7", None),
+        ("--algo kl-online --batch-size 1200 --alpha-u 0.01 --alpha-v 0.02 --max-iters 7", None),
         // Each of two evaluations takes a pass.
         ("--algo kl-mu --max-iters 4 --eval-every 4", Some(8)),
         ("--algo kl-mu --alpha-u 0.01 --alpha-v 0.02 --max-iters 4", None),
@@ -455,6 +457,157 @@ fn factors_are_evaluated_and_projected_on_in_passes() {
     }
 }
 
+/// Whether two values of JSON differ in rounding only.
+fn are_close(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_close(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| are_close(a, b)))
+        }
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * (1.0 + b.abs()),
+            _ => a == b,
+        },
+    }
+}
+
+#[test]
+fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory() {
+    let dir = tempdir().unwrap();
+    for (name, x, memory) in [("rows.npy", dense(), "1700K"), ("x.h5ad", sparse(), "1500K")] {
+        let Large { file, .. } = in_file(dir.path(), name, &x, memory);
+        for (ranks, algo) in [(1, "hals"), (3, "hals"), (2, "kl-mu"), (2, "auto")] {
+            let swept = |more: &str, at: &str| {
+                let out = dir.path().join(at);
+                let _ = std::fs::remove_dir_all(&out);
+                let line = format!("sweep --k 2,4 --runs 2 --max-iters 30 --algo {algo} --json {more}");
+                let done = fednmf(ranks, &line).arg("--input").arg(&file).arg("--output").arg(&out).run();
+                assert_eq!(done.code, Some(0), "{name} {line}: {}", done.stderr);
+                let found: Value = serde_json::from_str(&done.stdout).unwrap();
+                let consensus = found["consensus"]["file"].as_str().map(|file| matrix(Path::new(file), "U"));
+                (found, consensus.unwrap(), done.stderr)
+            };
+            let (streamed, u, told) = swept(&format!("--memory {memory}"), "streamed");
+            let (held, exact, _) = swept("--holdout 0", "held");
+            assert!(told.contains("the rows are read from the file in each pass"), "{told}");
+            assert_eq!(told.contains("memory is too small to hold entries out"), algo != "kl-mu", "{told}");
+            for part in ["points", "recommended", "reasons"] {
+                assert!(are_close(&streamed[part], &held[part]), "{name} {algo}: {streamed:#} {held:#}");
+            }
+            assert!(distance(&exact, &u) < 1e-6, "{name} {algo} on {ranks}");
+            assert!(streamed["next_command"].as_str().unwrap().contains("--memory"), "{streamed:#}");
+        }
+        // What was done in memory is not done again.
+        let again = format!("sweep --k 2,4 --runs 2 --max-iters 30 --algo auto --holdout 0 --memory {memory}");
+        let done = fednmf(1, &again).arg("--input").arg(&file).arg("--output").arg(dir.path().join("held")).run();
+        assert!(done.code == Some(0) && done.stderr.contains("0 of 4 runs to do"), "{}", done.stderr);
+        for (words, why) in [
+            ("--holdout 0.05", &["--holdout 0"][..]),
+            ("--missing zero-unobserved", &["--missing"]),
+            ("--groups 2", &["--groups 2", "leave it out"]),
+            ("--algo dsanls --holdout 0", &["dsanls needs the whole matrix", "hals, bpp, mu, kl-mu"]),
+        ] {
+            let run = fednmf(2, &format!("sweep --k 2 --runs 2 --memory {memory} {words}")).arg("--input").arg(&file);
+            run.arg("--output").arg(dir.path().join("refused")).refused(&[&["--memory allows"][..], why].concat());
+        }
+    }
+}
+
+#[test]
+fn a_sweep_has_as_many_groups_as_memory_has_room_for() {
+    let dir = tempdir().unwrap();
+    let Large { file, .. } = in_file(dir.path(), "rows.npy", &dense(), "");
+    for (memory, groups) in [("100M", "3 groups"), ("42M", "2 groups"), ("24M", "1 group ")] {
+        let line = format!("sweep --k 2 --runs 3 --max-iters 2 --holdout 0 --memory {memory}");
+        let out = dir.path().join(memory);
+        let done = fednmf(3, &line).arg("--input").arg(&file).arg("--output").arg(&out).run();
+        assert!(done.code == Some(0) && done.stderr.contains(groups), "{memory}: {}", done.stderr);
+        assert!(!done.stderr.contains("in each pass"), "{memory}: {}", done.stderr);
+    }
+}
+
+/// Writes m cells × n genes of counts as AnnData does, with the names of the genes. Each cell has nonzeros in a third of the
+/// genes, those of one of three groups most often.
+fn save_cells(path: &Path, m: usize, n: usize) {
+    let file = hdf5::File::create(path).unwrap();
+    let text = |s: &str| s.parse::<VarLenUnicode>().unwrap();
+    let attribute = |of: &hdf5::Location, name: &str, value: &str| {
+        of.new_attr::<VarLenUnicode>().create(name).unwrap().write_scalar(&text(value)).unwrap();
+    };
+    let each = n / 3;
+    let mixed = |i: usize, l: usize| ((i * each + l) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let column = |(i, l): (usize, usize)| (3 * l + (mixed(i, l) % 3) as usize) as i32;
+    let value = |(i, l): (usize, usize)| {
+        let likely = if column((i, l)) as usize * 3 / n == i % 3 { 9 } else { 2 };
+        (1 + (mixed(i, l) >> 4) % likely) as f32
+    };
+    let all = || (0..m).flat_map(move |i| (0..each).map(move |l| (i, l)));
+    let group = file.create_group("X").unwrap();
+    attribute(&group, "encoding-type", "csr_matrix");
+    group.new_attr_builder().with_data(&[m as i64, n as i64]).create("shape").unwrap();
+    let starts: Vec<i64> = (0..=m).map(|i| (i * each) as i64).collect();
+    group.new_dataset_builder().with_data(&starts).create("indptr").unwrap();
+    group
+        .new_dataset_builder()
+        .chunk(20_000)
+        .with_data(&all().map(column).collect::<Vec<_>>())
+        .create("indices")
+        .unwrap();
+    group.new_dataset_builder().chunk(20_000).with_data(&all().map(value).collect::<Vec<_>>()).create("data").unwrap();
+    attribute(&file, "encoding-type", "anndata");
+    let var = file.create_group("var").unwrap();
+    attribute(&var, "_index", "_index");
+    let names: Vec<VarLenUnicode> = (0..n).map(|j| text(&format!("gene{j}"))).collect();
+    var.new_dataset_builder().with_data(&names).create("_index").unwrap();
+}
+
+/// The largest resident memory of a command, in bytes.
+fn peak_of(run: &Run) -> f64 {
+    let mut child = run.spawn();
+    let (mut peak, status) = (0.0f64, format!("/proc/{}/status", child.id()));
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let found = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+        peak = peak.max(1024.0 * found.unwrap_or(0.0));
+        if child.try_wait().unwrap().is_some() {
+            let done = finish(child, Duration::from_secs(1), "a sweep");
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            return peak;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Ten times as many cells take no more memory than their usages need, up to the last file of cNMF.
+#[test]
+fn memory_of_a_sweep_and_of_its_programmes_does_not_grow_with_the_cells() {
+    const ROOM: f64 = 40e6;
+    let dir = tempdir().unwrap();
+    for m in [6_000, 60_000] {
+        let folder = dir.path().join(format!("cells{m}/cnmf_tmp"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str| folder.join(format!("cells{m}.{name}.h5ad"));
+        unlocked(&file("tpm"), |path| save_cells(path, m, 300));
+        unlocked(&file("norm_counts"), |path| save_cells(path, m, 300));
+        assert!(std::fs::metadata(file("tpm")).unwrap().len() as f64 > if m == 60_000 { 48e6 } else { 4.8e6 });
+        let line = "sweep --k 2,3 --runs 4 --max-iters 3 --memory 16M --quiet";
+        let run = fednmf(0, line).arg("--input").arg(file("norm_counts")).own_process();
+        let run =
+            run.arg("--output").arg(dir.path().join(format!("sweep{m}"))).arg("--cnmf").arg(folder.parent().unwrap());
+        let bare = "sweep --k 2 --runs 1 --max-iters 1 --quiet --input synthetic:planted,m=20,n=20,k=2";
+        let bare = fednmf(0, bare).own_process().arg("--output").arg(dir.path().join(format!("bare{m}")));
+        let found = peak_of(&run) - peak_of(&bare);
+        assert!(found < ROOM, "{m} cells: {found}");
+        let usages =
+            std::fs::read_to_string(folder.with_file_name(format!("cells{m}.usages.k_3.dt_0_5.consensus.txt")));
+        assert_eq!(usages.unwrap().lines().count(), m + 1);
+        let last = folder.with_file_name(format!("cells{m}.k_selection_stats.df.npz"));
+        assert!(last.exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
 /// A file that is cut off or rewritten while a run reads it ends the run with one message.
 #[test]
 fn a_file_that_changes_during_the_run_ends_it() {
@@ -506,4 +659,87 @@ fn a_file_that_changes_during_the_run_ends_it() {
             "{left:?}"
         );
     }
+}
+
+/// Overwrites some bytes of the chunk in the middle of a data set.
+fn damage(file: &Path, data: &str) {
+    let (at, size) = {
+        let whole = hdf5::File::open(file).unwrap();
+        let data = whole.dataset(data).unwrap();
+        let chunk = data.chunk_info(data.num_chunks().unwrap() / 2).unwrap();
+        (chunk.addr, chunk.size)
+    };
+    let opened = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&opened, &[0xff; 64], at + size / 2).unwrap();
+}
+
+#[test]
+fn a_damaged_chunk_is_named_with_its_place() {
+    let dir = tempdir().unwrap();
+    for (name, x, data, place) in
+        [("chunks.h5", dense(), "x", "/x, rows 1"), ("x.h5ad", sparse(), "X/data", "/X/data, entries ")]
+    {
+        let Large { file, .. } = in_file(dir.path(), name, &x, "");
+        damage(&file, data);
+        for line in ["--algo hals -k 3 --max-iters 2", "sweep --k 2 --runs 2 --holdout 0"] {
+            let out = dir.path().join("out.h5");
+            let run = fednmf(2, &format!("{line} --memory 1700K")).arg("--input").arg(&file).arg("--output").arg(&out);
+            run.refused(&[name, place, "damaged"]);
+            assert!(!out.exists());
+        }
+    }
+}
+
+/// Waits until `begun`, cuts the file to a half, waits for the end of the run, and restores the file.
+fn cut_while(file: &Path, run: &Run, begun: impl Fn() -> bool) {
+    let copy = file.with_extension("copy");
+    std::fs::copy(file, &copy).unwrap();
+    let child = run.spawn();
+    for _ in 0..1200 {
+        if begun() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    assert!(begun());
+    let opened = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    opened.set_len(std::fs::metadata(file).unwrap().len() / 2).unwrap();
+    drop(opened);
+    let done = finish(child, Duration::from_secs(60), "a run whose file is cut");
+    assert!(matches!(done.code, Some(1 | 2)) && done.stderr.contains("changed"), "{:?} {}", done.code, done.stderr);
+    std::fs::rename(copy, file).unwrap();
+}
+
+#[test]
+fn what_was_done_before_a_file_was_cut_is_kept() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let Large { file, .. } = in_file(dir.path(), "plain.npz", &sparse(), "");
+    let run = |iterations: usize| {
+        let line = format!("--algo hals -k 3 --seed 5 --max-iters {iterations} --eval-every 1 --memory 1400K --resume");
+        let run = fednmf(2, &format!("{line} --checkpoint-every 1")).arg("--input").arg(&file);
+        run.arg("--checkpoint").arg(at("c.h5")).arg("--trace").arg(at("t.jsonl")).arg("--output").arg(at("o.h5"))
+    };
+    cut_while(&file, &run(1_000_000), || {
+        std::fs::read_to_string(at("t.jsonl")).is_ok_and(|text| text.lines().count() > 4)
+    });
+    let kept = matrix(&at("o.h5"), "U");
+    assert_eq!(kept.nrows(), 2500);
+    let reached = errors(&at("t.jsonl")).last().unwrap().0 as usize;
+    let done = run(reached + 3).run();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let goes_on = done.stderr.lines().find_map(|line| line.split_once("going on at iteration ")?.1.split(' ').next());
+    let goes_on: usize = goes_on.unwrap().parse().unwrap();
+    assert!(goes_on > 0 && goes_on <= reached, "{}", done.stderr);
+
+    let sweep = || {
+        let line = "sweep --k 2 --runs 3 --max-iters 4000 --tol 0 --memory 1700K --holdout 0";
+        fednmf(2, line).arg("--input").arg(&file).arg("--output").arg(at("sweep"))
+    };
+    let first = at("sweep").join("k0002-run000.h5");
+    cut_while(&file, &sweep(), || first.exists());
+    let before = std::fs::metadata(&first).unwrap().modified().unwrap();
+    let again = sweep().run();
+    assert!(again.code == Some(0) && !again.stderr.contains("3 of 3 runs to do"), "{}", again.stderr);
+    assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), before);
 }

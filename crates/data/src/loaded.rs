@@ -60,7 +60,7 @@ impl<T: Real> Loaded<T> {
         }
     }
 
-    /// A copy for another factorisation, without panels and without the data that the blocks prepared for their products.
+    /// A copy for another factorisation, without the data that the blocks prepared for their products.
     #[must_use]
     pub fn copy(&self) -> Self {
         Loaded {
@@ -69,10 +69,17 @@ impl<T: Real> Loaded<T> {
             grids: self.grids.clone(),
             cuts: self.cuts.clone(),
             blocks: self.blocks.iter().map(Block::copy).collect(),
-            panels: None,
+            panels: self.panels.as_ref().map(Panels::copy),
             signal: self.signal.clone(),
             fingerprints: self.fingerprints.clone(),
             ..*self
+        }
+    }
+
+    /// Frees the memory of panels that were read ahead, until they are read again.
+    pub fn release(&mut self) {
+        if let Some(panels) = &self.panels {
+            self.panels = Some(panels.copy());
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`RowSource`] reads panels on a separate thread. There are two buffers: one panel is read while the other is used.
 //! [`Panels`] passes each panel to the computation and its memory back to the thread. As the order of panels is always the
-//! same, the thread begins with the next pass before it is requested.
+//! same, the thread begins with the next pass before it is requested. It is started by the first pass.
 //!
 //! The file is read and not mapped: mapped pages would count as memory of the process, and if the file became shorter,
 //! access to a lost page would end the process by a signal instead of an error message.
@@ -77,8 +77,14 @@ pub struct Panels<T: Real> {
     next: usize,
     /// The panel in use.
     block: Block<T>,
-    /// `None` once reading has failed.
-    reader: Option<Reader<T>>,
+    reader: State<T>,
+}
+
+/// Whether the rows are being read.
+enum State<T: Real> {
+    Idle,
+    Reading(Reader<T>),
+    Failed,
 }
 
 /// The reading thread, which runs until its channels are closed.
@@ -89,23 +95,23 @@ struct Reader<T: Real> {
 }
 
 impl<T: Real> Panels<T> {
-    /// Starts to read panels of the rows `first ..` of the matrix. `cuts` are the rows of each panel, counted from `first`.
-    ///
-    /// # Errors
-    /// If no thread can be created.
-    pub fn start(source: Arc<dyn RowSource<T>>, first: usize, cuts: Vec<Range<usize>>) -> Result<Self> {
+    /// The rows `first ..` of the matrix in panels. `cuts` are the rows of each, counted from `first`.
+    pub fn new(source: Arc<dyn RowSource<T>>, first: usize, cuts: Vec<Range<usize>>) -> Self {
         let block = no_rows(&*source).finish();
-        let mut panels = Panels { source, first, cuts, next: 0, block, reader: None };
-        panels.begin()?;
-        Ok(panels)
+        Panels { source, first, cuts, next: 0, block, reader: State::Idle }
+    }
+
+    /// The same panels for another computation, which has a reader and memory of its own as soon as it reads.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut cuts = self.cuts.clone();
+        cuts.sort_unstable_by_key(|rows| rows.start);
+        Panels::new(self.source.clone(), self.first, cuts)
     }
 
     /// Starts the thread, which reads the panel `next` first.
     fn begin(&mut self) -> Result<()> {
         let Panels { source, first, cuts, next, .. } = self;
-        if cuts.is_empty() {
-            return Ok(());
-        }
         let (empty, to_fill) = channel();
         let (out, filled) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
@@ -118,17 +124,14 @@ impl<T: Real> Panels<T> {
         let thread =
             std::thread::Builder::new().name("reader".into()).spawn(move || read(&*source, &rows, &to_fill, &out));
         let thread = thread.map_err(|e| Error::failed(format!("the system refuses a thread: {e}")))?;
-        self.reader = Some(Reader { empty, filled, thread });
+        self.reader = State::Reading(Reader { empty, filled, thread });
         Ok(())
     }
 
     /// Reads the rank's rows in the order of `parts` from now on, beginning with part `next`. The parts are disjoint, and
     /// cover all rows, counted from the rank's first row. No panel becomes longer than before. Returns the number of panels of
     /// each part.
-    ///
-    /// # Errors
-    /// If no thread can be created.
-    pub fn reorder(&mut self, parts: &[Range<usize>], next: usize) -> Result<Vec<usize>> {
+    pub fn reorder(&mut self, parts: &[Range<usize>], next: usize) -> Vec<usize> {
         self.end();
         self.cuts.sort_unstable_by_key(|rows| rows.start);
         let former = std::mem::take(&mut self.cuts);
@@ -141,8 +144,8 @@ impl<T: Real> Panels<T> {
             counts.push(self.cuts.len() - before);
         }
         self.next = counts[..next].iter().sum::<usize>() % self.cuts.len().max(1);
-        self.begin()?;
-        Ok(counts)
+        self.reader = State::Idle;
+        counts
     }
 
     /// A block without rows, of the same kind as the panels.
@@ -215,9 +218,14 @@ impl<T: Real> Panels<T> {
     ) -> Result<Counts> {
         let mut counts = Counts::default();
         for _ in 0..count {
+            if let State::Idle = self.reader {
+                self.begin()?;
+            }
+            let State::Reading(reader) = &self.reader else {
+                return Err(Error::failed("the input could not be read"));
+            };
             let rows = self.cuts[self.next].clone();
             self.next = (self.next + 1) % self.cuts.len();
-            let Some(reader) = &self.reader else { return Err(Error::failed("the input could not be read")) };
             let read = comm.work(WAITING, || reader.filled.recv());
             let done = read.map_err(|_| Error::failed("the reader of the input has ended")).and_then(|read| {
                 let Filled { panel, counts: more } = read?;
@@ -242,7 +250,7 @@ impl<T: Real> Panels<T> {
     }
 
     fn end(&mut self) {
-        if let Some(Reader { empty, filled, thread }) = self.reader.take() {
+        if let State::Reading(Reader { empty, filled, thread }) = std::mem::replace(&mut self.reader, State::Failed) {
             drop((empty, filled));
             // A panic of the thread has already ended the program.
             let _ = thread.join();

@@ -19,6 +19,7 @@ use fednmf_methods::cost::Workload;
 use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
 use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::{Disclosure, Duration};
 use fednmf_methods::shared::grid;
@@ -177,9 +178,10 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
     {
         return Err(Error::input(reason.clone()));
     }
-    let footprint = Footprint { spec, method: &*method, header, precision, resuming };
-    let besides_panels =
-        footprint.besides_panels(machine.ranks).and_then(|besides| streaming.clone().map(|()| besides));
+    let footprint = Footprint { k: spec.k, method: &*method, header, precision, resuming };
+    let besides_panels = footprint
+        .besides_panels(machine.ranks, registry::ALL.iter())
+        .and_then(|besides| streaming.clone().map(|()| besides));
     let storage = storage(&machine.nodes, |rank| footprint.least_bytes(&layout, parties, rank), besides_panels)?;
     let grid = open_grid(&*method, (spec.k, precision.word()), header.sparse, &layout, machine);
     let mut input = spec.input.clone();
@@ -216,7 +218,7 @@ fn planned(spec: &Spec, found: &Found, machine: &Machine) -> Result<Planned> {
 pub fn check_own_memory(planned: &Planned, input: &Input, comm: &Communicator) -> SharedResult<()> {
     let Planned { spec, precision, resuming, parties, layout, .. } = planned;
     let footprint = Footprint {
-        spec,
+        k: spec.k,
         method: &*planned.method,
         header: input.header(),
         precision: *precision,
@@ -238,8 +240,8 @@ fn choose_method(
     let shape = MatrixShape { m, n, k: spec.k, sparse, streamed: false };
     let (method, why) = spec.method.choose(shape);
     let resuming = found.saved.is_some();
-    let footprint = Footprint { spec, method: &*method, header: &found.header, precision, resuming };
-    let needs_memory = footprint.besides_panels(machine.ranks).is_err();
+    let footprint = Footprint { k: spec.k, method: &*method, header: &found.header, precision, resuming };
+    let needs_memory = footprint.besides_panels(machine.ranks, registry::ALL.iter()).is_err();
     if why.is_none() || !needs_memory || found.streaming.is_err() {
         return (method, why);
     }
@@ -320,17 +322,17 @@ fn open_grid(
 }
 
 /// The quantities that determine the memory of a run.
-struct Footprint<'a> {
-    spec: &'a Spec,
-    method: &'a dyn ConfiguredMethod,
-    header: &'a Header,
-    precision: Precision,
-    resuming: bool,
+pub struct Footprint<'a> {
+    pub k: usize,
+    pub method: &'a dyn ConfiguredMethod,
+    pub header: &'a Header,
+    pub precision: Precision,
+    pub resuming: bool,
 }
 
 impl Footprint<'_> {
     /// Minimum number of bytes that a rank holds if its data are in memory.
-    fn least_bytes(&self, layout: &Layout, parties: Parties, rank: usize) -> f64 {
+    pub fn least_bytes(&self, layout: &Layout, parties: Parties, rank: usize) -> f64 {
         let data = |word| self.header.least_bytes(layout, parties.ranks, word);
         let narrow = if self.precision == Precision::Mixed { data(size_of::<f32>()) } else { 0.0 };
         data(self.precision.word()) + self.workspace_bytes(parties, rank) + narrow
@@ -340,7 +342,7 @@ impl Footprint<'_> {
     /// computation of the start if that needs more. Without a formula: each factor and its update.
     fn workspace_bytes(&self, parties: Parties, rank: usize) -> f64 {
         let Header { rows, cols, stored, sparse, .. } = *self.header;
-        let (k, word) = (self.spec.k, self.precision.word());
+        let (k, word) = (self.k, self.precision.word());
         let least = 2.0 * (rows as f64 + cols as f64) * (k * word) as f64 / parties.ranks as f64;
         let is_private = self.method.description().partition.is_private();
         // The formulas assume complete data, and a rank that hosts as many parties as any other.
@@ -357,24 +359,29 @@ impl Footprint<'_> {
     fn workload(&self, parties: Option<usize>) -> Workload {
         let Header { rows: m, cols: n, sparse, stored, .. } = *self.header;
         let stored = stored.filter(|_| sparse).map_or(m as f64 * n as f64, |stored| stored as f64);
-        Workload { m, n, stored, sparse, k: self.spec.k, parties, word: self.precision.word(), traffic: None }
+        Workload { m, n, stored, sparse, k: self.k, parties, word: self.precision.word(), traffic: None }
     }
 
     /// Bytes that a rank holds in addition to panels if its rows are read from the file in each pass.
     ///
     /// # Errors
-    /// If the method needs its data in memory: why, and what to do.
-    fn besides_panels(&self, ranks: usize) -> std::result::Result<f64, String> {
+    /// If the method needs its data in memory: why, and what to do, such as to take one of `methods` instead.
+    pub fn besides_panels<'m>(
+        &self,
+        ranks: usize,
+        methods: impl Iterator<Item = &'m Arc<dyn ConfiguredMethod>>,
+    ) -> std::result::Result<f64, String> {
         let groups = self.method.groups();
-        if groups.missing.is_some_and(MissingParams::any) {
-            return Err("--missing and --holdout need the whole matrix in memory".into());
+        if let Some(missing) = groups.missing.filter(|missing| missing.any()) {
+            let cure = if missing.missing == Missing::None { " (--holdout 0 does not)" } else { "" };
+            return Err(format!("--missing and --holdout need the whole matrix in memory{cure}"));
         }
         if self.precision == Precision::Mixed {
             return Err("--precision mixed holds the matrix twice, in f32 and f64; use one of them".into());
         }
         let workload = self.workload(None);
         let Some(cost) = self.method.streamed_cost(&workload, ranks) else {
-            let able = registry::ALL.iter().filter(|method| method.streamed_cost(&workload, 1).is_some());
+            let able = methods.filter(|method| method.streamed_cost(&workload, 1).is_some());
             let able: Vec<&str> = able.map(|method| method.description().name).collect();
             let name = self.method.description().name;
             let with = if able.contains(&name) { " with these options, not with its defaults" } else { "" };

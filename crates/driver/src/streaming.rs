@@ -7,7 +7,7 @@ use fednmf_data::{GridChooser, Layout, Loaded, Panels};
 use fednmf_files::{EntryCheck, Input};
 use fednmf_linalg::Real;
 
-use super::plan::Storage;
+use super::plan::{Storage, storage};
 
 /// Loads a matrix as planned. If its rows stay in the file, the panels have as many rows as memory has room for, and a note
 /// says so. Collective.
@@ -38,4 +38,24 @@ pub fn load<T: Real>(
     let in_panel = loaded.panels.as_ref().map_or(0, Panels::rows);
     let note = format!("{lack}: the rows are read from the file in each pass over them, {in_panel} at a time");
     Ok((loaded, Some(note)))
+}
+
+/// Loads the whole rows of each rank for a computation that holds `beside` bytes in addition. Rows that do not fit into memory
+/// are read in panels, unless `streaming` says why they cannot be; then a note says so. Collective.
+///
+/// # Errors
+/// As [`load`], and on all ranks, if memory is lacking.
+pub fn load_rows(
+    input: Input,
+    beside: f64,
+    streaming: Result<(), String>,
+    comm: &Communicator,
+    progress: &mut dyn FnMut(f64),
+) -> SharedResult<(Loaded<f64>, Option<String>)> {
+    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
+    let need = beside + input.least_bytes(&layout, comm, size_of::<f64>());
+    let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside);
+    let nodes = memory::nodes(0.0, input.spec().memory, comm);
+    let storage = storage(&nodes, |_| need, streaming)?;
+    load::<f64>(input, (&layout, None), &storage, None, comm, progress)
 }

@@ -155,9 +155,8 @@ impl Input {
     ) -> SharedResult<Loaded<T>> {
         let cuts = rows.panels::<T>((bytes / PANELS).min(ENOUGH));
         let preparation = Preparation { divisor: None, threshold: self.spec.binarize.and_then(Threshold::given) };
-        let start = |preparation: Preparation| {
-            let panels = Panels::<T>::start(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone());
-            comm.agree_on_error(panels)
+        let panels_of = |preparation: Preparation| {
+            Panels::<T>::new(Arc::new(rows.source.prepared(preparation)), rows.own.start, cuts.clone())
         };
         let passes = if self.spec.scale == Scale::Max { 3.0 } else { 2.0 };
         let mut done = 0.0;
@@ -177,7 +176,7 @@ impl Input {
             Scale::By(divisor) => Some(divisor),
             Scale::Max => {
                 let mut most = [f64::NEG_INFINITY];
-                pass(&mut start(Preparation::default())?, &mut |_, block| {
+                pass(&mut panels_of(Preparation::default()), &mut |_, block| {
                     let values = Entries::of(block).map_or(&[][..], Entries::values);
                     most[0] = values.iter().fold(most[0], |most, x| most.max(x.as_f64()));
                 })?;
@@ -185,7 +184,7 @@ impl Input {
                 Some(check_largest(most[0]).map_err(Error::on_all_ranks)?)
             }
         };
-        let mut panels = start(Preparation { divisor, ..preparation })?;
+        let mut panels = panels_of(Preparation { divisor, ..preparation });
         let (m, n) = (self.header.rows, self.header.cols);
         let mut counts = Counts::default();
         let statistics = Statistics::of_passes::<T>(comm, (m, n), |add| {
@@ -298,6 +297,32 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_reads_by_itself_whatever_the_order_of_the_first() {
+        let comm = Communicator::local();
+        let (file, x) = written(53, 4);
+        let input = input(&file, &comm);
+        let rows = input.rows::<f64>(&comm).unwrap();
+        let mut loaded = input.stream::<f64>(rows, 5.0 * 32.0 * 10.0, &comm, &mut |_| ()).unwrap();
+        loaded.panels.as_mut().unwrap().reorder(&[30..53, 0..30], 1);
+        let mut copy = loaded.copy().panels.unwrap();
+        for _ in 0..2 {
+            let (mut end, mut sum) = (0, 0.0);
+            copy.pass(&comm, |rows, block| {
+                assert_eq!(rows.start, end);
+                end = rows.end;
+                sum += block.norm2();
+                loaded.panels.as_mut().unwrap().read_next(&comm, 1, |_, _| Ok(())).map(drop)
+            })
+            .unwrap();
+            assert_eq!((end, sum), (53, x.iter().map(|x| x * x).sum()));
+        }
+        loaded.release();
+        let panels = loaded.panels.as_mut().unwrap();
+        panels.pass(&comm, |rows, _| if rows.end > 20 { Err(Error::failed("enough")) } else { Ok(()) }).unwrap_err();
+        assert_eq!(panels.copy().pass(&comm, |_, _| Ok(())).map(|_| ()), Ok(()), "a failure is not copied");
+    }
+
+    #[test]
     fn rows_are_read_in_the_order_of_parts() {
         let comm = Communicator::local();
         let (file, x) = written(53, 4);
@@ -307,7 +332,7 @@ mod tests {
         let longest = panels.rows();
         let parts = [30..41, 0..7, 41..53, 7..30];
         for first in [0, 2, 3] {
-            let counts = panels.reorder(&parts, first).unwrap();
+            let counts = panels.reorder(&parts, first);
             assert_eq!(counts.iter().sum::<usize>(), panels.count());
             assert!(panels.rows() <= longest && counts[3] > 1, "{counts:?}");
             // Twice round, a part at a time.

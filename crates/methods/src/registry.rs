@@ -25,6 +25,7 @@ pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
         entry::<distributed::divergence::mu::KlMu>(),
         entry::<distributed::divergence::cd::KlCd>(),
         entry::<distributed::divergence::beta::BetaMu>(),
+        entry::<distributed::divergence::online::KlOnline>(),
         entry::<distributed::symnmf::SymNmf>(),
         entry::<columns::syn::SynSd>(),
         entry::<columns::syn::SynSsdU>(),

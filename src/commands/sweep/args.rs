@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::parse_bytes;
 use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
@@ -40,9 +41,12 @@ pub struct SweepArgs {
     #[arg(short = 'o', long, value_name = "DIR")]
     pub output: PathBuf,
     /// Write the components of each run as the spectra of cNMF's step factorize, into the directory OUTPUT/NAME that
-    /// `cnmf prepare` made
+    /// `cnmf prepare` made; after 4 runs or more also the programmes of each k, as its step consensus does
     #[arg(long, value_name = "DIR")]
     pub cnmf: Option<PathBuf>,
+    /// Leave spectra out of cNMF's programmes whose mean distance to their nearest neighbours is not below X; 2: none
+    #[arg(long, value_name = "X", requires = "cnmf", default_value_t = 0.5, value_parser = parameters::number(0.0, 2.0))]
+    pub density_threshold: f64,
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
@@ -65,9 +69,14 @@ pub struct SweepArgs {
     /// Seed of the first run; the next ones count on
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed)]
     pub seed: u64,
-    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank]
+    /// Groups of ranks, each with the whole matrix and one run at a time [default: one for each rank; fewer if memory does not
+    /// hold the matrix as often]
     #[arg(long, value_name = "N", value_parser = parameters::whole_number)]
     pub groups: Option<usize>,
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are
+    /// read from the file a panel at a time, and no entries are held out
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// Factorise the transposed matrix
     #[arg(long)]
     pub transpose: bool,

@@ -1,13 +1,16 @@
 //! The runs of a sweep as those of cNMF's step `factorize` (Kotliar et al., eLife 2019), whose next steps read them:
-//! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table.
+//! `cnmf_tmp/NAME.spectra.k_K.iter_I.df.npz` has the components of a run, k × n, as a pandas table. The files of the steps
+//! `combine` and `consensus` are tables alike.
 
 use std::collections::BTreeSet;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView2};
 use serde_json::Map;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_files::output::npz::{Archive, Matrices};
 use fednmf_files::{InputSpec, names};
@@ -94,16 +97,96 @@ impl CnmfDirectory {
     /// If the file cannot be written.
     pub fn write(&self, task: Task, v: &Array2<f64>, genes: Option<&[String]>) -> Result<()> {
         let (n, k) = v.dim();
-        // pandas takes the three arrays as its arguments, and no others.
-        let mut archive = Archive::create(&self.file(task), Map::new(), Access::Default)?;
-        archive.array("data", "<f8", &[k, n], &bytes(v.t().iter().map(|x| x.to_le_bytes())))?;
-        archive.array("index", "<i8", &[k], &numbers(1..=k))?;
-        match genes {
-            Some(genes) => archive.texts("columns", genes)?,
-            None => archive.array("columns", "<i8", &[n], &numbers(0..n))?,
-        }
-        archive.finish()?.publish()
+        let genes = genes.map_or(Axis::Numbers(0, n), Axis::Names);
+        write_table(&self.file(task), v.t(), Axis::Numbers(1, k), genes)
     }
+
+    /// The transcripts per million of all genes, which `cnmf prepare` wrote.
+    pub fn transcripts(&self) -> PathBuf {
+        self.folder.join(format!("{}.tpm.h5ad", self.name))
+    }
+
+    /// Writes a table for later steps, `cnmf_tmp/NAME.KIND.df.npz`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_table(&self, kind: &str, table: ArrayView2<'_, f64>, rows: Axis<'_>, columns: Axis<'_>) -> Result<()> {
+        write_table(&self.folder.join(format!("{}.{kind}.df.npz", self.name)), table, rows, columns)
+    }
+
+    /// Writes a table of results: as [`CnmfDirectory::write_table`], and as the text `NAME.KIND.txt`.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_result(
+        &self,
+        kind: &str,
+        table: ArrayView2<'_, f64>,
+        rows: Axis<'_>,
+        columns: Axis<'_>,
+    ) -> Result<()> {
+        self.write_table(kind, table, rows, columns)?;
+        let path = self.above(format!("{}.{kind}.txt", self.name));
+        let written = unfinished::replace(&path, Access::Default, |file| {
+            let mut out = BufWriter::new(file);
+            (0..table.ncols()).try_for_each(|j| write!(out, "\t{}", columns.label(j)))?;
+            for (i, row) in table.rows().into_iter().enumerate() {
+                write!(out, "\n{}", rows.label(i))?;
+                row.iter().try_for_each(|x| write!(out, "\t{x:?}"))?;
+            }
+            writeln!(out)?;
+            out.flush()
+        });
+        written.map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))
+    }
+
+    /// Writes the table by which the number of components is chosen, a row for each.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_statistics(&self, table: ArrayView2<'_, f64>) -> Result<()> {
+        let columns = ["k", "local_density_threshold", "silhouette", "prediction_error"].map(String::from);
+        let path = self.above(format!("{}.k_selection_stats.df.npz", self.name));
+        write_table(&path, table, Axis::Numbers(0, table.nrows()), Axis::Names(&columns))
+    }
+
+    fn above(&self, name: String) -> PathBuf {
+        self.folder.with_file_name(name)
+    }
+}
+
+/// The labels of the rows or columns of a table.
+#[derive(Debug, Clone, Copy)]
+pub enum Axis<'a> {
+    Names(&'a [String]),
+    /// The first number, and how many follow in order.
+    Numbers(usize, usize),
+}
+
+impl Axis<'_> {
+    fn label(&self, at: usize) -> String {
+        match self {
+            Axis::Names(names) => names[at].clone(),
+            Axis::Numbers(first, _) => (first + at).to_string(),
+        }
+    }
+
+    fn write(&self, archive: &mut Archive, name: &str) -> Result<()> {
+        match *self {
+            Axis::Names(names) => archive.texts(name, names),
+            Axis::Numbers(first, count) => archive.array(name, "<i8", &[count], &numbers(first..first + count)),
+        }
+    }
+}
+
+fn write_table(path: &Path, table: ArrayView2<'_, f64>, rows: Axis<'_>, columns: Axis<'_>) -> Result<()> {
+    let (m, n) = table.dim();
+    // pandas takes the three arrays as its arguments, and no others.
+    let mut archive = Archive::create(path, Map::new(), Access::Default)?;
+    archive.array("data", "<f8", &[m, n], &bytes(table.iter().map(|x| x.to_le_bytes())))?;
+    rows.write(&mut archive, "index")?;
+    columns.write(&mut archive, "columns")?;
+    archive.finish()?.publish()
 }
 
 fn bytes(values: impl Iterator<Item = [u8; 8]>) -> Vec<u8> {

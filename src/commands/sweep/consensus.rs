@@ -7,8 +7,8 @@ use serde_json::json;
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, even_part};
+use fednmf_data::Loaded;
 use fednmf_data::state::Piece;
-use fednmf_data::{Layout, Loaded};
 use fednmf_driver::model_selection;
 use fednmf_driver::model_selection::{Component, Matched, Similarities};
 use fednmf_files::output::{attributes, matrices};
@@ -33,17 +33,11 @@ pub struct Consensus {
 ///
 /// # Errors
 /// On all ranks of the group, if a file cannot be read or written.
-pub fn make(
-    sweep: &Sweep<'_>,
-    k: usize,
-    loaded: &Loaded<f64>,
-    layout: &Layout,
-    group: &Communicator,
-) -> SharedResult<Consensus> {
+pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communicator) -> SharedResult<Consensus> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let read = || sweep.components(k).map(|components| Matched::new(&components));
     let matched = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;
-    let found = model_selection::Consensus::new(matched.as_ref(), k, (loaded, layout, sweep.args.missing), group)?;
+    let found = model_selection::Consensus::new(matched.as_ref(), k, (loaded, sweep.args.missing), group)?;
     let model_selection::Consensus { first, u, v, rmse, components } = found;
 
     let file = sweep.args.output.join(format!("consensus-k{k:04}.h5"));

@@ -5,29 +5,33 @@
 mod args;
 mod cnmf;
 mod consensus;
+mod programs;
 mod runs;
 mod summary;
 
 use std::path::Path;
 
 pub use self::args::SweepArgs;
-use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result, SharedResult};
+use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result};
 use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
-use fednmf_data::{Layout, Loaded};
-use fednmf_driver::check_size;
-use fednmf_driver::metadata;
+use fednmf_data::{Loaded, memory};
 use fednmf_driver::missing::{warning_of_stored_zeros, warning_without_nan};
-use fednmf_driver::model_selection::{Point, check_sizes, choose, configure, drops, inertias, layout};
+use fednmf_driver::model_selection::{Point, SweepPlan, check_sizes, choose, drops, group_of, inertias, layout};
+use fednmf_driver::plan::Storage;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::spec::Precision;
+use fednmf_driver::{check_size, metadata, streaming};
 use fednmf_files as data;
+use fednmf_files::Input;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_methods::method::SweepSettings;
 use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters::Missing;
+use fednmf_methods::shared::missing::MissingParams;
 
 use self::cnmf::CnmfDirectory;
 use self::runs::{Sweep, Task};
@@ -72,12 +76,17 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let cnmf = comm.agree_on_error(args.cnmf.as_deref().map(CnmfDirectory::open).transpose())?;
     let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| cnmf.check(&tasks));
     comm.agree_on_error(cnmf_files)?;
-    let groups = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
-    let number = comm.rank() * groups / comm.size();
-    let group = comm.split(number);
+    let most = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
     let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
-    let loaded = load(&mut sweep, &group, &mut progress);
-    let (loaded, layout) = comm.agree_on_error(loaded.map_err(Error::from))?;
+    let (mut group, mut input) = open(&sweep, most, comm)?;
+    let SweepPlan { methods, groups, storage } = plan(&mut sweep, &input, most, &mut progress, comm)?;
+    if groups < most {
+        (group, input) = open(&sweep, groups, comm)?;
+    }
+    sweep.methods = methods;
+    sweep.streamed = storage != Storage::InMemory;
+    let (number, _) = group_of(comm.rank(), comm.size(), groups);
+    let loaded = comm.agree_on_error(load(&sweep, input, &storage, &group, &mut progress))?;
     sweep.names = metadata::names_of(&sweep.input, false, &group);
     if let Some(cnmf) = &cnmf {
         let checked = match comm.is_root() {
@@ -179,8 +188,12 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     }
     let choice = choose(&points, loaded.header.rows.min(loaded.header.cols));
     let consensus = choice.as_ref().filter(|_| number == 0);
-    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &layout, &group)).transpose();
+    let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &group)).transpose();
     let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
+    drop(loaded);
+    if let Some(cnmf) = &cnmf {
+        programs::write(&sweep, cnmf, comm, &mut progress)?;
+    }
     progress.finish();
     let summary = Summary { sweep: &sweep, points: &points, choice, consensus };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
@@ -223,19 +236,65 @@ fn check_results(args: &SweepArgs) -> Result<()> {
     Ok(())
 }
 
-/// Determines the methods and loads the whole matrix into each group, in the layout that they need. Collective in the group.
-fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) -> SharedResult<(Loaded<f64>, Layout)> {
-    let input = data::open(&sweep.input, group)?;
-    progress.notes(&input.header().notes);
-    progress.warnings(&input.header().warnings);
-    sweep.input.complete(input.header());
-    let (m, n, sparse) = (input.header().rows, input.header().cols, input.header().sparse);
-    sweep.sparse = sparse;
-    check_sizes(&sweep.ks, (m, n)).map_err(|e| e.at("--k").on_all_ranks())?;
-    let (missing, regularization) = (sweep.left_out.clone(), sweep.args.regularization.0.clone());
-    sweep.methods = configure(&sweep.args.algo, &sweep.ks, (m, n, sparse), &SweepSettings { missing, regularization });
-    let plan = layout(sweep.method(sweep.ks[0]), (m, n), group.size());
-    let loaded = input.load::<f64>(&plan, group, &mut |part| progress.loading(part))?;
+/// This rank's group, and the input, opened by its ranks. Collective.
+fn open(sweep: &Sweep<'_>, groups: usize, comm: &Communicator) -> Result<(Communicator, Input)> {
+    let group = comm.split(group_of(comm.rank(), comm.size(), groups).0);
+    let input = comm.agree_on_error(data::open(&sweep.input, &group).map_err(Error::from))?;
+    Ok((group, input))
+}
+
+/// Determines the methods, the groups, and whether memory holds the matrix. Collective.
+fn plan(
+    sweep: &mut Sweep<'_>,
+    input: &Input,
+    most: usize,
+    progress: &mut Progress,
+    comm: &Communicator,
+) -> Result<SweepPlan> {
+    let header = input.header();
+    progress.notes(&header.notes);
+    progress.warnings(&header.warnings);
+    sweep.input.complete(header);
+    sweep.sparse = header.sparse;
+    check_sizes(&sweep.ks, (header.rows, header.cols)).map_err(|e| e.at("--k"))?;
+    let nodes = memory::nodes(0.0, sweep.input.memory, comm);
+    let args = sweep.args;
+    let planned = |left_out: &MissingParams| {
+        let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
+        let runs = (&args.algo, &sweep.ks[..], &settings);
+        SweepPlan::new(runs, header, input.check_streaming(), (most, args.groups), &nodes)
+    };
+    let refused = match planned(&sweep.left_out) {
+        Ok(plan) => return Ok(plan),
+        Err(refused) => refused,
+    };
+    if args.holdout.is_some() || sweep.left_out.holdout == 0.0 || sweep.left_out.missing != Missing::None {
+        return Err(refused.into());
+    }
+    let complete = MissingParams { holdout: 0.0, ..sweep.left_out.clone() };
+    let plan = planned(&complete)?;
+    sweep.left_out = complete;
+    progress.note(
+        "memory is too small to hold entries out: all are seen (--holdout 0), and k is chosen by stability and error",
+    );
+    Ok(plan)
+}
+
+/// Loads the whole matrix into the group, in the layout that the methods need. Collective in the group.
+fn load(
+    sweep: &Sweep<'_>,
+    input: Input,
+    storage: &Storage,
+    group: &Communicator,
+    progress: &mut Progress,
+) -> Result<Loaded<f64>> {
+    let shape = (input.header().rows, input.header().cols);
+    let layout = layout(sweep.method(sweep.ks[0]), shape, group.size());
+    let show = &mut |part| progress.loading(part);
+    let (mut loaded, note) = streaming::load::<f64>(input, (&layout, None), storage, None, group, show)?;
+    note.iter().for_each(|note| progress.note(note));
+    // Each run reads a copy.
+    loaded.release();
     check_size(Precision::F64, &loaded.statistics).map_err(Error::on_all_ranks)?;
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)
@@ -245,7 +304,7 @@ fn load(sweep: &mut Sweep<'_>, group: &Communicator, progress: &mut Progress) ->
     if let Some(warning) = warning_of_stored_zeros(&sweep.left_out.missing, loaded.stored_zeros) {
         progress.warn(&warning);
     }
-    Ok((loaded, plan))
+    Ok(loaded)
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub struct Sweep<'a> {
     pub input: InputSpec,
     /// Whether the matrix is sparse, by which the entries to hold out are drawn.
     pub sparse: bool,
+    /// Whether it is read from the file in each pass.
+    pub streamed: bool,
     /// The names of the matrix, on rank 0 of each group.
     pub names: Names,
     pub ks: Vec<usize>,
@@ -73,6 +75,7 @@ impl Sweep<'_> {
         input.transpose = args.transpose;
         input.table = args.table.0;
         input.features = args.features.choice();
+        input.memory = args.memory;
         input.scale = if args.scale == Scale::Max { data::Scale::Max } else { data::Scale::None };
         input.binarize = args.binarize;
         if args.binarize.is_some() && args.missing == SweepMissing::Nan {
@@ -89,6 +92,7 @@ impl Sweep<'_> {
             input,
             names: Names::default(),
             sparse: false,
+            streamed: false,
             ks: numbers(&args.components.join(","))?,
         })
     }

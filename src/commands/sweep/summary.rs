@@ -79,9 +79,11 @@ impl Summary<'_> {
     /// The final recommendation and the next command.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
-            let more = match self.sweep.args.runs {
-                1 => "entries that are held out (--holdout 0.05), or several starts (--runs)",
-                _ => "entries that are held out (--holdout 0.05)",
+            let more = match (self.sweep.streamed, self.sweep.args.runs) {
+                (false, 1) => "entries that are held out (--holdout 0.05), or several starts (--runs)",
+                (false, _) => "entries that are held out (--holdout 0.05)",
+                (true, 1) => "several starts (--runs)",
+                (true, _) => "memory for the whole matrix, with which entries can be held out",
             };
             return format!("No k can be recommended. Try smaller ones, more --max-iters, or {more}.");
         };
@@ -120,6 +122,8 @@ impl Summary<'_> {
         prepared.extend(table.iter().map(String::as_str));
         let features = args.features.words();
         prepared.extend(features.iter().map(String::as_str));
+        let memory = args.memory.map(|bytes| bytes.to_string());
+        prepared.extend(memory.iter().flat_map(|bytes| ["--memory", bytes]));
         let penalties = args.regularization.0.words();
         prepared.extend(penalties.iter().map(String::as_str));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
@@ -133,7 +137,12 @@ impl Summary<'_> {
                 "--algo",
                 args.algo.description().name,
             ]);
-            add(&["--holdout", "0.05"]);
+            if self.sweep.streamed {
+                add(&["--holdout", "0", "--max-iters", &(2 * args.max_iters).to_string()]);
+                add(&["--runs", &args.runs.max(2).to_string()]);
+            } else {
+                add(&["--holdout", "0.05"]);
+            }
             add(&["--output", &output]);
             add(missing);
             add(transpose);

@@ -266,6 +266,7 @@ pub fn lines() -> Vec<(&'static Description, String)> {
         ("bpp", ""),
         ("mu", ""),
         ("online", "--batch-size 60"),
+        ("kl-online", "--batch-size 60"),
         ("kl-mu", ""),
         ("dsanls", ""),
         ("vr-dsanls", "--epoch 3"),

@@ -11,6 +11,7 @@ use fednmf_linalg::{Block, gram};
 use fednmf_methods::shared::factor_side::{FactorTags, GRAM_V};
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::Grid;
+use fednmf_methods::shared::rank_data::rank_data;
 
 use super::method::SweepMissing;
 use super::stability::{Matched, Repeated};
@@ -58,11 +59,11 @@ impl Consensus {
     /// Collective in a group, which has the whole matrix.
     ///
     /// # Errors
-    /// On all ranks of the group, if the matrix does not suit the kernels.
+    /// On all ranks of the group, if the matrix does not suit the kernels, or cannot be read.
     pub fn new(
         matched: Option<&Matched>,
         k: usize,
-        (loaded, layout, missing): (&Loaded<f64>, &Layout, SweepMissing),
+        (loaded, missing): (&Loaded<f64>, SweepMissing),
         group: &Communicator,
     ) -> SharedResult<Self> {
         let mut v = Array2::<f64>::zeros((loaded.header.cols, k));
@@ -72,7 +73,7 @@ impl Consensus {
         let repeated = matched.and_then(Matched::repeated);
         // The other ranks add zeros, so the sum has the bits of the means.
         group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
-        let fit = match layout {
+        let fit = match loaded.layout {
             Layout::RowsAndColumns { .. } => fit_rows(loaded, missing, &v, group)?,
             _ => fit_grid(loaded, &v, group)?,
         };
@@ -122,7 +123,7 @@ struct Fit {
 }
 
 /// X ← the minimiser for each row of the right-hand side.
-fn solve(u: &mut Array2<f64>, rhs: &Array2<f64>, g: &Array2<f64>) {
+pub fn solve(u: &mut Array2<f64>, rhs: &Array2<f64>, g: &Array2<f64>) {
     let mut solver = Pivoting::new(g.nrows());
     for first in (0..u.nrows()).step_by(STEP) {
         let part = s![first..(first + STEP).min(rhs.nrows()), ..];
@@ -130,7 +131,8 @@ fn solve(u: &mut Array2<f64>, rhs: &Array2<f64>, g: &Array2<f64>) {
     }
 }
 
-fn gram_of(v: &Array2<f64>) -> Array2<f64> {
+/// FᵀF of a factor F.
+pub fn gram_of(v: &Array2<f64>) -> Array2<f64> {
     let mut g = Array2::zeros((v.ncols(), v.ncols()));
     if v.is_empty() {
         return g;
@@ -142,17 +144,19 @@ fn gram_of(v: &Array2<f64>) -> Array2<f64> {
 /// The fit on a grid, where every entry counts.
 fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> SharedResult<Fit> {
     let k = v.ncols();
-    let mut block = loaded.blocks[0].copy();
-    group.agree_on_error(block.prepare(k))?;
-    let [_, rows_v] = grid::own_rows(group, &loaded.cuts);
-    let (rows, cols) = block.shape();
+    let Loaded { layout, cuts, blocks, panels, .. } = loaded.copy();
+    let mut data = rank_data(blocks, panels);
+    group.agree_on_error(data.prepare(k))?;
+    let [_, rows_v] = grid::own_rows(group, &cuts);
+    let tile = &layout.tiles(&cuts, group.rank())[0];
     let tags = FactorTags { name: "consensus", gather: GATHER, rhs: PRODUCT, gram: GRAM_V };
-    let mut grid = Grid::new(group, Box::new(block), &loaded.cuts, k, [tags; 2]);
+    let mut grid = Grid::new(group, data, &cuts, k, [tags; 2]);
     grid.v.own.assign(&v.slice(s![rows_v, ..]));
     grid.product_for_u(group)?;
     solve(&mut grid.u.own, &grid.u.rhs, &gram_of(v));
     let squared = grid.residual2(group)?;
-    Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count: rows as f64 * cols as f64 })
+    let count = tile.rows.len() as f64 * tile.cols.len() as f64;
+    Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count })
 }
 
 /// The fit if each rank has whole rows of its own.

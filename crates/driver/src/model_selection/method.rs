@@ -63,16 +63,16 @@ pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option
     MissingParams { missing, holdout: holdout.unwrap_or(usual) }
 }
 
-/// The method of each k for an m × n matrix. All are the same method, so that their errors can be compared: `auto` uses its
-/// choice for the largest k for all.
+/// The method of each k for a matrix of this shape, whatever its k. All are the same method, so that their errors can be
+/// compared: `auto` uses its choice for the largest k for all.
 pub fn configure(
     method: &Arc<dyn ConfiguredMethod>,
     ks: &[usize],
-    (m, n, sparse): (usize, usize, bool),
+    shape: MatrixShape,
     settings: &SweepSettings,
 ) -> BTreeMap<usize, Arc<dyn ConfiguredMethod>> {
     let one = method.for_sweep(settings).unwrap_or_else(|| method.clone());
-    let of = |k: usize| match one.choose(Some(MatrixShape { m, n, k, sparse, streamed: false })) {
+    let of = |k: usize| match one.choose(Some(MatrixShape { k, ..shape })) {
         Some(choice) => choice.method,
         None => one.clone(),
     };
@@ -105,7 +105,8 @@ mod tests {
         let names = |ks: &[usize]| -> Vec<&str> {
             let missing = MissingParams { missing: Missing::None, holdout: 0.0 };
             let settings = SweepSettings { missing, regularization: RegularizationParams::NONE };
-            let all = configure(&registry::AUTO, ks, (2000, 2000, false), &settings);
+            let shape = MatrixShape { m: 2000, n: 2000, k: 0, sparse: false, streamed: false };
+            let all = configure(&registry::AUTO, ks, shape, &settings);
             all.values().map(|method| method.description().name).collect()
         };
         assert_eq!(names(&[2, 4]), ["dsanls", "dsanls"]);

@@ -4,6 +4,8 @@
 mod choice;
 mod consensus;
 mod method;
+mod plan;
+mod programs;
 mod spectrum;
 mod stability;
 mod trial;
@@ -11,6 +13,8 @@ mod trial;
 pub use choice::{Choice, Point, STABLE, choose};
 pub use consensus::{Component, Consensus};
 pub use method::{SweepMissing, configure, left_out, sweepable, sweepable_method};
+pub use plan::{SweepPlan, group_of};
+pub use programs::{Genes, Programs, Spectra};
 pub use spectrum::{drops, inertias};
 pub use stability::{Matched, Similarities, Stability};
 pub use trial::{Errors, Finished, Trial, check_sizes, layout, point};

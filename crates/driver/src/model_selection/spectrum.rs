@@ -9,8 +9,9 @@ use ndarray::{Array2, Axis, s};
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::Loaded;
+use fednmf_data::{Loaded, Panels};
 use fednmf_linalg::random::{Purpose, Stream, uniform_factor};
+use fednmf_linalg::{Block, Order};
 
 const MARGINS: MessageTag = MessageTag::new("sweep: sums of rows and columns", Payload::Product);
 const PRODUCT: MessageTag = MessageTag::new("sweep: product for the inertias", Payload::Product);
@@ -24,55 +25,72 @@ const PASSES: usize = 12;
 /// columns, in descending order and in a common unit. Rows and columns of zeros stay zeros. Collective.
 ///
 /// # Errors
-/// On all ranks, if a kernel refuses a block.
+/// On all ranks, if a kernel refuses a block, or a file cannot be read.
 pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> SharedResult<Vec<f64>> {
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let l = (count + MORE).min(m).min(n);
-    let mut block = loaded.blocks[0].copy();
-    comm.agree_on_error(block.prepare(l))?;
-    let tile = &loaded.layout.tiles(&loaded.cuts, comm.rank())[0];
+    let Loaded { layout, cuts, mut blocks, mut panels, .. } = loaded.copy();
+    // If two blocks each cover the matrix, the second one is stored untransposed.
+    let mut block = blocks.pop();
+    comm.agree_on_error(block.as_mut().map_or(Ok(()), |block| block.prepare(l)))?;
+    let tile = layout.tiles(&cuts, comm.rank()).pop().expect("a rank has a tile");
+    // The ranks that have the same rows, if none has them alone.
+    let parts = cuts.cols.len();
+    let across = (parts > 1).then(|| comm.split(comm.rank() / parts));
     let mut margins = vec![0.0; m + n];
-    for a in 0..block.shape().0 {
-        block.for_each_nonzero(a, |b, x| {
-            let (i, j) = if tile.transposed { (b, a) } else { (a, b) };
-            margins[tile.rows.start + i] += x;
-            margins[m + tile.cols.start + j] += x;
-        });
-    }
+    Panels::pass_over(&mut panels, block.as_ref(), comm, |rows, block| {
+        for i in 0..rows.len() {
+            block.for_each_nonzero(i, |j, x| {
+                margins[tile.rows.start + rows.start + i] += x;
+                margins[m + tile.cols.start + j] += x;
+            });
+        }
+    })?;
     comm.sum(MARGINS, &mut margins);
     let total: f64 = margins[..m].iter().sum();
     // Relative to the mean sum, so that the squares neither overflow nor underflow.
-    let scales = |sums: &[f64]| -> Vec<f64> {
+    let scales = |sums: &[f64], power: i32| -> Vec<f64> {
         let mean = total / sums.len() as f64;
-        sums.iter().map(|&sum| if sum > 0.0 { (mean / sum).sqrt() } else { 0.0 }).collect()
+        sums.iter().map(|&sum| if sum > 0.0 { (mean / sum).sqrt().powi(power) } else { 0.0 }).collect()
     };
-    let (of_rows, of_columns) = (scales(&margins[..m]), scales(&margins[m..]));
+    let (of_rows, of_columns) = (scales(&margins[..m], 2), scales(&margins[m..], 1));
     let mean = total / (m as f64 * n as f64);
 
-    // The product of the scaled matrix, or of its transpose, with Q.
-    let product = |q: &Array2<f64>, transpose: bool| {
-        let (from, to) = if transpose { (&tile.rows, &tile.cols) } else { (&tile.cols, &tile.rows) };
-        let (scale, scale_to) = if transpose { (&of_rows, &of_columns) } else { (&of_columns, &of_rows) };
-        let mut operand = block.order().zeros(from.len(), l);
-        operand.assign(&q.slice(s![from.clone(), ..]));
-        operand.rows_mut().into_iter().zip(&scale[from.clone()]).for_each(|(mut row, scale)| row *= *scale / mean);
-        let mut out = block.order().zeros(to.len(), l);
-        if transpose == tile.transposed {
-            block.mul(&operand.view(), &mut out.view_mut());
-        } else {
-            block.tmul(&operand.view(), &mut out.view_mut());
-        }
-        out.rows_mut().into_iter().zip(&scale_to[to.clone()]).for_each(|(mut row, scale)| row *= *scale);
-        let mut all = Array2::<f64>::zeros((scale_to.len(), l));
-        all.slice_mut(s![to.clone(), ..]).assign(&out);
+    // The product of the scaled matrix, and then of its transpose, with Q.
+    let mut product = |q: &Array2<f64>| -> SharedResult<Array2<f64>> {
+        let order = panels
+            .as_ref()
+            .map_or_else(|| block.as_ref().map(Block::order), |panels| Some(panels.empty_block().order()));
+        let order = order.unwrap_or(Order::RowMajor);
+        let scale_columns = |x: &mut Array2<f64>| {
+            let scales = &of_columns[tile.cols.clone()];
+            x.rows_mut().into_iter().zip(scales).for_each(|(mut row, scale)| row *= *scale / mean);
+        };
+        let mut operand = order.zeros(tile.cols.len(), l);
+        operand.assign(&q.slice(s![tile.cols.clone(), ..]));
+        scale_columns(&mut operand);
+        let mut sum = order.zeros(tile.cols.len(), l);
+        Panels::pass_over(&mut panels, block.as_ref(), comm, |rows, block| {
+            let mut image = order.zeros(rows.len(), l);
+            block.mul(&operand.view(), &mut image.view_mut());
+            if let Some(across) = &across {
+                across.sum(PRODUCT, image.as_slice_memory_order_mut().expect("contiguous"));
+            }
+            let scales = &of_rows[tile.rows.start + rows.start..];
+            image.rows_mut().into_iter().zip(scales).for_each(|(mut row, scale)| row *= *scale);
+            block.tmul_add(&image.view(), &mut sum.view_mut());
+        })?;
+        scale_columns(&mut sum);
+        let mut all = Array2::<f64>::zeros((n, l));
+        all.slice_mut(s![tile.cols.clone(), ..]).assign(&sum);
         comm.sum(PRODUCT, all.as_slice_mut().expect("made in row order"));
-        all
+        Ok(all)
     };
     let mut q = uniform_factor::<f64>(&Stream::new(0, Purpose::Probe, 0), 0..n, l, 1.0) - 0.5;
     orthonormalise(&mut q);
     let mut values = Vec::new();
     for _ in 0..PASSES {
-        q = product(&product(&q, false), true);
+        q = product(&q)?;
         values = orthonormalise(&mut q);
     }
     values.sort_by(|a, b| b.total_cmp(a));

@@ -54,7 +54,7 @@ fednmf_base::parameters! {
 
 impl Online {
     /// Rows of a batch of a matrix with m rows.
-    fn rows(&self, m: usize) -> usize {
+    pub fn rows(&self, m: usize) -> usize {
         self.batch_size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
     }
 }
@@ -200,7 +200,6 @@ fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<Online
     let own = data.cuts.rows[comm.rank()].clone();
     let size = args.rows(m);
     let batches = Batches::new(data.blocks.into_iter().next(), data.panels, &own, m, size);
-    let batches = comm.agree_on_error(batches)?;
     let order = batches.order();
     let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, order);
     let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
@@ -393,7 +392,8 @@ impl<T: Real> Algorithm<T> for OnlineRun<T> {
         a.iter_mut().zip(shared.a).for_each(|(a, saved)| *a = T::from_f64(saved));
         *rows = shared.rows;
         (self.iteration, self.fit) = (iteration, None);
-        self.batches.start_at(self.batch())
+        self.batches.start_at(self.batch());
+        Ok(())
     }
 
     fn decisions(&self) -> Vec<Decision> {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::error::SharedResult;
 use fednmf_comm::Communicator;
 use fednmf_data::{PASS, Panels};
 use fednmf_linalg::{Block, Order, Real, even_part};
@@ -65,16 +65,7 @@ pub struct Batches<T: Real> {
 
 impl<T: Real> Batches<T> {
     /// Batches of about `size` of m rows, of which this rank has the rows `own` in its block or in its panels.
-    ///
-    /// # Errors
-    /// If no thread can be created to read the file.
-    pub fn new(
-        block: Option<Block<T>>,
-        panels: Option<Panels<T>>,
-        own: &Range<usize>,
-        m: usize,
-        size: usize,
-    ) -> Result<Self> {
+    pub fn new(block: Option<Block<T>>, panels: Option<Panels<T>>, own: &Range<usize>, m: usize, size: usize) -> Self {
         let all = schedule(m, size);
         let sizes = all.iter().map(|batch| batch.iter().map(ExactSizeIterator::len).sum()).collect();
         let of_rank = |rows: &Range<usize>| {
@@ -91,8 +82,8 @@ impl<T: Real> Batches<T> {
             Rows::InFile(panels, _) => panels.empty_block().order(),
         };
         let mut batches = Batches { rows, batches, sizes, order, since_pass: (0, 0.0) };
-        batches.start_at(0)?;
-        Ok(batches)
+        batches.start_at(0);
+        batches
     }
 
     /// Number of batches.
@@ -137,17 +128,13 @@ impl<T: Real> Batches<T> {
     }
 
     /// Makes `batch` the next one to visit.
-    ///
-    /// # Errors
-    /// If no thread can be created to read the file.
-    pub fn start_at(&mut self, batch: usize) -> Result<()> {
+    pub fn start_at(&mut self, batch: usize) {
         if let Rows::InFile(panels, counts) = &mut self.rows {
             let parts: Parts = self.batches.iter().flatten().cloned().collect();
-            let each = panels.reorder(&parts, self.batches[..batch].iter().map(Vec::len).sum())?;
+            let each = panels.reorder(&parts, self.batches[..batch].iter().map(Vec::len).sum());
             let mut each = each.into_iter();
             *counts = self.batches.iter().map(|parts| each.by_ref().take(parts.len()).sum()).collect();
         }
-        Ok(())
     }
 
     /// Calls `f` with rows of this rank in `batch`, counted from its first row, the block in which they are, and their place
@@ -235,7 +222,7 @@ mod tests {
         let mut seen = vec![Vec::new(); count(m, 30)];
         for own in [0..37, 37..38, 38..38, 38..100] {
             let x = Block::Dense(ndarray::Array2::<f64>::zeros((own.len(), 2)).into());
-            let mut batches = Batches::new(Some(x), None, &own, m, 30).unwrap();
+            let mut batches = Batches::new(Some(x), None, &own, m, 30);
             for (batch, seen) in seen.iter_mut().enumerate() {
                 batches
                     .visit(&Communicator::local(), batch, |rows, _, within| {

@@ -405,9 +405,9 @@ struct GroupReader {
 impl CompressedArrays for GroupReader {
     fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
         let read = |data: &Dataset| {
-            let range = range.start as usize..range.end as usize;
-            numbers_1d(data, range)
-                .map_err(|e| library(&self.path, &format!("{} cannot be read: damaged or truncated", data.name()), &e))
+            let what = format!("{}, entries {} to {}", data.name(), range.start, range.end.saturating_sub(1));
+            numbers_1d(data, range.start as usize..range.end as usize)
+                .map_err(|e| library(&self.path, &format!("{what}, cannot be read: damaged or truncated"), &e))
         };
         Ok((read(&self.indices)?, read(&self.data)?))
     }
@@ -480,7 +480,8 @@ impl<T: Real> DenseReader<T> for DatasetReader<'_> {
             let end = lines.end.min((first / step + 1) * step);
             let (piece, later) = rest.split_at_mut((end - first) * within.len());
             self.numbers(&(first..end), &within, piece).map_err(|e| {
-                library(self.path, &format!("{} cannot be read: damaged or truncated", self.data.name()), &e)
+                let what = format!("{}, rows {first} to {}", self.data.name(), end - 1);
+                library(self.path, &format!("{what}, cannot be read: damaged or truncated"), &e)
             })?;
             (first, rest) = (end, later);
         }

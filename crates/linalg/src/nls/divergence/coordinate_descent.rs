@@ -18,8 +18,8 @@ const MIN_FIT: f64 = 1e-12;
 
 /// Maximum number of sweeps of [`KlSweeps::solve`].
 const MAX_SWEEPS: usize = 2000;
-/// Largest change of an entry in the last sweep, relative to the largest entry.
-const SOLVED: f64 = 1e-12;
+/// The tolerance of [`KlSweeps::solve`] of an exact solution.
+pub const SOLVED: f64 = 1e-12;
 
 /// Visits the k coordinates of a row `passes` times, with one Newton step each.
 #[derive(Debug, Clone)]
@@ -57,8 +57,15 @@ impl KlSweeps {
         KlSweeps { passes, x: vec![0.0; k], entries: Vec::new(), fit: Vec::new(), columns: Vec::new() }
     }
 
-    /// Computes the row x of minimum divergence; [`KlSweeps::solution`] returns it.
-    pub fn solve<T: Real>(&mut self, (block, row): (&Block<T>, usize), y: FixedFactor<'_, T>, penalty: Penalty) {
+    /// Computes the row x of minimum divergence, until no entry changes by more than `tolerance` times the largest one;
+    /// [`KlSweeps::solution`] returns it.
+    pub fn solve<T: Real>(
+        &mut self,
+        (block, row): (&Block<T>, usize),
+        y: FixedFactor<'_, T>,
+        penalty: Penalty,
+        tolerance: f64,
+    ) {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
@@ -67,7 +74,7 @@ impl KlSweeps {
         for _ in 0..MAX_SWEEPS {
             let moved = self.pass(y.sums, penalty);
             let largest = self.x.iter().copied().fold(0.0, f64::max);
-            if moved <= SOLVED * largest {
+            if moved <= tolerance * largest {
                 break;
             }
         }
@@ -205,7 +212,7 @@ pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalt
     column_sums(&v, &mut sums);
     let mut u = Array2::zeros((rows, k));
     for (row, mut u) in u.rows_mut().into_iter().enumerate() {
-        sweeps.solve((block, row), FixedFactor { rows: &v, sums: &sums, gram: &[] }, penalty);
+        sweeps.solve((block, row), FixedFactor { rows: &v, sums: &sums, gram: &[] }, penalty, SOLVED);
         u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u

@@ -9,9 +9,9 @@ mod extrapolated;
 mod multiplicative;
 
 pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
-pub use coordinate_descent::{KlSweeps, project};
+pub use coordinate_descent::{KlSweeps, SOLVED, project};
 pub use extrapolated::{Extrapolated, Majorant};
-pub use multiplicative::{KlMultiply, add_ratios, step_by_ratios};
+pub use multiplicative::{KlMultiply, add_ratios, minimiser, step_by_ratios};
 
 use super::Penalty;
 use crate::{Block, Real};

@@ -151,13 +151,14 @@ struct RowRatios<'a, T: Real> {
     ratios: &'a mut [f64],
 }
 
-/// Adds Σ_i u_il m_ij / f_ij to the ratios of column j, for the rows U of a block with the fit F = U Yᵀ. U is rows × k, Y and
-/// the ratios are columns × k. Ratios of all rows are those of an update of Y ([`step_by_ratios`]).
-pub fn add_ratios<T: Real>(block: &Block<T>, u: &[T], y: &[T], k: usize, ratios: &mut [T]) {
+/// Adds Σ_i u_il m_ij / f_ij to the ratios of column j, for the rows U of a block, from its row `first` on, with the fit
+/// F = U Yᵀ. U is rows × k, Y and the ratios are columns × k. Ratios of all rows are those of an update of Y
+/// ([`step_by_ratios`]).
+pub fn add_ratios<T: Real>((block, first): (&Block<T>, usize), u: &[T], y: &[T], k: usize, ratios: &mut [T]) {
     let (rows, columns) = block.shape();
-    assert!(u.len() == rows * k && y.len() == columns * k && ratios.len() == y.len(), "shapes of ratios");
+    assert!(first * k + u.len() <= rows * k && y.len() == columns * k && ratios.len() == y.len(), "shapes of ratios");
     for (row, u) in u.chunks_exact(k).enumerate() {
-        dispatch(ColumnRatios { block, row, y, u, ratios });
+        dispatch(ColumnRatios { block, row: first + row, y, u, ratios });
     }
 }
 
@@ -207,6 +208,11 @@ pub fn step_by_ratios<T: Real>(y: &mut [T], ratios: &[T], sums: &[f64], penalty:
         wide.iter_mut().zip(ratios).for_each(|(wide, ratio)| *wide = ratio.as_f64());
         step(y, wide, sums, penalty);
     }
+}
+
+/// The entry y of which `product` is y times its ratio: the minimiser of sum y + λ₁ y + ½λ₂ y² − product ln y.
+pub fn minimiser(product: f64, sum: f64, penalty: Penalty) -> f64 {
+    multiplied(product, sum + penalty.l1, penalty.l2)
 }
 
 /// Number of nonzeros that are summed in the precision of the data before their sums are added in f64.

@@ -7,6 +7,7 @@
 pub mod beta;
 pub mod cd;
 pub mod mu;
+pub mod online;
 mod streamed;
 
 use std::ops::Range;

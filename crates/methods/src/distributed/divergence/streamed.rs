@@ -112,7 +112,7 @@ impl<T: Real> Streamed<T> {
                         update.update_rows((block, first), fixed, rows.row_major_mut(), &[], penalties.u);
                     });
                 });
-                add_ratios(block, own.view().row_major(), fixed.rows, k, ratios.entries_mut());
+                add_ratios((block, 0), own.view().row_major(), fixed.rows, k, ratios.entries_mut());
             });
             Ok(())
         });

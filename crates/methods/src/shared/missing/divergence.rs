@@ -9,7 +9,7 @@ use ndarray::{Array2, ArrayView2};
 use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, KlMultiply, KlSweeps, column_sums};
+use fednmf_linalg::nls::divergence::{DivergenceUpdate, FixedFactor, KlMultiply, KlSweeps, SOLVED, column_sums};
 use fednmf_linalg::{Block, PerThread, Real, over_rows};
 
 use super::lists::{Listed, Lists};
@@ -113,7 +113,7 @@ pub fn project<T: Real>(data: Rows<'_, T>, v: &ArrayView2<'_, T>, penalty: Penal
     let mut u = Array2::zeros((rows, k));
     for (i, mut u) in u.rows_mut().into_iter().enumerate() {
         data.observed_sums(i, |j| &flat[j * k..(j + 1) * k], &totals, &mut sums);
-        sweeps.solve((data.block, i), FixedFactor { rows: &flat, sums: &sums, gram: &[] }, penalty);
+        sweeps.solve((data.block, i), FixedFactor { rows: &flat, sums: &sums, gram: &[] }, penalty, SOLVED);
         u.iter_mut().zip(sweeps.solution()).for_each(|(u, &x)| *u = T::from_f64(x));
     }
     u

@@ -1,0 +1,358 @@
+//! Online NMF for the Kullback-Leibler divergence (Lefèvre, Bach, Févotte 2011): V is updated after each batch of rows, from
+//! statistics of all batches so far.
+//!
+//! For a batch X with the rows U_b, which minimise the divergence from U_b Vᵀ over U_b ≥ 0, the statistics become
+//!
+//! A ← ρ A + V ∘ (X / U_b Vᵀ)ᵀ U_b,   b ← ρ b + U_bᵀ 1,
+//!
+//! and V_jl ← A_jl / b_l, the minimiser of Σ_l b_l Σ_j V_jl − Σ_jl A_jl ln V_jl. At ρ = 1 this function lies above the divergence
+//! of all batches so far, up to a constant. ρ, the batches and the penalty on V are those of [`online`](crate::distributed::online).
+
+use std::mem::swap;
+
+use ndarray::{Array2, ArrayViewMut2, s};
+use serde::{Deserialize, Serialize};
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::Communicator;
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::nls::Penalty;
+use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums, minimiser};
+use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
+
+use super::streamed::{RATIOS, SUMS};
+use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
+use crate::decision::Decision;
+use crate::description::{Description, MessageSpec, Partition, Unit};
+use crate::distributed::online::Online;
+use crate::method::Method;
+use crate::metrics;
+use crate::metrics::Measure;
+use crate::parameters::Auto;
+use crate::shared::batches::{self, Batches};
+use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_V, U, V};
+use crate::shared::init::{self, Start};
+use crate::shared::regularization::{self, Penalties};
+use crate::{Algorithm, Measures, Problem};
+
+/// The tolerance of the rows of U, relative to the largest entry. The divergence is then within its square of the least one.
+pub const TOLERANCE: f64 = 1e-4;
+
+fednmf_base::parameters! {
+    /// Parameters of online NMF for the Kullback-Leibler divergence.
+    pub struct KlOnline {
+        group online: Online;
+    }
+}
+
+impl Method for KlOnline {
+    const DESCRIPTION: &'static Description = &Description {
+        name: "kl-online",
+        aliases: &["online-kl"],
+        summary: "online NMF for the Kullback-Leibler divergence: for counts with very many rows",
+        paper: "Lefèvre, Bach, Févotte 2011; as scikit-learn's MiniBatchNMF",
+        partition: Partition::Rows,
+        unit: Unit::Batch,
+        measure: Measure::Divergence,
+        keeps_zeros: true,
+        messages: &[
+            MessageSpec::new(GATHER_V, "n x k", "each batch; each evaluation"),
+            MessageSpec::new(RATIOS, "n x k", "each batch"),
+            MessageSpec::new(SUMS, "k", "each batch"),
+            MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
+            MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
+            regularization::MESSAGES,
+        ],
+        ..Description::USUAL
+    };
+
+    fn check(&self) -> Result<()> {
+        self.online.init.refuse_nndsvd("kl-online")
+    }
+
+    fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
+        Ok(Some(self.cost_of(workload, ranks)))
+    }
+
+    fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
+        Some(Cost { data: 0.0, ..self.cost_of(workload, ranks) })
+    }
+
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+        Ok(Box::new(build(&self.online, problem)?))
+    }
+}
+
+impl KlOnline {
+    fn cost_of(&self, workload: &Workload, ranks: usize) -> Cost {
+        /// Sweeps of a row of U, and flops of one for each nonzero and component, about.
+        const SWEEPS: f64 = 20.0;
+        const FLOPS: f64 = 8.0;
+        let Workload { m, n, k, word, stored, .. } = *workload;
+        let batches = batches::count(m, self.online.rows(m)) as f64;
+        let (own, own_v) = (m.div_ceil(ranks), n.div_ceil(ranks));
+        let mut cost = Cost { grid: Some((ranks, 1)), ..Cost::default() };
+        let work = SWEEPS * FLOPS * k as f64 * stored / batches;
+        cost.add(Kernel::Other, work / ranks as f64, work);
+        for (tag, pattern) in [(GATHER_V, Pattern::AllGather), (RATIOS, Pattern::ReduceScatter)] {
+            cost.messages.extend(Message::shared_out(tag.kind, pattern, (1, ranks), n * k, word));
+        }
+        cost.messages.push(Message::all_reduce(SUMS.kind, ranks, k, size_of::<f64>(), 1));
+        cost.caveat("the flops depend on the data: 20 sweeps of each row of a batch are assumed");
+        cost.caveat("U is computed for all rows once more after the last iteration, with V gathered");
+        cost.data = workload.block(own, workload.part(own, n));
+        cost.shape = Shape { updated: own_v, ..Shape::default() };
+        // V, its statistics and ratios; V gathered; a rank's term of the sum.
+        let whole = if ranks == 1 { 0 } else { n };
+        cost.factors = workload.bytes((own + 3 * own_v + whole + n) * k);
+        cost
+    }
+}
+
+/// The statistics of all batches so far.
+pub struct Majorant<T: Real> {
+    /// A, with the rows that belong to rows of V.
+    pub a: Array2<T>,
+    /// b (k).
+    pub b: Vec<f64>,
+    /// Number of rows that A and b hold, each with its weight.
+    pub rows: f64,
+}
+
+/// The terms of a batch in the statistics.
+pub struct Terms<'a, T> {
+    /// (X / U_b Vᵀ)ᵀ U_b, for the same rows of V as A.
+    pub ratios: &'a Array2<T>,
+    /// U_bᵀ 1.
+    pub sums: &'a [f64],
+    /// Rows of the batch.
+    pub rows: usize,
+}
+
+impl<T: Real> Majorant<T> {
+    /// The statistics of no rows, for k components and some rows of V.
+    pub fn new(rows_of_v: usize, k: usize) -> Self {
+        Majorant { a: Array2::zeros((rows_of_v, k)), b: vec![0.0; k], rows: 0.0 }
+    }
+
+    /// Multiplies the statistics by ρ, adds a batch, and updates the rows `v` of V, with this penalty for each row of the data.
+    pub fn add(&mut self, terms: &Terms<'_, T>, rho: f64, penalty: Penalty, v: &mut ArrayViewMut2<'_, T>) {
+        self.rows = rho * self.rows + terms.rows as f64;
+        let penalty = penalty.times(self.rows);
+        self.b.iter_mut().zip(terms.sums).for_each(|(b, sum)| *b = rho * *b + sum);
+        for ((mut v, mut a), ratios) in v.rows_mut().into_iter().zip(self.a.rows_mut()).zip(terms.ratios.rows()) {
+            for (l, ((v, a), ratio)) in v.iter_mut().zip(&mut a).zip(ratios).enumerate() {
+                let product = rho * a.as_f64() + v.as_f64() * ratio.as_f64();
+                *a = T::from_f64(product);
+                *v = T::from_f64(minimiser(product, self.b[l], penalty));
+            }
+        }
+    }
+}
+
+/// The rows of U for the rows of a block from `first` on, to [`TOLERANCE`]. Their bits do not depend on the former ones.
+pub fn solve<T: Real>(
+    solvers: &PerThread<KlSweeps>,
+    (block, first): (&Block<T>, usize),
+    v: FixedFactor<'_, T>,
+    penalty: Penalty,
+    u: &mut ArrayViewMut2<'_, T>,
+) {
+    let k = v.sums.len();
+    over_rows(u, &|at, mut rows: ArrayViewMut2<'_, T>| {
+        solvers.with(|solver| {
+            for (i, u) in rows.row_major_mut().chunks_exact_mut(k).enumerate() {
+                solver.solve((block, first + at + i), v, penalty, TOLERANCE);
+                u.iter_mut().zip(solver.solution()).for_each(|(u, &x)| *u = T::from_f64(x));
+            }
+        });
+    });
+}
+
+/// The part of the statistics that is the same on all ranks, in a checkpoint.
+#[derive(Serialize, Deserialize)]
+struct SharedStatistics {
+    b: Vec<f64>,
+    rows: f64,
+}
+
+struct KlOnlineRun<T: Real> {
+    comm: Communicator,
+    batches: Batches<T>,
+    u: FactorSide<T>,
+    v: FactorSide<T>,
+    solvers: PerThread<KlSweeps>,
+    /// With the rows of A that belong to this rank's rows of V.
+    majorant: Majorant<T>,
+    /// This rank's term of the ratios, for all rows of V.
+    ratios: Array2<T>,
+    /// Column sums of V, and of the rows of U of a batch, with scratch.
+    sums: [Vec<f64>; 3],
+    forget: f64,
+    penalties: Penalties,
+    /// Whether all rows of U belong to the present V.
+    settled: bool,
+    start: Start,
+    /// Rows of a batch, if they were chosen.
+    chosen: Option<usize>,
+    norm2: f64,
+    iteration: usize,
+}
+
+fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> Result<KlOnlineRun<T>> {
+    let Problem { data, k, seed, comm, initial, .. } = problem;
+    let (m, n) = (data.header.rows, data.header.cols);
+    let own = data.cuts.rows[comm.rank()].clone();
+    let size = args.rows(m);
+    let batches = Batches::new(data.blocks.into_iter().next(), data.panels, &own, m, size);
+    let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
+    let tags = FactorTags { rhs: RATIOS, ..V };
+    let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, Order::RowMajor);
+    let mut v = FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
+    init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
+    Ok(KlOnlineRun {
+        solvers: PerThread::new(KlSweeps::new(k, 1)),
+        majorant: Majorant::new(v.own.nrows(), k),
+        ratios: Array2::zeros((n, k)),
+        sums: [(); 3].map(|()| vec![0.0; k]),
+        forget: args.forget_factor,
+        penalties: args.regularization.penalties((m, n)),
+        settled: false,
+        start: if initial.is_some() { Start::Given } else { Start::Random },
+        chosen: (args.batch_size == Auto::Auto).then_some(size),
+        norm2: data.statistics.norm2,
+        iteration: 0,
+        batches,
+        u,
+        v,
+        comm,
+    })
+}
+
+impl<T: Real> KlOnlineRun<T> {
+    /// Number of the next batch.
+    fn batch(&self) -> usize {
+        self.iteration % self.batches.count()
+    }
+
+    fn iterate(&mut self) -> SharedResult<()> {
+        let batch = self.batch();
+        let KlOnlineRun { comm, batches, u, v, solvers, majorant, ratios, sums, forget, penalties, .. } = self;
+        let [of_v, of_u, part] = sums;
+        let k = of_v.len();
+        let whole = v.gather();
+        let rows_of_v = whole.row_major();
+        column_sums(rows_of_v, of_v);
+        ratios.fill(T::zero());
+        of_u.fill(0.0);
+        let fixed = FixedFactor { rows: rows_of_v, sums: of_v, gram: &[] };
+        batches.visit(comm, batch, |rows, block, within| {
+            let mut own = u.own.slice_mut(s![rows, ..]);
+            comm.work("update", || {
+                solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut());
+                add_ratios((block, within.start), own.view().row_major(), rows_of_v, k, ratios.entries_mut());
+                column_sums(own.view().row_major(), part);
+            });
+            of_u.iter_mut().zip(&*part).for_each(|(sum, part)| *sum += part);
+        })?;
+        // The memory in which V was gathered, or the last ratios, is that of the next ones.
+        v.sum_rhs(|out| swap(out, ratios));
+        comm.sum(SUMS, of_u);
+        let terms = Terms { ratios: &v.rhs, sums: of_u, rows: batches.rows(batch) };
+        let m = batches.all_rows() as f64;
+        let rho = forget.powf(terms.rows as f64 / m);
+        comm.work("update", || majorant.add(&terms, rho, penalties.v.times(1.0 / m), &mut v.own.view_mut()));
+        self.settled = false;
+        self.iteration += 1;
+        Ok(())
+    }
+
+    /// Computes all rows of U for the present V, unless they are. Collective.
+    fn settle(&mut self) -> SharedResult<()> {
+        if self.settled {
+            return Ok(());
+        }
+        let first = self.batch();
+        let KlOnlineRun { comm, batches, u, v, solvers, sums: [of_v, ..], penalties, .. } = self;
+        let whole = v.gather();
+        column_sums(whole.row_major(), of_v);
+        let fixed = FixedFactor { rows: whole.row_major(), sums: of_v, gram: &[] };
+        for batch in (first..batches.count()).chain(0..first) {
+            batches.visit(comm, batch, |rows, block, within| {
+                let mut own = u.own.slice_mut(s![rows, ..]);
+                comm.work("update", || solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut()));
+            })?;
+        }
+        self.settled = true;
+        Ok(())
+    }
+}
+
+impl<T: Real> Algorithm<T> for KlOnlineRun<T> {
+    fn advance(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            self.iterate()?;
+        }
+        Ok(())
+    }
+
+    fn iteration(&self) -> usize {
+        self.iteration
+    }
+
+    fn measure(&mut self) -> Result<Measures> {
+        self.settle()?;
+        let KlOnlineRun { comm, batches, u, v, norm2, penalties, .. } = self;
+        let whole = v.gather();
+        let [mut residual2, mut divergence] = [0.0; 2];
+        batches.visit_all(comm, |rows, block| {
+            let rows = u.own.slice(s![rows, ..]);
+            residual2 += block.residual2(&rows, &whole);
+            divergence += metrics::own_divergence(1.0, block, &rows, &whole, 1.0);
+        })?;
+        comm.sum(metrics::RESIDUAL, std::slice::from_mut(&mut residual2));
+        comm.sum(metrics::DIVERGENCE, std::slice::from_mut(&mut divergence));
+        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
+        let all = [("rel_error", metrics::relative(residual2, *norm2)), ("kl_divergence", divergence)];
+        Ok(all.into_iter().chain(penalties.objective(divergence, penalty)).collect())
+    }
+
+    fn conclude(&mut self) -> Result<()> {
+        self.settle()?;
+        Ok(())
+    }
+
+    fn factors(&self) -> Vec<Piece<'_, T>> {
+        vec![self.u.piece(), self.v.piece()]
+    }
+
+    fn state(&self) -> State<'_, T> {
+        let Majorant { a, b, rows } = &self.majorant;
+        let shared = SharedStatistics { b: b.clone(), rows: *rows };
+        let mut state = State::from(self.factors()).with(Owner::Shared, &shared);
+        state.matrices.push(self.v.piece_of("A", a));
+        state
+    }
+
+    fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
+        self.u.restore(saved)?;
+        self.v.restore(saved)?;
+        let Majorant { a, b, rows } = &mut self.majorant;
+        saved.rows("A", Owner::Shared, self.v.own_rows.start, a.view_mut())?;
+        let shared: SharedStatistics = saved.read(Owner::Shared)?;
+        if shared.b.len() != b.len() {
+            return Err(Error::input(
+                "the checkpoint is of another number of components; start again without --resume",
+            ));
+        }
+        (*b, *rows) = (shared.b, shared.rows);
+        (self.iteration, self.settled) = (iteration, false);
+        self.batches.start_at(self.batch());
+        Ok(())
+    }
+
+    fn decisions(&self) -> Vec<Decision> {
+        let size = self.chosen.map(Decision::BatchSize);
+        [Some(Decision::Start(self.start)), size, self.batches.decision()].into_iter().flatten().collect()
+    }
+}

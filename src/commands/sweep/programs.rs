@@ -1,0 +1,181 @@
+//! The last steps of cNMF, `combine` and `consensus`, on the runs of a sweep: the programmes of each k in its files.
+
+use std::collections::HashMap;
+
+use ndarray::{Array2, ArrayView2};
+
+use fednmf_base::error::{Error, Result};
+use fednmf_comm::{Communicator, MessageTag, Payload};
+use fednmf_data::Loaded;
+use fednmf_driver::model_selection::{Genes, Programs, Spectra};
+use fednmf_driver::progress::Progress;
+use fednmf_driver::{metadata, streaming};
+use fednmf_files as data;
+use fednmf_files::InputSpec;
+use fednmf_files::names::Names;
+use fednmf_methods::metrics::Measure;
+use fednmf_methods::parameters::Missing;
+
+use super::cnmf::{Axis, CnmfDirectory};
+use super::runs::Sweep;
+
+/// Neighbours of a spectrum in its local density, as a share of the runs.
+const NEIGHBOURS: f64 = 0.30;
+
+/// What rank 0 found: files, places of genes, the number of spectra that are not outlying.
+const FOUND: MessageTag = MessageTag::new("programmes: places and outliers", Payload::Metadata);
+
+/// Writes the programmes of each k. Collective.
+///
+/// # Errors
+/// On all ranks, if a file cannot be read or written.
+pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progress: &mut Progress) -> Result<()> {
+    let neighbours = (NEIGHBOURS * sweep.args.runs as f64) as usize;
+    let why = if comm.is_root() { why_not(sweep, cnmf, neighbours) } else { None };
+    if let Some(why) = comm.broadcast_value(FOUND, why) {
+        progress.note(&format!("--cnmf: the spectra of all runs are written, and no programmes, since {why}"));
+        return Ok(());
+    }
+    let (counts, names) = load(&sweep.input, 0.0, sweep, comm, progress)?;
+    let mut tpm = InputSpec::parse(&cnmf.transcripts().to_string_lossy())?;
+    tpm.memory = sweep.args.memory;
+    // The memory that is free now is without the counts, and the one that the user allows is not.
+    let held = match (&counts.panels, sweep.args.memory) {
+        (None, Some(_)) => counts.header.least_bytes(&counts.layout, comm.size(), size_of::<f64>()),
+        _ => 0.0,
+    };
+    let (tpm, of_tpm) = load(&tpm, held, sweep, comm, progress)?;
+    if tpm.header.rows != counts.header.rows {
+        return Err(Error::input(format!(
+            "--cnmf: {} has {} cells, and the matrix {}; prepare both together",
+            cnmf.transcripts().display(),
+            tpm.header.rows,
+            counts.header.rows
+        )));
+    }
+    let places = if comm.is_root() { places(&names, &of_tpm, cnmf) } else { Ok(Vec::new()) };
+    let places: Vec<usize> = comm.broadcast_value(FOUND, comm.agree_on_error(places)?);
+    let genes = Genes::new(&tpm, &places, comm)?;
+    let mut statistics = Vec::new();
+    for (i, &k) in sweep.ks.iter().enumerate() {
+        let spectra = if comm.is_root() { sweep.components(k).map(Some) } else { Ok(None) };
+        let spectra = comm.agree_on_error(spectra)?.map(|runs| Spectra::new(&runs, neighbours));
+        let threshold = sweep.args.density_threshold;
+        let clusters = spectra.as_ref().map(|spectra| spectra.clusters(threshold));
+        let left = comm.broadcast_value(FOUND, clusters.as_ref().and_then(|clusters| clusters.as_ref().err().copied()));
+        if let Some(left) = left {
+            progress.warn(&format!(
+                "--cnmf: k = {k} has no programmes: {left} of {} spectra have a local density below {threshold}; raise \
+                 --density-threshold or --runs",
+                k * sweep.args.runs
+            ));
+            continue;
+        }
+        let clusters = clusters.and_then(std::result::Result::ok);
+        let found = Programs::new(clusters.as_ref(), k, &counts, &genes, comm)?;
+        let cells = axis(&names.rows, counts.header.rows);
+        let files = Files { cnmf, k, threshold, cells, names: &names, all: &of_tpm };
+        let written = match (&spectra, &clusters) {
+            (Some(spectra), Some(clusters)) => {
+                statistics.push([k as f64, threshold, clusters.silhouette, found.error]);
+                files.write(spectra, &found, &genes)
+            }
+            _ => Ok(()),
+        };
+        comm.agree_on_error(written)?;
+        progress.run(i + 1, sweep.ks.len(), &format!("programmes of k = {k}"));
+    }
+    let written = match comm.is_root() {
+        true => cnmf.write_statistics(Array2::from(statistics).view()),
+        false => Ok(()),
+    };
+    Ok(comm.agree_on_error(written)?)
+}
+
+/// Why a sweep has no programmes.
+fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option<String> {
+    let method = sweep.method(sweep.ks[0]).description();
+    match () {
+        () if neighbours == 0 => Some("they need at least 4 --runs".into()),
+        () if method.measure != Measure::RelativeError => Some(format!(
+            "they are for least squares; `cnmf combine` and `cnmf consensus` make those of {}",
+            method.name
+        )),
+        () if sweep.left_out.missing != Missing::None => Some("they are for complete data".into()),
+        () if !cnmf.transcripts().exists() => Some(format!("there is no {}", cnmf.transcripts().display())),
+        () => None,
+    }
+}
+
+/// The whole rows of a matrix of cells, beside `held` bytes, with their names on rank 0. Collective.
+fn load(
+    spec: &InputSpec,
+    held: f64,
+    sweep: &Sweep<'_>,
+    comm: &Communicator,
+    progress: &mut Progress,
+) -> Result<(Loaded<f64>, Names)> {
+    let input = data::open(spec, comm)?;
+    let (m, n) = (input.header().rows, input.header().cols);
+    let k = sweep.ks.iter().copied().max().unwrap_or(0);
+    // Usages and shares in two orders; products with the columns.
+    let beside = held + (size_of::<f64>() * k * (4 * m + 4 * n)) as f64;
+    let (mut loaded, note) = streaming::load_rows(input, beside, Ok(()), comm, &mut |part| progress.loading(part))?;
+    note.iter().for_each(|note| progress.note(note));
+    loaded.release();
+    Ok((loaded, metadata::names_of(spec, false, comm)))
+}
+
+/// The place among all genes of each one that was factorised.
+fn places(names: &Names, all: &Names, cnmf: &CnmfDirectory) -> Result<Vec<usize>> {
+    let wrong = |what: &str| Error::input(format!("--cnmf: {} {what}", cnmf.transcripts().display()));
+    let (Some(own), Some(all)) = (&names.columns, &all.columns) else {
+        return Err(wrong("or the matrix has no names of genes; give the files that `cnmf prepare` made"));
+    };
+    let place: HashMap<&String, usize> = all.iter().enumerate().map(|(place, name)| (name, place)).collect();
+    let find = |gene: &String| {
+        place
+            .get(gene)
+            .copied()
+            .ok_or_else(|| wrong(&format!("has no gene {gene}, which the matrix has; prepare both together")))
+    };
+    own.iter().map(find).collect()
+}
+
+fn axis(names: &Option<Vec<String>>, count: usize) -> Axis<'_> {
+    names.as_deref().map_or(Axis::Numbers(0, count), Axis::Names)
+}
+
+/// The files of the programmes of one k.
+struct Files<'a> {
+    cnmf: &'a CnmfDirectory,
+    k: usize,
+    threshold: f64,
+    cells: Axis<'a>,
+    /// Of the matrix that was factorised, and of all genes.
+    names: &'a Names,
+    all: &'a Names,
+}
+
+impl Files<'_> {
+    fn write(&self, spectra: &Spectra, found: &Programs, genes: &Genes<'_>) -> Result<()> {
+        let Files { cnmf, k, threshold, cells, names, all } = *self;
+        let label = format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"));
+        let topics: Vec<String> =
+            (0..spectra.density.len()).map(|i| format!("iter{}_topic{}", i / k, i % k + 1)).collect();
+        let factorised = axis(&names.columns, found.spectra.ncols());
+        let (all, programs) = (axis(&all.columns, found.scores.ncols()), Axis::Numbers(1, k));
+        cnmf.write_table(&format!("spectra.k_{k}.merged"), spectra.values.view(), Axis::Names(&topics), factorised)?;
+        let density = ArrayView2::from_shape((topics.len(), 1), &spectra.density).expect("one for each spectrum");
+        let title = ["local_density".to_string()];
+        let cache = format!("local_density_cache.k_{k}.merged");
+        cnmf.write_table(&cache, density, Axis::Names(&topics), Axis::Names(&title))?;
+        cnmf.write_result(&format!("spectra.{label}.consensus"), found.spectra.view(), programs, factorised)?;
+        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages.view(), cells, programs)?;
+        cnmf.write_result(&format!("gene_spectra_tpm.{label}"), found.per_million.view(), programs, all)?;
+        cnmf.write_result(&format!("gene_spectra_score.{label}"), found.scores.view(), programs, all)?;
+        let numbered: Vec<String> = (1..=k).map(|i| format!("GEP{i}")).collect();
+        let reference = found.reference(genes);
+        cnmf.write_result(&format!("starcat_spectra.{label}"), reference.view(), Axis::Names(&numbered), factorised)
+    }
+}
