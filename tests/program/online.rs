@@ -209,6 +209,10 @@ fn iterates_for_the_divergence_are_those_of_plain_loops() {
         let x = x.select(Axis(0), &rows);
         let u = kl_usages(&x, &v);
         let rho = f64::powf(0.1, rows.len() as f64 / m as f64);
+        if iteration == 0 {
+            b = u.sum_axis(Axis(0)) * 1e-3;
+            a = &v * &b;
+        }
         a = a * rho + &v * &ratios(&x, &u, &v).t().dot(&u);
         b = b * rho + u.sum_axis(Axis(0));
         v = &a / &b;

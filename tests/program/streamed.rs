@@ -476,16 +476,17 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
     let dir = tempdir().unwrap();
     for (name, x, memory) in [("rows.npy", dense(), "1700K"), ("x.h5ad", sparse(), "1500K")] {
         let Large { file, .. } = in_file(dir.path(), name, &x, memory);
+        let mut compared = 0;
         for (ranks, algo) in [(1, "hals"), (3, "hals"), (2, "kl-mu"), (2, "auto")] {
             let swept = |more: &str, at: &str| {
                 let out = dir.path().join(at);
                 let _ = std::fs::remove_dir_all(&out);
-                let line = format!("sweep --k 2,4 --runs 2 --max-iters 30 --algo {algo} --json {more}");
+                let line = format!("sweep --k 2,3 --runs 2 --max-iters 60 --algo {algo} --json {more}");
                 let done = fednmf(ranks, &line).arg("--input").arg(&file).arg("--output").arg(&out).run();
                 assert_eq!(done.code, Some(0), "{name} {line}: {}", done.stderr);
                 let found: Value = serde_json::from_str(&done.stdout).unwrap();
                 let consensus = found["consensus"]["file"].as_str().map(|file| matrix(Path::new(file), "U"));
-                (found, consensus.unwrap(), done.stderr)
+                (found, consensus, done.stderr)
             };
             let (streamed, u, told) = swept(&format!("--memory {memory}"), "streamed");
             let (held, exact, _) = swept("--holdout 0", "held");
@@ -494,11 +495,16 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
             for part in ["points", "recommended", "reasons"] {
                 assert!(are_close(&streamed[part], &held[part]), "{name} {algo}: {streamed:#} {held:#}");
             }
-            assert!(distance(&exact, &u) < 1e-6, "{name} {algo} on {ranks}");
-            assert!(streamed["next_command"].as_str().unwrap().contains("--memory"), "{streamed:#}");
+            if let Some((exact, u)) = exact.zip(u) {
+                assert!(distance(&exact, &u) < 1e-6, "{name} {algo} on {ranks}");
+                compared += 1;
+            }
+            let next = streamed["next_command"].as_str().unwrap();
+            assert!(next.contains("--memory") && !next.contains("--holdout 0.05"), "{next}");
         }
+        assert!(compared > 1, "{name}: no k is stable");
         // What was done in memory is not done again.
-        let again = format!("sweep --k 2,4 --runs 2 --max-iters 30 --algo auto --holdout 0 --memory {memory}");
+        let again = format!("sweep --k 2,3 --runs 2 --max-iters 60 --algo auto --holdout 0 --memory {memory}");
         let done = fednmf(1, &again).arg("--input").arg(&file).arg("--output").arg(dir.path().join("held")).run();
         assert!(done.code == Some(0) && done.stderr.contains("0 of 4 runs to do"), "{}", done.stderr);
         for (words, why) in [
@@ -517,7 +523,7 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
 fn a_sweep_has_as_many_groups_as_memory_has_room_for() {
     let dir = tempdir().unwrap();
     let Large { file, .. } = in_file(dir.path(), "rows.npy", &dense(), "");
-    for (memory, groups) in [("100M", "3 groups"), ("42M", "2 groups"), ("24M", "1 group ")] {
+    for (memory, groups) in [("120M", "3 groups"), ("80M", "2 groups"), ("45M", "1 group ")] {
         let line = format!("sweep --k 2 --runs 3 --max-iters 2 --holdout 0 --memory {memory}");
         let out = dir.path().join(memory);
         let done = fednmf(3, &line).arg("--input").arg(&file).arg("--output").arg(&out).run();
@@ -582,16 +588,16 @@ fn peak_of(run: &Run) -> f64 {
 /// Ten times as many cells take no more memory than their usages need, up to the last file of cNMF.
 #[test]
 fn memory_of_a_sweep_and_of_its_programmes_does_not_grow_with_the_cells() {
-    const ROOM: f64 = 40e6;
+    const ROOM: f64 = 50e6;
     let dir = tempdir().unwrap();
-    for m in [6_000, 60_000] {
+    for m in [10_000, 100_000] {
         let folder = dir.path().join(format!("cells{m}/cnmf_tmp"));
         std::fs::create_dir_all(&folder).unwrap();
         let file = |name: &str| folder.join(format!("cells{m}.{name}.h5ad"));
-        unlocked(&file("tpm"), |path| save_cells(path, m, 300));
-        unlocked(&file("norm_counts"), |path| save_cells(path, m, 300));
-        assert!(std::fs::metadata(file("tpm")).unwrap().len() as f64 > if m == 60_000 { 48e6 } else { 4.8e6 });
-        let line = "sweep --k 2,3 --runs 4 --max-iters 3 --memory 16M --quiet";
+        unlocked(&file("tpm"), |path| save_cells(path, m, 360));
+        unlocked(&file("norm_counts"), |path| save_cells(path, m, 360));
+        assert!(std::fs::metadata(file("tpm")).unwrap().len() as f64 > if m == 100_000 { 96e6 } else { 9.6e6 });
+        let line = "sweep --k 2,3 --runs 4 --max-iters 3 --memory 12M --quiet";
         let run = fednmf(0, line).arg("--input").arg(file("norm_counts")).own_process();
         let run =
             run.arg("--output").arg(dir.path().join(format!("sweep{m}"))).arg("--cnmf").arg(folder.parent().unwrap());
@@ -733,13 +739,13 @@ fn what_was_done_before_a_file_was_cut_is_kept() {
     assert!(goes_on > 0 && goes_on <= reached, "{}", done.stderr);
 
     let sweep = || {
-        let line = "sweep --k 2 --runs 3 --max-iters 4000 --tol 0 --memory 1700K --holdout 0";
+        let line = "sweep --k 2 --runs 20 --max-iters 40 --tol 0 --memory 1700K --holdout 0";
         fednmf(2, line).arg("--input").arg(&file).arg("--output").arg(at("sweep"))
     };
     let first = at("sweep").join("k0002-run000.h5");
     cut_while(&file, &sweep(), || first.exists());
     let before = std::fs::metadata(&first).unwrap().modified().unwrap();
     let again = sweep().run();
-    assert!(again.code == Some(0) && !again.stderr.contains("3 of 3 runs to do"), "{}", again.stderr);
+    assert!(again.code == Some(0) && !again.stderr.contains("20 of 20 runs to do"), "{}", again.stderr);
     assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), before);
 }

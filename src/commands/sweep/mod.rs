@@ -256,7 +256,7 @@ fn plan(
     progress.warnings(&header.warnings);
     sweep.input.complete(header);
     sweep.sparse = header.sparse;
-    check_sizes(&sweep.ks, (header.rows, header.cols)).map_err(|e| e.at("--k"))?;
+    check_sizes(&sweep.ks, (header.rows, header.cols)).map_err(|e| e.at("--k").on_all_ranks())?;
     let nodes = memory::nodes(0.0, sweep.input.memory, comm);
     let args = sweep.args;
     let planned = |left_out: &MissingParams| {

@@ -51,7 +51,9 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
             cnmf.transcripts().display(),
             tpm.header.rows,
             counts.header.rows
-        )));
+        ))
+        .on_all_ranks()
+        .into());
     }
     let places = if comm.is_root() { places(&names, &of_tpm, cnmf) } else { Ok(Vec::new()) };
     let places: Vec<usize> = comm.broadcast_value(FOUND, comm.agree_on_error(places)?);

@@ -58,7 +58,9 @@ impl SweepPlan {
             move |rank: usize| {
                 let (_, size) = group_of(rank, ranks, groups);
                 let layout: Layout = layout(in_memory.method, (rows, cols), size);
-                in_memory.least_bytes(&layout, Parties { count: size, ranks: size }, 0)
+                // Each run has a copy of the data.
+                let copy = header.least_bytes(&layout, size, size_of::<f64>());
+                copy + in_memory.least_bytes(&layout, Parties { count: size, ranks: size }, 0)
             }
         };
         let fits = |groups: &usize| !nodes.iter().any(|node| node.needing(least(*groups)).lacks());

@@ -344,7 +344,7 @@ mod tests {
                         };
                         let u = u.slice(s![rows, ..]);
                         let ratios = ratios.as_slice_mut().unwrap();
-                        add_ratios(&block, u.as_slice().unwrap(), y.as_slice().unwrap(), k, ratios);
+                        add_ratios((&block, 0), u.as_slice().unwrap(), y.as_slice().unwrap(), k, ratios);
                     }
                     column_sums(u.as_slice().unwrap(), &mut sums);
                     let wide = &mut vec![0.0; k];

@@ -78,7 +78,7 @@ impl Method for KlOnline {
         Some(Cost { data: 0.0, ..self.cost_of(workload, ranks) })
     }
 
-    fn build<T: Real>(&self, problem: Problem<'_, T>) -> Result<Box<dyn Algorithm<T>>> {
+    fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         Ok(Box::new(build(&self.online, problem)?))
     }
 }
@@ -109,6 +109,10 @@ impl KlOnline {
     }
 }
 
+/// Weight of the start in the statistics, as a share of the first batch. Without it, an entry of V in a column of which the first
+/// batch has zeros only would be 0, and remain so.
+const START: f64 = 1e-3;
+
 /// The statistics of all batches so far.
 pub struct Majorant<T: Real> {
     /// A, with the rows that belong to rows of V.
@@ -137,6 +141,12 @@ impl<T: Real> Majorant<T> {
 
     /// Multiplies the statistics by ρ, adds a batch, and updates the rows `v` of V, with this penalty for each row of the data.
     pub fn add(&mut self, terms: &Terms<'_, T>, rho: f64, penalty: Penalty, v: &mut ArrayViewMut2<'_, T>) {
+        if self.rows == 0.0 {
+            self.b.iter_mut().zip(terms.sums).for_each(|(b, sum)| *b = START * sum);
+            for (mut a, v) in self.a.rows_mut().into_iter().zip(v.rows()) {
+                a.iter_mut().zip(v).zip(&self.b).for_each(|((a, v), b)| *a = T::from_f64(b * v.as_f64()));
+            }
+        }
         self.rows = rho * self.rows + terms.rows as f64;
         let penalty = penalty.times(self.rows);
         self.b.iter_mut().zip(terms.sums).for_each(|(b, sum)| *b = rho * *b + sum);
@@ -199,7 +209,7 @@ struct KlOnlineRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> Result<KlOnlineRun<T>> {
+fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<KlOnlineRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let own = data.cuts.rows[comm.rank()].clone();
