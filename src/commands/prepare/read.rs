@@ -50,7 +50,8 @@ pub fn matrices(
     let (layout, names) = if spec.by_party() {
         check(&counts, shape.1).map_err(Error::on_all_ranks)?;
         let names = parties.hosted(comm.rank()).map(|party| input.names_of_party(party)).collect();
-        (Layout::PartyRows { parties, split: PartySplit::Counts(counts) }, names)
+        // The files determine the parts.
+        (Layout::PartyRows { parties, split: PartySplit::Even }, names)
     } else {
         let mut spec = spec.clone();
         spec.complete(input.header());
