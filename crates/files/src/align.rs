@@ -23,9 +23,17 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     let own_names =
         || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
     let own: Vec<Vec<String>> = comm.agree_on_error(keep_at_site(own_names(), comm))?;
+    Ok(InputSpec { common: Some(common_names(&own, comm)?), ..spec.clone() })
+}
+
+/// Digests of the names that all parties have, in the order of party 0; `own` are the names of the hosted parties. Collective.
+///
+/// # Errors
+/// On all ranks, if there is none.
+pub fn common_names(own: &[Vec<String>], comm: &Communicator) -> SharedResult<Vec<String>> {
     let digests: Vec<Vec<String>> = own.iter().map(|names| names.iter().map(|name| digest(name)).collect()).collect();
     let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
-    let Some((first, others)) = all.split_first() else { return Ok(spec.clone()) };
+    let Some((first, others)) = all.split_first() else { return Ok(Vec::new()) };
     let others: Vec<HashSet<&String>> = others.iter().map(|digests| digests.iter().collect()).collect();
     let common: Vec<&String> = first.iter().filter(|name| others.iter().all(|other| other.contains(name))).collect();
     if common.is_empty() {
@@ -36,7 +44,7 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
         ))
         .on_all_ranks());
     }
-    Ok(InputSpec { common: Some(common.into_iter().cloned().collect()), ..spec.clone() })
+    Ok(common.into_iter().cloned().collect())
 }
 
 /// The names of the columns of a party's file.
