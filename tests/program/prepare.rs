@@ -247,7 +247,10 @@ fn parties_prepare_their_rows_as_one_owner_would() {
         ("counts --min-rows-per-column 4", "common"),
         ("counts --min-rows-per-column 4 --log1p --variable-columns 4 --unit-variance", "common"),
         ("counts --min-rows-per-column 4 --log1p --variable-columns 6 --unit-variance", "all"),
-        ("counts --row-total 50 --variable-columns 3 --variable-by seurat --keep-counts", "common"),
+        (
+            "counts --min-rows-per-column 4 --row-total 50 --variable-columns 3 --variable-by seurat --keep-counts",
+            "common",
+        ),
     ] {
         run(0, line, if columns == "all" { "united.csv" } else { "all.csv" }, "one.csv");
         let (names, rows) = parsed(&file("one.csv"));

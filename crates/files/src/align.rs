@@ -27,11 +27,19 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     let own_names =
         || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
     let own: Vec<Vec<String>> = comm.agree_on_error(own_names())?;
+    Ok(InputSpec { common: Some(common_names(&own, comm)?), ..spec.clone() })
+}
+
+/// The names that all parties have, in the order of party 0; `own` are the names of the hosted parties. Collective.
+///
+/// # Errors
+/// On all ranks, if there is none.
+pub fn common_names(own: &[Vec<String>], comm: &Communicator) -> SharedResult<CommonColumns> {
     let key = shared_key(comm)?;
     let digests: Vec<Vec<String>> =
         own.iter().map(|names| names.iter().map(|name| digest(&key, name)).collect()).collect();
     let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
-    let Some((first, others)) = all.split_first() else { return Ok(spec.clone()) };
+    let Some((first, others)) = all.split_first() else { return Ok(CommonColumns { key, digests: Vec::new() }) };
     let others: Vec<HashSet<&String>> = others.iter().map(|digests| digests.iter().collect()).collect();
     let common: Vec<&String> = first.iter().filter(|name| others.iter().all(|other| other.contains(name))).collect();
     if common.is_empty() {
@@ -42,8 +50,7 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
         ))
         .on_all_ranks());
     }
-    let common = CommonColumns { key, digests: common.into_iter().cloned().collect() };
-    Ok(InputSpec { common: Some(common), ..spec.clone() })
+    Ok(CommonColumns { key, digests: common.into_iter().cloned().collect() })
 }
 
 /// The names of the columns of a party's file.
@@ -80,6 +87,13 @@ fn shared_key(comm: &Communicator) -> SharedResult<[u8; 32]> {
 pub fn named(names: &[String]) -> CommonColumns {
     let key = [0; 32];
     CommonColumns { key, digests: names.iter().map(|name| digest(&key, name)).collect() }
+}
+
+/// The places of the common columns among the names of a matrix that has them.
+pub fn common_places(common: &CommonColumns, names: &[String]) -> Vec<usize> {
+    let places: HashMap<String, usize> =
+        names.iter().enumerate().map(|(j, name)| (digest(&common.key, name), j)).collect();
+    common.digests.iter().filter_map(|digest| places.get(digest).copied()).collect()
 }
 
 /// 128 bits, in hexadecimal digits.

@@ -27,6 +27,7 @@ mod panel_source;
 mod spec;
 mod stream;
 
+pub use align::{common_names, common_places};
 pub use formats::options::{Presence, Repeated, TableFormat, TableOptions};
 pub use generate::generate;
 pub use inspect::{Summary, inspect};

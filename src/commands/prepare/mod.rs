@@ -36,7 +36,7 @@ use crate::cli::parameters::Group;
 
 use self::counts::CountsArgs;
 use self::matrix::Prepared;
-use self::read::Matrices;
+use self::read::{Columns, Matrices};
 use self::rules::Rules;
 use self::sums::ColumnSums;
 
@@ -254,8 +254,15 @@ impl Preparation {
         }
         let mut progress = Progress::new(comm.reports(), None);
         let check = |counts: &[usize], columns| self.check_shapes(counts, columns, comm);
-        let read = if self.args.all_columns { read::united } else { read::matrices };
-        let Matrices { mut own, parties, shape } = read(&spec, comm, &mut progress, &check)?;
+        let columns = match (self.args.all_columns, self.args.common_columns) {
+            (true, _) => Some(Columns::All),
+            (false, true) => Some(Columns::Common),
+            (false, false) => None,
+        };
+        let Matrices { mut own, parties, shape } = match columns {
+            Some(columns) => read::aligned(columns, &spec, comm, &mut progress, &check)?,
+            None => read::matrices(&spec, comm, &mut progress, &check)?,
+        };
         let hosted = parties.hosted(comm.rank());
         if parties.count == 2 && given.is_none() {
             progress.warn("masks hide nothing between two parties: each can subtract its own term from the sum; use three or more");

@@ -1,5 +1,5 @@
-//! Reads the matrices of a preparation: that of one owner, or those of the hosted parties, by columns that they all have, or by all
-//! columns that any of them has.
+//! Reads the matrices of a preparation: that of one owner, or those of the hosted parties, which have the same columns, or are given
+//! the columns that all have, or those that any has.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use fednmf_data::split::PartySplit;
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
 use fednmf_files::names::Names;
-use fednmf_files::{InputSpec, PARTY, Source, highest_party, names, party_path};
+use fednmf_files::{InputSpec, PARTY, Source, common_names, common_places, highest_party, names, party_path};
 use fednmf_linalg::Block;
 
 use super::matrix::Prepared;
@@ -50,7 +50,8 @@ pub fn matrices(
     let (layout, names) = if spec.by_party() {
         check(&counts, shape.1).map_err(Error::on_all_ranks)?;
         let names = parties.hosted(comm.rank()).map(|party| input.names_of_party(party)).collect();
-        (Layout::PartyRows { parties, split: PartySplit::Counts(counts) }, names)
+        // The files determine the parts.
+        (Layout::PartyRows { parties, split: PartySplit::Even }, names)
     } else {
         let mut spec = spec.clone();
         spec.complete(input.header());
@@ -76,12 +77,30 @@ fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
     (0..block.shape().0).map(row).collect()
 }
 
-/// Reads the files of the hosted parties, and gives each the columns of all, in the order of the parties: a party has zeros in
-/// those that it lacks. All parties learn the names of all columns. Collective.
+/// Which columns the matrices of parties are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Columns {
+    /// Those that all have, in the order of party 0. The parties compare digests of the names.
+    Common,
+    /// Those that any has, in the order of the parties: a party has zeros in those that it lacks. All parties learn all names.
+    All,
+}
+
+impl Columns {
+    fn option(self) -> &'static str {
+        match self {
+            Columns::Common => "--common-columns",
+            Columns::All => "--all-columns",
+        }
+    }
+}
+
+/// As [`matrices`], for files of parties that may have other columns, in another order, and in another format. Collective.
 ///
 /// # Errors
 /// As [`matrices`], and if a file has no names of columns, or a name twice.
-pub fn united(
+pub fn aligned(
+    columns: Columns,
     spec: &InputSpec,
     comm: &Communicator,
     progress: &mut Progress,
@@ -89,7 +108,7 @@ pub fn united(
 ) -> SharedResult<Matrices> {
     let found = spec.parties.unwrap_or_else(|| spec.files().len().max(comm.size()));
     let parties = Parties { count: comm.broadcast_value(HEADERS, found), ranks: comm.size() };
-    let read = |party| named(&own_file(spec, party)?, progress);
+    let read = |party| named(&own_file(spec, party)?, progress).map_err(|e| e.at(columns.option()));
     let own = check_number(spec, parties.count).and_then(|()| parties.hosted(comm.rank()).map(read).collect());
     let mut own: Vec<Prepared> = comm.agree_on_error(own)?;
     let shapes: Vec<(usize, usize)> = own.iter().map(|matrix| (matrix.rows.len(), matrix.cols)).collect();
@@ -97,11 +116,20 @@ pub fn united(
     let counts: Vec<usize> = shapes.iter().map(|(rows, _)| *rows).collect();
     let widest = shapes.iter().map(|(_, columns)| *columns).max().unwrap_or(0);
     check(&counts, widest).map_err(Error::on_all_ranks)?;
-    let own_names: Vec<Vec<String>> =
-        own.iter_mut().map(|matrix| matrix.column_names.take().unwrap_or_default()).collect();
-    let all = union(comm.all_gather_value(COLUMN_NAMES, &own_names).into_iter().flatten().flatten());
-    own.iter_mut().zip(&own_names).for_each(|(matrix, names)| widen(matrix, names, &all));
-    Ok(Matrices { own, parties, shape: (counts.iter().sum(), all.len()) })
+    let names: Vec<Vec<String>> = own.iter().map(|matrix| matrix.column_names.clone().unwrap_or_default()).collect();
+    let used = match columns {
+        Columns::Common => {
+            let common = common_names(&names, comm)?;
+            own.iter_mut().zip(&names).for_each(|(matrix, names)| matrix.select(&common_places(&common, names)));
+            common.digests.len()
+        }
+        Columns::All => {
+            let all = union(comm.all_gather_value(COLUMN_NAMES, &names).into_iter().flatten().flatten());
+            own.iter_mut().zip(&names).for_each(|(matrix, names)| widen(matrix, names, &all));
+            all.len()
+        }
+    };
+    Ok(Matrices { own, parties, shape: (counts.iter().sum(), used) })
 }
 
 /// The names, each once, in the order in which they come first.
@@ -136,7 +164,7 @@ fn check_number(spec: &InputSpec, parties: usize) -> Result<()> {
 /// The specification of a party's file.
 fn own_file(spec: &InputSpec, party: usize) -> Result<InputSpec> {
     let Source::File { path: pattern, dataset } = &spec.source else {
-        return Err(Error::input("--all-columns: needs a file for each party; leave the option out"));
+        return Err(Error::input("needs a file for each party; leave the option out"));
     };
     let path = if spec.own_disk { Some(pattern.clone()) } else { party_path(pattern, party) };
     let Some(path) = path else {
@@ -144,7 +172,8 @@ fn own_file(spec: &InputSpec, party: usize) -> Result<InputSpec> {
         return Err(Error::input(format!("{name}: there is no such file for party {party}; number the files from 0")));
     };
     let source = Source::File { path, dataset: dataset.clone() };
-    Ok(InputSpec { source, own_disk: false, kept: false, parties: None, ..spec.clone() })
+    let alone = InputSpec { source, own_disk: false, kept: false, parties: None, ..spec.clone() };
+    Ok(InputSpec { common_columns: false, ..alone })
 }
 
 /// Reads a file whose columns have names.
@@ -153,15 +182,14 @@ fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Prepared> {
     let matrix = read.own.into_iter().next().unwrap_or_default();
     let Some(names) = &matrix.column_names else {
         return Err(Error::input(
-            "--all-columns: a file has no names of columns; give files that have them (.h5ad, .csv with a header, 10x), or leave \
-             --all-columns out",
+            "a file has no names of columns; give files that have them (.h5ad, .csv with a header, 10x), or leave the option out",
         ));
     };
     let mut seen = HashSet::new();
     match names.iter().position(|name| !seen.insert(name)) {
         // Not the name itself: the message reaches all parties.
         Some(at) => Err(Error::input(format!(
-            "--all-columns: column {} of a file has the name of an earlier one; give each a name of its own",
+            "column {} of a file has the name of an earlier one; give each a name of its own",
             at + 1
         ))),
         None => Ok(matrix),

@@ -24,6 +24,7 @@ pub static DESCRIPTION: Description = Description {
         "Two preparations of which one lacks a party tell that party's sums.",
     ]),
     messages: &[
+        MessageSpec::control(KEYS, "32 bytes", "once, before the first sum"),
         MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns"),
         MessageSpec::new(masked(CARRIERS), "one for each column", "once"),
         MessageSpec::new(
@@ -37,7 +38,7 @@ pub static DESCRIPTION: Description = Description {
 
 /// All that leaves a party.
 pub fn messages() -> impl Iterator<Item = &'static MessageSpec> {
-    let kinds = [CONTROL.kind, AGREEMENT.kind, HEADERS.kind, NAME_DIGESTS.kind, KEYS.kind];
+    let kinds = [CONTROL.kind, AGREEMENT.kind, HEADERS.kind, NAME_DIGESTS.kind];
     COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages)
 }
 

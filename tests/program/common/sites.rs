@@ -76,8 +76,8 @@ impl Stage {
 
     /// Starts the hub, on the port that it had before.
     pub fn start_hub(&mut self, more: &str) {
-        let sites = NAMES.join(",");
-        let line = format!("serve --listen 127.0.0.1:{} --sites {sites} {more}", self.port);
+        let sites = if more.contains("--sites") { String::new() } else { format!("--sites {}", NAMES.join(",")) };
+        let line = format!("serve --listen 127.0.0.1:{} {sites} {more}", self.port);
         let lines = self.hub_says().lines().count();
         let mut command = self.command(&line, "hub.err");
         command.arg("--cert").arg(self.keys("hub.pem")).arg("--key").arg(self.keys("hub.key"));
