@@ -195,6 +195,7 @@ fn terms_are_listed_by_name_and_private_data_stays_private() {
     let text = page(&file("p.html"));
     assert!(text.contains("parties&#39; own") && !ids(&text).contains(&"reconstruction-0"));
     assert!(ids(&text).contains(&"components-0") && text.contains("What each party sent"));
+    assert!(text.contains("<h1>Data of 3 parties: k = 3, syn-sd</h1>"), "the name of the file is private");
     // The sentence comes before the ledger. All ranks have read one file, so nothing was private.
     let privacy = text.split("<h2>Privacy</h2>").nth(1).unwrap();
     assert!(privacy.find("nothing in this run was private") < privacy.find("What each party sent"), "{privacy}");

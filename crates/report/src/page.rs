@@ -168,12 +168,20 @@ fn html(title: &str, body: &str) -> String {
 
 /// `digits.npy: k = 6, hals`, or what is compared.
 fn title(histories: &[History]) -> String {
-    let data_name = |history: &History| data_name(&text(history.parameter("input")));
-    let first = histories.first().map_or_else(String::new, data_name);
+    let first = histories.first().map_or_else(String::new, data_of);
     match histories {
         [one] => format!("{first}: k = {}, {}", text(&one.start["k"]), text(&one.start["algo"])),
-        all if all.iter().all(|other| data_name(other) == first) => format!("{first}: {} runs compared", all.len()),
+        all if all.iter().all(|other| data_of(other) == first) => format!("{first}: {} runs compared", all.len()),
         all => format!("{} runs compared", all.len()),
+    }
+}
+
+/// The name of a run's data, whose file is not named if it is private.
+fn data_of(history: &History) -> String {
+    let input = text(history.parameter("input"));
+    match is_private(history) && !input.starts_with("synthetic") {
+        true => format!("Data of {}", counted(history.count("parties"), "party", "parties")),
+        false => data_name(&input),
     }
 }
 
@@ -264,7 +272,7 @@ fn comparison(body: &mut String, histories: &[History]) {
         let mut row = vec![
             history.name.clone(),
             text(&start["algo"]),
-            data_name(&text(history.parameter("input"))),
+            data_of(history),
             format!("{} × {}", text(&start["m"]), text(&start["n"])),
             text(&start["k"]),
             text(&start["ranks"]),
@@ -428,7 +436,7 @@ fn write_figure(body: &mut String, Figure { id, title, note, svg }: &Figure, att
     );
 }
 
-/// A table; cells that begin with a digit are aligned as numbers.
+/// A table; a number is aligned as such, also with a unit or a second one (`3 × 4`), but not a list of numbers.
 fn table(body: &mut String, name: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     // A keyboard must be able to scroll it.
     let _ = write!(
@@ -443,7 +451,8 @@ fn table(body: &mut String, name: &str, head: &[&str], rows: impl IntoIterator<I
     for row in rows {
         body.push_str("<tr>");
         for cell in row {
-            let class = if cell.starts_with(|c: char| c.is_ascii_digit()) { " class=\"n\"" } else { "" };
+            let is_number = cell.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 3;
+            let class = if is_number { " class=\"n\"" } else { "" };
             let _ = write!(body, "<td{class}>{}</td>", escape(&cell));
         }
         body.push_str("</tr>\n");
