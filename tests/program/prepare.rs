@@ -217,8 +217,11 @@ fn table(columns: &[&str], parties: &[usize]) -> String {
     format!("id,{}\n{}", columns.join(","), rows.collect::<String>())
 }
 
+/// The name of a row, and its numbers.
+type Row = (String, Vec<f64>);
+
 /// The numbers of a prepared table, with the names of its columns and rows.
-fn parsed(path: &Path) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
+fn parsed(path: &Path) -> (Vec<String>, Vec<Row>) {
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')).collect::<Vec<_>>());
     let names = lines.next().unwrap()[1..].iter().map(ToString::to_string).collect();
@@ -270,7 +273,7 @@ fn parties_prepare_their_rows_as_one_owner_would() {
                     assert!(std::fs::read(path).unwrap() == std::fs::read(kept).unwrap(), "{line} on {ranks} ranks");
                 }
             }
-            let near = |(found, expected): (&(String, Vec<f64>), &(String, Vec<f64>))| {
+            let near = |(found, expected): (&Row, &Row)| {
                 found.0 == expected.0
                     && found.1.len() == expected.1.len()
                     && found.1.iter().zip(&expected.1).all(|(x, y)| (x - y).abs() <= 1e-12 * y.abs().max(1.0))
@@ -286,7 +289,7 @@ fn rules_of_parties_serve_another_one() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
     for party in 0..2 {
-        std::fs::write(file(&format!("raw-{party}.csv")), table(&COLUMNS[0], &[party])).unwrap();
+        std::fs::write(file(&format!("raw-{party}.csv")), table(COLUMNS[0], &[party])).unwrap();
     }
     std::fs::write(file("late.csv"), table(COLUMNS[2], &[2])).unwrap();
     let line = format!(
