@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative
 from . import _fednmf, _losses, _rows, _run
 from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, _print
 
-#: Iterations of the start on the first batch.
-_START = 10
+#: Iterations of the start on the first batch, and the least entry of a start for a divergence, as a share of the mean.
+_START, _LEAST = 10, 1e-3
 
 
 class _State(NamedTuple):
@@ -240,6 +240,9 @@ class MiniBatchNMF(NMF):
                 n_jobs=self.n_jobs,
             )
             v = next(values for name, _, values in run.factors if name == "V")
+            if of_divergence:
+                # An entry of 0 would remain so, also where later batches have counts.
+                v = np.maximum(v, _LEAST * v.mean(axis=0))
         k = v.shape[1]
         self.n_components_ = k
         rows = k if self._checked_loss() == _FROBENIUS else 1

@@ -288,13 +288,13 @@ methods! {
     /// ```
     KlOnline = OneMatrix KlOnlineParams {
         /// Rows of a batch.
-        batch_size: usize => online.batch_size;
+        batch_size: usize => batch_size;
         /// Weight of what was learnt before a pass over all rows, at its end; 1 forgets nothing.
-        forget_factor: f64 => online.forget_factor;
+        forget_factor: f64 => forget_factor;
         /// The start.
-        start: Init => online.init.init;
+        start: Init => init.init;
         /// Penalties on the factors.
-        penalty: Penalty => online.regularization;
+        penalty: Penalty => regularization;
     }
 
     /// Multiplicative updates for the generalised Kullback-Leibler divergence Σ (m ln(m / f) − m + f) of f = (U Vᵀ)_ij from

@@ -219,7 +219,9 @@ fn iterates_for_the_divergence_are_those_of_plain_loops() {
     }
     let out = dir.path().join("o.h5");
     for ranks in [1, 3] {
-        let line = format!("--algo kl-online -k {k} --seed 5 --batch-size 400 --max-iters 6 --factor-scale as-found");
+        let line = format!(
+            "--algo kl-online -k {k} --seed 5 --batch-size 400 --forget-factor 0.1 --max-iters 6 --factor-scale as-found"
+        );
         fednmf(ranks, &line).arg("--input").arg(data("digits.npy")).arg("--output").arg(&out).ok();
         let far = [distance(&kl_usages(&x, &v), &matrix(&out, "U")), distance(&v, &matrix(&out, "V"))];
         assert!(far.iter().all(|far| *far < 1e-3), "on {ranks} ranks: {far:?}");
@@ -228,8 +230,8 @@ fn iterates_for_the_divergence_are_those_of_plain_loops() {
     let line = |algo: &str, iterations: usize| {
         format!("--algo {algo} -k 10 --seed 2 --max-iters {iterations} --eval-every 1000 --input {input}")
     };
-    let lines = [line("kl-mu --init random --extrapolation none", 600), line("kl-online --batch-size 100", 18 * 30)];
+    let lines = [line("kl-mu --init random --extrapolation none", 600), line("kl-online --batch-size 100", 18 * 60)];
     let [exact, online] = &session::ok(2, &lines)[..] else { panic!("two runs") };
     let (online, exact) = (number(online, "kl_divergence"), number(exact, "kl_divergence"));
-    assert!(online < 1.005 * exact, "{online}, not {exact}");
+    assert!(online < 1.02 * exact, "{online}, not {exact}");
 }

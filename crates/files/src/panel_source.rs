@@ -1,7 +1,8 @@
 //! Reads the rows of a file as blocks, in any order and repeatedly.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use ndarray::Array2;
@@ -46,12 +47,14 @@ pub struct Source {
     transpose: bool,
     policy: EntryPolicy,
     preparation: Preparation,
+    /// The state of the file when it was first opened, which all readers must find.
+    first: Arc<OnceLock<FileState>>,
 }
 
 impl Source {
     /// The rows of the matrix in `file`, or of its transpose if `transpose`; [`MatrixFile::check_lines`] must accept it.
     pub fn new(file: MatrixFile, transpose: bool, policy: EntryPolicy) -> Self {
-        Source { file, transpose, policy, preparation: Preparation::default() }
+        Source { file, transpose, policy, preparation: Preparation::default(), first: Arc::default() }
     }
 
     /// The same rows with this preprocessing.
@@ -91,18 +94,24 @@ impl<T: Real> RowSource<T> for Source {
     }
 
     fn open(&self) -> Result<Box<dyn OpenRows<T> + '_>> {
+        let path = self.file.path();
+        let file = io::open(path)?;
+        let state = FileState::of(&file).map_err(|e| io::io_error(path, &e))?;
+        self.check(*self.first.get_or_init(|| state) == state)?;
         Ok(Box::new(OpenSource {
             source: self,
-            state: FileState::new(self.file.path())?,
+            file,
+            state,
             together: self.shape()?.together,
             lines: self.file.line_reader(self.policy)?,
         }))
     }
 }
 
-/// An open file whose rows are read.
+/// An open file whose rows are read. If another file replaces it under its name, this one is still read.
 pub struct OpenSource<'a, T> {
     source: &'a Source,
+    file: File,
     state: FileState,
     /// Rows that are unpacked together.
     together: usize,
@@ -117,7 +126,7 @@ impl<T: Real> OpenRows<T> for OpenSource<'_, T> {
             LineReader::Sparse(reader) => sparse(reader, source, rows, memory),
         };
         // If the file has changed, errors in its content are not meaningful.
-        self.state.check(source.file.path())?;
+        source.check(FileState::of(&self.file).is_ok_and(|found| found == self.state))?;
         filled
     }
 }
@@ -209,29 +218,30 @@ fn sparse<T: Real>(
     Ok(Filled { panel: LocalBlock::Sparse(panel), counts })
 }
 
-/// The state of a file when it was opened. If another file replaces it under its name, the open file is still read.
+/// What changes with a file.
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct FileState {
-    file: File,
     length: u64,
     modified: Option<SystemTime>,
 }
 
 impl FileState {
-    fn new(path: &str) -> Result<Self> {
-        let file = io::open(path)?;
-        let found = file.metadata().map_err(|e| io::io_error(path, &e))?;
-        Ok(FileState { file, length: found.len(), modified: found.modified().ok() })
+    fn of(file: &File) -> std::io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(FileState { length: found.len(), modified: found.modified().ok() })
     }
+}
 
-    /// Refuses a file that has changed since it was opened.
-    fn check(&self, path: &str) -> Result<()> {
-        let same = |found: &Metadata| found.len() == self.length && found.modified().ok() == self.modified;
-        if self.file.metadata().is_ok_and(|found| same(&found)) {
+impl Source {
+    /// Refuses a file that has changed since it was first opened.
+    fn check(&self, is_same: bool) -> Result<()> {
+        if is_same {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "{path}: was changed while the run read its rows, so the result would be of no matrix; start again, and leave \
-             the file alone"
+            "{}: was changed while the run read its rows, so the result would be of no matrix; start again, and leave \
+             the file alone",
+            self.file.path()
         )))
     }
 }

@@ -52,11 +52,9 @@ fednmf_base::parameters! {
     }
 }
 
-impl Online {
-    /// Rows of a batch of a matrix with m rows.
-    pub fn rows(&self, m: usize) -> usize {
-        self.batch_size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
-    }
+/// Rows of a batch of a matrix with m rows.
+pub fn rows_of_batch(size: Auto<usize>, m: usize) -> usize {
+    size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
 }
 
 impl Method for Online {
@@ -98,7 +96,7 @@ impl Method for Online {
 impl Online {
     fn cost_of(&self, workload: &Workload, ranks: usize) -> Cost {
         let Workload { m, n, k, word, stored, .. } = *workload;
-        let batches = batches::count(m, self.rows(m)) as f64;
+        let batches = batches::count(m, rows_of_batch(self.batch_size, m)) as f64;
         let (all, own, own_v) = (m as f64 / batches, m.div_ceil(ranks), n.div_ceil(ranks));
         let share = all / ranks as f64;
         let mut cost = Cost { grid: Some((ranks, 1)), ..Cost::default() };
@@ -198,7 +196,7 @@ fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<Online
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let own = data.cuts.rows[comm.rank()].clone();
-    let size = args.rows(m);
+    let size = rows_of_batch(args.batch_size, m);
     let batches = Batches::new(data.blocks.into_iter().next(), data.panels, &own, m, size);
     let order = batches.order();
     let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, order);

@@ -24,15 +24,15 @@ use super::streamed::{RATIOS, SUMS};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition, Unit};
-use crate::distributed::online::Online;
+use crate::distributed::online::rows_of_batch;
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
-use crate::parameters::Auto;
+use crate::parameters::{Auto, auto, count, number};
 use crate::shared::batches::{self, Batches};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_V, U, V};
-use crate::shared::init::{self, Start};
-use crate::shared::regularization::{self, Penalties};
+use crate::shared::init::{self, InitParams, Start};
+use crate::shared::regularization::{self, Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
 /// The tolerance of the rows of U, relative to the largest entry. The divergence is then within its square of the least one.
@@ -41,7 +41,12 @@ pub const TOLERANCE: f64 = 1e-4;
 fednmf_base::parameters! {
     /// Parameters of online NMF for the Kullback-Leibler divergence.
     pub struct KlOnline {
-        group online: Online;
+        /// Rows of a batch. auto: a twentieth of the rows, but at least 1024
+        pub batch_size: Auto<usize> = Auto::Auto, "ROWS", auto(count(1));
+        /// Weight of what was learnt before a pass over all rows, at its end; 1 forgets nothing
+        pub forget_factor: f64 = 0.01, "F", number(f64::MIN_POSITIVE, 1.0);
+        group init: InitParams;
+        group regularization: RegularizationParams;
     }
 }
 
@@ -67,7 +72,7 @@ impl Method for KlOnline {
     };
 
     fn check(&self) -> Result<()> {
-        self.online.init.refuse_nndsvd("kl-online")
+        self.init.refuse_nndsvd("kl-online")
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -79,7 +84,7 @@ impl Method for KlOnline {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
-        Ok(Box::new(build(&self.online, problem)?))
+        Ok(Box::new(build(self, problem)?))
     }
 }
 
@@ -89,7 +94,7 @@ impl KlOnline {
         const SWEEPS: f64 = 20.0;
         const FLOPS: f64 = 8.0;
         let Workload { m, n, k, word, stored, .. } = *workload;
-        let batches = batches::count(m, self.online.rows(m)) as f64;
+        let batches = batches::count(m, rows_of_batch(self.batch_size, m)) as f64;
         let (own, own_v) = (m.div_ceil(ranks), n.div_ceil(ranks));
         let mut cost = Cost { grid: Some((ranks, 1)), ..Cost::default() };
         let work = SWEEPS * FLOPS * k as f64 * stored / batches;
@@ -209,11 +214,11 @@ struct KlOnlineRun<T: Real> {
     iteration: usize,
 }
 
-fn build<T: Real>(args: &Online, problem: Problem<'_, T>) -> SharedResult<KlOnlineRun<T>> {
+fn build<T: Real>(args: &KlOnline, problem: Problem<'_, T>) -> SharedResult<KlOnlineRun<T>> {
     let Problem { data, k, seed, comm, initial, .. } = problem;
     let (m, n) = (data.header.rows, data.header.cols);
     let own = data.cuts.rows[comm.rank()].clone();
-    let size = args.rows(m);
+    let size = rows_of_batch(args.batch_size, m);
     let batches = Batches::new(data.blocks.into_iter().next(), data.panels, &own, m, size);
     let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
     let tags = FactorTags { rhs: RATIOS, ..V };
