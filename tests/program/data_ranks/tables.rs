@@ -93,7 +93,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
         }
     }
     spec.table.format = TableFormat::Triples;
-    refused_input(comm, &spec, "--format triples: not with a file for each party");
+    refused_input(comm, &spec, "--format triples and edges: not with a file for each party");
 }
 
 fn shape(comm: &Communicator, spec: &InputSpec) -> (usize, usize) {

@@ -142,7 +142,7 @@ fn a_rank_without_a_party_needs_less() {
     let least = |rank| {
         let method = registry::find("fnmf").unwrap().clone();
         let footprint = Footprint {
-            spec: &two,
+            k: two.k,
             method: &*method,
             header: &dense.header,
             precision: Precision::F64,
