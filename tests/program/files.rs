@@ -660,7 +660,7 @@ fn the_word_for_parties_names_no_output() {
     assert_eq!(fednmf(0, "generate planted,m=12,n=8,k=2 --output").arg(at("m.npy")).run().code, Some(0));
     let prepare =
         fednmf(0, "prepare quantile --quantile 0.5").arg(at("m.npy")).arg("--output").arg(at("q-{party}.npy"));
-    prepare.own_process().refused(&["{party} stands for"]);
+    prepare.own_process().refused(&["--output", "{party} belongs to"]);
     assert_eq!(fs::read_to_string(at("u-00.party-00.h5")).unwrap(), "mine");
 }
 

@@ -165,8 +165,14 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     let mut sums = Sums::new();
     for sent in &verified.sent {
         let mut table = method.all_messages();
+        // The words of earlier versions.
+        let protection = match sent.protection.as_str() {
+            "declared" => "in the clear",
+            "shared" => "secret shares",
+            protection => protection,
+        };
         let allowed = table
-            .any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, &sent.protection));
+            .any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, protection));
         if !allowed {
             return Err(Error::failed(format!(
                 "message {}: '{}' ({}, {}) is not in the message table of {}; see fednmf list --wire {}",

@@ -150,6 +150,10 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             consent: Consent::default(),
         })),
     };
+    let recipients = match work.run() {
+        Some(spec) => args.hold_for.as_deref().map(|path| recipients(path, spec)).transpose()?,
+        None => None,
+    };
     let identity = Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?;
     let site = || identity.site(args.site.as_deref());
     if let Some(path) = &args.propose {
@@ -173,7 +177,6 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     let mut _locks = Vec::new();
     let messages = work.messages();
     if let Work::Run(spec) = &mut work {
-        let recipients = args.hold_for.as_deref().map(|path| recipients(path, spec)).transpose()?;
         held = args.hold.then(|| hold::put_aside(&mut spec.outputs, recipients)).transpose()?;
         _locks = own_files::lock(spec)?;
         if let Some(warning) = in_the_clear(&messages, spec.method.assumed()) {
