@@ -284,12 +284,12 @@ fn an_error_in_a_sites_file_is_told_at_the_site_alone() {
     // Found when the file is opened, and when its entries are read.
     for (text, method, why) in [
         ("no matrix\n1,2\n", "fnmf", "rows.csv: "),
-        ("1,2,3\n4,-5,6\n", "fnmf", "negative"),
-        ("1,2,3\n4,-5,6\n", "mpc-rows", "negative"),
+        ("7.5,2,3\n4,-5,6\n1,8,2\n", "fnmf", "negative"),
+        ("7.5,2,3\n4,-5,6\n1,8,2\n", "mpc-rows", "negative"),
     ] {
         let told = NAMES.map(|site| stage.says(site).len());
         for site in NAMES {
-            let table = if site == "b" { text } else { "1,2,3\n4,5,6\n" };
+            let table = if site == "b" { text } else { "7.5,2,3\n4,9,6\n1,8,2\n" };
             std::fs::write(stage.at(site).join("rows.csv"), table).unwrap();
         }
         stage.start_sites(&format!("--algo {method} -k 1 --max-iters 2 --input {{site}}/rows.csv"));
