@@ -87,16 +87,12 @@ def kl_objective(model, X):
 
 @pytest.mark.parametrize("k", [5, 12])
 def test_the_divergence_is_at_most_that_of_scikit_learn(digits, k):
-    params = {"batch_size": 256, "init": "random", "beta_loss": "kullback-leibler", "max_iter": 40}
-    sums = np.zeros(2)
-    # Single runs end in local minima that differ by some per cent.
-    for seed in range(4):
-        theirs = Sklearn(k, transform_max_iter=1000, random_state=seed, **params).fit(digits)
-        ours = MiniBatchNMF(k, random_state=seed, **params).fit(digits)
-        sums += [kl_objective(ours, digits), kl_objective(theirs, digits)]
+    for seed in range(2):
+        params = {"batch_size": 256, "init": "random", "random_state": seed, "beta_loss": "kullback-leibler"}
+        theirs = Sklearn(k, transform_max_iter=1000, **params).fit(digits)
+        ours = MiniBatchNMF(k, **params).fit(digits)
+        assert kl_objective(ours, digits) <= 1.02 * kl_objective(theirs, digits)
         assert ours.reconstruction_err_ == pytest.approx(np.sqrt(2 * kl_objective(ours, digits)), rel=1e-6)
-    assert sums[0] <= 1.02 * sums[1]
-    params["random_state"] = 0
     theirs, ours = (Class(k, random_state=0, beta_loss=1) for Class in (Sklearn, MiniBatchNMF))
     X = np.random.default_rng(0).permutation(digits)
     for _ in range(3):

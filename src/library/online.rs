@@ -95,13 +95,7 @@ impl OnlineStep {
             let mut u = Array2::zeros((rows, k));
             let whole = v.view();
             let fixed = FixedFactor { rows: whole.row_major(), sums: &of_v, gram: &[] };
-            kl::solve(
-                &PerThread::new(KlSweeps::new(k, 1)),
-                (block, 0),
-                fixed,
-                (penalty_u, kl::IN_A_BATCH),
-                &mut u.view_mut(),
-            );
+            kl::solve(&PerThread::new(KlSweeps::new(k, 1)), (block, 0), fixed, penalty_u, &mut u.view_mut());
             let penalty = penalty_u.value(&u.view()) + rows as f64 * penalty_v.value(&v.view());
             let cost = own_divergence(1.0, block, &u.view(), &v.view(), 1.0) + penalty;
             let mut ratios = Array2::zeros((n, k));

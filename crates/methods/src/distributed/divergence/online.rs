@@ -35,11 +35,8 @@ use crate::shared::init::{self, InitParams, Start};
 use crate::shared::regularization::{self, Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
-/// The tolerance of the rows of U in a batch, relative to the largest entry. Any U gives an upper bound for V, and further
-/// sweeps make it little better.
-pub const IN_A_BATCH: f64 = 1e-2;
-/// That of the rows that are evaluated and written.
-const SETTLED: f64 = 1e-4;
+/// The tolerance of the rows of U, relative to the largest entry. The divergence is then within its square of the least one.
+pub const TOLERANCE: f64 = 1e-4;
 
 fednmf_base::parameters! {
     /// Parameters of online NMF for the Kullback-Leibler divergence.
@@ -94,7 +91,7 @@ impl Method for KlOnline {
 impl KlOnline {
     fn cost_of(&self, workload: &Workload, ranks: usize) -> Cost {
         /// Sweeps of a row of U, and flops of one for each nonzero and component, about.
-        const SWEEPS: f64 = 10.0;
+        const SWEEPS: f64 = 20.0;
         const FLOPS: f64 = 8.0;
         let Workload { m, n, k, word, stored, .. } = *workload;
         let batches = batches::count(m, rows_of_batch(self.batch_size, m)) as f64;
@@ -106,7 +103,7 @@ impl KlOnline {
             cost.messages.extend(Message::shared_out(tag.kind, pattern, (1, ranks), n * k, word));
         }
         cost.messages.push(Message::all_reduce(SUMS.kind, ranks, k, size_of::<f64>(), 1));
-        cost.caveat("the flops depend on the data: 10 sweeps of each row of a batch are assumed");
+        cost.caveat("the flops depend on the data: 20 sweeps of each row of a batch are assumed");
         cost.caveat("U is computed for all rows once more after the last iteration, with V gathered");
         cost.data = workload.block(own, workload.part(own, n));
         cost.shape = Shape { updated: own_v, ..Shape::default() };
@@ -168,19 +165,19 @@ impl<T: Real> Majorant<T> {
     }
 }
 
-/// The rows of U for the rows of a block from `first` on. Their bits do not depend on the former ones.
+/// The rows of U for the rows of a block from `first` on, to [`TOLERANCE`]. Their bits do not depend on the former ones.
 pub fn solve<T: Real>(
     solvers: &PerThread<KlSweeps>,
     (block, first): (&Block<T>, usize),
     v: FixedFactor<'_, T>,
-    (penalty, tolerance): (Penalty, f64),
+    penalty: Penalty,
     u: &mut ArrayViewMut2<'_, T>,
 ) {
     let k = v.sums.len();
     over_rows(u, &|at, mut rows: ArrayViewMut2<'_, T>| {
         solvers.with(|solver| {
             for (i, u) in rows.row_major_mut().chunks_exact_mut(k).enumerate() {
-                solver.solve((block, first + at + i), v, penalty, tolerance);
+                solver.solve((block, first + at + i), v, penalty, TOLERANCE);
                 u.iter_mut().zip(solver.solution()).for_each(|(u, &x)| *u = T::from_f64(x));
             }
         });
@@ -267,7 +264,7 @@ impl<T: Real> KlOnlineRun<T> {
         batches.visit(comm, batch, |rows, block, within| {
             let mut own = u.own.slice_mut(s![rows, ..]);
             comm.work("update", || {
-                solve(solvers, (block, within.start), fixed, (penalties.u, IN_A_BATCH), &mut own.view_mut());
+                solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut());
                 add_ratios((block, within.start), own.view().row_major(), rows_of_v, k, ratios.entries_mut());
                 column_sums(own.view().row_major(), part);
             });
@@ -298,9 +295,7 @@ impl<T: Real> KlOnlineRun<T> {
         for batch in (first..batches.count()).chain(0..first) {
             batches.visit(comm, batch, |rows, block, within| {
                 let mut own = u.own.slice_mut(s![rows, ..]);
-                comm.work("update", || {
-                    solve(solvers, (block, within.start), fixed, (penalties.u, SETTLED), &mut own.view_mut())
-                });
+                comm.work("update", || solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut()));
             })?;
         }
         self.settled = true;
