@@ -161,7 +161,9 @@ fn peak(line: &str, files: &[&Path]) -> f64 {
 /// Ten times as many rows take no more memory than the rows of U need.
 #[test]
 fn memory_does_not_grow_with_the_rows() {
-    const ROOM: f64 = 24e6;
+    const ROOM: f64 = 20e6;
+    // A report reads U, which has k numbers for each row, and sorts its rows.
+    const ROOM_OF_REPORT: f64 = 32e6;
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     for (form, name) in [("planted,n=250,k=3", "x.npy"), ("sparse,n=600,density=0.2", "x.npz")] {
@@ -174,7 +176,8 @@ fn memory_does_not_grow_with_the_rows() {
             for algo in ["hals", "online", "kl-online", &report] {
                 let line = format!("--algo {algo} -k 3 --max-iters 4 --memory 16M");
                 let found = peak(&line, &[&input]);
-                assert!(found < ROOM, "{algo} {name} with {m} rows: {found}");
+                let room = if algo == report { ROOM_OF_REPORT } else { ROOM };
+                assert!(found < room, "{algo} {name} with {m} rows: {found}");
             }
             std::fs::remove_file(&input).unwrap();
         }
