@@ -196,7 +196,8 @@ mod tests {
             }
         });
         assert!(contradicts(&twice_zero, laplace(2.0)), "0 is too frequent");
-        let threshold = (0.295 * 2f64.powi(64)) as u64;
+        // 14 standard deviations away: 0.295 would be 7, which the test misses once in 45 runs.
+        let threshold = (0.29 * 2f64.powi(64)) as u64;
         let flips = many(|| noise.flip(threshold).into());
         assert!(contradicts(&flips, |x| [0.7, 0.3].get(x as usize).map_or(0.0, |p| *p)), "too few flips");
     }
