@@ -171,8 +171,8 @@ fn by_message(verified: &Verified) -> Result<Sums> {
             "shared" => "secret shares",
             protection => protection,
         };
-        let allowed = table
-            .any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, protection));
+        let allowed =
+            table.any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, protection));
         if !allowed {
             return Err(Error::failed(format!(
                 "message {}: '{}' ({}, {}) is not in the message table of {}; see fednmf list --wire {}",

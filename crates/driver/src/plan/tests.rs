@@ -141,13 +141,8 @@ fn a_rank_without_a_party_needs_less() {
     let two = Spec { parties: Some(2), ..spec("fnmf", 50) };
     let least = |rank| {
         let method = registry::find("fnmf").unwrap().clone();
-        let footprint = Footprint {
-            k: two.k,
-            method: &*method,
-            header: &dense.header,
-            precision: Precision::F64,
-            resuming: false,
-        };
+        let footprint =
+            Footprint { k: two.k, method: &*method, header: &dense.header, precision: Precision::F64, resuming: false };
         let parties = Parties { count: 2, ranks: 3 };
         footprint.least_bytes(&Layout::PartyRows { parties, split: PartySplit::Even }, parties, rank)
     };

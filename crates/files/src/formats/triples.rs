@@ -454,7 +454,7 @@ mod tests {
         let options = TableOptions { format: TableFormat::Edges, header: Presence::No, ..OPTIONS };
         let sorted = |text: &str| {
             let (mut entries, names, _) = read(text, options).unwrap();
-            entries.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+            entries.sort_by_key(|entry| (entry.0, entry.1));
             (entries, names)
         };
         let (entries, names) = sorted("ann bob 2\nbob eve 0.5\nann ann 3\n");
