@@ -153,7 +153,7 @@ impl<T: Real> Surrogate<T> {
     /// Multiplies the statistics by ρ, adds a batch, and updates the rows `v` of V, with this penalty for each row of the data.
     pub fn add(&mut self, terms: &Terms<'_, T>, rho: f64, penalty: Penalty, v: &mut ArrayViewMut2<'_, T>) {
         self.rows = rho * self.rows + terms.rows as f64;
-        let penalty = Penalty { l1: self.rows * penalty.l1, l2: self.rows * penalty.l2 };
+        let penalty = penalty.times(self.rows);
         let rho = T::from_f64(rho);
         self.a.zip_mut_with(terms.a, |a, term| *a = rho * *a + *term);
         self.b.zip_mut_with(terms.b, |b, term| *b = rho * *b + *term);
