@@ -14,7 +14,9 @@ use fednmf_linalg::nls::{Penalty, Sweep, gradient_step, sweep};
 use fednmf_linalg::{
     Block, Context, ContextOptions, Contiguous, ContiguousMut, Csr, Order, ProductKernel, Real, gemm, gram,
 };
-use fednmf_privacy::sharing::{COMPUTING, Computation, Keys, Mail, Purpose, Terms, Wire, shares_of};
+use fednmf_privacy::sharing::{
+    COMPUTING, Computation, Keys, Mail, Purpose, Reciprocals, Shared, Terms, Wire, shares_of,
+};
 
 fn random<T: Real>(rows: usize, cols: usize, order: Order, rng: &mut impl Rng) -> Array2<T> {
     Array2::from_shape_simple_fn((rows, cols).set_f(order == Order::ColumnMajor), || T::from_f64(rng.random::<f64>()))
@@ -190,6 +192,28 @@ fn ring_products(c: &mut Criterion) {
     }
 }
 
+/// Quotients of shared numbers, as a multiplicative update for the Kullback-Leibler divergence would need one for each entry of the
+/// data: a reciprocal within 24 powers of two, a product and its truncation, of all three parties.
+fn ring_quotients(c: &mut Criterion) {
+    const COUNT: usize = 4000;
+    const BITS: u32 = 24;
+    let mut computation = Computation::new(&Keys::draw(0..COMPUTING, Some(1)).expect("a seed"), &mut Here);
+    let one = computation.public(&[1 << BITS; COUNT]);
+    let (mut reciprocals, mut terms) = (Reciprocals::new(&computation, COUNT, BITS, -12..12), Terms::default());
+    let [mut inverse, mut quotient] = [(); 2].map(|()| Shared::default());
+    let mut group = c.benchmark_group("ring");
+    group.throughput(Throughput::Elements(COUNT as u64));
+    group.bench_function(BenchmarkId::new("quotients", COUNT), |b| {
+        b.iter(|| {
+            reciprocals.invert(&mut computation, &one, &mut inverse, &mut Here);
+            terms.clear(&computation, COUNT);
+            terms.add_products(0, (&one, 0..COUNT), (&inverse, 0..COUNT));
+            computation.truncate(&mut terms, BITS, &mut quotient, &mut Here);
+        });
+    });
+    group.finish();
+}
+
 /// Half an iteration of the methods for the Kullback-Leibler divergence, in the flops of the two products that it takes at
 /// each stored entry.
 fn divergence<T: Real>(c: &mut Criterion) {
@@ -231,6 +255,7 @@ fn main() {
     sparse_products::<f64>(&mut c);
     sparse_products::<f32>(&mut c);
     ring_products(&mut c);
+    ring_quotients(&mut c);
     divergence::<f64>(&mut c);
     divergence::<f32>(&mut c);
     c.final_summary();

@@ -43,7 +43,7 @@ pub struct TopArgs {
     /// How they are ranked: by weight, or as markers, by the feature score of Kim and Park (2007)
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Ranking::Weight, hide_possible_values = true)]
     pub by: Ranking,
-    /// Names in the place of those in the file: one a line (FILE:2: its second column, between tabs)
+    /// Names instead of those in the file: one a line (FILE:2: its second column, between tabs)
     #[arg(long, value_name = "FILE")]
     pub terms: Option<String>,
     /// Write to this .tsv or .json instead of printing

@@ -252,6 +252,27 @@ impl RankData<f64> for Refused {
     }
 }
 
+fn problem<'a>(
+    data: Loaded<f64>,
+    k: usize,
+    max_iters: usize,
+    parties: Parties,
+    comm: &Communicator,
+) -> Problem<'a, f64> {
+    Problem {
+        data,
+        k,
+        seed: 1,
+        max_iters,
+        parties,
+        continue_on_loss: false,
+        initial: None,
+        missing: None,
+        resuming: false,
+        comm: comm.clone(),
+    }
+}
+
 /// A rank that left a collective function would let the others wait, or receive another message than they expect.
 fn refusals(comm: &Communicator) {
     let is_last = comm.rank() == comm.size() - 1;
@@ -291,18 +312,7 @@ fn refusals(comm: &Communicator) {
             let (rows, cols) = block.shape();
             *block = Block::Dense(Array2::from_elem((rows, cols), if is_last { 2.0 } else { 1.0 }).into());
         }
-        let problem = Problem {
-            data,
-            k,
-            seed: 1,
-            max_iters: 3,
-            parties,
-            continue_on_loss: false,
-            initial: None,
-            missing: None,
-            resuming: false,
-            comm: comm.clone(),
-        };
+        let problem = problem(data, k, 3, parties, comm);
         let refused = f64::build(&**entry, problem).err().expect("refused");
         let last = comm.size() - 1;
         assert!(refused.message.starts_with(&format!("the data of party {last}")), "{name}: {}", refused.message);
@@ -561,18 +571,7 @@ fn sketched_work(comm: &Communicator) {
         let plan = grid::plan(method.partition, (m, n), comm.size(), parties, PartySplit::Even, None);
         let configured = configure(&**entry, &["--sketch-size", &format!("{d_u},{d_v}")]);
         let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
-        let problem = Problem {
-            data,
-            k,
-            seed: 1,
-            max_iters: 3,
-            parties,
-            continue_on_loss: false,
-            initial: None,
-            missing: None,
-            resuming: false,
-            comm: comm.clone(),
-        };
+        let problem = problem(data, k, 3, parties, comm);
         let mut algorithm = f64::build(&*configured, problem).expect("builds");
         let context = Context::new(ContextOptions::default()).expect("one thread");
         context.install(|| algorithm.advance(3)).expect("runs");

@@ -123,7 +123,7 @@ fn drawn(comm: &Communicator) -> SharedResult<RunNonce> {
     Ok(RunNonce(all.finalize().into()))
 }
 
-/// What a checkpoint and the run that resumes from it have in common: with other sites in the place of some, the sums of the
+/// What a checkpoint and the run that resumes from it have in common: with other sites instead of some, the sums of the
 /// same state would differ by what these have sent.
 pub fn identity(nonce: Option<&RunNonce>, comm: &Communicator) -> Map<String, Value> {
     let mut all = Map::new();

@@ -179,7 +179,7 @@ pub fn few_parties(planned: &Planned, progress: &mut Progress) {
         );
     } else if parties > 2 && colluding + 2 > parties {
         progress.warn(&format!(
-            "--colluding {colluding}: so many of {parties} parties can subtract their terms from a sum, so --secure-sum hides \
+            "--colluding {colluding}: all but one of {parties} parties can subtract their terms from a sum, so --secure-sum hides \
              nothing from them"
         ));
     }

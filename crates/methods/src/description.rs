@@ -242,8 +242,8 @@ impl ProtectedUnit {
     /// The text for `fednmf list`.
     pub fn describe(self) -> &'static str {
         match self {
-            ProtectedUnit::Party => "the whole data of a party, in the place of any other",
-            ProtectedUnit::Column => "one column, in the place of any other",
+            ProtectedUnit::Party => "the whole data of a party, replaced by any other",
+            ProtectedUnit::Column => "one column, replaced by any other",
         }
     }
 }

@@ -201,9 +201,9 @@ pub fn usage(factors: &Factors, usage: &Usage) -> String {
     let along = format!("{} {word}s by dominant component", usage.total);
     svg.text(((left + right) / 2.0, height + 26.0), Anchor::Middle, 12.0, &along);
     svg.text((right + 8.0, height + 26.0), Anchor::Start, 12.0, &format!("{word}s"));
-    let counts = (0..count).map(|place| format!("{} in {}", factors.number[place], usage.counts[place]));
+    let counts = (0..count).map(|place| format!("component {} in {}", factors.number[place], usage.counts[place]));
     let counts = counts.collect::<Vec<_>>().join(", ");
-    let description = format!("Of {} {word}s, each component is dominant in so many: {counts}.", usage.total);
+    let description = format!("Dominant components of {} {word}s: {counts}.", usage.total);
     svg.finish("Use of the components", &description)
 }
 
@@ -322,7 +322,7 @@ mod tests {
         let factors = factors();
         let found = Usage { counts: vec![3, 1], means: array![[1.0, 0.2], [0.0, 0.8]], total: 4 };
         let svg = usage(&factors, &found);
-        assert!(svg.contains("Of 4 rows, each component is dominant in so many: 1 in 3, 0 in 1."), "{svg}");
+        assert!(svg.contains("Dominant components of 4 rows: component 1 in 3, component 0 in 1."), "{svg}");
         let found = Matches { cosines: array![[0.1, 0.9], [0.0, 0.2]], pairs: vec![Some(1), None] };
         let svg = matches(&found, (&factors, &factors), ("a", "b<"));
         assert!(svg.contains("1: 0.900, component 0; 0: none.") && svg.contains("b&lt;"), "{svg}");

@@ -59,7 +59,7 @@ pub struct PrepareArgs {
     /// For one-hot: divide numeric columns with more than N values at their quantiles into N intervals
     #[arg(long, value_name = "N", value_parser = bins, conflicts_with = "rules")]
     pub bins: Option<usize>,
-    /// Apply the rules in this file, which --save-rules wrote, in the place of those of the data. For counts, columns are found by
+    /// Apply the rules in this file, which --save-rules wrote, instead of those of the data. For counts, columns are found by
     /// their names
     #[arg(long, value_name = "F.json", conflicts_with = "save_rules")]
     pub rules: Option<PathBuf>,

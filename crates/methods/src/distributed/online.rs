@@ -27,16 +27,13 @@ use crate::description::{Description, MessageSpec, Partition, Unit};
 use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, auto, count, number};
-use crate::shared::batches::{self, Batches};
+use crate::shared::batches::{self, Batches, rows_of_batch};
 use crate::shared::extrapolation::inner;
 use crate::shared::factor_side::{FactorSide, GATHER_V, GRAM_U, GRAM_V, RHS_V, U, V};
 use crate::shared::init::{self, InitParams, Start};
 use crate::shared::regularization::{self, Penalties, RegularizationParams};
 use crate::{Algorithm, Measures, Problem};
 
-/// The least rows of a batch whose size is not given, and the batches in a pass over a matrix with more.
-const LEAST_ROWS: usize = 1024;
-const IN_A_PASS: usize = 20;
 /// Sweeps before block principal pivoting: they are cheap, and most of their signs are those of the solution.
 const SWEEPS: usize = 8;
 
@@ -50,11 +47,6 @@ fednmf_base::parameters! {
         group init: InitParams;
         group regularization: RegularizationParams;
     }
-}
-
-/// Rows of a batch of a matrix with m rows.
-pub fn rows_of_batch(size: Auto<usize>, m: usize) -> usize {
-    size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
 }
 
 impl Method for Online {
@@ -261,13 +253,8 @@ impl<T: Real> Usages<T> {
 }
 
 impl<T: Real> OnlineRun<T> {
-    /// Number of the next batch.
-    fn batch(&self) -> usize {
-        self.iteration % self.batches.count()
-    }
-
     fn iterate(&mut self) -> SharedResult<()> {
-        let batch = self.batch();
+        let batch = self.batches.of_iteration(self.iteration);
         let OnlineRun { comm, batches, u, v, usages, surrogate, term_a, term_b, forget, penalties, .. } = self;
         v.gram(comm, &mut usages.gram_v);
         let whole = v.gather();
@@ -286,9 +273,8 @@ impl<T: Real> OnlineRun<T> {
         comm.sum(GRAM_U, term_a.row_major_mut());
         let terms = Terms { a: term_a, b: &v.rhs, rows: batches.rows(batch) };
         let m = batches.all_rows() as f64;
-        let rho = forget.powf(terms.rows as f64 / m);
-        let penalty = Penalty { l1: penalties.v.l1 / m, l2: penalties.v.l2 / m };
-        comm.work("update", || surrogate.add(&terms, rho, penalty, &mut v.own.view_mut()));
+        let rho = batches.forgetting(*forget, batch);
+        comm.work("update", || surrogate.add(&terms, rho, penalties.v.times(1.0 / m), &mut v.own.view_mut()));
         self.fit = None;
         self.iteration += 1;
         Ok(())
@@ -299,12 +285,11 @@ impl<T: Real> OnlineRun<T> {
         if let Some(fit) = self.fit {
             return Ok(fit);
         }
-        let first = self.batch();
-        let OnlineRun { comm, batches, u, v, usages, .. } = self;
+        let OnlineRun { comm, batches, u, v, usages, iteration, .. } = self;
         v.gram(comm, &mut usages.gram_v);
         let whole = v.gather();
         let mut fit = [0.0; 2];
-        for batch in (first..batches.count()).chain(0..first) {
+        for batch in batches.from_iteration(*iteration) {
             batches.visit(comm, batch, |rows, block, within| {
                 let mut rhs = usages.rhs.slice_mut(s![..rows.len(), ..]);
                 comm.work("product M V", || block.part_mul(within, &whole, &mut rhs));
@@ -390,7 +375,7 @@ impl<T: Real> Algorithm<T> for OnlineRun<T> {
         a.iter_mut().zip(shared.a).for_each(|(a, saved)| *a = T::from_f64(saved));
         *rows = shared.rows;
         (self.iteration, self.fit) = (iteration, None);
-        self.batches.start_at(self.batch());
+        self.batches.start_at(self.batches.of_iteration(iteration));
         Ok(())
     }
 

@@ -13,9 +13,19 @@ use fednmf_data::{PASS, Panels};
 use fednmf_linalg::{Block, Order, Real, even_part};
 
 use crate::decision::Decision;
+use crate::parameters::Auto;
 
 /// Places of the matrix from which a batch takes rows; fewer if a batch has fewer rows.
 pub const PLACES: usize = 16;
+
+/// The least rows of a batch whose size is not given, and the batches in a pass over a matrix with more.
+const LEAST_ROWS: usize = 1024;
+const IN_A_PASS: usize = 20;
+
+/// Rows of a batch of a matrix with m rows.
+pub fn rows_of_batch(size: Auto<usize>, m: usize) -> usize {
+    size.given().unwrap_or_else(|| LEAST_ROWS.max(m.div_ceil(IN_A_PASS))).min(m.max(1))
+}
 
 /// The rows of each batch of about `size` of m rows, as ranges in ascending order.
 pub fn schedule(m: usize, size: usize) -> Vec<Vec<Range<usize>>> {
@@ -94,6 +104,22 @@ impl<T: Real> Batches<T> {
     /// Rows of a batch on all ranks.
     pub fn rows(&self, batch: usize) -> usize {
         self.sizes[batch]
+    }
+
+    /// The batch of an iteration.
+    pub fn of_iteration(&self, iteration: usize) -> usize {
+        iteration % self.count()
+    }
+
+    /// All batches in cyclic order, from that of an iteration on.
+    pub fn from_iteration(&self, iteration: usize) -> impl Iterator<Item = usize> + use<T> {
+        let first = self.of_iteration(iteration);
+        (first..self.count()).chain(0..first)
+    }
+
+    /// ρ, by which a batch multiplies statistics that lose the factor `forget` in a pass over all rows.
+    pub fn forgetting(&self, forget: f64, batch: usize) -> f64 {
+        forget.powf(self.rows(batch) as f64 / self.all_rows() as f64)
     }
 
     /// Rows of all batches on all ranks.

@@ -46,7 +46,7 @@ fednmf_base::parameters! {
         /// noised, by shares. Noise is a whole number of steps of a grid that releases are rounded to before, drawn without
         /// floating-point arithmetic, so that rounding reveals nothing behind the noise
         pub dp: Noise = Noise::None, "NOISE";
-        /// What --dp protects, in the place of any other: the whole data of a party, or a column. auto: the one that the method
+        /// What --dp protects against replacement by any other: the whole data of a party, or a column. auto: the one that the method
         /// offers, a column for secure-hals and a party for all others
         pub dp_unit: Auto<ProtectedUnit> = Auto::Auto, "UNIT";
         /// Budget of the whole run, split over its releases; the run stops before it is exceeded. auto: no budget, the noise is

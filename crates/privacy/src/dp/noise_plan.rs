@@ -307,8 +307,8 @@ impl NoisePlan {
     /// The privacy unit of the releases, as text.
     pub(super) fn unit(&self) -> &'static str {
         match self.bound {
-            Bound::Columns(_) => "one column, in the place of any other",
-            _ => "one party's whole data, in the place of any other",
+            Bound::Columns(_) => "one column, replaced by any other",
+            _ => "one party's whole data, replaced by any other",
         }
     }
 

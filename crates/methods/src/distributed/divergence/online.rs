@@ -20,16 +20,15 @@ use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums, minimiser};
 use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
 
-use super::streamed::{RATIOS, SUMS};
+use super::streamed::{Fit, RATIOS, SUMS};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition, Unit};
-use crate::distributed::online::rows_of_batch;
 use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, auto, count, number};
-use crate::shared::batches::{self, Batches};
+use crate::shared::batches::{self, Batches, rows_of_batch};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_V, U, V};
 use crate::shared::init::{self, InitParams, Start};
 use crate::shared::regularization::{self, Penalties, RegularizationParams};
@@ -245,13 +244,8 @@ fn build<T: Real>(args: &KlOnline, problem: Problem<'_, T>) -> SharedResult<KlOn
 }
 
 impl<T: Real> KlOnlineRun<T> {
-    /// Number of the next batch.
-    fn batch(&self) -> usize {
-        self.iteration % self.batches.count()
-    }
-
     fn iterate(&mut self) -> SharedResult<()> {
-        let batch = self.batch();
+        let batch = self.batches.of_iteration(self.iteration);
         let KlOnlineRun { comm, batches, u, v, solvers, majorant, ratios, sums, forget, penalties, .. } = self;
         let [of_v, of_u, part] = sums;
         let k = of_v.len();
@@ -275,7 +269,7 @@ impl<T: Real> KlOnlineRun<T> {
         comm.sum(SUMS, of_u);
         let terms = Terms { ratios: &v.rhs, sums: of_u, rows: batches.rows(batch) };
         let m = batches.all_rows() as f64;
-        let rho = forget.powf(terms.rows as f64 / m);
+        let rho = batches.forgetting(*forget, batch);
         comm.work("update", || majorant.add(&terms, rho, penalties.v.times(1.0 / m), &mut v.own.view_mut()));
         self.settled = false;
         self.iteration += 1;
@@ -287,12 +281,11 @@ impl<T: Real> KlOnlineRun<T> {
         if self.settled {
             return Ok(());
         }
-        let first = self.batch();
-        let KlOnlineRun { comm, batches, u, v, solvers, sums: [of_v, ..], penalties, .. } = self;
+        let KlOnlineRun { comm, batches, u, v, solvers, sums: [of_v, ..], penalties, iteration, .. } = self;
         let whole = v.gather();
         column_sums(whole.row_major(), of_v);
         let fixed = FixedFactor { rows: whole.row_major(), sums: of_v, gram: &[] };
-        for batch in (first..batches.count()).chain(0..first) {
+        for batch in batches.from_iteration(*iteration) {
             batches.visit(comm, batch, |rows, block, within| {
                 let mut own = u.own.slice_mut(s![rows, ..]);
                 comm.work("update", || solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut()));
@@ -318,18 +311,9 @@ impl<T: Real> Algorithm<T> for KlOnlineRun<T> {
     fn measure(&mut self) -> Result<Measures> {
         self.settle()?;
         let KlOnlineRun { comm, batches, u, v, norm2, penalties, .. } = self;
-        let whole = v.gather();
-        let [mut residual2, mut divergence] = [0.0; 2];
-        batches.visit_all(comm, |rows, block| {
-            let rows = u.own.slice(s![rows, ..]);
-            residual2 += block.residual2(&rows, &whole);
-            divergence += metrics::own_divergence(1.0, block, &rows, &whole, 1.0);
-        })?;
-        comm.sum(metrics::RESIDUAL, std::slice::from_mut(&mut residual2));
-        comm.sum(metrics::DIVERGENCE, std::slice::from_mut(&mut divergence));
-        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        let all = [("rel_error", metrics::relative(residual2, *norm2)), ("kl_divergence", divergence)];
-        Ok(all.into_iter().chain(penalties.objective(divergence, penalty)).collect())
+        let (whole, mut fit) = (v.gather(), Fit::default());
+        batches.visit_all(comm, |rows, block| fit.add(block, &u.own.slice(s![rows, ..]), &whole))?;
+        Ok(fit.measures(comm, *norm2, penalties, [&u.own, &v.own]))
     }
 
     fn conclude(&mut self) -> Result<()> {
@@ -362,7 +346,7 @@ impl<T: Real> Algorithm<T> for KlOnlineRun<T> {
         }
         (*b, *rows) = (shared.b, shared.rows);
         (self.iteration, self.settled) = (iteration, false);
-        self.batches.start_at(self.batch());
+        self.batches.start_at(self.batches.of_iteration(iteration));
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use std::mem::swap;
 
-use ndarray::{Array2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
@@ -15,7 +15,7 @@ use fednmf_data::state::{Piece, SavedState};
 use fednmf_linalg::nls::divergence::{
     DivergenceUpdate, FixedFactor, KlMultiply, add_ratios, column_sums, step_by_ratios,
 };
-use fednmf_linalg::{Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
+use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
 
 use super::KlParams;
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
@@ -127,6 +127,38 @@ impl<T: Real> Streamed<T> {
     }
 }
 
+/// This rank's terms of the squared residual and the divergence.
+#[derive(Default)]
+pub struct Fit {
+    residual2: f64,
+    divergence: f64,
+}
+
+impl Fit {
+    /// Adds a block with its rows of U and the whole V.
+    pub fn add<T: Real>(&mut self, x: &Block<T>, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) {
+        self.residual2 += x.residual2(u, v);
+        self.divergence += metrics::own_divergence(1.0, x, u, v, 1.0);
+    }
+
+    /// The measures of the whole matrix, and the objective with the penalties of a rank's own rows of U and V. Collective.
+    pub fn measures<T: Real>(
+        self,
+        comm: &Communicator,
+        norm2: f64,
+        penalties: &Penalties,
+        [u, v]: [&Array2<T>; 2],
+    ) -> Measures {
+        let [mut residual2, mut divergence] = [[self.residual2], [self.divergence]];
+        comm.sum(metrics::RESIDUAL, &mut residual2);
+        comm.sum(metrics::DIVERGENCE, &mut divergence);
+        let penalty = penalties.sum(comm, &u.view(), &v.view());
+        let divergence = metrics::not_negative(divergence[0]);
+        let all = [("rel_error", metrics::relative(residual2[0], norm2)), ("kl_divergence", divergence)];
+        all.into_iter().chain(penalties.objective(divergence, penalty)).collect()
+    }
+}
+
 impl<T: Real> Algorithm<T> for Streamed<T> {
     fn advance(&mut self, n: usize) -> Result<()> {
         for _ in 0..n {
@@ -142,22 +174,13 @@ impl<T: Real> Algorithm<T> for Streamed<T> {
     /// The relative error, and the divergence, in one pass.
     fn measure(&mut self) -> Result<Measures> {
         let Streamed { comm, panels, u, v, norm2, penalties, .. } = self;
-        let whole = v.gather();
-        let mut found = [0.0; 2];
+        let (whole, mut fit) = (v.gather(), Fit::default());
         let read = panels.pass(comm, |rows, block| {
-            let rows = u.own.slice(s![rows, ..]);
-            found[0] += block.residual2(&rows, &whole);
-            found[1] += metrics::own_divergence(1.0, block, &rows, &whole, 1.0);
+            fit.add(block, &u.own.slice(s![rows, ..]), &whole);
             Ok(())
         });
         comm.agree_on_error(read)?;
-        let [residual2, divergence] = &mut found;
-        comm.sum(metrics::RESIDUAL, std::slice::from_mut(residual2));
-        comm.sum(metrics::DIVERGENCE, std::slice::from_mut(divergence));
-        let penalty = penalties.sum(comm, &u.own.view(), &v.own.view());
-        let [residual2, divergence] = [found[0], metrics::not_negative(found[1])];
-        let all = [("rel_error", metrics::relative(residual2, *norm2)), ("kl_divergence", divergence)];
-        Ok(all.into_iter().chain(penalties.objective(divergence, penalty)).collect())
+        Ok(fit.measures(comm, *norm2, penalties, [&u.own, &v.own]))
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {

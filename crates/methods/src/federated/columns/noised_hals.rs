@@ -17,7 +17,7 @@
 //!   ≤ C² (x + x') − (x² + x'²)/2 + a²  =  C⁴ − (x − x')²/2,
 //! ```
 //!
-//! since 2 a |s| − s² ≤ a². One column in the place of any other moves the release by at most C². Two columns that are
+//! since 2 a |s| − s² ≤ a². Replacing one column by any other moves the release by at most C². Two columns that are
 //! multiples of different components, U v and U v' with v·v' = 0, attain it. 1/√2 is the largest factor of G with which
 //! R has the same noise as without G.
 //!

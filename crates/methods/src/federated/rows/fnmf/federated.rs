@@ -313,7 +313,7 @@ const MESSAGES: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part"),
     MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
-    MessageSpec::new(masked(SUM_V), "n x k", "each round, in the place of all these, with --secure-sum"),
+    MessageSpec::new(masked(SUM_V), "n x k", "each round, instead of all these, with --secure-sum"),
 ]);
 
 /// Messages that leave a party in a method that averages once.
@@ -321,7 +321,7 @@ const MESSAGES_ONCE: &[MessageSpec] = &with_private([
     MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
     MessageSpec::new(DOWNLOAD, "n x k", "as often"),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
-    MessageSpec::new(masked(SUM_V), "n x k", "as often, in the place of all these, with --secure-sum"),
+    MessageSpec::new(masked(SUM_V), "n x k", "as often, instead of all these, with --secure-sum"),
 ]);
 
 /// Adds the message kinds of both schedules.

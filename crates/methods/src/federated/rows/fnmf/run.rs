@@ -106,7 +106,7 @@ pub fn build<T: Real>(
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     if releases.is_some() && method.personalize {
         return Err(Error::input(
-            "--personalize: with --dp noise stands in the place of a personal component too, and nobody can tell them apart",
+            "--personalize: with --dp noise stands for a personal component too, and nobody can tell them apart",
         )
         .on_all_ranks());
     }
