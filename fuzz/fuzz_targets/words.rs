@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     match cli::parse(words.map(Into::into)) {
         Ok(Request::Run(args, method)) => {
             if let Ok(settings) = args.check(method, Vec::new()) {
-                let _ = (settings.all(), settings.settled(1000, 800, false));
+                let _ = settings.all(settings.method.assumed(), settings.precision);
             }
         }
         Ok(request) => drop(cli::answer(&request)),

@@ -11,7 +11,7 @@ use fednmf_base::units::parse_bytes;
 use fednmf_comm::watchdog::DEFAULT_LIMIT;
 use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::spec::{
-    Consent, Every, Kernel, OnLostParty, Outputs, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
+    Consent, Every, Kernel, OnLostParty, Outputs, Place, PrecisionChoice, Requested, SAMPLE_INPUT, Scale, Spec,
     apply_method_requirements,
 };
 use fednmf_driver::{FactorScale, Limits};
@@ -372,7 +372,7 @@ impl RunArgs {
             },
             threads: args.threads,
             factor_scale,
-            outputs: Outputs { factors: output, add: args.add_to.is_some(), report },
+            outputs: Outputs { factors: output, add: args.add_to.is_some(), report, place: Place::Anywhere },
             trace: args.trace,
             transcript: args.transcript,
             transcript_key: args.transcript_key,

@@ -125,6 +125,11 @@ fn a_proposal_has_the_messages_of_its_run() {
         "--algo asyn-sd --transpose -k 3 --max-iters 4 --eval-every 0",
         "--algo inmf --secure-sum -k 3 --max-iters 2",
         "--algo mur -k 3 --max-iters 2",
+        "--algo fed-kl --secure-sum -k 3 --max-iters 2",
+        "--algo fed-beta --beta 2 --secure-sum -k 3 --max-iters 2",
+        "--algo mpc-rows -k 3 --max-iters 2",
+        "--algo mpc-columns --transpose -k 3 --max-iters 2 --eval-every 0",
+        "--algo dsanls-secure --transpose -k 3 --max-iters 2 --accept-risk sketches",
     ] {
         let proposal = agree(&stage, words);
         stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));

@@ -76,7 +76,7 @@ fn varies(kind: &str, payload: &str) -> bool {
     payload == "Masked" || ["control", "public keys"].contains(&kind) || kind == "output" && payload == "Control"
 }
 
-const LINES: [&str; 7] = [
+const LINES: [&str; 14] = [
     "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --start shared --barycenter mean",
     "--algo fnmf --secure-sum --start shared --dp gaussian --dp-noise 0.1 --clip 2 --secret-seed 7 --eval-every 0",
     "--algo felb --binarize 0.5 --secure-sum --dp xor --dp-noise 0.1 --secret-seed 7 --eval-every 0",
@@ -84,6 +84,13 @@ const LINES: [&str; 7] = [
     "--algo syn-sd --secure-sum --accept-risk few-rows,membership,few-values",
     "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values",
     "--algo secure-hals --secure-sum --dp gaussian --epsilon 8 --secret-seed 7 --eval-every 0",
+    "--algo fed-kl --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo fed-beta --beta 2 --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo syn-ssd-uv --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo fedprox --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo mur --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo felb-mu --binarize 0.5 --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo mpc-rows --secret-seed 7",
 ];
 
 #[test]

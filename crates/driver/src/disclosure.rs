@@ -13,6 +13,10 @@ use fednmf_methods::shared::dp::DpParams;
 
 use super::plan::Planned;
 
+/// What tells less than the sums of a method.
+const ROWS: [&str; 2] = ["noise (--dp)", "--algo mpc-rows, which opens the result only"];
+const COLUMNS: [&str; 2] = ["noise (--dp)", "--algo mpc-columns, which opens the result only"];
+
 /// The first risk of a run that its parties do not accept; `None` if there is none, or noise hides what is sent.
 pub fn found(method: &dyn ConfiguredMethod, counts: &PrivateCounts, k: usize, run: Duration) -> Option<Disclosure> {
     let params = limits(method)?;
@@ -83,6 +87,12 @@ impl PrivateCounts {
             masked,
             summed: method.participants(owners),
             what: self.what,
+            instead: match (self.what, method.groups().dp.is_some()) {
+                ("columns", true) => &COLUMNS,
+                ("columns", false) => &COLUMNS[1..],
+                (_, true) => &ROWS,
+                (_, false) => &ROWS[1..],
+            },
         }
     }
 }

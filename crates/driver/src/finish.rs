@@ -30,7 +30,7 @@ use super::iterate::{Driver, LostRank, Stop, Trajectory};
 use super::nonce::NONCE;
 use super::plan::Planned;
 use super::run::{Outcome, RunRecord};
-use super::spec::Outputs;
+use super::spec::{Outputs, Place};
 use super::{budget, destinations, grid, metadata, record, report, transcript};
 use crate::summary;
 use crate::summary::Profile;
@@ -138,6 +138,9 @@ fn write_factors<T: Real>(
     let Some(path) = &outputs.factors else { return Ok(None) };
     let about = about(run, at, comm, privacy);
     let Err(why) = matrices::write_factors(comm, path, factors, &about, &run.annotations) else { return Ok(None) };
+    if outputs.place != Place::Anywhere {
+        return Err(why);
+    }
     let annotations = Annotations { add: false, ..run.annotations.clone() };
     let mut failed = why.to_string();
     for elsewhere in destinations::elsewhere(run, path, comm) {
@@ -324,7 +327,10 @@ fn json_summary(run: &RunRecord, outputs: &Outputs, end: &Value) -> String {
     for key in ["algo", "ranks", "parties", "m", "n", "nnz", "k", "seed", "precision", "params", "resumed_from"] {
         all[key] = start[key].clone();
     }
-    all["output"] = json!(outputs.factors);
+    all["output"] = match &outputs.place {
+        Place::Encrypted(directory) => json!(directory),
+        _ => json!(outputs.factors),
+    };
     all["report"] = json!(outputs.report.as_ref().map(|(path, _)| path));
     if let Some(profile) = &run.planned.spec.consent.profile {
         all["profile"] = profile.clone().into();
@@ -343,7 +349,10 @@ fn text_summary(
     let count = |v: &Value| v.as_u64().unwrap_or(0) as usize;
     let of_parties = run.private_factor || !run.annotations.of_parties.is_empty();
     let beside = if of_parties { " and the parties' files beside it" } else { "" };
-    let output = outputs.factors.as_ref().map(|p| format!("{}{beside}", p.display()));
+    let output = outputs.factors.as_ref().map(|path| match &outputs.place {
+        Place::Encrypted(directory) => format!("encrypted in {}", directory.display()),
+        _ => format!("{}{beside}", path.display()),
+    });
     // Writing failed, or the factors are still secret shares.
     let not_written = planned.spec.outputs.factors.as_ref().map(|_| "not written".to_string());
     let output = output.or(not_written);

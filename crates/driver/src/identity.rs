@@ -20,7 +20,7 @@ use super::checkpoint::{FINGERPRINT, SHARED_STATE, replaced, shared_state};
 use super::iterate::Trajectory;
 use super::missing;
 use super::plan::Planned;
-use super::spec::DP_RELEASES;
+use super::spec::{DP_RELEASES, OPENED_AT};
 use crate::progress::Progress;
 
 /// The parameters that a resumed run must have in common with the run that wrote the checkpoint.
@@ -86,6 +86,7 @@ pub fn resume<T: Real>(
 ) -> Result<Trajectory> {
     let (stored, attributes) = Resumed::open(path, comm)?;
     check_releases(&attributes, identity).map_err(|e| e.at(path.display()))?;
+    check_opening(&attributes, identity).map_err(|e| e.at(path.display()))?;
     checkpoint::compare(&attributes, identity).map_err(|e| e.at(path.display()))?;
     for &(party, fingerprint) in fingerprints {
         let saved = SavedState::<T>::scalars(&stored, Owner::Party(party))?;
@@ -127,6 +128,21 @@ fn check_releases(found: &Map<String, Value>, identity: &Map<String, Value>) -> 
             "--dp-releases: the run split its --epsilon over {then} releases, and now it would be {now} (by default as many as \
              --max-iters): what is released cannot be split again. Resume with --dp-releases {then}, with which the run ends \
              after these, or start a new one with --dp-releases {now}, which spends a budget of its own"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to open a result on shares after another number of iterations than was agreed.
+///
+/// # Errors
+/// With the option that keeps the number.
+fn check_opening(found: &Map<String, Value>, identity: &Map<String, Value>) -> Result<()> {
+    let opened_at = |of: &Map<String, Value>| of.get(OPENED_AT).and_then(Value::as_u64);
+    match (opened_at(found), opened_at(identity)) {
+        (Some(then), Some(now)) if then != now => Err(Error::input(format!(
+            "--max-iters {now}: the run opens its result after {then} iterations, and only then, because the results of several \
+             iterations together reveal more than one; resume with --max-iters {then}"
         ))),
         _ => Ok(()),
     }

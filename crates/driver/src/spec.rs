@@ -101,6 +101,8 @@ pub enum Every {
 
 /// The parameter with the number of releases that a budget is split over.
 pub const DP_RELEASES: &str = "dp_releases";
+/// The parameter with the iteration after which a method on shares opens its result.
+pub const OPENED_AT: &str = "opened_at";
 
 /// A method as requested. `auto` leaves the choice to the data.
 #[derive(Clone)]
@@ -138,6 +140,19 @@ pub struct Outputs {
     pub add: bool,
     /// The HTML report, and what it shows.
     pub report: Option<(PathBuf, Display)>,
+    pub place: Place,
+}
+
+/// Where results may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Place {
+    /// If they cannot be written to their files, elsewhere.
+    #[default]
+    Anywhere,
+    /// In their files only.
+    OnlyThere,
+    /// In their files until the run ends, then encrypted in this directory.
+    Encrypted(PathBuf),
 }
 
 /// What the owner of a site agreed to, for the records of a run.
@@ -292,6 +307,10 @@ impl Spec {
         // The split of a budget depends on the number of releases.
         let releases = method.groups().dp.and_then(|dp| dp.planned(self.max_iters, description));
         all.extend(releases.map(|r| (DP_RELEASES.to_string(), r.into())));
+        // The result is opened at one iteration only.
+        if description.on_shares {
+            all.insert(OPENED_AT.into(), self.max_iters.into());
+        }
         // A run that shares errors has no formal guarantee, whatever it does after a resume.
         if method.groups().is_noised() {
             all.insert("evaluates".into(), (self.eval_every > 0).into());

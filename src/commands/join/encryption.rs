@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use age::x25519;
@@ -55,16 +55,15 @@ impl Recipients {
         self.0.iter().map(ToString::to_string).collect()
     }
 
-    /// Encrypts a file as FILE.age, which keeps its permissions, and deletes it.
+    /// Encrypts a file as FILE.age in a directory, with the permissions of the file.
     ///
     /// # Errors
-    /// If it cannot be read or deleted, or the encrypted file cannot be written; that is then removed.
-    pub fn encrypt(&self, path: &Path) -> io::Result<()> {
-        let mut name = path.to_path_buf().into_os_string();
+    /// If it cannot be read, or the encrypted file cannot be written; that is then removed.
+    pub fn encrypt(&self, path: &Path, directory: &Path) -> io::Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{END}"));
-        let target = PathBuf::from(name);
-        let written = self.write(path, &target).and_then(|()| std::fs::remove_file(path));
-        written.inspect_err(|_| {
+        let target = directory.join(name);
+        self.write(path, &target).inspect_err(|_| {
             let _ = std::fs::remove_file(&target);
         })
     }
@@ -143,8 +142,7 @@ mod tests {
         let text: Vec<u8> = (0..200_000u32).map(|i| (i / 7) as u8).collect();
         std::fs::write(at("f.h5"), &text).unwrap();
         std::fs::set_permissions(at("f.h5"), PermissionsExt::from_mode(0o640)).unwrap();
-        Recipients::read(&at("bob.pub")).unwrap().encrypt(&at("f.h5")).unwrap();
-        assert!(!at("f.h5").exists());
+        Recipients::read(&at("bob.pub")).unwrap().encrypt(&at("f.h5"), dir.path()).unwrap();
         let encrypted = std::fs::read(at("f.h5.age")).unwrap();
         assert!(!encrypted.windows(16).any(|part| part == &text[1000..1016]));
         assert_eq!(std::fs::metadata(at("f.h5.age")).unwrap().mode() & 0o777, 0o640);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_driver::spec::Outputs;
+use fednmf_driver::spec::{Outputs, Place};
 use fednmf_sites::digest_of;
 
 use super::encryption::{Recipients, SecretKeys, plain_name};
@@ -16,22 +16,58 @@ use super::encryption::{Recipients, SecretKeys, plain_name};
 /// The end of the name of a directory of results that are put aside.
 const HELD: &str = ".held";
 
+/// A file system in memory, in which results are until they are encrypted.
+const MEMORY: &str = "/dev/shm";
+/// The beginning of the names of directories there.
+const UNENCRYPTED: &str = "fednmf-unencrypted-";
+
 /// Results that are put aside while a run goes on.
 pub struct Held {
     directory: PathBuf,
-    /// For whom they are encrypted; `None` if they are not.
-    recipients: Option<Recipients>,
+    /// Where they are until then, and for whom they are encrypted; `None` if they are not.
+    encrypted: Option<(InMemory, Recipients)>,
+}
+
+/// A directory in memory that only its owner can read. It is deleted at the end, and if the process is killed, at the next start:
+/// a killed process has no lock.
+struct InMemory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl InMemory {
+    /// A new directory in `parent`. Those that killed processes left there are deleted.
+    fn new(parent: &Path) -> io::Result<Self> {
+        for left in fs::read_dir(parent)?.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+            let is_ours = left.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNENCRYPTED));
+            // Those of other users cannot be opened.
+            if is_ours && File::open(&left).is_ok_and(|file| file.try_lock().is_ok()) {
+                let _ = fs::remove_dir_all(&left);
+            }
+        }
+        let path = parent.join(format!("{UNENCRYPTED}{}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = File::open(&path)?;
+        lock.try_lock()?;
+        Ok(InMemory { path, _lock: lock })
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
 }
 
 fn unusable(directory: &Path, why: impl std::fmt::Display) -> Error {
     Error::input(format!("--hold: {}: {why}", directory.display()))
 }
 
-/// Lets the results of a run go to a new directory beside `--output` that only its owner can read. With `recipients`,
-/// [`Held::close`] encrypts them.
+/// Lets the results of a run go to a new directory beside `--output` that only its owner can read. With `recipients` they are in
+/// memory first, and [`Held::close`] encrypts them to that directory.
 ///
 /// # Errors
-/// If the directory has files or cannot be made.
+/// If the directory has files or cannot be made, or there is no file system in memory.
 pub fn put_aside(outputs: &mut Outputs, recipients: Option<Recipients>) -> Result<Held> {
     let place = |path: &Path, directory: &Path| directory.join(path.file_name().unwrap_or_default());
     let Some(factors) = &outputs.factors else { return Err(Error::input("--hold: is about results; add --output")) };
@@ -56,11 +92,19 @@ pub fn put_aside(outputs: &mut Outputs, recipients: Option<Recipients>) -> Resul
             made.map_err(|e| unusable(&directory, format!("cannot be made ({e}); choose a directory of your own")))?
         }
     }
-    outputs.factors = Some(place(factors, &directory));
+    let in_memory = || {
+        InMemory::new(Path::new(MEMORY)).map_err(|e| {
+            Error::input(format!("--hold-for: needs {MEMORY}, so that no disk gets readable results ({e})"))
+        })
+    };
+    let encrypted = recipients.map(|recipients| in_memory().map(|memory| (memory, recipients))).transpose()?;
+    let first = encrypted.as_ref().map_or(&directory, |(memory, _)| &memory.path);
+    outputs.factors = Some(place(factors, first));
     if let Some((report, _)) = &mut outputs.report {
-        *report = place(report, &directory);
+        *report = place(report, first);
     }
-    Ok(Held { directory, recipients })
+    outputs.place = if encrypted.is_some() { Place::Encrypted(directory.clone()) } else { Place::OnlyThere };
+    Ok(Held { directory, encrypted })
 }
 
 /// What a run has put aside, for the log.
@@ -72,42 +116,27 @@ pub struct PutAside {
 }
 
 impl Held {
-    /// After the run, whatever its outcome: encrypts the results, if somebody is named for whom. Nothing readable is left
-    /// then, also after an error.
+    /// After the run, whatever its outcome: encrypts the results, if somebody is named for whom.
     ///
     /// # Errors
     /// If they cannot be read or encrypted.
     pub fn close(self) -> Result<PutAside> {
-        let Held { directory, recipients } = self;
-        let Some(recipients) = recipients else {
+        let Held { directory, encrypted } = self;
+        let Some((memory, recipients)) = encrypted else {
             return Ok(PutAside { results: digests(&directory, None)?, keys: Vec::new() });
         };
         let encrypt = |results| {
-            for file in files(&directory)? {
-                let shown = file.display();
-                recipients.encrypt(&file).map_err(|e| Error::failed(format!("--hold-for: {shown}: {e}")))?;
+            for file in files(&memory.path)? {
+                let written = recipients.encrypt(&file, &directory);
+                written.map_err(|e| Error::failed(format!("--hold-for: {}: {e}", name_of(&file).display())))?;
             }
             Ok(PutAside { results, keys: recipients.names() })
         };
-        let closed = digests(&directory, None).and_then(encrypt);
-        let deleted = delete_readable(&directory);
-        let closed = closed.map_err(|e: Error| {
+        digests(&memory.path, None).and_then(encrypt).map_err(|e: Error| {
             let message = format!("{}; results that could not be encrypted are deleted", e.message);
             e.with_message(message)
-        });
-        closed.and_then(|closed| deleted.map(|()| closed))
-    }
-}
-
-/// Deletes all files of a directory that are not encrypted, parts of files that were never finished included.
-fn delete_readable(directory: &Path) -> Result<()> {
-    let deleted = fs::read_dir(directory).and_then(|mut entries| {
-        entries.try_for_each(|entry| {
-            let path = entry?.path();
-            if plain_name(&path).is_some() || is_lock(&path) { Ok(()) } else { fs::remove_file(path) }
         })
-    });
-    deleted.map_err(|e| unusable(directory, format!("has files that cannot be deleted ({e})")))
+    }
 }
 
 /// Whether a file is what remains of one that a killed process was writing.
@@ -220,4 +249,45 @@ fn decrypt(from: &Path, to: &Path, keys: Option<&SecretKeys>) -> Result<()> {
         let _ = fs::remove_file(to);
         Error::input(format!("{}: cannot be written ({e}); the results are still in their directory", to.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_in_memory_is_deleted() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join(format!("{UNENCRYPTED}0"));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("f.h5"), "U").unwrap();
+        let running = parent.path().join(format!("{UNENCRYPTED}1"));
+        fs::create_dir(&running).unwrap();
+        let lock = File::open(&running).unwrap();
+        lock.try_lock().unwrap();
+        let own = InMemory::new(parent.path()).unwrap();
+        assert_eq!(fs::metadata(&own.path).unwrap().mode() & 0o777, 0o700);
+        assert!(!left.exists() && running.exists());
+        let path = own.path.clone();
+        fs::write(path.join("f.h5"), "U").unwrap();
+        drop(own);
+        assert!(!path.exists());
+    }
+
+    /// Not beside the checkpoint, nor in the temporary directory.
+    #[test]
+    fn results_that_are_held_have_one_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = |name: &str| Outputs {
+            factors: Some(dir.path().join(name)),
+            add: false,
+            report: None,
+            place: Place::Anywhere,
+        };
+        let mut plain = outputs("a.h5");
+        let held = put_aside(&mut plain, None).unwrap();
+        assert_eq!(plain.place, Place::OnlyThere);
+        assert_eq!(plain.factors, Some(dir.path().join("a.h5.held/a.h5")));
+        assert!(held.close().unwrap().keys.is_empty());
+    }
 }

@@ -36,7 +36,7 @@ use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 use self::agreement::{Agreement, POLICY, digest_of};
 use self::encryption::Recipients;
 use self::hold::Held;
-use self::policy::{Intended, Policy};
+use self::policy::{Hold, Intended, Policy};
 use self::profile::Profile;
 use self::proposal::{Approved, Message, Proposal};
 use self::run_log::RunLog;
@@ -90,8 +90,8 @@ pub struct JoinArgs {
     /// Put the results aside, in a directory F.h5.held that only its owner can read, until 'fednmf audit release'
     #[arg(long, requires = "site_log", requires = "output", help_heading = "Site")]
     hold: bool,
-    /// With --hold, encrypt the results when the run ends, for the person whose public key of age is in this file; 'fednmf audit
-    /// key' or age-keygen makes keys
+    /// With --hold, keep the results in memory until the run ends, and encrypt them for the person whose public key of age is in
+    /// this file; 'fednmf audit key' or age-keygen makes keys
     #[arg(long, value_name = "FILE", requires = "hold", help_heading = "Site")]
     hold_for: Option<PathBuf>,
     /// Wait this time for the hub and the other sites at the start: seconds, or 90s, 5m, 1h
@@ -157,14 +157,19 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     let identity = Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?;
     let site = || identity.site(args.site.as_deref());
     if let Some(path) = &args.propose {
-        let own = Intended { work: &work, own: None, approved: true, logged: true, held: true };
+        let own = Intended { work: &work, own: None, approved: true, logged: true, hold: Hold::Encrypted };
         policy.check(POLICY, &own)?;
         let rules = args.policy.is_some().then_some(policy);
         return propose(&Proposal::of(&work, rules), path, &site()?, &identity);
     }
     let approved = args.approved.as_deref().map(|path| Approved::read(path, &site()?, identity.authority(), &work));
     let agreement = Agreement { policy, approved: approved.transpose()? };
-    agreement.check(&work, args.site_log.is_some(), args.hold)?;
+    let hold = match (&recipients, args.hold) {
+        (Some(_), _) => Hold::Encrypted,
+        (None, true) => Hold::Aside,
+        (None, false) => Hold::No,
+    };
+    agreement.check(&work, args.site_log.is_some(), hold)?;
     work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
     work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {

@@ -28,6 +28,17 @@ enum Required {
     Budget,
     SiteLog,
     Hold,
+    HoldFor,
+}
+
+/// What happens to the results of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    No,
+    /// They are put aside.
+    Aside,
+    /// The same, encrypted.
+    Encrypted,
 }
 
 /// Whether a person must have approved the run.
@@ -112,7 +123,7 @@ pub struct Intended<'a> {
     pub own: Option<(usize, usize)>,
     pub approved: bool,
     pub logged: bool,
-    pub held: bool,
+    pub hold: Hold,
 }
 
 /// Refuses a run for all the reasons at once; `whose` policy it is.
@@ -245,7 +256,8 @@ impl Policy {
                 Required::Transcript => ("--transcript", facts.transcript),
                 Required::Budget => ("--budget", dp.is_some_and(|dp| dp.budget_path().is_some())),
                 Required::SiteLog => ("--site-log", run.logged),
-                Required::Hold => ("--hold", run.held),
+                Required::Hold => ("--hold", run.hold != Hold::No),
+                Required::HoldFor => ("--hold-for", run.hold == Hold::Encrypted),
             };
             if !given {
                 refuse("require", format!("requires {option}"));
@@ -408,7 +420,7 @@ mod tests {
 
     fn check_with(policy: Policy, spec: &Spec, own: Option<(usize, usize)>) -> Option<String> {
         let work = Work::Run(Box::new(spec.clone()));
-        let run = Intended { work: &work, own, approved: false, logged: false, held: false };
+        let run = Intended { work: &work, own, approved: false, logged: false, hold: Hold::Aside };
         policy.check("the policy", &run).err().map(|e| e.message)
     }
 
@@ -434,7 +446,7 @@ mod tests {
                     --eval-every 10 --accept-risk few-rows";
         let cases = [
             (r#""methods": ["fnmf"]"#, r#""methods": ["felb"]"#),
-            (r#""require": ["budget"]"#, r#""require": ["dp"]"#),
+            (r#""require": ["hold-for"]"#, r#""require": ["hold"]"#),
             (r#""approval": "required""#, r#""require": []"#),
             (r#""max_rounds_times_components": 299"#, r#""max_rounds_times_components": 300"#),
             (r#""max_epsilon": 0.9"#, r#""max_epsilon": 1"#),
@@ -457,6 +469,7 @@ mod tests {
             assert!(why.contains(&named(violated)) && why.lines().count() == 2, "{violated}: {why}");
             assert_eq!(check(kept), None, "{kept}");
         }
+        assert!(check(r#""require": ["budget"]"#).unwrap().contains("requires --budget"));
         let all = check(&cases.map(|(violated, _)| violated).join(", ")).unwrap();
         assert!(cases.iter().all(|(violated, _)| all.contains(&named(violated))), "{all}");
         assert_eq!(all.lines().count(), 1 + cases.len(), "{all}");

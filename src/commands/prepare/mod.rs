@@ -323,7 +323,7 @@ impl Preparation {
         let limits = &self.args.disclosure.0;
         let sums = self.opened_sums().min(length);
         let summed = counts.iter().filter(|count| **count > 0).count();
-        let part = PrivatePart { counts, length, k: sums, masked: true, summed, what: "rows" };
+        let part = PrivatePart { counts, length, k: sums, masked: true, summed, what: "rows", instead: &[] };
         let once = Duration { iterations: 0, eval_every: 0 };
         let Some(found) = limits.check(&part, Some(OpenedSums::AtEvaluations), once) else { return Ok(()) };
         let why = match found.risk {

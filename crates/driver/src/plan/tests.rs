@@ -7,7 +7,7 @@ use fednmf_report::Display;
 
 use super::*;
 use crate::FactorScale;
-use crate::spec::{Consent, Every, Requested};
+use crate::spec::{Consent, Every, Place, Requested};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -32,7 +32,7 @@ fn spec(method: &str, k: usize) -> Spec {
         kernel: Some(ProductKernel::Native),
         threads: 1,
         factor_scale: FactorScale::AsFound,
-        outputs: Outputs { factors: None, add: false, report: None },
+        outputs: Outputs { factors: None, add: false, report: None, place: Place::Anywhere },
         trace: None,
         transcript: None,
         transcript_key: None,

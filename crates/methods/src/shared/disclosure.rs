@@ -81,7 +81,8 @@ fednmf_base::parameters! {
         /// The number of other parties that may put together what they receive. The checks before a run assume so many
         #[affects_result = false]
         pub colluding: usize = 1, "C", count(1);
-        /// The least number of rows of a party (of columns, where columns are private). auto: 4 k, at least 20
+        /// The least number of rows of a party (of columns, where columns are private). auto: 4 k, at least 20. Less also needs
+        /// --accept-risk few-rows
         #[affects_result = false]
         pub min_rows: Auto<usize> = Auto::Auto, "N";
         /// Run although others may compute this, several by commas: few-rows, the rows or columns of a party that has few;
@@ -99,8 +100,8 @@ pub enum OpenedSums {
     AtEvaluations,
     /// So many in each iteration.
     EachIteration(usize),
-    /// One in each iteration that is a combination of the rows or columns, exactly.
-    ExactProducts,
+    /// So many in each iteration that are combinations of the rows or columns, exactly.
+    ExactProducts(usize),
 }
 
 /// How long a run may last.
@@ -116,8 +117,7 @@ impl OpenedSums {
     fn over(self, run: Duration) -> usize {
         match self {
             OpenedSums::AtEvaluations => 1 + run.iterations.checked_div(run.eval_every).unwrap_or(0),
-            OpenedSums::EachIteration(count) => count.saturating_mul(run.iterations),
-            OpenedSums::ExactProducts => run.iterations,
+            OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) => count.saturating_mul(run.iterations),
         }
     }
 }
@@ -137,6 +137,8 @@ pub struct PrivatePart<'a> {
     pub summed: usize,
     /// "rows" or "columns".
     pub what: &'static str,
+    /// What tells less than the sums of the method: noise, if it offers noise, and another method.
+    pub instead: &'a [&'static str],
 }
 
 impl PrivatePart<'_> {
@@ -152,6 +154,11 @@ impl PrivatePart<'_> {
         let alone = !self.masked || colluding + 1 >= self.summed;
         let seen = if alone { 1 } else { self.summed - colluding };
         counts[..seen.min(counts.len())].iter().sum()
+    }
+
+    /// The other ways, as the end of a sentence.
+    fn or_instead(&self) -> String {
+        if self.instead.is_empty() { String::new() } else { format!("; or use {}", self.instead.join(", or ")) }
     }
 
     /// The number of vectors in the space of the hidden part.
@@ -191,7 +198,8 @@ impl DisclosureParams {
                     Risk::FewRows,
                     format!(
                         "a party has fewer {what} than --min-rows {least} that are not empty and not multiples of others, and these \
-                         may be rebuilt from what it sends; remove such {what}, unite small parties, or add noise (--dp)"
+                         may be rebuilt from what it sends; remove such {what} or unite small parties{}",
+                        part.or_instead()
                     ),
                 );
             }
@@ -205,15 +213,19 @@ impl DisclosureParams {
                 Risk::Membership,
                 format!(
                     "many {what} of a party are empty or multiples of others, which hides nothing, and the sums of this run have \
-                     {vectors} vectors; remove such {what}, use fewer iterations, or noise (--dp)"
+                     {vectors} vectors; remove such {what} or use fewer iterations{}",
+                    part.or_instead()
                 ),
             )
         })
     }
 
-    /// The least number of rows or columns of a party, if `k` vectors of sums over them are opened at a time.
+    /// The least number of rows or columns of a party, if `k` vectors of sums over them are opened at a time: less than the usual
+    /// one only if the risk is accepted by name.
     pub fn least(&self, k: usize) -> usize {
-        self.min_rows.given().unwrap_or(LEAST.max(LEAST_FOR_EACH_COMPONENT * k))
+        let usual = LEAST.max(LEAST_FOR_EACH_COMPONENT * k);
+        let given = self.min_rows.given().unwrap_or(usual);
+        if self.accept_risk.contains(Risk::FewRows) { given } else { given.max(usual) }
     }
 
     /// The risk that exact sums reveal the entries of these blocks of parties, if they have few values: if the hidden rows have
@@ -228,7 +240,7 @@ impl DisclosureParams {
     ) -> Option<Disclosure> {
         let empty: usize = own.iter().map(|(all, distinct)| all - distinct.min(all)).sum();
         let hidden = part.hidden(self.colluding).saturating_sub(empty * part.owners());
-        let exact = sums == Some(OpenedSums::ExactProducts) && part.owners() > 1 && hidden < part.length;
+        let exact = matches!(sums, Some(OpenedSums::ExactProducts(_))) && part.owners() > 1 && hidden < part.length;
         if !exact || self.accept_risk.contains(Risk::FewValues) {
             return None;
         }
@@ -237,8 +249,9 @@ impl DisclosureParams {
             risk: Risk::FewValues,
             reason: format!(
                 "a party's entries have few values, as whole numbers do, and there are only {hidden} {what}, of {length} entries, \
-                 that others do not have: lattice reduction may find them from a single sum; use at least {length} such {what}, \
-                 or noise (--dp); --accept-risk {} goes on all the same",
+                 that others do not have: lattice reduction may find them from a single sum; use at least {length} such {what}{}; \
+                 --accept-risk {} goes on all the same",
+                part.or_instead(),
                 Risk::FewValues
             ),
         })
@@ -259,8 +272,9 @@ impl DisclosureParams {
             // Not how many it has.
             let reason = format!(
                 "a party has fewer {} than --min-rows {least}, and others may rebuild them from what it sends; unite small \
-                 parties, take fewer components, or add noise (--dp)",
-                part.what
+                 parties or take fewer components{}",
+                part.what,
+                part.or_instead()
             );
             is_few.then(|| refused(Risk::FewRows, reason)).flatten()
         };
@@ -286,19 +300,17 @@ impl DisclosureParams {
         let what = part.what;
         let seen = if part.masked { "the sums of this run give" } else { "what a party sends in this run gives" };
         let shorter = match sums {
-            OpenedSums::EachIteration(count) if hidden / SHARE >= count * part.k => {
-                format!("--max-iters {} or less, ", hidden / SHARE / (count * part.k))
-            }
-            OpenedSums::ExactProducts if hidden / SHARE >= part.k => {
-                format!("--max-iters {} or less, ", hidden / SHARE / part.k)
+            OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) if hidden / SHARE >= count * part.k => {
+                format!("--max-iters {} or less, or ", hidden / SHARE / (count * part.k))
             }
             _ => String::new(),
         };
         Some(format!(
             "{seen} others {vectors} vectors in the space of {hidden} {what} that they do not have; more than {} let them tell \
-             whether a {one} is among these, and perhaps the {one} itself; use {shorter}at least {} such {what}, or noise (--dp)",
+             whether a {one} is among these, and perhaps the {one} itself; use {shorter}at least {} such {what}{}",
             hidden / SHARE,
             SHARE * vectors,
+            part.or_instead(),
             one = what.trim_end_matches('s')
         ))
     }
@@ -316,7 +328,7 @@ mod tests {
 
     fn part(counts: &[usize], length: usize, masked: bool) -> PrivatePart<'_> {
         let summed = counts.iter().filter(|count| **count > 0).count();
-        PrivatePart { counts, length, k: 5, masked, summed, what: "rows" }
+        PrivatePart { counts, length, k: 5, masked, summed, what: "rows", instead: &["noise (--dp)"] }
     }
 
     fn run(iterations: usize) -> Duration {
@@ -352,7 +364,11 @@ mod tests {
         assert_eq!(at_evaluations(39), None);
         assert!(at_evaluations(40).is_some());
         let found = params.check(&wide, Some(OpenedSums::EachIteration(2)), run(3)).unwrap();
-        assert!(found.reason.contains("use --max-iters 2 or less, at least 300 such rows"), "{}", found.reason);
+        assert!(
+            found.reason.contains("use --max-iters 2 or less, or at least 300 such rows; or use noise"),
+            "{}",
+            found.reason
+        );
         // Of 20 entries there are no more than 20 vectors.
         assert_eq!(risk(&params, part(&[100, 100, 100], 20, true), usize::MAX), None);
         // Nobody else is there.
@@ -387,12 +403,13 @@ mod tests {
             params.check_values(&part, Some(sums), &[], &[&block(real)]).map(|found| found.risk)
         };
         let params = DisclosureParams::default();
-        assert_eq!(risk(&params, 200, OpenedSums::ExactProducts, 0.0), Some(Risk::FewValues));
-        assert_eq!(risk(&params, 200, OpenedSums::ExactProducts, 0.3), None);
-        assert_eq!(risk(&params, 40, OpenedSums::ExactProducts, 0.0), None, "as many rows as entries");
+        let exact = OpenedSums::ExactProducts(1);
+        assert_eq!(risk(&params, 200, exact, 0.0), Some(Risk::FewValues));
+        assert_eq!(risk(&params, 200, exact, 0.3), None);
+        assert_eq!(risk(&params, 40, exact, 0.0), None, "as many rows as entries");
         assert_eq!(risk(&params, 200, OpenedSums::EachIteration(1), 0.0), None, "fitted factors");
         let accepting = DisclosureParams { accept_risk: [Risk::FewValues].into(), ..params };
-        assert_eq!(risk(&accepting, 200, OpenedSums::ExactProducts, 0.0), None);
+        assert_eq!(risk(&accepting, 200, exact, 0.0), None);
     }
 
     /// The measurement behind the limit: the probability that a hidden row of counts is nearer to the span of the sums than
@@ -436,8 +453,13 @@ mod tests {
         assert_eq!(params.check(&part(&[20, 4000], 10, true), None, run(1)), None);
         let many = PrivatePart { k: 6, ..part(&[23, 4000], 10, true) };
         assert_eq!(params.check(&many, None, run(1)).map(|found| found.risk), Some(Risk::FewRows));
+        // A lower limit needs the risk by name.
         let fewer = DisclosureParams { min_rows: Auto::Given(23), ..DisclosureParams::default() };
-        assert_eq!(fewer.check(&many, None, run(1)), None);
+        assert_eq!(fewer.check(&many, None, run(1)).map(|found| found.risk), Some(Risk::FewRows));
+        let accepting = DisclosureParams { accept_risk: Risk::FewRows.into(), ..fewer };
+        assert_eq!(accepting.check(&many, None, run(1)), None);
+        let more = DisclosureParams { min_rows: Auto::Given(30), ..DisclosureParams::default() };
+        assert!(more.check(&PrivatePart { k: 6, ..part(&[29, 4000], 10, true) }, None, run(1)).is_some());
     }
 
     #[test]

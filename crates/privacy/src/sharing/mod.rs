@@ -80,6 +80,13 @@ pub struct SavedComponents {
     next: Vec<u64>,
 }
 
+/// Two words of the keys of a computing party ([`Computation::tags`]), in its own checkpoint.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Tags([u64; 2]);
+
+/// The number of the draw of a tag: no iteration comes to it.
+const TAG: u64 = u64::MAX;
+
 /// A computing party on this rank: its keys, and memory for the protocols.
 struct ComputingParty {
     index: usize,
@@ -188,8 +195,39 @@ impl Computation {
     }
 
     /// Numbers the draws by iteration, so that a resumed run with a secret seed has the same ones.
+    ///
+    /// # Panics
+    /// If a number would be used again.
     pub fn begin(&mut self, iteration: usize) {
-        self.number = (iteration as u64) << 32;
+        let number = (iteration as u64) << 32;
+        assert!(number >= self.number, "a stream of iteration {iteration} has been used");
+        self.number = number;
+    }
+
+    /// Numbers that tell the shares of one run from those of any other: for each computing party of this rank one of kᵢ and one of
+    /// kᵢ₊₁.
+    pub fn tags(&mut self) -> Vec<Tags> {
+        let tag = |stream: &mut ChaCha20Rng| {
+            let mut word = [0];
+            fill(stream, TAG, &mut word);
+            word[0]
+        };
+        self.parties.iter_mut().map(|party| Tags([tag(&mut party.own), tag(&mut party.next)])).collect()
+    }
+
+    /// Whether these tags, which the parties of this rank saved with their shares, fit those of the others. All ranks take part.
+    pub fn are_of_one_run(&mut self, saved: &[Tags], wire: &mut dyn Wire) -> bool {
+        let Computation { parties, mail, .. } = self;
+        mail.begin();
+        (0..COMPUTING).for_each(|from| mail.expect(from, previous(from), 1));
+        for (party, Tags([own, _])) in parties.iter().zip(saved) {
+            mail.send(party.index, previous(party.index)).push(*own);
+        }
+        wire.exchange(mail, Purpose::Compute);
+        let fits = |(party, Tags([_, next])): (&ComputingParty, &Tags)| {
+            mail.take(following(party.index), party.index, 1) == [*next]
+        };
+        parties.iter().zip(saved).map(fits).fold(saved.len() == parties.len(), |all, one| all & one)
     }
 
     /// The computing parties of this rank.

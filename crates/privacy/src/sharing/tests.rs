@@ -10,10 +10,10 @@ use crate::Transfer as _;
 
 use super::{COMPUTING, Computation, Keys, Mail, Purpose, Reciprocals, Shared, Terms, Wire, shares_of};
 
-/// Delivers within the process, and keeps what each party receives.
+/// Delivers within the process, and keeps the messages that each party receives.
 #[derive(Default)]
 struct InProcess {
-    seen: [Vec<u64>; COMPUTING],
+    seen: [Vec<Vec<u64>>; COMPUTING],
     rounds: usize,
     words: usize,
 }
@@ -26,8 +26,8 @@ impl Wire for InProcess {
                 mail.deliver(from, to);
                 let received = mail.incoming(from, to, crate::WireAccess::of_communicator());
                 self.words += received.len();
-                if purpose == Purpose::Compute {
-                    self.seen[to].extend_from_slice(received);
+                if purpose == Purpose::Compute && !received.is_empty() {
+                    self.seen[to].push(received.to_vec());
                 }
             }
         }
@@ -238,58 +238,111 @@ proptest! {
     }
 }
 
-/// The words that each party receives in a computation with these inputs.
-fn received(x: &[i64]) -> [Vec<u64>; COMPUTING] {
+/// The messages that each party receives in a computation with these inputs. `repeated`: with two products from the same streams.
+fn received(x: &[i64], repeated: bool) -> [Vec<Vec<u64>>; COMPUTING] {
+    const BITS: u32 = 24;
     let mut three = Three::new(None);
     let words: Vec<u64> = x.iter().map(|x| x.cast_unsigned()).collect();
     let mut shared = three.computation.zeros(words.len());
     for (index, mut message) in shares_of(&words, &mut secret_rng(None, 0).unwrap()).into_iter().enumerate() {
         three.computation.accept(index, &message, &mut shared, 0..words.len());
-        three.wire.seen[index].extend_from_slice(message.elements(crate::WireAccess::of_communicator()));
+        three.wire.seen[index].push(message.elements(crate::WireAccess::of_communicator()).to_vec());
     }
-    let squares = three.multiply(&shared, &shared, 24);
+    let number = three.computation.number;
+    let squares = three.multiply(&shared, &shared, BITS);
+    if repeated {
+        three.computation.number = number;
+        let _ = three.multiply(&shared, &shared, BITS);
+    }
     let kept = three.rectify(&shared, 8);
-    let mixed = three.multiply(&squares, &kept, 24);
+    let mixed = three.multiply(&squares, &kept, BITS);
     let _ = three.rectify(&mixed, 8);
+    let (mut reciprocals, mut out) = (Reciprocals::new(&three.computation, x.len(), BITS, -2..2), Shared::default());
+    reciprocals.invert(&mut three.computation, &kept, &mut out, &mut three.wire);
     three.wire.seen
 }
 
-/// Whether the bytes at each place of a word have different frequencies in the two samples, by a chi-square test with an
-/// error rate of 1e-6 over all places.
-fn differ(a: &[u64], b: &[u64]) -> bool {
-    let limit = ChiSquared::new(255.0).unwrap().inverse_cdf(1.0 - 1e-6 / 8.0);
-    (0..8).any(|place| {
-        let count = |words: &[u64]| {
-            let mut counts = [0f64; 256];
-            words.iter().for_each(|word| counts[word.to_le_bytes()[place] as usize] += 1.0);
-            counts
-        };
-        let (a, b) = (count(a), count(b));
-        let (total_a, total_b) = (a.iter().sum::<f64>(), b.iter().sum::<f64>());
-        let statistic: f64 = a
-            .iter()
-            .zip(&b)
-            .filter(|(a, b)| **a + **b > 0.0)
-            .map(|(a, b)| (a * (total_b / total_a).sqrt() - b * (total_a / total_b).sqrt()).powi(2) / (a + b))
-            .sum();
-        statistic > limit
-    })
+/// Whether words are not uniformly random, by chi-square tests on the bytes and on the bits at each place of a word, with an error
+/// rate of 1e-6 over `tests` calls.
+fn is_biased(words: &[u64], tests: usize) -> bool {
+    let limit = |freedom: f64, places: usize| {
+        ChiSquared::new(freedom).unwrap().inverse_cdf(1.0 - 0.5e-6 / (places * tests) as f64)
+    };
+    let statistic = |counts: &[f64]| {
+        let expected = words.len() as f64 / counts.len() as f64;
+        counts.iter().map(|count| (count - expected).powi(2) / expected).sum::<f64>()
+    };
+    let bytes = |place: usize| {
+        let mut counts = [0f64; 256];
+        words.iter().for_each(|word| counts[word.to_le_bytes()[place] as usize] += 1.0);
+        statistic(&counts)
+    };
+    let bits = |place: usize| {
+        let ones = words.iter().filter(|word| *word >> place & 1 == 1).count() as f64;
+        statistic(&[ones, words.len() as f64 - ones])
+    };
+    // The distribution is that of chi-square where each byte is expected a few times.
+    (words.len() >= 2000 && (0..8).any(|place| bytes(place) > limit(255.0, 8)))
+        || (words.len() >= 50 && (0..64).any(|place| bits(place) > limit(1.0, 64)))
 }
 
-/// Two inputs that differ as much as possible give a party the same distribution of messages; the words themselves, or a
-/// component too few masked, do not.
+/// Whether a message, or the difference or exclusive or of two of the same length, is not uniformly random.
+fn tells_something(messages: &[Vec<u64>]) -> bool {
+    let tests = COMPUTING * (messages.len() + 1).pow(2);
+    let pairs = |i: usize| messages[..i].iter().map(move |other| (&messages[i], other));
+    messages.iter().any(|message| is_biased(message, tests))
+        || (0..messages.len()).flat_map(pairs).filter(|(a, b)| a.len() == b.len()).any(|(a, b)| {
+            let combined = |f: fn(u64, u64) -> u64| a.iter().zip(b).map(|(a, b)| f(*a, *b)).collect::<Vec<_>>();
+            is_biased(&combined(u64::wrapping_sub), tests) || is_biased(&combined(|a, b| a ^ b), tests)
+        })
+}
+
+/// Whatever the inputs are, all messages are uniformly random, and so are any two of them together. Inputs, terms without a mask,
+/// and two messages from one stream are found.
 #[test]
-fn what_a_party_receives_does_not_depend_on_the_input() {
-    let small = vec![3; 4000];
+fn what_a_party_receives_is_random() {
+    const COUNT: usize = 4096;
     let mut rng = secret_rng(Some(1), 1).unwrap();
-    let large: Vec<i64> = (0..4000).map(|_| -((rng.next_u64() >> 34) as i64)).collect();
-    let (a, b) = (received(&small), received(&large));
-    for party in 0..COMPUTING {
-        assert!(a[party].len() > 20_000, "{}", a[party].len());
-        assert!(!differ(&a[party], &b[party]), "party {party}");
+    let small = vec![3 << 20; COUNT];
+    let large: Vec<i64> = (0..COUNT).map(|_| (rng.next_u64() >> 34) as i64 - (1 << 29)).collect();
+    for inputs in [&small, &large] {
+        for (party, messages) in received(inputs, false).iter().enumerate() {
+            assert!(messages.len() > 25 && !tells_something(messages), "party {party}: {}", messages.len());
+        }
+        assert!(
+            received(inputs, true).iter().any(|messages| tells_something(messages)),
+            "streams that repeat are found"
+        );
+        let words: Vec<u64> = inputs.iter().map(|x| x.cast_unsigned()).collect();
+        assert!(tells_something(&[words]));
     }
-    // The control: with the inputs among what is received, the same test finds them.
-    let with =
-        |seen: &[u64], input: &[i64]| [seen, &input.iter().map(|x| x.cast_unsigned()).collect::<Vec<_>>()].concat();
-    assert!(differ(&with(&a[0], &small), &with(&b[0], &large)));
+    let three = Three::new(None);
+    let (shared, mut terms) = (three.computation.public(&[7; COUNT]), Terms::default());
+    terms.clear(&three.computation, COUNT);
+    terms.add_products(0, (&shared, 0..COUNT), (&shared, 0..COUNT));
+    assert!(tells_something(&[std::mem::take(&mut terms.parts[0])]), "a term without a mask is found");
+}
+
+#[test]
+fn shares_of_two_runs_do_not_fit() {
+    let [mut one, mut other] = [Three::new(None), Three::new(None)];
+    let [own, foreign] = [&mut one, &mut other].map(|three| three.computation.tags());
+    assert!(one.computation.are_of_one_run(&own, &mut one.wire));
+    for party in 0..COMPUTING {
+        let mut mixed = own.clone();
+        mixed[party] = foreign[party].clone();
+        assert!(!one.computation.are_of_one_run(&mixed, &mut one.wire), "{party}");
+    }
+    // A resumed run has other keys, and the tags of the run that saved the shares.
+    assert!(other.computation.are_of_one_run(&own, &mut other.wire));
+}
+
+#[test]
+#[should_panic(expected = "has been used")]
+fn no_stream_is_used_again() {
+    let mut three = Three::new(None);
+    three.computation.begin(1);
+    let shared = three.share(&[1; 4], None);
+    let _ = three.multiply(&shared, &shared, 1);
+    three.computation.begin(1);
 }

@@ -200,7 +200,7 @@ impl Method for SecureHals {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts)
+        Some(OpenedSums::ExactProducts(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {

@@ -14,9 +14,11 @@
 //! 5. the numbers that are inverted are from λ to B² + λ, and each step of Newton's iteration is a product of at most 1/λ = 4 B².
 //!
 //! Products have twice the fractional bits f of their factors and must be below 2⁶² before they are truncated, so
-//! (k + 1) B 2²ᶠ and 4 B² 2²ᶠ must be. A factor of 4 is left for rounding and the start: an entry of F is off by less than
-//! 2⁻¹¹, which changes a norm of 2³² entries by less than B and a product of norms by less than 1, and the start has
-//! ‖f_j‖ ‖h_j‖ ≤ 4/k · ‖M‖₁/(√(m n) ‖M‖_F) ≤ 4/k.
+//! (k + 1) B 2²ᶠ and 4 B² 2²ᶠ must be. A factor of 4 is left for the start, which has ‖f_j‖ ‖h_j‖ ≤ 4/k · ‖M‖₁/(√(m n) ‖M‖_F) ≤ 4/k,
+//! and for rounding. An entry of E h ≤ M h / σ is too large by less than a unit 2⁻ᶠ, which the reciprocal multiplies by at most
+//! 1 / (‖h‖² + λ) ≤ 2¹²; the other roundings are smaller, and what the other components subtract stays nonnegative. So with r rows
+//! ‖f‖ grows by less than √r 2¹²⁻ᶠ, which is at most B up to r = 2²ᶠ⁻¹⁴ rows ([`Format::check_rows`]), and ‖f‖ ‖h‖ by less than
+//! √r 2⁻ᶠ ‖h‖ / (‖h‖² + λ) ≤ √r 2⁻ᶠ B ≤ 2⁻² there. An entry that is too small is harmless.
 
 use fednmf_base::error::{Error, Result};
 
@@ -42,6 +44,22 @@ impl Format {
         Format { bits: ((LIMIT - SLACK - sum.max(2 * BOUND + 2)) / 2) as u32 }
     }
 
+    /// Whether factors of this many rows fit.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn check_rows(self, rows: usize) -> Result<()> {
+        let most = 1u64 << (2 * self.bits as usize + 2 * BOUND - 2 * RIDGE as usize);
+        if rows as u64 <= most {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "with so many components fixed-point numbers have {} fractional bits, which do for at most {most} rows and columns, \
+             not for {rows}; choose a smaller -k",
+            self.bits
+        )))
+    }
+
     fn units(self) -> f64 {
         2f64.powi(self.bits as i32)
     }
@@ -57,6 +75,17 @@ impl Format {
         Err(Error::failed(
             "an entry of the data is larger than their norm, to which the fixed-point numbers are scaled",
         ))
+    }
+
+    /// An entry of M/σ.
+    ///
+    /// # Errors
+    /// If it is not from 0 to 1, up to rounding.
+    pub fn encode_entry(self, x: f64) -> Result<u64> {
+        if (0.0..=1.0 + 2f64.powi(-20)).contains(&x) {
+            return self.encode(x);
+        }
+        Err(Error::failed("an entry of the data is negative, or larger than their norm"))
     }
 
     /// λ.
@@ -95,5 +124,19 @@ mod tests {
         }
         assert!(format.encode(f64::NAN).is_err() && format.encode(33.0).is_err());
         assert_eq!(format.decode(format.ridge()), 2f64.powi(-RIDGE));
+        assert!(format.encode_entry(1.0 + 1e-9).is_ok() && format.encode_entry(0.0).is_ok());
+        assert!([-1e-9, 1.001, f64::NAN].iter().all(|x| format.encode_entry(*x).is_err()));
+    }
+
+    /// √r 2^(RIDGE − bits) ≤ B holds for r rows and for no more.
+    #[test]
+    fn the_rows_of_a_factor_are_limited() {
+        for k in [10, 128, 2047] {
+            let format = Format::for_components(k);
+            let excess = |rows: f64| rows.sqrt() * 2f64.powi(RIDGE - format.bits as i32);
+            let most = 2f64.powi(2 * format.bits as i32 - 14);
+            assert!(excess(most) <= 2f64.powi(BOUND as i32) && format.check_rows(most as usize).is_ok());
+            assert!(excess(most + 1.0) > 2f64.powi(BOUND as i32) && format.check_rows(most as usize + 1).is_err());
+        }
     }
 }

@@ -126,3 +126,95 @@ impl Shares {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use fednmf_linalg::random::{mix, secret_rng};
+    use fednmf_privacy::sharing::{COMPUTING, Keys, Mail, Purpose, shares_of};
+
+    use super::*;
+
+    /// All three parties are here.
+    struct Here;
+
+    impl Wire for Here {
+        fn exchange(&mut self, mail: &mut Mail, _: Purpose) {
+            (0..COMPUTING * COMPUTING).for_each(|pair| mail.deliver(pair / COMPUTING, pair % COMPUTING));
+        }
+    }
+
+    /// One sweep of HALS with the ridge in floating point: f from h, for the products `rhs` of the data with h.
+    fn sweep(f: &mut Array2<f64>, h: &Array2<f64>, rhs: &Array2<f64>) {
+        let g = h.dot(&h.t());
+        let ridge = 2f64.powi(-RIDGE);
+        for l in 0..f.nrows() {
+            for i in 0..f.ncols() {
+                let others: f64 = (0..f.nrows()).filter(|j| *j != l).map(|j| f[(j, i)] * g[(j, l)]).sum();
+                f[(l, i)] = ((rhs[(l, i)] - others) / (g[(l, l)] + ridge)).max(0.0);
+            }
+        }
+    }
+
+    /// The objective, ½ ‖X − HᵀF‖² + λ/2 (‖F‖² + ‖H‖²).
+    fn objective(x: &Array2<f64>, f: &Array2<f64>, h: &Array2<f64>) -> f64 {
+        let squares = |a: &Array2<f64>| a.iter().map(|x| x * x).sum::<f64>();
+        0.5 * (squares(&(x - &h.t().dot(f))) + 2f64.powi(-RIDGE) * (squares(f) + squares(h)))
+    }
+
+    /// For data that come near the bounds of the proof all numbers are within them, and the objective is not above that of floating point: a
+    /// number that overflowed would be negative, or 2¹⁴ and more.
+    #[test]
+    fn extreme_data_do_not_overflow() {
+        let (items, width) = (12, 9);
+        let at = |i: usize, j: usize| i * width + j;
+        let alone = |big: f64| {
+            let mut x = vec![1.0; items * width];
+            x[at(3, 4)] = big;
+            x
+        };
+        let column =
+            |j: usize| (0..items * width).map(move |place| if place % width == j { 1.0 } else { 0.0 }).collect();
+        let random: Vec<f64> = (0..items * width).map(|place| (mix(place as u64) >> 40) as f64).collect();
+        let cases: Vec<Vec<f64>> = vec![alone(1e6), alone(0.0), vec![1.0; items * width], column(2), random];
+        for (case, mut x) in cases.into_iter().enumerate() {
+            let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+            x.iter_mut().for_each(|x| *x /= norm);
+            // A factor of norm 2⁻⁶ = √λ gives the other one its largest norm.
+            for (k, length) in [(1, 2f64.powi(-6)), (3, 2f64.powi(-6)), (3, 1.0), (128, 0.1)] {
+                let format = Format::for_components(k);
+                let entry = length / (items as f64).sqrt();
+                let mut computation =
+                    Computation::new(&Keys::draw(0..COMPUTING, Some(case as u64)).unwrap(), &mut Here);
+                let mut shares = Shares::new(&computation, (items, width), k, format);
+                let words: Vec<u64> = x.iter().map(|x| format.encode_entry(*x).unwrap()).collect();
+                let mut rng = secret_rng(Some(1), 2).unwrap();
+                for (index, message) in shares_of(&words, &mut rng).iter().enumerate() {
+                    computation.accept(index, message, &mut shares.data, 0..words.len());
+                }
+                shares.private = computation.public(&vec![format.encode(entry).unwrap(); k * items]);
+                let data = Array2::from_shape_vec((items, width), x.clone()).unwrap();
+                let (mut f, mut h) = (Array2::zeros((k, width)), Array2::from_elem((k, items), entry));
+                for (iteration, side) in
+                    [Side::Shared, Side::Private, Side::Shared, Side::Private].into_iter().enumerate()
+                {
+                    computation.begin(iteration);
+                    shares.update(side, &mut computation, &mut Here);
+                    match side {
+                        Side::Shared => sweep(&mut f, &h, &h.dot(&data)),
+                        Side::Private => sweep(&mut h, &f, &f.dot(&data.t())),
+                    }
+                }
+                let [found_f, found_h] = [(&shares.shared, width), (&shares.private, items)].map(|(found, rows)| {
+                    let words = computation.open(found, &mut Here).unwrap();
+                    let numbers: Vec<f64> = words.iter().map(|word| format.decode(*word)).collect();
+                    assert!(numbers.iter().all(|x| (0.0..=64.0).contains(x)), "case {case}, k = {k}: {numbers:?}");
+                    Array2::from_shape_vec((k, rows), numbers).unwrap()
+                });
+                let [exact, found] = [objective(&data, &f, &h), objective(&data, &found_f, &found_h)];
+                assert!(found < exact + 1e-3, "case {case}, k = {k}: {found} {exact}");
+            }
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! A run on shares: the parties' data are shared once, iterated on, and the shared factor is opened at the end.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +13,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Block, Order, Real, gram};
-use fednmf_privacy::sharing::{COMPUTING, Computation, Keys, SavedComponents, ShareWords, Shared, shares_of};
+use fednmf_privacy::sharing::{COMPUTING, Computation, Keys, SavedComponents, ShareWords, Shared, Tags, shares_of};
 use fednmf_privacy::{DeclaredMut, Private as PrivateValue};
 
 use super::format::Format;
@@ -45,6 +47,8 @@ struct MpcRun<T: Real> {
     parties: Parties,
     wire: ShareWire,
     computation: Computation,
+    /// The tags of this run's shares.
+    tags: Vec<Tags>,
     shares: Shares,
     format: Format,
     /// A factor F of M/σ belongs to F · unit of M.
@@ -59,11 +63,18 @@ struct MpcRun<T: Real> {
     iteration: usize,
 }
 
-/// The shares of the factors at the computing parties of one owner.
-#[derive(Serialize, Deserialize)]
+/// The computing parties of one owner, in its checkpoint.
+#[derive(Default, Serialize, Deserialize)]
 struct SavedShares {
-    shared: Vec<SavedComponents>,
-    private: Vec<SavedComponents>,
+    roles: VecDeque<SavedRole>,
+}
+
+/// A computing party's shares of the factors, with the tags of the run that made them.
+#[derive(Serialize, Deserialize)]
+struct SavedRole {
+    tags: Tags,
+    shared: SavedComponents,
+    private: SavedComponents,
 }
 
 /// The party that has the role of a computing party. Fewer than three parties share the three roles, which then protect
@@ -85,7 +96,7 @@ fn encoded<T: Real>(block: &Block<T>, what: Private, sigma: f64, format: Format)
     let mut words = vec![0; rows * cols];
     let mut put = |i: usize, j: usize, x: &T| -> Result<()> {
         let place = if what == Private::Rows { i * cols + j } else { j * rows + i };
-        words[place] = format.encode(x.as_f64() / sigma)?;
+        words[place] = format.encode_entry(x.as_f64() / sigma)?;
         Ok(())
     };
     match block {
@@ -110,11 +121,13 @@ pub fn build<T: Real>(
     let (m, n) = (data.header.rows, data.header.cols);
     let (items, width) = if what == Private::Columns { (n, m) } else { (m, n) };
     let (sigma, format) = (data.statistics.norm2.sqrt(), Format::for_components(k));
+    format.check_rows(m.max(n)).map_err(Error::on_all_ranks)?;
     let hosts: [usize; COMPUTING] = std::array::from_fn(|c| parties.host(owner(c, parties)));
     let mut wire = ShareWire::new(&comm, [SHARES, OPENED], hosts);
     let hosted = (0..COMPUTING).filter(|&c| hosts[c] == comm.rank());
     let keys = comm.agree_on_error(Keys::draw(hosted, source.seed()))?;
-    let computation = Computation::new(&keys, &mut wire);
+    let mut computation = Computation::new(&keys, &mut wire);
+    let tags = computation.tags();
     let mut shares = Shares::new(&computation, (items, width), k, format);
 
     let [to_shared, to_private] = to_unit_norm(sigma, (items, width));
@@ -150,6 +163,7 @@ pub fn build<T: Real>(
         parties,
         wire,
         computation,
+        tags,
         shares,
         format,
         unit: 1.0 / to_shared,
@@ -213,6 +227,26 @@ impl<T: Real> MpcRun<T> {
         computation.begin(*iteration);
         sides.iter().for_each(|side| shares.update(*side, computation, wire));
         self.iteration += 1;
+    }
+
+    /// Restores the shares of this rank, and returns the tags that were saved with them.
+    fn restore_shares(&mut self, saved: &dyn SavedState<T>) -> Result<Vec<Tags>> {
+        let owners: Vec<usize> = self.computation.hosted().map(|computing| owner(computing, self.parties)).collect();
+        let mut found: BTreeMap<usize, SavedShares> = BTreeMap::new();
+        for &owner in &owners {
+            if !found.contains_key(&owner) {
+                found.insert(owner, saved.read(Owner::Party(owner))?);
+            }
+        }
+        let (mut tags, mut shared, mut private) = (Vec::new(), Vec::new(), Vec::new());
+        for role in owners.iter().filter_map(|owner| found.get_mut(owner)?.roles.pop_front()) {
+            tags.push(role.tags);
+            shared.push(role.shared);
+            private.push(role.private);
+        }
+        self.shares.shared.restore(shared)?;
+        self.shares.private.restore(private)?;
+        Ok(tags)
     }
 
     /// Every party fits its rows of the private factor to the opened one.
@@ -300,17 +334,12 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
     /// The shares of both factors, each in the file of its party. A resumed run shares the data again, with fresh randomness.
     fn state(&self) -> State<'_, T> {
         let mut state = State::from(Vec::new());
-        let all = self.computation.hosted().zip(self.shares.shared.saved()).zip(self.shares.private.saved());
-        let mut owned: Vec<(usize, SavedShares)> = Vec::new();
-        for ((computing, shared), private) in all {
-            let owner = owner(computing, self.parties);
-            match owned.iter_mut().find(|(of, _)| *of == owner) {
-                Some((_, saved)) => {
-                    saved.shared.push(shared);
-                    saved.private.push(private);
-                }
-                None => owned.push((owner, SavedShares { shared: vec![shared], private: vec![private] })),
-            }
+        let factors = self.shares.shared.saved().into_iter().zip(self.shares.private.saved());
+        let all = self.computation.hosted().zip(factors).zip(self.tags.iter().cloned());
+        let mut owned: BTreeMap<usize, SavedShares> = BTreeMap::new();
+        for ((computing, (shared, private)), tags) in all {
+            let saved = owned.entry(owner(computing, self.parties)).or_default();
+            saved.roles.push_back(SavedRole { tags, shared, private });
         }
         for (owner, saved) in &owned {
             state = state.with(Owner::Party(*owner), saved);
@@ -319,23 +348,16 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
     }
 
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
-        let hosted: Vec<usize> = self.computation.hosted().map(|computing| owner(computing, self.parties)).collect();
-        let (mut shared, mut private) = (Vec::new(), Vec::new());
-        let mut read: Vec<(usize, std::vec::IntoIter<SavedComponents>, std::vec::IntoIter<SavedComponents>)> =
-            Vec::new();
-        for owner in hosted {
-            if !read.iter().any(|(of, ..)| *of == owner) {
-                let found: SavedShares = saved.read(Owner::Party(owner))?;
-                read.push((owner, found.shared.into_iter(), found.private.into_iter()));
-            }
-            let found = read.iter_mut().find(|(of, ..)| *of == owner);
-            if let Some((_, of_shared, of_private)) = found {
-                shared.extend(of_shared.next());
-                private.extend(of_private.next());
-            }
-        }
-        self.shares.shared.restore(shared)?;
-        self.shares.private.restore(private)?;
+        let tags = self.restore_shares(saved);
+        let tags = self.comm.agree_on_error(tags)?;
+        // One party with a state of another run would make the numbers of all meaningless.
+        let fits = self.computation.are_of_one_run(&tags, &mut self.wire);
+        let fits = fits.then_some(()).ok_or_else(|| {
+            Error::input(
+                "the checkpoints of the computing parties are not of one run; all must resume from the same one",
+            )
+        });
+        self.comm.agree_on_error(fits)?;
         self.iteration = iteration;
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Method for FedKl {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts)
+        Some(OpenedSums::ExactProducts(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
@@ -148,7 +148,8 @@ impl Method for FedBeta {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts)
+        // Numerators and denominators.
+        Some(OpenedSums::ExactProducts(if self.beta.0 == 1.0 { 1 } else { 2 }))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {

@@ -125,7 +125,7 @@ impl Method for Inmf {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts)
+        Some(OpenedSums::ExactProducts(1))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
