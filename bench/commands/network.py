@@ -38,6 +38,7 @@ METHODS = {
     "felb-mu": "--algo felb-mu --binarize 0.5",
     "secure-hals": "--algo secure-hals --transpose",
     "syn-sd": "--algo syn-sd --transpose",
+    "mpc-columns": "--algo mpc-columns --transpose",
     "syn-ssd-uv": "--algo syn-ssd-uv --transpose",
     "asyn-sd, real clock": "--algo asyn-sd --clock real --transpose",
 }

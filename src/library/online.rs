@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ndarray::Array2;
 
-use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums};
+use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums, solve_rows};
 use fednmf_linalg::nls::{Penalty, project};
 use fednmf_linalg::{Block, Context, ContextOptions, Contiguous, ContiguousMut, PerThread, gram};
 use fednmf_methods::distributed::divergence::online as kl;
@@ -95,7 +95,8 @@ impl OnlineStep {
             let mut u = Array2::zeros((rows, k));
             let whole = v.view();
             let fixed = FixedFactor { rows: whole.row_major(), sums: &of_v, gram: &[] };
-            kl::solve(&PerThread::new(KlSweeps::new(k, 1)), (block, 0), fixed, penalty_u, &mut u.view_mut());
+            let solvers = PerThread::new(KlSweeps::new(k, 1));
+            solve_rows(&solvers, (block, 0), fixed, (penalty_u, kl::TOLERANCE), &mut u.view_mut());
             let penalty = penalty_u.value(&u.view()) + rows as f64 * penalty_v.value(&v.view());
             let cost = own_divergence(1.0, block, &u.view(), &v.view(), 1.0) + penalty;
             let mut ratios = Array2::zeros((n, k));

@@ -322,3 +322,19 @@ fn entries_whose_squares_leave_the_range_are_refused() {
     assert!(Hals::new(2).fit(&x).err().unwrap().message.contains("f64"));
     assert!(Hals::new(2).fit(&x.mapv(f64::from)).unwrap().relative_error() < 1.0);
 }
+
+/// Dense data of few nonzeros are compressed: the factors are those of the same matrix with compressed rows.
+#[test]
+fn divergences_of_dense_data_visit_nonzeros_only() {
+    let x =
+        Array2::from_shape_fn((30, 20), |(i, j)| if (i * 7 + j * 5) % 4 == 0 { (1 + (i + j) % 6) as f64 } else { 0.0 });
+    let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
+    for name in ["kl-mu", "kl-cd"] {
+        let words = [];
+        let [dense, sparse] = [MatrixView::from(&x), MatrixView::from(&sparse)]
+            .map(|x| fit(name, &words, x, &options(3, 20), None).unwrap());
+        for (dense, sparse) in dense.factors.iter().zip(&sparse.factors) {
+            assert_eq!(dense.values, sparse.values, "{name}");
+        }
+    }
+}

@@ -406,6 +406,18 @@ fn recipes_name_existing_files_and_versions() {
     }
 }
 
+/// Recipes that are Python parse as such.
+#[test]
+fn recipes_in_python_are_python() {
+    let easyconfig = format!("packaging/easybuild/fednmf-{}-gompi-2025b.eb", env!("CARGO_PKG_VERSION"));
+    for file in [easyconfig.as_str(), "packaging/spack/spack_repo/fednmf/packages/fednmf/package.py"] {
+        let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+        let parsed = std::process::Command::new("python3").args(["-c", parse, file]).current_dir(root()).output();
+        let parsed = parsed.expect("python3");
+        assert!(parsed.status.success(), "{file}: {}", String::from_utf8_lossy(&parsed.stderr));
+    }
+}
+
 /// All packages and the citation have one version.
 #[test]
 fn packages_have_the_version_of_the_manifest() {
@@ -414,6 +426,7 @@ fn packages_have_the_version_of_the_manifest() {
     for (file, line) in [
         ("python/Cargo.toml", format!("version = \"{version}\"")),
         ("CITATION.cff", format!("version: {version}")),
+        ("r/DESCRIPTION", format!("Version: {version}")),
         ("packaging/conda/recipe.yaml", format!("  version: \"{version}\"")),
         ("packaging/galaxy/fednmf.xml", format!("        <token name=\"@TOOL_VERSION@\">{version}</token>")),
         ("packaging/nf-core/fednmf/environment.yml", format!("  - conda-forge::fednmf={version}")),

@@ -99,6 +99,7 @@ fn what_would_open_more_is_refused() {
     }
     let summary = fednmf(0, &format!("{line} --eval-every 0 --max-iters 2")).ok();
     assert!(summary["rel_error"].is_null(), "{summary}");
+    assert_eq!((&summary["opened_factors"], &summary["opened_errors"]), (&1.into(), &0.into()), "{summary}");
 }
 
 /// A run that stops before its end and can be resumed opens nothing, and opens no other iteration later.

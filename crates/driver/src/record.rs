@@ -72,6 +72,9 @@ pub fn fields(decision: &Decision) -> Vec<(&'static str, Value)> {
             vec![("edges", edges.into()), (GRAPH, digest.clone().into()), ("diameter", diameter.into())]
         }
         Decision::Slots(slots) => one("slots", slots.into()),
+        Decision::Opened { factors, errors } => {
+            vec![("opened_factors", factors.into()), ("opened_errors", errors.into())]
+        }
         Decision::IterationsInF32(iterations) => one("iterations_in_f32", iterations.into()),
     }
 }

@@ -77,6 +77,23 @@ impl<T: Real> Block<T> {
         }
     }
 
+    /// The same entries as compressed rows, if they are dense: for methods that visit nonzeros only.
+    #[must_use]
+    pub fn sparsified(self) -> Self {
+        let Block::Dense(x) = &self else { return self };
+        let stored = |x: &&T| **x != T::zero();
+        let count = x.iter().filter(stored).count();
+        let (mut starts, mut places, mut values) = (vec![0], Vec::with_capacity(count), Vec::with_capacity(count));
+        for row in x.rows() {
+            for (j, x) in row.iter().enumerate().filter(|(_, x)| stored(x)) {
+                places.push(j as i32);
+                values.push(*x);
+            }
+            starts.push(values.len());
+        }
+        Block::Sparse(Csr::new(CsMatI::new(x.dim(), starts, places, values)))
+    }
+
     /// A copy of Xᵀ, for methods that select columns as often as rows.
     pub fn transposed(&self) -> Self {
         match self {

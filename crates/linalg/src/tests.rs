@@ -201,3 +201,15 @@ fn long_sums_in_f32_lose_no_terms() {
     gram(&factor, &mut out.view_mut());
     assert!((f64::from(out[[0, 0]]) - expected).abs() < 1e5, "{} {expected}", out[[0, 0]]);
 }
+
+#[test]
+fn dense_blocks_are_compressed() {
+    let dense = Array2::from_shape_fn((7, 5), |(i, j)| if (i + 2 * j) % 3 == 0 { (i * j + 1) as f64 } else { 0.0 });
+    let Block::Sparse(rows) = Block::Dense(dense.clone().into()).sparsified() else { panic!("it is compressed") };
+    assert_eq!(
+        (rows.matrix().to_dense(), rows.matrix().nnz()),
+        (dense.clone(), dense.iter().filter(|x| **x > 0.0).count())
+    );
+    let empty = Block::Dense(Array2::<f64>::zeros((3, 0)).into()).sparsified();
+    assert_eq!(empty.shape(), (3, 0));
+}

@@ -67,6 +67,8 @@ pub enum Decision {
     Graph { digest: String, edges: usize, diameter: usize },
     /// Numbers in a ciphertext.
     Slots(usize),
+    /// How often the shared factor, and an error, was opened from secret shares.
+    Opened { factors: usize, errors: usize },
     /// Number of iterations in f32 of a run in mixed precision.
     IterationsInF32(usize),
 }

@@ -147,11 +147,12 @@ impl PrivatePart<'_> {
         self.counts.iter().filter(|&&count| count > 0).count()
     }
 
-    /// The number of rows or columns that `colluding` parties together do not have, for those that lack the fewest.
+    /// The number of rows or columns that `colluding` parties together do not have, for those that lack the fewest. Sums over
+    /// changing sets of parties are equations for each party's term, which then hides its own rows only.
     fn hidden(&self, colluding: usize) -> usize {
         let mut counts: Vec<usize> = self.counts.iter().copied().filter(|&count| count > 0).collect();
         counts.sort_unstable();
-        let alone = !self.masked || colluding + 1 >= self.summed;
+        let alone = !self.masked || colluding + 1 >= self.summed || self.summed < counts.len();
         let seen = if alone { 1 } else { self.summed - colluding };
         counts[..seen.min(counts.len())].iter().sum()
     }
@@ -386,8 +387,8 @@ mod tests {
         assert_eq!([found(3, true), found(5, true), found(1, false)], [None, None, None]);
         // Of two parties both are in each sum, which a warning says hides nothing.
         assert_eq!(params.check(&part(&[1000, 1000], 1000, true), None, run(3)), None);
-        // Three of five, of which one colludes: 2000 rows are hidden.
-        assert_eq!(PrivatePart { summed: 3, ..part(&[1000; 5], 1000, true) }.hidden(1), 2000);
+        // Sums over three of five in each round are equations for each party's term.
+        assert_eq!([3, 5].map(|summed| PrivatePart { summed, ..part(&[1000; 5], 1000, true) }.hidden(1)), [1000, 4000]);
     }
 
     /// Counts in blocks of 20 rows, and the same with a part that is a multiple of nothing.

@@ -1,12 +1,12 @@
 //! Multiplicative updates for any β-divergence (Févotte and Idier, Algorithms for Nonnegative Matrix Factorization with
 //! the β-Divergence, Neural Computation 23, 2011), as in scikit-learn's NMF with `solver="mu"`.
 
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis};
 
 use super::{DivergenceUpdate, FixedFactor, Majorant, column_sums, dot};
 use crate::nls::{Penalty, Pivoting};
 use crate::simd::dispatch_fn;
-use crate::{Block, ContiguousMut, Real};
+use crate::{Block, ContiguousMut, Real, over_rows};
 
 /// Lower bound of a fit in a negative power, in units of the data ([`unit`]): ε of f32 in both precisions, as in scikit-learn.
 const FLOOR: f64 = f32::EPSILON as f64;
@@ -213,34 +213,35 @@ pub fn project<T: Real>(block: &Block<T>, y: &ArrayView2<'_, T>, beta: f64, pena
     let fixed = FixedFactor { rows: &y, sums: &sums, gram: &gram };
     let total: f64 = sums.iter().sum();
     let mut x = Array2::zeros((block.shape().0, k));
-    let mut update = BetaMultiply::new(beta, k, unit);
-    let mut last = vec![T::zero(); k];
     // In the unit of the data, so that their powers neither overflow nor underflow.
     let wide = Array2::from_shape_fn((block.shape().1, k), |(j, l)| y[j * k + l].as_f64() / unit);
     let scale = power_of_unit(unit, beta);
     let of_unit = Penalty { l1: penalty.l1 / scale, l2: penalty.l2 / scale };
-    let mut entries = vec![0.0; block.shape().1];
-    for (i, mut x) in x.rows_mut().into_iter().enumerate() {
-        let x = x.row_major_mut();
-        let mut sum = 0.0;
-        block.for_each_nonzero(i, |_, m| sum += m.as_f64());
-        // If all components have the same weight, the fit has the sum of the row.
-        x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
-        for _ in 0..UPDATES {
-            last.copy_from_slice(x);
-            update.update((block, i), fixed, x, penalty);
-            let largest = x.iter().fold(0.0, |max: f64, x| max.max(x.as_f64()));
-            let unchanged = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= UNCHANGED * largest;
-            if x.iter().zip(&last).all(unchanged) {
-                break;
+    over_rows(&mut x.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
+        let mut update = BetaMultiply::new(beta, k, unit);
+        let (mut last, mut entries) = (vec![T::zero(); k], vec![0.0; block.shape().1]);
+        for (i, mut x) in (first..).zip(rows.rows_mut()) {
+            let x = x.row_major_mut();
+            let mut sum = 0.0;
+            block.for_each_nonzero(i, |_, m| sum += m.as_f64());
+            // If all components have the same weight, the fit has the sum of the row.
+            x.fill(T::from_f64(if total > 0.0 { sum / total } else { 0.0 }));
+            for _ in 0..UPDATES {
+                last.copy_from_slice(x);
+                update.update((block, i), fixed, x, penalty);
+                let largest = x.iter().fold(0.0, |max: f64, x| max.max(x.as_f64()));
+                let unchanged = |(x, last): (&T, &T)| (x.as_f64() - last.as_f64()).abs() <= UNCHANGED * largest;
+                if x.iter().zip(&last).all(unchanged) {
+                    break;
+                }
             }
+            block.widen_row(i, 0, &mut entries);
+            entries.iter_mut().for_each(|m| *m /= unit);
+            let start: Vec<f64> = x.iter().map(|x| x.as_f64()).collect();
+            let found = Row { beta, entries: &entries, y: &wide, penalty: of_unit }.minimum(start);
+            x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found));
         }
-        block.widen_row(i, 0, &mut entries);
-        entries.iter_mut().for_each(|m| *m /= unit);
-        let start: Vec<f64> = x.iter().map(|x| x.as_f64()).collect();
-        let found = Row { beta, entries: &entries, y: &wide, penalty: of_unit }.minimum(start);
-        x.iter_mut().zip(found).for_each(|(x, found)| *x = T::from_f64(found));
-    }
+    });
     x
 }
 

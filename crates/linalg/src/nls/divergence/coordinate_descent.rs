@@ -6,12 +6,12 @@
 //! curvature at t is at most (x/t)² times that at x. For longer steps the slope at the new point decides: either the step is
 //! taken, or the root of the chord, which lies right of the root of the slope. The objective never increases.
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
 use super::{DivergenceUpdate, FixedFactor, LANES, column_sums, lanes, multiplied};
 use crate::nls::Penalty;
 use crate::simd::dispatch_fn;
-use crate::{Block, Real};
+use crate::{Block, PerThread, Real, over_rows};
 
 /// A fit is at least this fraction of its entry, so that an entry whose fit is 0 has a finite gradient.
 const MIN_FIT: f64 = 1e-12;
@@ -208,14 +208,32 @@ fn derivatives(entries: &[f64], fit: &[f64], column: &[f64], shift: f64) -> Deri
 pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
     let (rows, k) = (block.shape().0, v.ncols());
     let v: Vec<T> = v.iter().copied().collect();
-    let (mut sums, mut sweeps) = (vec![0.0; k], KlSweeps::new(k, 1));
+    let mut sums = vec![0.0; k];
     column_sums(&v, &mut sums);
     let mut u = Array2::zeros((rows, k));
-    for (row, mut u) in u.rows_mut().into_iter().enumerate() {
-        sweeps.solve((block, row), FixedFactor { rows: &v, sums: &sums, gram: &[] }, penalty, SOLVED);
-        u.iter_mut().zip(&sweeps.x).for_each(|(u, &x)| *u = T::from_f64(x));
-    }
+    let fixed = FixedFactor { rows: &v, sums: &sums, gram: &[] };
+    let solvers = PerThread::new(KlSweeps::new(k, 1));
+    solve_rows(&solvers, (block, 0), fixed, (penalty, SOLVED), &mut u.view_mut());
     u
+}
+
+/// The rows of U for the rows of a block from `first` on, to a tolerance. Their bits do not depend on the former ones, nor on the
+/// threads.
+pub fn solve_rows<T: Real>(
+    solvers: &PerThread<KlSweeps>,
+    (block, first): (&Block<T>, usize),
+    v: FixedFactor<'_, T>,
+    (penalty, tolerance): (Penalty, f64),
+    u: &mut ArrayViewMut2<'_, T>,
+) {
+    over_rows(u, &|at, mut rows: ArrayViewMut2<'_, T>| {
+        solvers.with(|solver| {
+            for (i, mut u) in rows.rows_mut().into_iter().enumerate() {
+                solver.solve((block, first + at + i), v, penalty, tolerance);
+                u.iter_mut().zip(&solver.x).for_each(|(u, &x)| *u = T::from_f64(x));
+            }
+        });
+    });
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod extrapolated;
 mod multiplicative;
 
 pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
-pub use coordinate_descent::{KlSweeps, SOLVED, project};
+pub use coordinate_descent::{KlSweeps, SOLVED, project, solve_rows};
 pub use extrapolated::{Extrapolated, Majorant};
 pub use multiplicative::{KlMultiply, add_ratios, minimiser, step_by_ratios};
 

@@ -172,6 +172,9 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
     cost
 }
 
+/// The largest share of nonzeros at which dense data are compressed.
+const COMPRESSED: f64 = 0.4;
+
 /// Names in a checkpoint of the rows before the last update.
 const LAST_U: &str = "U_last";
 const LAST_V: &str = "V_last";
@@ -251,6 +254,14 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         _ => {
             let scale = init::scale(data.statistics.sum, (m, n), k);
             init::given_or_random(initial, seed, scale, &comm, [&mut u.factor, &mut v.factor])?;
+        }
+    }
+    // Only nonzeros have work: dense blocks of few nonzeros are compressed, on all ranks or on none.
+    let nonzeros = data.statistics.nonzeros as f64;
+    if loss == Loss::KullbackLeibler && !sparse && nonzeros <= COMPRESSED * m as f64 * n as f64 {
+        for side in [&mut u, &mut v] {
+            let block = std::mem::replace(&mut side.block, Block::Dense(Array2::zeros((0, 0)).into()));
+            side.block = block.sparsified();
         }
     }
     let penalties = regularization.penalties((m, n));

@@ -17,8 +17,8 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::Communicator;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums, minimiser};
-use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
+use fednmf_linalg::nls::divergence::{FixedFactor, KlSweeps, add_ratios, column_sums, minimiser, solve_rows};
+use fednmf_linalg::{Contiguous, ContiguousMut, Order, PerThread, Real, even_part};
 
 use super::streamed::{Fit, RATIOS, SUMS};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
@@ -164,25 +164,6 @@ impl<T: Real> Majorant<T> {
     }
 }
 
-/// The rows of U for the rows of a block from `first` on, to [`TOLERANCE`]. Their bits do not depend on the former ones.
-pub fn solve<T: Real>(
-    solvers: &PerThread<KlSweeps>,
-    (block, first): (&Block<T>, usize),
-    v: FixedFactor<'_, T>,
-    penalty: Penalty,
-    u: &mut ArrayViewMut2<'_, T>,
-) {
-    let k = v.sums.len();
-    over_rows(u, &|at, mut rows: ArrayViewMut2<'_, T>| {
-        solvers.with(|solver| {
-            for (i, u) in rows.row_major_mut().chunks_exact_mut(k).enumerate() {
-                solver.solve((block, first + at + i), v, penalty, TOLERANCE);
-                u.iter_mut().zip(solver.solution()).for_each(|(u, &x)| *u = T::from_f64(x));
-            }
-        });
-    });
-}
-
 /// The part of the statistics that is the same on all ranks, in a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct SharedStatistics {
@@ -258,7 +239,7 @@ impl<T: Real> KlOnlineRun<T> {
         batches.visit(comm, batch, |rows, block, within| {
             let mut own = u.own.slice_mut(s![rows, ..]);
             comm.work("update", || {
-                solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut());
+                solve_rows(solvers, (block, within.start), fixed, (penalties.u, TOLERANCE), &mut own.view_mut());
                 add_ratios((block, within.start), own.view().row_major(), rows_of_v, k, ratios.entries_mut());
                 column_sums(own.view().row_major(), part);
             });
@@ -288,7 +269,9 @@ impl<T: Real> KlOnlineRun<T> {
         for batch in batches.from_iteration(*iteration) {
             batches.visit(comm, batch, |rows, block, within| {
                 let mut own = u.own.slice_mut(s![rows, ..]);
-                comm.work("update", || solve(solvers, (block, within.start), fixed, penalties.u, &mut own.view_mut()));
+                comm.work("update", || {
+                    solve_rows(solvers, (block, within.start), fixed, (penalties.u, TOLERANCE), &mut own.view_mut())
+                });
             })?;
         }
         self.settled = true;

@@ -19,6 +19,7 @@ use fednmf_privacy::{DeclaredMut, Private as PrivateValue};
 use super::format::Format;
 use super::half::{Shares, Side};
 use super::{INPUT, OPENED, SHARES};
+use crate::decision::Decision;
 use crate::parameters::SecretSource;
 use crate::shared::init;
 use crate::{Algorithm, Measures, Problem, metrics};
@@ -58,6 +59,8 @@ struct MpcRun<T: Real> {
     /// The shared factor; zeros until it is open.
     opened: Array2<T>,
     is_open: bool,
+    /// How many errors were opened.
+    errors: usize,
     party_sum: PartySum,
     norm2: f64,
     iteration: usize,
@@ -171,6 +174,7 @@ pub fn build<T: Real>(
         members,
         opened: order.zeros(width, k),
         is_open: false,
+        errors: 0,
         party_sum,
         norm2: statistics.norm2,
         iteration: 0,
@@ -308,7 +312,7 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
     }
 
     fn measure(&mut self) -> Result<Measures> {
-        let MpcRun { comm, party_sum, members, opened, what, norm2, .. } = self;
+        let MpcRun { comm, party_sum, members, opened, what, norm2, errors, .. } = self;
         // Relative to ‖M‖², so that the masked sum is of the same size at any scale of the data.
         let whole = if *norm2 > 0.0 { *norm2 } else { 1.0 };
         let residual = |Member { block, factor, .. }: &Member<T>| {
@@ -320,8 +324,13 @@ impl<T: Real> Algorithm<T> for MpcRun<T> {
         };
         let each: Vec<[f64; 1]> = members.iter().map(residual).collect();
         let mut sum = [0.0];
+        *errors += 1;
         party_sum.sum(comm, metrics::RESIDUAL, 1.0, each.iter().map(<[f64; 1]>::as_slice), &mut sum)?;
         Ok(vec![("rel_error", metrics::relative(sum[0], *norm2 / whole))])
+    }
+
+    fn outcome(&self) -> Vec<Decision> {
+        vec![Decision::Opened { factors: usize::from(self.is_open), errors: self.errors }]
     }
 
     fn factors(&self) -> Vec<Piece<'_, T>> {
