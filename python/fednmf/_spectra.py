@@ -32,13 +32,13 @@ def spectra(
 
     Parameters
     ----------
-    samples : AnnData, or dict of str to AnnData
+    samples : AnnData, or dict of str to AnnData or DataFrame
         Cells x genes of all samples, or of each.
     ks : iterable of int
     sample_key : str or None
         The column of ``adata.obs`` with the sample of each cell.
     layer, use_highly_variable
-        As in `nmf`.
+        As in `nmf`, for AnnData.
     **params
         Of `fednmf.NMF`: beta_loss, max_iter, n_jobs, ...
 
@@ -64,8 +64,12 @@ def spectra(
     if not checked:
         raise ValueError("ks is empty: there must be a number of components")
     tables = []
-    for sample, adata in by_sample(samples, sample_key).items():
-        X, used, _ = _annotated.chosen(adata, layer, use_highly_variable)
+    for sample, cells in by_sample(samples, sample_key).items():
+        if _annotated.is_annotated(cells):
+            X, used, _ = _annotated.chosen(cells, layer, use_highly_variable)
+            genes = cells.var_names[used]
+        else:
+            X, genes = cells.to_numpy(), cells.columns
         if checked[-1] > min(X.shape):
             raise ValueError(
                 f"sample {sample!r}: {checked[-1]} components are more than its {X.shape[0]} x {X.shape[1]} matrix allows; "
@@ -73,7 +77,7 @@ def spectra(
             )
         for k in checked:
             H = NMF(k, random_state=random_state, **params).fit(X).components_
-            tables.append(_indexed(pandas().DataFrame(H, columns=adata.var_names[used]), sample))
+            tables.append(_indexed(pandas().DataFrame(H, columns=genes), sample))
     return pandas().concat(tables)
 
 

@@ -103,6 +103,7 @@ def test_the_samples_of_annotated_data_are_those_of_a_dictionary(samples):
     # A sample's spectra are those of NMF alone.
     alone = fednmf.NMF(4, random_state=0).fit(samples["donor2"].X).components_
     np.testing.assert_array_equal(fednmf.tl.spectra(adata, [4], "donor").loc["donor2"].to_numpy(), alone)
+    np.testing.assert_array_equal(fednmf.tl.spectra({"donor2": samples["donor2"].to_df()}, [4]).to_numpy(), alone)
 
 
 def test_files_of_the_program_and_tables_are_read(table, tmp_path):
