@@ -87,6 +87,9 @@ def test_small_nodes_and_rare_columns_are_left_out(monkeypatch):
 
 
 def test_a_task_cannot_set_what_belongs_to_the_owner():
+    from v6_fednmf.partial import arguments
+
+    assert arguments({"algo": "--no-policy", "n_components": 3, "dp": False}) == ["--algo=--no-policy", "--k=3"]
     of = client(rows(1), rows(2), rows(3))
     for options in ({"hub": "evil.example:443"}, {"no_policy": True}, {"accept_risk": "rows"}, {"output": "/tmp/x"}):
         with pytest.raises(ValueError, match="a task may not give"):

@@ -69,14 +69,14 @@ def join(df: pd.DataFrame, options: dict, columns: list[str] | None = None) -> d
 
 
 def arguments(options: dict) -> list[str]:
-    """{"n_components": 5, "secure_sum": True} is -k 5 --secure-sum."""
+    """{"n_components": 5, "secure_sum": True} is --k=5 --secure-sum. With = a value cannot become an option."""
     words = []
     for name, value in options.items():
-        flag = "-k" if name == "n_components" else "--" + name.replace("_", "-")
+        flag = "--k" if name == "n_components" else "--" + name.replace("_", "-")
         if value is True:
             words.append(flag)
         elif value is not None and value is not False:
-            words += [flag, str(value)]
+            words.append(f"{flag}={value}")
     return words
 
 
