@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
@@ -179,14 +178,13 @@ def federated(
         for i, matrix in enumerate(matrices)
     ]
     choice = None
-    if not isinstance(n_components, numbers.Integral):
+    if isinstance(n_components, Iterable):
         choice = _choice(checked, n_components, n_runs, algo, of_rows, random_state, n_jobs)
-        n_components = choice.recommended
     dtype = np.result_type(*(part.dtype for part in checked))
     run = _run.factorize(
         [part.astype(dtype, copy=False) for part in checked],
         algo=algo,
-        k=_run.count("n_components", n_components),
+        k=_run.count("n_components", n_components if choice is None else choice.recommended),
         random_state=random_state,
         max_iter=_run.count("max_iter", max_iter),
         tol=_run.at_least_zero("tol", tol),

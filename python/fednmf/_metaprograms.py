@@ -64,8 +64,8 @@ def metaprograms(
     ----------
     samples : AnnData, or dict or list of samples
         An AnnData with all samples, or of each sample an AnnData, or what its owner has released: a DataFrame, or a file
-        (``.csv`` and ``.tsv`` of `spectra` or `top_lists`, or any programmes x genes; ``.h5`` and ``.npz`` of the program), or a
-        list of them with other k, or lists of top genes. Spectra are compared in the genes that all samples have.
+        (``.csv`` and ``.tsv`` of `spectra` or `top_lists`, or any programmes x genes; ``.h5`` and ``.npz`` of the program, with V
+        of the genes), or a list of them with other k, or lists of top genes. Spectra are compared in the genes that all have.
     ks, layer, use_highly_variable, random_state, **params
         Of `spectra`, for AnnData.
     n_metaprograms : int or None

@@ -107,6 +107,8 @@ def test_wrong_parts_and_options_are_refused(planted):
         (([-planted],), {"algo": "secure-hals"}, "negative"),
         (([planted],), {"nothing": 1}, "fnmf: .*--nothing"),
         (([planted],), {"n_components": 0}, "n_components=0"),
+        (([planted],), {"n_components": 2.5}, "n_components=2.5"),
+        (([planted],), {"n_components": []}, "ks is empty"),
     ]
     for args, params, message in refused:
         with pytest.raises(ValueError, match=message):
