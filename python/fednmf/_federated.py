@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from . import _run
+from . import _annotated, _run
+from ._choose_k import KChoice, choose_k
+
+#: Methods whose error is neither the squared error nor the Kullback-Leibler divergence of a factorisation.
+_NOT_SEARCHED = ("fed-beta", "felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf")
 
 
 @dataclass(repr=False)
@@ -31,6 +37,11 @@ class Federated:
     ledger: list[_run.Sent]
     #: What a party sent to another: sender, receiver, messages, bytes. Only where the parties have neighbours.
     edges: list[_run.Edge]
+    #: Names of the rows of the shared factor, and of those of each party's private factors; None: the parts have no names.
+    shared_names: Optional[list[str]] = None
+    private_names: Optional[list[list[str]]] = None
+    #: Why this number of components, if several were given.
+    choice: Optional[KChoice] = None
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name}: {factor.shape}" for name, factor in self.shared.items())
@@ -41,8 +52,12 @@ class Federated:
 def federated(
     parts: Sequence[Any],
     *,
-    n_components: int,
+    n_components: Union[int, Sequence[int]],
     algo: str = "fnmf",
+    layer: Optional[str] = None,
+    common_columns: bool = False,
+    all_columns: bool = False,
+    n_runs: int = 10,
     max_iter: int = 100,
     tol: float = 0.0,
     target_error: Optional[float] = None,
@@ -53,19 +68,28 @@ def federated(
     callback: Optional[_run.Callback] = None,
     **options: Any,
 ) -> Federated:
-    """Runs a federated method on arrays or sparse matrices, one for each party.
+    """Runs a federated method on the data of several parties.
 
     All parties are simulated in this process: what they exchange is what they would exchange over a network, but nothing
     is protected from who calls this.
 
     Parameters
     ----------
-    parts : sequence of arrays or sparse matrices
+    parts : sequence of AnnData, DataFrames, arrays or sparse matrices
         Party 0's block first. Blocks of rows (samples) have the same columns, blocks of columns the same rows, as the method
-        asks (`fednmf.methods()`).
-    n_components : int
+        asks. Columns that have names are matched by name, in the order of party 0.
+    n_components : int or sequence of int
+        Of several, the one that `fednmf.tl.choose_k` recommends for the joined matrix, by error and stability; it is in `choice`.
+        Joined data exist in a simulation only: institutions choose with ``fednmf choose``, from the factors of their runs.
     algo : str
-        A method with parties: "fnmf", "secure-hals", "syn-sd", "felb", "ppdnmf" and others.
+        A method with parties, see below.
+    layer : str or None
+        The layer of AnnData to factorise; None: `X`.
+    common_columns, all_columns : bool
+        As --common-columns and --all-columns of the program: the columns that all parties have, or those that any party has, with
+        zeros where a party lacks one. With neither, those that all have, with a warning if others are left out.
+    n_runs : int
+        Runs for each of several numbers of components.
     max_iter, tol, target_error, time_limit, eval_every
         As --max-iters, --tol, --target-error, --time-limit (seconds) and --eval-every of the program.
     callback : callable or None
@@ -73,10 +97,73 @@ def federated(
     **options
         Options of the method as on the command line, with underscores: secure_sum=True, local_iters=5.
 
+    Returns
+    -------
+    Federated
+
     Raises
     ------
     ValueError
         If the method has no parties, the blocks do not fit together, an entry is not accepted, or an option is wrong.
+
+    Notes
+    -----
+    The methods and their options, which ``fednmf list NAME`` explains. Four groups of options are named by a word:
+
+    masks          secure_sum, headroom, colluding, min_rows, accept_risk
+    drop-outs      secure_threshold
+    noise          dp, dp_unit, epsilon, delta, clip, dp_calibration, dp_noise, dp_releases, budget, budget_limit, secret_seed
+    penalties      alpha_u, alpha_v, l1_ratio
+
+    Private rows, shared V (columns x k):
+
+    fnmf           local_iters, local_tol, update, inertia, participation, normalize, missing, gamma, align, barycenter,
+                   personalize, start; masks, drop-outs, noise, penalties
+    fedavg         local_iters, local_tol, update, inertia, participation, normalize, missing, start; masks, drop-outs, noise,
+                   penalties
+    fedprox        local_iters, local_tol, update, inertia, participation, normalize, missing, gamma, start; masks, drop-outs,
+                   noise, penalties
+    ipalm          inertia, start; masks, drop-outs, noise, penalties
+    mur            start; masks, drop-outs, noise, penalties
+    fed-kl         masks, drop-outs
+    fed-beta       beta; masks, drop-outs
+    inmf           own_penalty, update, local_iters; masks, drop-outs
+    mpc-rows       secret_seed
+    felb           local_iters, lambda, lambda_rate, kappa, gamma, inertia, refit, until_boolean, clamp; masks, noise
+    felb-mu        local_iters, lambda, lambda_rate, kappa, gamma, inertia, refit, until_boolean, clamp; masks, noise
+    elbmf          lambda, lambda_rate, kappa, inertia, step_size, aggregate, refit; masks, noise
+    zhang          lambda, lambda_rate, aggregate, refit; masks, noise
+    asso           tau, gain_weight, loss_weight, aggregate, refit; masks, noise
+    grecond        aggregate, refit; masks, noise
+    mebf           tau, cover_limit, aggregate, refit; masks, noise
+
+    Private columns, shared U (rows x k):
+
+    syn-sd         local_iters, order, solver, mu, mu_alpha, mu_beta, missing, weights; masks, drop-outs, noise, penalties
+    syn-ssd-u      local_iters, order, solver, mu, mu_alpha, mu_beta, missing, weights, sketch, sketch_size; masks, drop-outs,
+                   penalties
+    syn-ssd-v      local_iters, order, solver, mu, mu_alpha, mu_beta, missing, weights, sketch, sketch_size; masks, drop-outs,
+                   noise, penalties
+    syn-ssd-uv     local_iters, order, solver, mu, mu_alpha, mu_beta, missing, weights, sketch, sketch_size; masks, drop-outs,
+                   penalties
+    asyn-sd        local_iters, order, solver, mu, mu_alpha, mu_beta, missing, rho, clock, record_order, replay,
+                   party_timeout; penalties
+    asyn-ssd-v     local_iters, order, solver, mu, mu_alpha, mu_beta, missing, rho, clock, record_order, replay,
+                   party_timeout, sketch, sketch_size; penalties
+    secure-hals    local_iters, update, start, extrapolation, sketch, sketch_size; masks, drop-outs, noise, penalties
+    dsanls-secure  sketch, sketch_size, max_releases, solver, mu, mu_alpha, mu_beta; masks, penalties
+    mpc-columns    secret_seed
+    ppdnmf         topology, mu_penalty, eta, admm_iters, admm_tol, g_max, g_scale, quantization, x_range, key_bits,
+                   insecure_key, plain, scalar_g, crypto_threads, secret_seed
+    admm           mu_penalty, eta, admm_iters, admm_tol
+
+    Examples
+    --------
+    >>> import numpy as np, fednmf
+    >>> X = np.random.default_rng(0).random((60, 12))
+    >>> found = fednmf.federated([X[:20], X[20:]], n_components=3, random_state=0, max_iter=20)
+    >>> found.shared["V"].shape, found.private[0]["U"].shape
+    ((12, 3), (20, 3))
     """
     known = {method.name: method.parties for method in _run.methods()}
     if known.get(algo, "") is None:
@@ -84,15 +171,20 @@ def federated(
         raise ValueError(f"algo={algo!r} takes one matrix; methods with parties are {names}")
     if len(parts) == 0:
         raise ValueError("parts is empty: there must be a matrix for each party")
+    of_rows = known.get(algo) == "rows"
+    matrices, shared_names, private_names = _aligned(parts, layer, of_rows, common_columns, all_columns)
     checked = [
-        check_array(part, accept_sparse="csr", dtype=[np.float64, np.float32], input_name=f"part {i}")
-        for i, part in enumerate(parts)
+        check_array(matrix, accept_sparse="csr", dtype=[np.float64, np.float32], input_name=f"part {i}")
+        for i, matrix in enumerate(matrices)
     ]
+    choice = None
+    if isinstance(n_components, Iterable):
+        choice = _choice(checked, n_components, n_runs, algo, of_rows, random_state, n_jobs)
     dtype = np.result_type(*(part.dtype for part in checked))
     run = _run.factorize(
         [part.astype(dtype, copy=False) for part in checked],
         algo=algo,
-        k=_run.count("n_components", n_components),
+        k=_run.count("n_components", n_components if choice is None else choice.recommended),
         random_state=random_state,
         max_iter=_run.count("max_iter", max_iter),
         tol=_run.at_least_zero("tol", tol),
@@ -108,5 +200,97 @@ def federated(
     for name, party, values in run.factors:
         (shared if party is None else private[party])[name] = values
     return Federated(
-        algo, shared, private, run.n_iter, run.seconds, run.stopped_by, run.measures, run.ledger, run.edges
+        algo,
+        shared,
+        private,
+        run.n_iter,
+        run.seconds,
+        run.stopped_by,
+        run.measures,
+        run.ledger,
+        run.edges,
+        shared_names,
+        private_names,
+        choice,
     )
+
+
+def _choice(
+    parts: Sequence[Any], ks: Any, n_runs: int, algo: str, of_rows: bool, random_state: Any, n_jobs: Optional[int]
+) -> KChoice:
+    if algo in _NOT_SEARCHED:
+        raise ValueError(f"n_components={ks!r}: {algo} takes one number; several are for the squared error and fed-kl")
+    stack = (sp.vstack if of_rows else sp.hstack) if any(map(sp.issparse, parts)) else (np.vstack if of_rows else np.hstack)
+    choice = choose_k(
+        stack(parts),
+        ks,
+        n_runs,
+        method="kl-mu" if algo == "fed-kl" else "hals",
+        holdout=None,
+        max_iter=200,
+        tol=1e-4,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        callback=None,
+    )
+    if choice.recommended is None:
+        raise ValueError(f"n_components={ks!r}: none is supported ({'; '.join(choice.reasons)}); give one number")
+    return choice
+
+
+def _aligned(
+    parts: Sequence[Any], layer: Optional[str], of_rows: bool, common_columns: bool, all_columns: bool
+) -> tuple[list[Any], Optional[list[str]], Optional[list[list[str]]]]:
+    """The matrices with the same columns (or rows), the names of these, and those of the other side of each part."""
+    if common_columns and all_columns:
+        raise ValueError("common_columns and all_columns exclude each other")
+    named = [_annotated.is_annotated(part) or hasattr(part, "iloc") for part in parts]
+    if layer is not None and not all(map(_annotated.is_annotated, parts)):
+        raise ValueError(f"layer={layer!r} is for parts that are AnnData")
+    if not all(named):
+        if any(named) or common_columns or all_columns:
+            raise ValueError(f"part {named.index(False)} has no names of columns: give an AnnData or a DataFrame for each party")
+        return list(parts), None, None
+    matrices = [_annotated.matrix(part, layer) if _annotated.is_annotated(part) else part.to_numpy() for part in parts]
+    rows, columns = zip(
+        *((part.obs_names, part.var_names) if _annotated.is_annotated(part) else (part.index, part.columns) for part in parts)
+    )
+    if not of_rows:
+        for i, names in enumerate(rows):
+            if not names.equals(rows[0]):
+                raise ValueError(f"part {i} has other rows than part 0, or in another order: bring them into one order first")
+        return matrices, _words(rows[0]), [_words(names) for names in columns]
+    for i, names in enumerate(columns):
+        if not names.is_unique:
+            raise ValueError(f"part {i} has {names[names.duplicated()][0]!r} in two columns: give each a name of its own")
+    wanted = columns[0]
+    for names in columns[1:]:
+        wanted = wanted.union(names, sort=False) if all_columns else wanted[wanted.isin(names)]
+    if len(wanted) == 0:
+        raise ValueError("no column is in all parts: use the same names everywhere, such as gene symbols")
+    most = max(map(len, columns))
+    if len(wanted) < most and not common_columns:
+        warnings.warn(
+            f"{len(wanted)} columns are in all parts, and others are left out (a part has {most}); common_columns=True says that "
+            "this is meant, and all_columns=True keeps them with zeros",
+            UserWarning,
+            stacklevel=3,
+        )
+    return [_taken(X, names, wanted) for X, names in zip(matrices, columns)], _words(wanted), [_words(names) for names in rows]
+
+
+def _taken(X: Any, names: Any, wanted: Any) -> Any:
+    """The wanted columns of X, with zeros for those that it lacks."""
+    if names.equals(wanted):
+        return X
+    places = names.get_indexer(wanted)
+    if (places < 0).any():
+        # A column of zeros, for all that are missing.
+        places = np.where(places < 0, X.shape[1], places)
+        zeros = np.zeros((X.shape[0], 1), dtype=X.dtype)
+        X = sp.hstack([X, zeros], format="csr", dtype=X.dtype) if sp.issparse(X) else np.hstack([X, zeros])
+    return X[:, places]
+
+
+def _words(names: Any) -> list[str]:
+    return [str(name) for name in names]

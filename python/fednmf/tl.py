@@ -8,12 +8,26 @@ from typing import Any, Optional
 
 import numpy as np
 
+from . import _annotated
 from ._choose_k import Callback, KChoice
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
+from ._metaprograms import MetaPrograms, metaprograms
 from ._nmf import NMF
+from ._spectra import spectra, top_lists
 
-__all__ = ["KChoice", "Programs", "choose_k", "cnmf", "nmf", "project"]
+__all__ = [
+    "KChoice",
+    "MetaPrograms",
+    "Programs",
+    "choose_k",
+    "cnmf",
+    "metaprograms",
+    "nmf",
+    "project",
+    "spectra",
+    "top_lists",
+]
 
 
 def nmf(
@@ -53,7 +67,7 @@ def nmf(
         If the layer or the column does not exist, or NMF refuses the matrix or a parameter.
     """
     adata = adata.copy() if copy else adata
-    X, used, use_highly_variable = _chosen(adata, layer, use_highly_variable)
+    X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
     cells = model.fit_transform(X)
     genes = np.zeros((adata.n_vars, model.n_components_), dtype=model.components_.dtype)
@@ -112,7 +126,7 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     model.components_ = np.ascontiguousarray(components[used][common].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
     l1, l2 = params.get("penalty", (0.0, 0.0))
-    X = model._checked(_matrix(adata, layer)[:, where[common]], reset=False)
+    X = model._checked(_annotated.matrix(adata, layer)[:, where[common]], reset=False)
     adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)))
 
 
@@ -170,11 +184,11 @@ def choose_k(
     ValueError
         If a number of components is larger than the matrix, an option is wrong, or entries are negative or not finite.
     """
-    annotated = hasattr(data, "obsm")
+    annotated = _annotated.is_annotated(data)
     if not annotated and (layer is not None or use_highly_variable is not None):
         raise ValueError("layer and use_highly_variable are for AnnData, not for a matrix")
     if annotated:
-        X, used, _ = _chosen(data, layer, use_highly_variable)
+        X, used, _ = _annotated.chosen(data, layer, use_highly_variable)
         names = data.var_names[used]
     else:
         X, names = data, getattr(data, "columns", None)
@@ -197,30 +211,3 @@ def choose_k(
             stored["recommended"] = found.recommended
         data.uns["nmf_choose_k"] = stored
     return found
-
-
-def _chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]) -> tuple[Any, np.ndarray, bool]:
-    """The matrix of the genes to use, which these are, and whether they are the highly variable ones."""
-    if use_highly_variable is None:
-        use_highly_variable = "highly_variable" in adata.var
-    if use_highly_variable and "highly_variable" not in adata.var:
-        raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
-    used = np.asarray(adata.var["highly_variable"], dtype=bool) if use_highly_variable else np.ones(adata.n_vars, bool)
-    if not used.any():
-        raise ValueError("no gene is marked in adata.var['highly_variable']")
-    X = _matrix(adata, layer)
-    return X if used.all() else X[:, used], used, bool(use_highly_variable)
-
-
-def _matrix(adata: Any, layer: Optional[str]) -> Any:
-    if layer is None:
-        if adata.isbacked:
-            raise ValueError(
-                f"adata is backed by {adata.filename}, and the matrix must be in memory: call adata.to_memory() first; for a matrix "
-                "that does not fit, `fednmf --input` reads the file a part at a time"
-            )
-        return adata.X
-    if layer not in adata.layers:
-        names = ", ".join(adata.layers) or "none"
-        raise ValueError(f"layer={layer!r}: adata has no such layer; it has {names}")
-    return adata.layers[layer]

@@ -1,5 +1,11 @@
 """fednmf.federated."""
 
+import inspect
+import os
+import re
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -101,6 +107,8 @@ def test_wrong_parts_and_options_are_refused(planted):
         (([-planted],), {"algo": "secure-hals"}, "negative"),
         (([planted],), {"nothing": 1}, "fnmf: .*--nothing"),
         (([planted],), {"n_components": 0}, "n_components=0"),
+        (([planted],), {"n_components": 2.5}, "n_components=2.5"),
+        (([planted],), {"n_components": []}, "ks is empty"),
     ]
     for args, params, message in refused:
         with pytest.raises(ValueError, match=message):
@@ -110,3 +118,114 @@ def test_wrong_parts_and_options_are_refused(planted):
 def test_a_result_is_shown_in_a_line():
     found = fednmf.federated([np.random.default_rng(i).random((30, 12)) for i in range(3)], n_components=2, max_iter=3)
     assert len(repr(found)) < 200 and "3 parties" in repr(found) and "V: (12, 2)" in repr(found)
+
+
+@pytest.fixture(scope="module")
+def hospitals():
+    """Two AnnData whose genes are in another order; each has genes that the other lacks."""
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(4)
+    whole = np.kron(np.eye(3), rng.random((30, 1)) + 0.2) @ np.kron(np.eye(3), rng.random((1, 8)) + 0.2)
+    whole += 0.01 * rng.random((90, 24))
+    names = np.array([f"g{j}" for j in range(24)])
+    north, south = rng.permutation(22), 23 - rng.permutation(22)
+    parts = []
+    for rows, columns in ((np.arange(0, 90, 2), north), (np.arange(1, 90, 2), south)):
+        part = anndata.AnnData(sp.csr_matrix(whole[np.ix_(rows, columns)]))
+        part.var_names, part.obs_names = names[columns], [f"c{i}" for i in rows]
+        part.layers["twice"] = 2 * part.X
+        parts.append(part)
+    return parts
+
+
+def by_hand(part, genes, X=None):
+    """The matrix with a column for each gene, by the names."""
+    X, places = (part.X if X is None else X).toarray(), {name: j for j, name in enumerate(part.var_names)}
+    return np.column_stack([X[:, places[gene]] if gene in places else np.zeros(len(X)) for gene in genes])
+
+
+@pytest.mark.parametrize("option", ["common_columns", "all_columns"])
+def test_annotated_parts_are_aligned_by_name(hospitals, option):
+    first, second = (list(part.var_names) for part in hospitals)
+    common = [gene for gene in first if gene in second]
+    genes = common if option == "common_columns" else first + [gene for gene in second if gene not in first]
+    some = {"n_components": 3, "max_iter": 5, "random_state": 0}
+    found = fednmf.federated(hospitals, **some, **{option: True})
+    assert found.shared_names == genes and found.private_names == [list(part.obs_names) for part in hospitals]
+    expected = fednmf.federated([by_hand(part, genes) for part in hospitals], **some)
+    assert expected.shared_names is None and len(genes) == (20 if option == "common_columns" else 24)
+    np.testing.assert_allclose(found.shared["V"], expected.shared["V"], rtol=1e-6, atol=1e-12)
+    layer = fednmf.federated(hospitals, layer="twice", **some, **{option: True})
+    twice = fednmf.federated([by_hand(part, genes, part.layers["twice"]) for part in hospitals], **some)
+    np.testing.assert_allclose(layer.shared["V"], twice.shared["V"], rtol=1e-6, atol=1e-12)
+    with pytest.warns(UserWarning, match="20 columns are in all parts"):
+        plain = fednmf.federated(hospitals, **some)
+    assert plain.shared_names == common
+    frames = fednmf.federated([part.to_df() for part in hospitals], **some, **{option: True})
+    np.testing.assert_allclose(frames.shared["V"], found.shared["V"], rtol=1e-6, atol=1e-12)
+
+
+def test_private_columns_have_their_own_names(hospitals):
+    adata = hospitals[0]
+    found = fednmf.federated([adata[:, :9], adata[:, 9:]], n_components=2, algo="secure-hals", max_iter=3)
+    assert found.shared_names == list(adata.obs_names) and found.private_names[1] == list(adata.var_names[9:])
+    with pytest.raises(ValueError, match="part 1 has other rows than part 0"):
+        fednmf.federated([adata[:, :9], adata[::-1, 9:]], n_components=2, algo="secure-hals", max_iter=3)
+
+
+@pytest.mark.parametrize("algo", ["fnmf", "fed-kl", "secure-hals"])
+def test_the_number_of_components_is_that_of_choose_k(hospitals, algo):
+    genes = sorted(set(hospitals[0].var_names) & set(hospitals[1].var_names))
+    parts = [by_hand(part, genes) for part in hospitals]
+    if algo == "secure-hals":
+        parts = [parts[0][:, :9], parts[0][:, 9:]]
+    found = fednmf.federated(parts, n_components=range(2, 6), algo=algo, n_runs=3, max_iter=10, random_state=0)
+    joined = np.hstack(parts) if algo == "secure-hals" else np.vstack(parts)
+    alone = fednmf.tl.choose_k(joined, range(2, 6), 3, method="kl-mu" if algo == "fed-kl" else "hals")
+    assert found.choice.recommended == alone.recommended == 3
+    np.testing.assert_array_equal(found.choice.column("rmse"), alone.column("rmse"))
+    assert found.shared["U" if algo == "secure-hals" else "V"].shape[1] == 3
+
+
+def test_parts_with_wrong_names_are_refused(hospitals):
+    north, south = hospitals
+    strange = south.copy()
+    strange.var_names = [f"x{j}" for j in range(22)]
+    twice = north.copy()
+    twice.var_names = ["g0", "g0", *north.var_names[2:]]
+    for parts, params, message in [
+        ([north, south], {"common_columns": True, "all_columns": True}, "exclude each other"),
+        ([north, strange], {}, "no column is in all parts"),
+        ([north, twice], {}, "part 1 has 'g0' in two columns"),
+        ([north, south.X], {}, "part 1 has no names of columns"),
+        ([south.X, south.X], {"layer": "twice"}, "is for parts that are AnnData"),
+        ([north, north], {"algo": "felb", "n_components": [2, 3]}, "felb takes one number"),
+        ([north, north], {"layer": "thrice"}, "adata has no such layer"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fednmf.federated(parts, **{"n_components": 2, **params})
+
+
+def documented():
+    """The options of each method in the notes of the docstring."""
+    notes = inspect.getdoc(fednmf.federated).split("Notes\n")[1].split("Examples\n")[0]
+    lines = [line for line in re.sub(r"\n {5,}", " ", notes).splitlines() if re.match(r"[a-z-]+ {2,}", line)]
+    told = {name: re.split(r"[,;] ", text) for name, text in (re.split(r" {2,}", line, maxsplit=1) for line in lines)}
+    groups = {name: told.pop(name) for name in ("masks", "drop-outs", "noise", "penalties")}
+    return {name: [option for word in words for option in groups.get(word, [word])] for name, words in told.items()}
+
+
+def test_the_help_lists_the_methods_and_their_options(planted):
+    told = documented()
+    assert set(told) == {method.name for method in METHODS}
+    for method, options in told.items():
+        for option in options:
+            # The second one is in no method, so that nothing runs.
+            with pytest.raises(ValueError) as refused:
+                fednmf.federated([planted] * 2, n_components=2, algo=method, **{option: "?", "nothing": 1})
+            assert f"--{option.replace('_', '-')} ?: there is no such option" not in str(refused.value), f"{method}: {option}"
+    program = os.environ.get("FEDNMF_BINARY") or shutil.which("fednmf")
+    for method, options in told.items() if program else ():
+        listed = subprocess.run([program, "list", method], capture_output=True, text=True, check=True).stdout
+        expected = {name.replace("-", "_") for name in re.findall(r"^      --([\w-]+)", listed, re.M)}
+        assert set(options) - {"secret_seed"} == expected - {"secret_seed"}, method

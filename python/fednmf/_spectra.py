@@ -1,0 +1,192 @@
+"""Spectra of several samples in one table: factorised here, or released by others and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+
+from . import _annotated, _run
+from ._nmf import NMF
+
+#: The levels of the index of a table.
+INDEX = ["sample", "k", "component"]
+
+
+def spectra(
+    samples: Any,
+    ks: Iterable[int] = range(4, 10),
+    sample_key: Optional[str] = None,
+    layer: Optional[str] = None,
+    use_highly_variable: Optional[bool] = None,
+    *,
+    random_state: Any = 0,
+    **params: Any,
+) -> Any:
+    """Factorises each sample alone, once for each k.
+
+    The table is what a site may release for `metaprograms`: ``table.to_csv("north.csv")``.
+
+    Parameters
+    ----------
+    samples : AnnData, or dict of str to AnnData or DataFrame
+        Cells x genes of all samples, or of each.
+    ks : iterable of int
+    sample_key : str or None
+        The column of ``adata.obs`` with the sample of each cell.
+    layer, use_highly_variable
+        As in `nmf`, for AnnData.
+    **params
+        Of `fednmf.NMF`: beta_loss, max_iter, n_jobs, ...
+
+    Returns
+    -------
+    DataFrame
+        Programmes x genes, by (sample, k, component), with components numbered from 0.
+
+    Raises
+    ------
+    ValueError
+        If a sample has fewer cells than components, or `NMF` refuses its matrix.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, fednmf
+    >>> adata = anndata.AnnData(np.random.default_rng(0).random((40, 12)))
+    >>> adata.obs["donor"] = ["a"] * 20 + ["b"] * 20
+    >>> fednmf.tl.spectra(adata, ks=[2, 3], sample_key="donor").shape
+    (10, 12)
+    """
+    checked = sorted({_run.count("ks", k) for k in ks})
+    if not checked:
+        raise ValueError("ks is empty: there must be a number of components")
+    tables = []
+    for sample, cells in by_sample(samples, sample_key).items():
+        if _annotated.is_annotated(cells):
+            X, used, _ = _annotated.chosen(cells, layer, use_highly_variable)
+            genes = cells.var_names[used]
+        else:
+            X, genes = cells.to_numpy(), cells.columns
+        if checked[-1] > min(X.shape):
+            raise ValueError(
+                f"sample {sample!r}: {checked[-1]} components are more than its {X.shape[0]} x {X.shape[1]} matrix allows; "
+                "leave it out, or lower ks"
+            )
+        for k in checked:
+            H = NMF(k, random_state=random_state, **params).fit(X).components_
+            tables.append(_indexed(pandas().DataFrame(H, columns=genes), sample))
+    return pandas().concat(tables)
+
+
+def top_lists(spectra: Any, n_top: int = 50, specificity: float = 5.0) -> Any:
+    """The top genes of each spectrum, which a site may release in place of the spectra.
+
+    Parameters
+    ----------
+    spectra : DataFrame
+        Of `spectra`: programmes x genes.
+    n_top : int
+        Genes of a list, at most.
+    specificity : float
+        A gene's weight is multiplied by the power of this of its largest share in one component of the same run, as in GeneNMF.
+
+    Returns
+    -------
+    DataFrame
+        Programmes x ranks (1 to `n_top`): names of genes; None where a spectrum has fewer.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, fednmf
+    >>> adata = anndata.AnnData(np.random.default_rng(0).random((40, 12)))
+    >>> table = fednmf.tl.spectra({"north": adata}, ks=[2, 3])
+    >>> fednmf.tl.top_lists(table, n_top=4).shape
+    (5, 4)
+    """
+    weights, n_top = weighted(spectra, specificity), min(_run.count("n_top", n_top), spectra.shape[1])
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :n_top]
+    names = np.asarray(spectra.columns, dtype=object)[order]
+    names[np.take_along_axis(weights, order, axis=1) == 0] = None
+    return pandas().DataFrame(names, index=spectra.index, columns=np.arange(1, n_top + 1))
+
+
+def weighted(table: Any, specificity: float) -> np.ndarray:
+    """Each spectrum times the specificities of the genes in its run, with sum 1."""
+    weights = shares(table.to_numpy(float))
+    for rows in table.groupby(level=["sample", "k"]).indices.values():
+        of_gene = shares(weights[rows].T).max(axis=1)
+        weights[rows] *= of_gene**specificity
+    return shares(weights)
+
+
+def shares(values: np.ndarray) -> np.ndarray:
+    """Each row with sum 1."""
+    sums = values.sum(axis=1, keepdims=True)
+    return values / np.where(sums > 0, sums, 1)
+
+
+def by_sample(samples: Any, sample_key: Optional[str]) -> Mapping[str, Any]:
+    """What there is of each sample, by its name."""
+    if _annotated.is_annotated(samples):
+        if sample_key not in samples.obs:
+            raise ValueError(f"sample_key={sample_key!r}: adata.obs has no such column; it tells the sample of each cell")
+        of_cell = samples.obs[sample_key].astype(str).to_numpy()
+        return {sample: samples[of_cell == sample] for sample in sorted(set(of_cell))}
+    if isinstance(samples, Mapping):
+        return {str(sample): given for sample, given in samples.items()}
+    named = [(Path(given).stem if isinstance(given, (str, Path)) else str(i), given) for i, given in enumerate(samples)]
+    if len(dict(named)) < len(named):
+        raise ValueError("two files of samples have the same name: give a dict from samples to files")
+    return dict(named)
+
+
+def released(sample: str, given: Any) -> Any:
+    """The table of what a site has released: a file or a table of spectra or top lists, or several with other k."""
+    if isinstance(given, (str, Path)):
+        given = _read(Path(given))
+    elif isinstance(given, (list, tuple)) and given and not isinstance(given[0], (list, tuple)):
+        return pandas().concat([released(sample, part) for part in given])
+    return _indexed(pandas().DataFrame(given), sample)
+
+
+def is_lists(table: Any) -> bool:
+    """Whether a table has names of genes."""
+    return not all(dtype.kind in "fiu" for dtype in table.dtypes)
+
+
+def _read(path: Path) -> Any:
+    if path.suffix in (".csv", ".tsv", ".txt"):
+        separator = "," if path.suffix == ".csv" else "\t"
+        head = list(pandas().read_csv(path, sep=separator, nrows=0).columns)
+        index = [0, 1, 2] if head[:3] == INDEX else 0
+        return pandas().read_csv(path, sep=separator, index_col=index, keep_default_na=False, na_values=[""])
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            V, names = file["V"], file.get("column_names")
+    elif path.suffix == ".h5":
+        import h5py
+
+        with h5py.File(path) as file:
+            V, names = file["V"][:], file.attrs.get("column_names")
+    else:
+        raise ValueError(f"{path}: must be .csv, .tsv, .txt, or an output of the program, .h5 or .npz")
+    genes = [str(i) for i in range(len(V))] if names is None else json.loads(str(names))
+    return pandas().DataFrame(V.T, columns=genes)
+
+
+def _indexed(table: Any, sample: str) -> Any:
+    if list(table.index.names) == INDEX:
+        return table.rename(index=str, level="sample")
+    index = [(sample, len(table), component) for component in range(len(table))]
+    return table.set_axis(pandas().MultiIndex.from_tuples(index, names=INDEX))
+
+
+def pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as e:
+        raise ImportError("tables of spectra need pandas: pip install pandas") from e
+    return pandas

@@ -1,0 +1,179 @@
+"""fednmf.tl.metaprograms: programmes that samples share."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fednmf
+
+anndata = pytest.importorskip("anndata")
+pd = pytest.importorskip("pandas")
+
+GENES = [f"g{i}" for i in range(140)]
+#: Three programmes of all samples; each sample has one of its own, too.
+SHARED = np.kron(np.eye(7)[:3], np.ones((1, 20))) * np.random.default_rng(0).gamma(3, 1, (3, 140))
+
+
+def sample(number):
+    """80 cells of three shared programmes and one that no other sample has."""
+    rng = np.random.default_rng(number)
+    own = np.kron(np.eye(7)[[3 + number]], np.ones((1, 20))) * rng.gamma(3, 1, (1, 140))
+    programmes = np.vstack([SHARED, own])
+    counts = rng.poisson(2 * rng.dirichlet(np.full(4, 0.3), 80) @ programmes + 0.02)
+    return anndata.AnnData(counts.astype("float32"), var=pd.DataFrame(index=GENES))
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return {f"donor{i}": sample(i) for i in range(4)}
+
+
+@pytest.fixture(scope="module")
+def table(samples):
+    return fednmf.tl.spectra(samples, ks=[4, 5])
+
+
+def cosines(found):
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (SHARED, found.weights.to_numpy()))
+    return a @ b.T
+
+
+def clusters(found):
+    """Which programmes are together, without the names of the clusters."""
+    shared = found.members.query("metaprogram != ''").set_index(["sample", "k", "component"])
+    return {frozenset(of.index) for _, of in shared.groupby("metaprogram")}
+
+
+@pytest.mark.parametrize("ks, options", [([4, 5], {}), ([4, 5], {"metric": "jaccard"}), (range(3, 8), {"rule": "3ca"})])
+def test_shared_programmes_are_found_and_those_of_one_sample_are_not(samples, ks, options):
+    table = fednmf.tl.spectra(samples, ks)
+    found = fednmf.tl.metaprograms({"all": table}, n_top=20, **options)
+    assert len(found.genes) == 3 and len(repr(found)) < 100
+    best = cosines(found)
+    assert (best.max(axis=1) >= 0.95).all() and set(best.argmax(axis=1)) == {0, 1, 2}
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1)
+    for planted, name in zip(SHARED, found.weights.index[best.argmax(axis=1)]):
+        assert len(found.genes[name]) >= 15 and {GENES.index(gene) for gene in found.genes[name]} <= set(np.flatnonzero(planted))
+    assert (found.table["share"] == 1).all() and found.table["silhouette"].between(0.3, 1).all()
+    of = found.members.query("metaprogram != ''").groupby("metaprogram")
+    assert (of["sample"].nunique() == 4).all() and (of.size() == found.table["members"]).all()
+    # The programme of one sample alone is a cluster of that sample, and is left out.
+    # 3CA's rule clusters few of them, since they are similar to no other sample's.
+    assert left_out(found, table) == 4 or options == {"rule": "3ca"}
+
+
+def left_out(found, table):
+    """Samples whose own programme was clustered and is no member of a meta-programme."""
+    own = 0
+    for i in range(4):
+        block = table.loc[f"donor{i}"].iloc[:, 60 + 20 * i : 80 + 20 * i].sum(axis=1) / table.loc[f"donor{i}"].sum(axis=1)
+        of = found.members[found.members["sample"] == f"donor{i}"].set_index(["k", "component"])
+        there = of.index.intersection(block[block > 0.9].index)
+        assert (of.loc[there, "metaprogram"] == "").all()
+        own += len(there) > 0
+    return own
+
+
+def test_top_lists_give_the_same_clusters(table, tmp_path):
+    lists = fednmf.tl.top_lists(table, n_top=20)
+    by_spectra = fednmf.tl.metaprograms({"all": table}, n_top=20, metric="jaccard")
+    by_lists = fednmf.tl.metaprograms({"all": lists})
+    assert clusters(by_lists) == clusters(by_spectra) and len(clusters(by_lists)) == 3
+    alone = table.loc[:, [4], :]
+    by_cosines = fednmf.tl.metaprograms({"all": alone}, n_top=20)
+    assert clusters(by_cosines) == clusters(fednmf.tl.metaprograms({"all": fednmf.tl.top_lists(alone, n_top=20)}))
+    assert {name: set(genes) for name, genes in by_lists.genes.items()} == {n: set(g) for n, g in by_spectra.genes.items()}
+    # Each site releases a file, and one of them spectra.
+    for donor in ["donor0", "donor1", "donor2"]:
+        lists.loc[[donor]].to_csv(tmp_path / f"{donor}.csv")
+    table.loc[["donor3"]].to_csv(tmp_path / "donor3.csv")
+    by_files = fednmf.tl.metaprograms([tmp_path / f"donor{i}.csv" for i in range(4)], n_top=20)
+    assert clusters(by_files) == clusters(by_lists)
+    plain = {donor: lists.loc[donor].loc[5].to_numpy().tolist() for donor in ["donor0", "donor1", "donor2"]}
+    assert len(fednmf.tl.metaprograms(plain).genes) == 3
+
+
+def test_the_samples_of_annotated_data_are_those_of_a_dictionary(samples):
+    adata = anndata.concat(samples, label="donor", index_unique="-")
+    settings = {"ks": [4, 5], "n_top": 20}
+    one, other = (fednmf.tl.metaprograms(given, sample_key="donor", **settings) for given in (adata, samples))
+    pd.testing.assert_frame_equal(one.weights, other.weights)
+    assert clusters(one) == clusters(other)
+    # A sample's spectra are those of NMF alone.
+    alone = fednmf.NMF(4, random_state=0).fit(samples["donor2"].X).components_
+    np.testing.assert_array_equal(fednmf.tl.spectra(adata, [4], "donor").loc["donor2"].to_numpy(), alone)
+    np.testing.assert_array_equal(fednmf.tl.spectra({"donor2": samples["donor2"].to_df()}, [4]).to_numpy(), alone)
+
+
+def test_files_of_the_program_and_tables_are_read(table, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    runs = {donor: [table.loc[donor].loc[k] for k in (4, 5)] for donor in ["donor0", "donor1", "donor2"]}
+    names = json.dumps(GENES)
+    files = {}
+    for donor, tables in runs.items():
+        files[donor] = [tmp_path / f"{donor}.npz", tmp_path / f"{donor}.h5"]
+        np.savez(files[donor][0], V=tables[0].to_numpy().T, column_names=names)
+        with h5py.File(files[donor][1], "w") as file:
+            file["V"], file.attrs["column_names"] = tables[1].to_numpy().T, names
+    read = fednmf.tl.metaprograms(files, n_top=20)
+    given = fednmf.tl.metaprograms({donor: table.loc[[donor]] for donor in runs}, n_top=20)
+    np.testing.assert_allclose(read.weights, given.weights)
+    assert clusters(read) == clusters(given)
+    # Genes in another order, and one that the others do not have.
+    other = table.loc[["donor0"]].iloc[:, ::-1].assign(another=1e-3)
+    mixed = fednmf.tl.metaprograms({"donor0": other, **{donor: table.loc[[donor]] for donor in ["donor1", "donor2"]}}, n_top=20)
+    assert set(mixed.weights.columns) == set(GENES) and clusters(mixed) == clusters(given)
+
+
+def test_lists_follow_the_formula_of_genenmf():
+    H = np.random.default_rng(1).random((3, 6))
+    table = pd.DataFrame(H, columns=list("abcdef"), index=pd.MultiIndex.from_tuples([("s", 3, i) for i in range(3)]))
+    table.index.names = ["sample", "k", "component"]
+    unit = [[h / sum(row) for h in row] for row in H]
+    for row, names in zip(unit, fednmf.tl.top_lists(table, n_top=4, specificity=2).to_numpy()):
+        specific = [max(other[j] for other in unit) / sum(other[j] for other in unit) for j in range(6)]
+        expected = sorted(range(6), key=lambda j: -row[j] * specific[j] ** 2)[:4]
+        assert list(names) == ["abcdef"[j] for j in expected]
+
+
+@pytest.mark.parametrize(
+    "given, options, message",
+    [
+        ({}, {"rule": "ward"}, "rule='ward'"),
+        ({}, {"metric": "euclid"}, "metric='euclid'"),
+        ({"a": pd.DataFrame(np.eye(4))}, {}, "of 1 samples: too few"),
+        ({"a": pd.DataFrame(np.eye(4)), "b": pd.DataFrame(np.eye(4), columns=list("abcd"))}, {}, "no gene is in all samples"),
+        ({"a": [["x", "y"]], "b": [["x"]]}, {"metric": "cosine"}, "needs the spectra of all"),
+        (["a.txt", "x/a.txt"], {}, "two files of samples have the same name"),
+        ({"a": "a.mtx"}, {}, "must be .csv"),
+    ],
+)
+def test_wrong_samples_and_options_are_refused(given, options, message):
+    with pytest.raises(ValueError, match=message):
+        fednmf.tl.metaprograms(given, **options)
+
+
+def test_3ca_keeps_robust_programmes_that_others_have_once():
+    # Two samples with lists of ten genes: "a" twice in each, "b" for one k only, "c" in one sample only.
+    def names(letter, other="", n=0):
+        return [f"{letter}{i}" for i in range(10 - n)] + [f"{other}{i}" for i in range(n)]
+
+    north = [[names("a"), names("b"), names("c")], [names("a", "x", 3), names("d"), names("c", "x", 1), names("e")]]
+    south = [[names("a"), names("b"), names("f")], [names("a", "y", 3), names("b", "y", 4), names("g"), names("h")]]
+    runs = {"north": north, "south": south, "west": south}
+    tables = {site: pd.concat([indexed(site, k, run) for k, run in zip((3, 4), runs[site])]) for site in runs}
+    found = fednmf.tl.metaprograms(tables, rule="3ca")
+    assert set(found.members["component"]) == {0} and set(found.members["k"]) == {3} and len(found.members) == 3
+
+
+def indexed(sample, k, lists):
+    index = pd.MultiIndex.from_tuples([(sample, k, i) for i in range(k)], names=["sample", "k", "component"])
+    return pd.DataFrame(lists, index=index)
+
+
+def test_a_small_sample_and_a_missing_column_are_named(samples):
+    with pytest.raises(ValueError, match="sample 'few': 9 components are more than its 5 x 140"):
+        fednmf.tl.spectra({"few": samples["donor0"][:5]})
+    with pytest.raises(ValueError, match="sample_key='donor'"):
+        fednmf.tl.metaprograms(samples["donor0"], sample_key="donor")
