@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use ndarray::Array2;
@@ -13,12 +14,15 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::{print, print_line};
 use fednmf_comm::Communicator;
 use fednmf_data::state::Piece;
-use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Stability, choose as choose_k, point};
+use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Spectra, Stability, choose as choose_k, point};
 use fednmf_files::output::attributes;
 use fednmf_files::output::matrices::{self, Annotations, SET, Stored};
 use fednmf_files::output::targets::{self, Content, Target};
 use fednmf_methods::description::{Description, Partition};
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
+use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
+use fednmf_methods::shared::dp::DpParams;
 
 use super::provenance::METHOD_OF_V;
 
@@ -33,7 +37,7 @@ pub struct ChooseArgs {
     #[arg(short = 'o', long, value_name = "F.h5")]
     pub output: Option<PathBuf>,
     /// Leave out outlying components, as cNMF: those whose mean distance to their nearest neighbours, as many as 0.3 of the runs, is
-    /// not below D. The consensus has the medians of the others [default: means of all]
+    /// not below D. The consensus has the medians of clusters of the others (k-means) [default: means of all, matched one to one]
     #[arg(long, value_name = "D", value_parser = distance, requires = "output")]
     pub density_threshold: Option<f64>,
     /// Print JSON
@@ -73,6 +77,8 @@ struct Run<'a> {
     /// Whether the vectors that `project` fits are columns of the input.
     by_columns: bool,
     errors: Errors,
+    /// The method, with the parameters of the run.
+    method: Arc<dyn ConfiguredMethod>,
 }
 
 /// The factor that all parties know: the components are its columns.
@@ -86,22 +92,48 @@ impl<'a> Run<'a> {
         let stored = Stored::open_factors(path)?;
         let attributes = stored.attributes().clone();
         let method = attributes.get("algo").and_then(Value::as_str).and_then(registry::find);
-        let Some(method) = method.map(|entry| entry.description()) else {
+        let Some(method) = method else {
             return Err(wrong("is not the output of a run; give files that runs wrote with --output"));
         };
-        let factor = shared_factor(method);
+        let parameter = |name: &str| match attributes.get("params")?.get(name)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let method = method.recorded(&parameter);
+        let factor = shared_factor(method.description());
         let mut shared = Array2::zeros(stored.matrix(factor)?);
         stored.as_f64(factor, 0, shared.view_mut())?;
         let value = |name: &str| attributes.get(name).and_then(Value::as_f64).filter(|error| error.is_finite());
         let mut errors = Errors::named(value);
         errors.rmse = errors.rmse.or_else(|| value("rmsd_overall")).or_else(|| value("rel_error"));
-        if errors.rmse.is_none() && errors.divergence.is_none() {
-            return Err(wrong("has no error, which the choice needs: its run had --eval-every 0"));
-        }
         let names = if factor == "V" { stored.names().columns } else { stored.names().rows };
-        let transposed = attributes.get("params").and_then(|all| all.get("transpose"));
-        let transposed = transposed.is_some_and(|value| *value == true || *value == 1);
-        Ok(Run { path, shared, names, by_columns: (factor == "U") != transposed, errors, attributes })
+        let transposed = parameter("transpose").is_some_and(|value| value == "true" || value == "1");
+        Ok(Run { path, shared, names, by_columns: (factor == "U") != transposed, errors, method, attributes })
+    }
+
+    /// Whether the run measured what it minimised.
+    fn has_error(&self) -> bool {
+        self.errors.rmse.is_some() || self.errors.divergence.is_some()
+    }
+
+    /// A number among the attributes, or among the parameters.
+    fn count(&self, name: &str) -> usize {
+        let attribute = self.attributes.get(name).or_else(|| self.attributes.get("params")?.get(name));
+        attribute.and_then(Value::as_u64).map_or(0, |count| count as usize)
+    }
+
+    /// The number of vectors in the exact sums over private rows or columns that the run opened.
+    fn opened_vectors(&self) -> usize {
+        let iterations = self.count("iterations");
+        let sums = match self.method.opened_sums() {
+            _ if self.method.groups().dp.is_some_and(DpParams::is_on) => 0,
+            None => 0,
+            Some(OpenedSums::AtEvaluations) => 1 + iterations.checked_div(self.count("eval_every")).unwrap_or(0),
+            Some(OpenedSums::EachIteration(count)) => count * iterations,
+            Some(OpenedSums::ExactProducts) => iterations,
+        };
+        sums * self.shared.ncols()
     }
 
     /// Refuses runs that cannot be compared.
@@ -116,6 +148,14 @@ impl<'a> Run<'a> {
             Some(value) if !value.is_null() => value.to_string(),
             _ => "none".into(),
         };
+        if self.has_error() != other.has_error() {
+            let (with, without) = if self.has_error() { (self, other) } else { (other, self) };
+            return Err(Error::input(format!(
+                "{}: has no error, since its run had --eval-every 0, and {} has one; give runs that all have errors, or none",
+                without.path.display(),
+                with.path.display()
+            )));
+        }
         let difference = of_run.chain(of_method).chain(of_data).find(|(_, [a, b])| shown(a) != shown(b));
         let difference =
             difference.map(|(name, [a, b])| format!("{name} is {} there and {} here", shown(&a), shown(&b)));
@@ -129,6 +169,64 @@ impl<'a> Run<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// A warning if the sums of all runs together tell more of private rows or columns than those of one run may.
+fn opened_together(runs: &[&Run<'_>]) -> Option<String> {
+    let first = *runs.first()?;
+    let (m, n) = (first.count("m"), first.count("n"));
+    let (all, length, what) = match first.method.description().partition {
+        Partition::PartyRows => (m, n, "rows"),
+        Partition::PartyColumns => (n, m, "columns"),
+        _ => return None,
+    };
+    let parties = first.count("parties").max(1);
+    // How the parties divide them is not known: even parts hide the most.
+    let counts: Vec<usize> = (0..parties).map(|party| all / parties + usize::from(party < all % parties)).collect();
+    let vectors: usize = runs.iter().map(|run| run.opened_vectors()).sum();
+    let summed = first.method.participants(parties);
+    let part = PrivatePart { counts: &counts, length, k: vectors, masked: first.method.masks_sums(), summed, what };
+    let limits = first.method.groups().disclosure?;
+    // Only the number of vectors counts.
+    let limits = DisclosureParams { accept_risk: Risk::FewRows.into(), ..limits.clone() };
+    let found = limits.check(&part, Some(OpenedSums::AtEvaluations), Duration { iterations: 0, eval_every: 0 });
+    found.filter(|_| vectors > 0).map(|_| {
+        let one = what.trim_end_matches('s');
+        format!(
+            "the sums of these {} runs together give others {} vectors in the space of the {what} that they do not have, more than a \
+             tenth of these, which is the limit of one run: they may let them tell whether a {one} is among these; give fewer runs \
+             next time, fewer iterations, or noise (--dp)",
+            runs.len(),
+            vectors.min(length)
+        )
+    })
+}
+
+/// The consensus of the runs with one k (n × k), and the number of outlying components that are left out of it.
+///
+/// # Errors
+/// If there are too few runs to tell which are outlying, or too few components are left.
+fn consensus_of(components: &[Array2<f64>], threshold: Option<f64>) -> Result<(Array2<f64>, Option<usize>)> {
+    let Some(threshold) = threshold else {
+        return Ok((Matched::new(components).as_ref().map(Matched::means).unwrap_or_default(), None));
+    };
+    let (runs, k) = (components.len(), components.first().map_or(0, Array2::ncols));
+    let wrong = |why: String| Error::input(format!("--density-threshold {threshold}: {why}"));
+    let neighbours = Spectra::neighbours(runs);
+    if neighbours == 0 {
+        return Err(wrong(format!(
+            "{runs} runs with k = {k} are too few to find outlying components; at least 4 are needed"
+        )));
+    }
+    let spectra = Spectra::new(components, neighbours);
+    let clusters = spectra.clusters(threshold).map_err(|left| {
+        wrong(format!(
+            "only {left} of {} components are not outlying, for k = {k}; give a larger threshold or more runs",
+            runs * k
+        ))
+    })?;
+    let outlying = spectra.density.iter().filter(|density| **density >= threshold).count();
+    Ok((clusters.kept.reversed_axes().as_standard_layout().into_owned(), Some(outlying)))
 }
 
 /// Chooses. On one rank.
@@ -170,19 +268,13 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     };
     let points: Vec<Point> = by_k.iter().map(of).collect();
     let choice = choose_k(&points, usize::try_from(largest).unwrap_or(usize::MAX));
+    let mut warnings = choice.as_ref().map(|choice| choice.warnings.clone()).unwrap_or_default();
+    warnings.extend(opened_together(&by_k.values().flatten().collect::<Vec<_>>()));
     let consensus = args.output.as_deref().zip(choice.as_ref());
     let mut left_out = None;
     if let Some((path, choice)) = consensus {
-        let matched = Matched::new(&components(choice.k));
-        let centres = match (args.density_threshold, &matched) {
-            (Some(threshold), Some(matched)) => {
-                let medians = matched.medians(threshold);
-                let (medians, count) = medians.map_err(|e| e.at(format!("--density-threshold {threshold}")))?;
-                left_out = Some(count);
-                medians
-            }
-            (_, matched) => matched.as_ref().map(Matched::means).unwrap_or_default(),
-        };
+        let (centres, outlying) = consensus_of(&components(choice.k), args.density_threshold)?;
+        left_out = outlying;
         write(path, &by_k[&choice.k][0], &centres, by_k[&choice.k].len(), comm)?;
     }
     let written = consensus.map(|(path, _)| path);
@@ -191,11 +283,11 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         let all = json!({
             "points": points, "recommended": choice.as_ref().map(|choice| choice.k),
             "reasons": choice.as_ref().map(|choice| &choice.reasons),
-            "warnings": choice.as_ref().map(|choice| &choice.warnings), "consensus": written, "left_out": left_out,
+            "warnings": warnings, "consensus": written, "left_out": left_out,
         });
         print_line(&all.to_string())?;
     } else {
-        print(&text(&points, choice.as_ref(), written.map(|path| (path, by_columns)), left_out))?;
+        print(&text(&points, (choice.as_ref(), &warnings), written.map(|path| (path, by_columns)), left_out))?;
     }
     Ok(EXIT_DONE)
 }
@@ -217,7 +309,7 @@ fn write(path: &Path, run: &Run<'_>, means: &Array2<f64>, count: usize, comm: &C
 /// The table and the recommendation, and how to go on from the consensus.
 fn text(
     points: &[Point],
-    choice: Option<&Choice>,
+    (choice, warnings): (Option<&Choice>, &[String]),
     consensus: Option<(&Path, bool)>,
     left_out: Option<usize>,
 ) -> String {
@@ -231,7 +323,7 @@ fn text(
         "k", "runs", "silhouette", "least", "cosine"
     );
     for p in points {
-        let error = if by_divergence { p.divergence } else { Some(p.rmse) };
+        let error = if by_divergence { p.divergence } else { Some(p.rmse).filter(|error| error.is_finite()) };
         let stable = |of: fn(&Stability) -> f64| number(p.stability.as_ref().map(of));
         let _ = writeln!(
             out,
@@ -247,12 +339,12 @@ fn text(
     match choice {
         Some(choice) => {
             let _ = writeln!(out, "\nrecommended: k = {}, since {}.", choice.k, choice.reasons.join("; "));
-            choice.warnings.iter().for_each(|warning| {
-                let _ = writeln!(out, "warning: {warning}");
-            });
         }
         None => out.push_str("\nrecommended: none: no k is stable. Try smaller ones, or more iterations.\n"),
     }
+    warnings.iter().for_each(|warning| {
+        let _ = writeln!(out, "warning: {warning}");
+    });
     if let Some(count) = left_out {
         let _ = writeln!(out, "\noutlying components that are left out of the consensus: {count}");
     }

@@ -34,24 +34,11 @@ fn write_csv(dir: &Path, name: &str, party: usize, (columns, rows): Table) {
 
 /// A directory as 10x writes it: genes × cells.
 fn write_10x(dir: &Path, party: usize, (columns, rows): Table) {
-    let dir = dir.join(format!("tenx-{party}"));
-    std::fs::create_dir(&dir).unwrap();
-    let mut entries = Vec::new();
-    for (i, name) in columns.iter().enumerate() {
-        for row in 0..rows {
-            match entry(party, row, name) {
-                0 => {}
-                value => entries.push(format!("{} {} {value}\n", i + 1, row + 1)),
-            }
-        }
-    }
-    let head =
-        format!("%%MatrixMarket matrix coordinate integer general\n{} {rows} {}\n", columns.len(), entries.len());
-    std::fs::write(dir.join("matrix.mtx"), head + &entries.concat()).unwrap();
-    std::fs::write(dir.join("genes.tsv"), columns.iter().map(|name| format!("{name}\t{name}\n")).collect::<String>())
-        .unwrap();
-    std::fs::write(dir.join("barcodes.tsv"), (0..rows).map(|row| format!("p{party}r{row}\n")).collect::<String>())
-        .unwrap();
+    let cells: Vec<Vec<u64>> =
+        (0..rows).map(|row| columns.iter().map(|name| entry(party, row, name)).collect()).collect();
+    let names: Vec<String> = (0..rows).map(|row| format!("p{party}r{row}")).collect();
+    let genes: Vec<String> = columns.iter().map(ToString::to_string).collect();
+    crate::common::write_10x(&dir.join(format!("tenx-{party}")), &genes, &names, &cells);
 }
 
 #[test]

@@ -75,6 +75,84 @@ fn private_columns_share_the_other_factor() {
     assert!(fit["rel_error"].as_f64() < Some(1.02 * of_runs), "{fit}");
 }
 
+/// Runs with noise measure nothing, by default.
+#[test]
+fn without_errors_the_largest_stable_k_is_chosen() {
+    let dir = tempdir().unwrap();
+    let data = DATA.replace("m=900", "m=6000");
+    let mut names = Vec::new();
+    for (k, seed) in [(3, 1), (3, 2), (4, 1), (4, 2), (6, 1), (6, 2)] {
+        let name = dir.path().join(format!("k{k}-{seed}.h5")).display().to_string();
+        let line = "--algo secure-hals --transpose --parties 3 --secure-sum --dp gaussian --epsilon 8 --secret-seed 5";
+        let done = fednmf(0, &format!("{line} --input {data} -k {k} --seed {seed} --output {name}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        names.push(name);
+    }
+    let names = names.join(" ");
+    let found = answer(&format!("choose {names} --json --output {}", dir.path().join("c.h5").display()));
+    assert_eq!(found["recommended"], 4, "{found:#}");
+    assert!(found["points"][0]["rmse"].is_null(), "{found:#}");
+    let warnings = found["warnings"].to_string();
+    assert!(warnings.contains("without errors stability alone decides"), "{warnings}");
+    // Noise is no exact sum.
+    assert!(!warnings.contains("the sums of these"), "{warnings}");
+    let shown = fednmf(0, &format!("choose {names}")).run().stdout;
+    assert!(shown.contains("no run has an error (--eval-every 0)") && !shown.contains("NaN"), "{shown}");
+}
+
+/// Each run is within the limits, all together are not.
+#[test]
+fn the_sums_of_all_runs_together_are_warned_of() {
+    let dir = tempdir().unwrap();
+    let data = DATA.replace("n=40", "n=400");
+    let mut names = Vec::new();
+    for k in 2..=4 {
+        let name = dir.path().join(format!("k{k}.h5")).display().to_string();
+        let line = "--algo fed-kl --parties 3 --secure-sum --max-iters 10";
+        let done = fednmf(0, &format!("{line} --input {data} -k {k} --output {name}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        names.push(name);
+    }
+    // 600 rows are hidden from each party, so 60 vectors are allowed.
+    let warned = |names: &[String]| answer(&format!("choose {} --json", names.join(" ")))["warnings"].to_string();
+    assert!(!warned(&names[..2]).contains("vectors"), "{}", warned(&names[..2]));
+    let all = warned(&names);
+    assert!(all.contains("these 3 runs together give others 90 vectors in the space of the rows"), "{all}");
+}
+
+/// As in cNMF, a cluster may have several components of a run, and outlying ones are in none.
+#[test]
+fn the_consensus_leaves_out_outlying_components() {
+    let dir = tempdir().unwrap();
+    let mut names = Vec::new();
+    for seed in 1..=4 {
+        let name = dir.path().join(format!("{seed}.h5")).display().to_string();
+        // One run is far from done.
+        let line = format!("--algo hals -k 4 --seed {seed} --max-iters {}", if seed == 4 { 1 } else { 80 });
+        let done = fednmf(0, &format!("{line} --input {DATA} --output {name}")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        names.push(name);
+    }
+    let consensus = dir.path().join("c.h5");
+    let choose = |runs: usize, threshold: f64| {
+        let names = names[..runs].join(" ");
+        format!("choose {names} --json --density-threshold {threshold} --output {}", consensus.display())
+    };
+    let found = answer(&choose(4, 0.3));
+    let (left_out, v) = (found["left_out"].as_u64().unwrap(), factor(&consensus, "V"));
+    assert!((1..=4).contains(&left_out), "{found:#}");
+    assert!(v.columns().into_iter().all(|column| (column.sum() - 1.0).abs() < 1e-12), "as cNMF's spectra");
+    let one = factor(names[0].as_ref(), "V");
+    for column in v.columns() {
+        let cosine =
+            |other: ndarray::ArrayView1<'_, f64>| column.dot(&other) / (column.dot(&column) * other.dot(&other)).sqrt();
+        assert!(one.columns().into_iter().map(cosine).fold(0.0, f64::max) > 0.99);
+    }
+    assert_eq!(answer(&choose(4, 2.0))["left_out"], 0);
+    fednmf(0, &choose(3, 0.3)).own_process().refused(&["--density-threshold 0.3", "at least 4"]);
+    fednmf(0, &choose(4, 1e-9)).own_process().refused(&["components are not outlying", "larger threshold"]);
+}
+
 #[test]
 fn runs_that_cannot_be_compared_are_refused() {
     let dir = tempdir().unwrap();
@@ -96,7 +174,7 @@ fn runs_that_cannot_be_compared_are_refused() {
     refused(&other_method, &["mu.h5", "algo is hals there and mu here"]);
     refused(&other_shape, &["m.h5", "m is 30 there and 31 here"]);
     refused(&scaled, &["scaled.h5", "scale is none there and max here"]);
-    refused(&silent, &["silent.h5", "--eval-every 0"]);
+    refused(&silent, &["silent.h5: has no error", "--eval-every 0", "a.h5 has one"]);
     let other_data = run("d.h5", "--input synthetic:planted,m=30,n=20,k=3,seed=2 --algo hals -k 2 --seed 2");
     refused(&other_data, &["d.h5", "checksum is"]);
     let copy = dir.path().join("x.npy").display().to_string();

@@ -1,6 +1,8 @@
 //! The whole job of institutions that may not see each other's data, from raw files that do not match to weights of each row.
 
 use std::path::Path;
+#[cfg(feature = "sites")]
+use std::process::{Child, Command};
 
 use ndarray::Array2;
 #[cfg(feature = "sites")]
@@ -57,16 +59,32 @@ fn genes_of(site: usize, genes: usize) -> Vec<Option<usize>> {
     (0..genes).map(|j| j * step % genes).filter(lacks).map(Some).chain([None]).collect()
 }
 
-/// Writes a table of cells × genes, or of genes × cells.
-fn write(path: &Path, columns: &[String], rows: &[Vec<u64>], turned: bool) {
-    let line = |name: &str, cells: Vec<String>| format!("{name},{}\n", cells.join(","));
-    let text: String = if turned {
-        let of = |j: usize| rows.iter().map(|row| row[j].to_string()).collect();
-        let heading = line("gene", (0..rows.len()).map(|i| format!("cell{i}")).collect());
-        heading + &columns.iter().enumerate().map(|(j, name)| line(name, of(j))).collect::<String>()
-    } else {
-        let cell = |(i, row): (usize, &Vec<u64>)| line(&format!("cell{i}"), row.iter().map(u64::to_string).collect());
-        line("cell", columns.to_vec()) + &rows.iter().enumerate().map(cell).collect::<String>()
+/// The form of a file of counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A table of cells × genes
+    Cells,
+    /// A table of genes × cells
+    Genes,
+    /// A sparse matrix of genes × cells, in a directory of 10x
+    TenX,
+}
+
+fn write(path: &Path, genes: &[String], cells: &[Vec<u64>], form: Form) {
+    let names: Vec<String> = (0..cells.len()).map(|i| format!("cell{i}")).collect();
+    let line = |name: &str, entries: Vec<String>| format!("{name},{}\n", entries.join(","));
+    let text: String = match form {
+        Form::TenX => return crate::common::write_10x(path, genes, &names, cells),
+        Form::Genes => {
+            let of = |j: usize| cells.iter().map(|cell| cell[j].to_string()).collect();
+            let lines = genes.iter().enumerate().map(|(j, name)| line(name, of(j)));
+            line("gene", names) + &lines.collect::<String>()
+        }
+        Form::Cells => {
+            let lines =
+                names.iter().zip(cells).map(|(name, cell)| line(name, cell.iter().map(u64::to_string).collect()));
+            line("cell", genes.to_vec()) + &lines.collect::<String>()
+        }
     };
     std::fs::write(path, text).unwrap();
 }
@@ -74,12 +92,22 @@ fn write(path: &Path, columns: &[String], rows: &[Vec<u64>], turned: bool) {
 /// Lets all sites join with these words, in which {site} is the directory of the site.
 #[cfg(feature = "sites")]
 fn together(stage: &mut Stage, words: impl Fn(usize) -> String) {
-    let start = |site: usize| stage.join(SITES[site], &words(site)).env_remove(NONCE.0).spawn().unwrap();
-    let running: Vec<_> = (0..SITES.len()).map(start).collect();
-    for (site, child) in SITES.iter().zip(running) {
-        let (code, _) = end_of(child, site);
+    for (site, code) in SITES.iter().zip(codes(stage, words)) {
         assert_eq!(code, Some(0), "site {site}: {}\nhub: {}", stage.says(site), stage.hub_says());
     }
+}
+
+/// The same, for any end: the exit codes.
+#[cfg(feature = "sites")]
+fn codes(stage: &mut Stage, words: impl Fn(usize) -> String) -> Vec<Option<i32>> {
+    stage.sites = (0..SITES.len()).map(|site| start(stage, site, &words(site))).collect();
+    stage.finish_sites().into_iter().map(|(code, _)| code).collect()
+}
+
+/// Starts a site, which accepts no risk.
+#[cfg(feature = "sites")]
+fn start(stage: &Stage, site: usize, words: &str) -> Child {
+    stage.join_within_limits(SITES[site], words).env_remove(NONCE.0).spawn().unwrap()
 }
 
 /// The cosine of each column of the first matrix with the most similar one of the second.
@@ -93,40 +121,61 @@ fn cosines(a: &Array2<f64>, b: &Array2<f64>) -> Vec<f64> {
     products.rows().into_iter().map(|row| row.fold(0.0, |most: f64, x| most.max(*x))).collect()
 }
 
-/// Writes the counts of a site.
-pub fn write_raw(path: &Path, site: usize, turned: bool) {
+/// The genes and the cells of a site, as they are in its file.
+fn raw(site: usize) -> (Vec<String>, Vec<Vec<u64>>) {
     let (genes, counts) = cells();
     let used = genes_of(site, genes.len());
-    let names: Vec<String> = used.iter().map(|j| j.map_or(format!("own{site}"), |j| genes[j].clone())).collect();
+    let names = used.iter().map(|j| j.map_or(format!("own{site}"), |j| genes[j].clone())).collect();
     let first: usize = CELLS[..site].iter().sum();
-    let row = |i: usize| used.iter().map(|j| j.map_or(3, |j| counts[(i, j)])).collect();
-    write(path, &names, &(first..first + CELLS[site]).map(row).collect::<Vec<_>>(), turned);
+    let cell = |i: usize| used.iter().map(|j| j.map_or(3, |j| counts[(i, j)])).collect();
+    (names, (first..first + CELLS[site]).map(cell).collect())
+}
+
+/// Writes the counts of a site.
+pub fn write_raw(path: &Path, site: usize, form: Form) {
+    let (genes, cells) = raw(site);
+    write(path, &genes, &cells, form);
+}
+
+/// The file of each site, and what `prepare` has to know of it.
+#[cfg(feature = "sites")]
+const FILES: [(Form, &str, &str); 3] =
+    [(Form::Cells, "raw.csv", ""), (Form::TenX, "raw", "--transpose"), (Form::Genes, "raw.csv", "--transpose")];
+
+#[cfg(feature = "sites")]
+fn write_all_raw(stage: &Stage) {
+    for (site, (form, name, _)) in FILES.into_iter().enumerate() {
+        write_raw(&stage.at(SITES[site]).join(name), site, form);
+    }
 }
 
 #[test]
 #[cfg(feature = "sites")]
 fn three_sites_find_the_programmes_of_their_joined_cells() {
     let mut stage = Stage::new();
-    for (site, name) in SITES.iter().enumerate() {
-        // The last site has genes × cells.
-        write_raw(&stage.at(name).join("raw.csv"), site, site == 2);
-    }
+    write_all_raw(&stage);
     let (genes, counts) = cells();
     let common = genes.len() - 6;
     let pooled: Vec<Vec<u64>> =
         counts.rows().into_iter().map(|row| row.iter().take(common).copied().collect()).collect();
-    write(&stage.at("pooled.csv"), &genes[..common], &pooled, false);
+    write(&stage.at("pooled.csv"), &genes[..common], &pooled, Form::Cells);
 
     // Together.
     stage.start_hub("--keep --sites a,b,c");
     let recipe = "--log1p --variable-columns 40";
     together(&mut stage, |site| {
-        let transpose = if site == 2 { "--transpose" } else { "" };
+        let (_, file, more) = FILES[site];
         format!(
-            "--transcript {{site}}/prepare.jsonl prepare counts {{site}}/raw.csv --common-columns {transpose} {recipe} --output \
+            "--transcript {{site}}/prepare.jsonl prepare counts {{site}}/{file} --common-columns {more} {recipe} --output \
              {{site}}/cells.csv"
         )
     });
+    let used = SITES.map(|site| {
+        let says = stage.says(site);
+        says.lines().find(|line| line.contains("the SHA-256 of their names")).unwrap_or_default().to_string()
+    });
+    assert!(used[0].contains(&format!("{common} columns are used")), "{}", stage.says("a"));
+    assert!(used.iter().all(|line| *line == used[0]), "{used:?}");
     for site in SITES {
         let transcript = stage.at(site).join("prepare.jsonl");
         assert_eq!(
@@ -135,7 +184,7 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
         );
         let sent = text(&transcript);
         assert!(
-            ["rows with an entry in each column", "sums and squares of the columns"]
+            ["columns that are used", "rows with an entry in each column", "sums and squares of the columns"]
                 .iter()
                 .all(|kind| sent.contains(kind))
         );
@@ -191,6 +240,120 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
         ndarray::concatenate(ndarray::Axis(0), &weights.iter().map(|u| u.view()).collect::<Vec<_>>()).unwrap();
     let least = cosines(&weights, &factor(one.as_ref(), "U")).into_iter().fold(1.0, f64::min);
     assert!(least >= 0.95, "{least}");
+
+    // The other ways: nothing opened but the result, and each cell protected.
+    let squares = stage.at("squares.h5").display().to_string();
+    fednmf(0, &format!("--algo hals -k 4 --max-iters 100 --seed 1 --input {all} --output {squares}")).ok();
+    let expected = factor(squares.as_ref(), "V");
+    for (name, shared, bound, line) in [
+        ("sealed.h5", "V", 0.999, "--algo mpc-rows --max-iters 20 --eval-every 0"),
+        (
+            "dp.h5",
+            "U",
+            0.95,
+            "--algo secure-hals --transpose --secure-sum --dp gaussian --epsilon 8 --max-iters 8 --budget {site}/budget.json \
+             --budget-limit 8",
+        ),
+    ] {
+        together(&mut stage, |_| format!("{line} -k 4 --seed 1 --input {{site}}/cells.csv --output {{site}}/{name}"));
+        let found = SITES.map(|site| factor(&stage.at(site).join(name), shared));
+        assert!(found.iter().all(|other| *other == found[0]), "{name}: one shared factor");
+        let least = cosines(&found[0], &expected).into_iter().fold(1.0, f64::min);
+        assert!(least >= bound, "{name}: {least}");
+    }
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn wrong_counts_are_refused_before_anything_leaves() {
+    let mut stage = Stage::new();
+    write_all_raw(&stage);
+    let (genes, cells) = raw(2);
+    let others: Vec<String> = (0..genes.len()).map(|j| format!("other{j}")).collect();
+    let twice: Vec<String> =
+        genes.iter().map(|name| if name == &genes[7] { &genes[3] } else { name }.clone()).collect();
+    write(&stage.at("c").join("others.csv"), &others, &cells, Form::Genes);
+    write(&stage.at("c").join("twice.csv"), &twice, &cells, Form::Genes);
+    let table = text(&stage.at("c").join("raw.csv"));
+    for (name, entry) in [("negative.csv", "-1"), ("shares.csv", "0.5")] {
+        let (last, rest) = (table.rfind(',').unwrap(), table.len());
+        let changed = format!("{},{entry}{}", &table[..last], &table[rest - 1..]);
+        std::fs::write(stage.at("c").join(name), changed).unwrap();
+    }
+    stage.start_hub("--keep --sites a,b,c");
+    for (name, why) in [
+        ("others.csv", "no column name is in all files"),
+        ("twice.csv", "has the name of an earlier one"),
+        ("negative.csv", "is negative"),
+        ("shares.csv", "entries are not whole numbers"),
+    ] {
+        let before = SITES.map(|site| stage.says(site).len());
+        let found = codes(&mut stage, |site| {
+            let (_, file, more) = FILES[site];
+            let file = if site == 2 { name } else { file };
+            format!(
+                "--transcript {{site}}/{name}.jsonl prepare counts {{site}}/{file} --common-columns {more} --output {{site}}/o.csv"
+            )
+        });
+        assert_eq!(found, [Some(2); 3], "{name}: {}", stage.says("c"));
+        for (site, before) in SITES.iter().zip(before) {
+            let says = &stage.says(site)[before..];
+            let errors: Vec<&str> = says.lines().filter(|line| line.starts_with("error: ")).collect();
+            let own = *site == "c" || name == "others.csv";
+            let why = if own { why } else { "site c cannot go on, for a reason that it prints itself" };
+            assert!(matches!(errors[..], [error] if error.contains(why)), "{name} at {site}: {says}");
+            // Names can only be compared by their digests.
+            let allowed: &[&str] =
+                if name == "others.csv" { &["agreement", "load headers", "digests of names"] } else { &["agreement"] };
+            let sent = sent(&stage.at(site).join(format!("{name}.jsonl")));
+            assert!(
+                !sent.is_empty() && sent.iter().all(|[kind, _]| allowed.contains(&kind.as_str())),
+                "{name}: {sent:?}"
+            );
+            assert!(!stage.at(site).join("o.csv").exists(), "{name}");
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "sites")]
+fn a_site_that_leaves_a_preparation_is_named_and_may_return() {
+    let mut stage = Stage::new();
+    write_all_raw(&stage);
+    stage.start_hub("--keep --patience 1 --sites a,b,c");
+    let words = |site: usize| {
+        let (_, file, more) = FILES[site];
+        format!("prepare counts {{site}}/{file} --common-columns {more} --variable-columns 20 --output {{site}}/o.csv")
+    };
+
+    // Before the last site is there.
+    let a = start(&stage, 0, &words(0));
+    let mut b = start(&stage, 1, &words(1));
+    stage.wait_for(|stage| stage.hub_says().contains("site b joined"));
+    b.kill().unwrap();
+    b.wait().unwrap();
+    stage.wait_for(|stage| stage.hub_says().contains("site b has gone"));
+    stage.sites = vec![a, start(&stage, 1, &words(1)), start(&stage, 2, &words(2))];
+    let found: Vec<_> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
+    assert_eq!(found, [Some(0); 3], "{}", stage.says("b"));
+
+    // In the middle: its file does not come to an end.
+    SITES.iter().for_each(|site| std::fs::remove_file(stage.at(site).join("o.csv")).unwrap());
+    let endless = stage.at("b").join("endless.csv");
+    assert!(Command::new("mkfifo").arg(&endless).status().unwrap().success());
+    let before = SITES.map(|site| stage.says(site).len());
+    let endless = words(1).replace("{site}/raw", "{site}/endless.csv");
+    stage.sites = vec![start(&stage, 0, &words(0)), start(&stage, 1, &endless), start(&stage, 2, &words(2))];
+    stage.wait_for(|stage| (0..3).all(|site| stage.says(SITES[site])[before[site]..].contains("is party")));
+    stage.sites[1].kill().unwrap();
+    let found: Vec<_> = stage.finish_sites().into_iter().map(|(code, _)| code).collect();
+    assert_eq!([found[0], found[2]], [Some(1); 2], "{}", stage.says("a"));
+    for site in [0, 2] {
+        let says = &stage.says(SITES[site])[before[site]..];
+        assert!(says.contains("site b was lost"), "{says}");
+        assert!(!stage.at(SITES[site]).join("o.csv").exists());
+    }
+    together(&mut stage, words);
 }
 
 /// The kinds of messages in a transcript, with their payloads.
@@ -229,7 +392,8 @@ fn a_preparation_is_proposed_approved_and_recorded() {
     }
     let policy = stage.at("p.json");
     let rules = r#"{"methods": ["prepare", "fed-kl"], "require": ["secure-sum", "transcript", "site-log"], "approval": "required",
-        "min_parties": 3, "min_rows": 40, "in_the_clear": ["agreement", "load headers"]}"#;
+        "min_parties": 3, "min_rows": 40, "in_the_clear": ["agreement", "load headers"],
+        "masked": ["rows with an entry in each column", "sums and squares of the columns"]}"#;
     std::fs::write(&policy, rules).unwrap();
     let options = format!(
         "--policy {} --approved {{site}}/approved.json --transcript {{site}}/t.jsonl --site-log {{site}}/log.jsonl",
@@ -284,6 +448,11 @@ fn a_preparation_is_proposed_approved_and_recorded() {
         (r#"{"methods": ["fed-kl"]}"#, "does not allow prepare, only fed-kl"),
         (r#"{"max_epsilon": 2}"#, "--dp is required"),
         (r#"{"min_rows": 41}"#, "requires 41 rows"),
+        (r#"{"in_the_clear": ["agreement"]}"#, "in_the_clear: does not allow 'load headers' to leave in the clear"),
+        (
+            r#"{"masked": ["rows with an entry in each column"]}"#,
+            "masked: does not allow 'sums and squares of the columns' to leave masked; it leaves once with --variable-columns",
+        ),
     ] {
         std::fs::write(&policy, rules).unwrap();
         let before = stage.says("b").len();
@@ -295,6 +464,15 @@ fn a_preparation_is_proposed_approved_and_recorded() {
             &stage.says("b")[before..]
         );
     }
+
+    // Of a run, masked messages are checked as they are sent.
+    std::fs::write(&policy, r#"{"masked": ["statistics of the matrix", "evaluation: squared residual"]}"#).unwrap();
+    let before = stage.says("b").len();
+    stage.start_sites(&format!("--policy {} --algo fed-kl --secure-sum -k 2 --max-iters 2", policy.display()));
+    let ends = stage.finish_sites();
+    assert!(ends.iter().all(|(code, _)| *code != Some(0)), "{ends:?}");
+    let why = "does not allow 'sum of the terms of V's update' to leave masked (masked); nothing of it was sent";
+    assert!(stage.says("b")[before..].contains(why), "{}", &stage.says("b")[before..]);
 
     // Sites that differ are told so.
     let start = |site: &&str| {

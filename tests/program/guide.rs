@@ -13,6 +13,7 @@ use tempfile::tempdir;
 use fednmf_methods::registry;
 
 use crate::common::{finish, mpirun, oversubscribe};
+use crate::consortium::{Form, write_raw};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -143,8 +144,15 @@ fn slug(line: &str) -> String {
         .collect()
 }
 
-/// The commands of a document, and whether to run them.
+/// The commands of fednmf and of launchers in a document, and whether to run them.
 fn commands(document: &str) -> Vec<(String, bool)> {
+    let mut all = lines_of_blocks(document);
+    all.retain(|(line, _)| line.starts_with("fednmf") || line.starts_with("mpirun"));
+    all
+}
+
+/// The lines of the blocks for a shell, and whether to run them.
+fn lines_of_blocks(document: &str) -> Vec<(String, bool)> {
     let mut all = Vec::new();
     let mut run = None;
     let mut begun = String::new();
@@ -159,10 +167,7 @@ fn commands(document: &str) -> Vec<(String, bool)> {
                     begun = more.to_string();
                     continue;
                 }
-                let line = std::mem::take(&mut begun);
-                if line.starts_with("fednmf") || line.starts_with("mpirun") {
-                    all.push((line, run));
-                }
+                all.push((std::mem::take(&mut begun), run));
             }
             _ => {}
         }
@@ -287,7 +292,7 @@ fn data_of_the_guide(work: &Path) {
     std::fs::write(work.join("table.csv"), ",0,1\n0,5.5,1\n1,2,3.5\n2,4,4\n").unwrap();
     let ratings = "user,item,rating\nann,tea,5\nbob,tea,3\nbob,milk,4\nann,rice,1\n";
     std::fs::write(work.join("ratings.csv"), ratings).unwrap();
-    (0..3).for_each(|site| crate::consortium::write_raw(&work.join(format!("raw-{site}.csv")), site, false));
+    (0..3).for_each(|site| write_raw(&work.join(format!("raw-{site}.csv")), site, Form::Cells));
 }
 
 #[test]
@@ -311,14 +316,22 @@ fn every_command_of_the_guide_runs() {
     });
 }
 
-/// Starts the hub and the sites of a page in the background, on a free port, and waits for them before the next command.
-fn with_sites(commands: &[(String, bool)]) -> Vec<String> {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+/// An address of this machine that is free.
+fn free_address() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap()
+}
+
+/// Starts the hub and the sites of a page in the background, at a `free` address, and waits for them before the next command; for a hub
+/// that stays, not at all.
+fn with_sites(commands: &[(String, bool)], free: std::net::SocketAddr) -> Vec<String> {
     let (mut lines, mut started) = (Vec::new(), 0);
     for (command, _) in commands {
         let command = command.replace("localhost:7443", &format!("localhost:{}", free.port()));
         let command = command.replace("fednmf serve", &format!("fednmf serve --listen {free}"));
-        if command.contains("fednmf serve") || command.contains("fednmf join") {
+        if command.contains("fednmf serve --listen") && command.contains("--keep") {
+            lines.push(format!("{command} & hub=$!"));
+            lines.push("trap 'kill $hub' EXIT".into());
+        } else if ["fednmf serve", "fednmf join", "sh runs.sh"].iter().any(|start| command.contains(start)) {
             started += 1;
             lines.push(format!("{command} & p{started}=$!"));
         } else {
@@ -326,6 +339,7 @@ fn with_sites(commands: &[(String, bool)]) -> Vec<String> {
             lines.push(command);
         }
     }
+    (1..=started).for_each(|process| lines.push(format!("wait $p{process}")));
     lines
 }
 
@@ -336,7 +350,7 @@ fn three_hospitals_get_their_result() {
     let page = text(&root().join("docs/guide/sealed.md"));
     let all = commands(&page);
     assert_eq!(all.iter().filter(|(line, _)| line.contains("fednmf join")).count(), 3);
-    let mut lines = with_sites(&all);
+    let mut lines = with_sites(&all, free_address());
     lines.push("ls north.h5 south.h5 west.h5 north.party-00.h5 west.party-02.h5".to_string());
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let policy = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_string();
@@ -359,6 +373,32 @@ fn three_hospitals_get_their_result() {
     });
     let opened: Vec<&str> = printed.lines().filter(|line| line.contains("shared factor, opened")).collect();
     assert!(opened.iter().any(|line| line.contains("in the clear")), "{printed}");
+}
+
+/// From raw counts that do not match to the programmes, and the cells of a hospital that comes later.
+#[test]
+#[cfg(feature = "sites")]
+fn three_hospitals_get_their_programmes() {
+    let page = text(&root().join("docs/guide/consortium.md"));
+    // If one of them ends early, the others do too.
+    let page = page.replace("fednmf join", "fednmf join --wait 30 --patience 10");
+    let block = |fence: &str| page.split(fence).nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_string();
+    let (job, _) = page.split_once("## In one job").unwrap();
+    let free = free_address();
+    let mut lines = with_sites(&lines_of_blocks(job), free);
+    let names = "north-cells.csv south-cells.csv west-cells.csv north-weights.h5 later-weights.h5 west-sealed-k4-2.h5";
+    lines.push(format!("ls {names} south-dp-k4-1.h5 west-kl-k5-2.h5"));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let printed = in_a_shell(&lines, "docs/guide/consortium.md", |work| {
+        std::fs::write(work.join("policy.json"), block("```json\n")).unwrap();
+        let port = format!("localhost:{}", free.port());
+        std::fs::write(work.join("runs.sh"), block("```bash\n").replace("localhost:7443", &port)).unwrap();
+        let files = [("north.csv", Form::Cells), ("south", Form::TenX), ("west.csv", Form::Genes)];
+        files.into_iter().enumerate().for_each(|(site, (name, form))| write_raw(&work.join(name), site, form));
+    });
+    assert!(printed.contains("recommended: k = 4"), "{printed}");
+    let sent = |line: &str| line.contains("sums and squares of the columns") && line.contains("masked");
+    assert!(printed.lines().any(sent), "{printed}");
 }
 
 /// The recipes for clusters name existing files and the versions that the build requires.

@@ -12,7 +12,7 @@ use fednmf_methods::registry;
 use crate::common::{Run, distance, factor, fednmf, number};
 
 /// The methods whose sums tolerate drop-outs, with their shared factor.
-const METHODS: [(&str, &str); 7] = [
+const METHODS: [(&str, &str); 10] = [
     ("--algo secure-hals --start public", "U"),
     ("--algo syn-sd", "U"),
     ("--algo syn-ssd-u", "U"),
@@ -20,6 +20,9 @@ const METHODS: [(&str, &str); 7] = [
     ("--algo fnmf --start shared --barycenter mean", "V"),
     ("--algo fedavg --start shared", "V"),
     ("--algo mur --start shared", "V"),
+    ("--algo fed-kl", "V"),
+    ("--algo fed-beta", "V"),
+    ("--algo inmf", "V"),
 ];
 
 /// Parties with the same 24 × 24 entries each: the mean, and with it the public start, is the same whichever party

@@ -283,6 +283,45 @@ fn parties_prepare_their_rows_as_one_owner_would() {
     }
 }
 
+/// tests/data/seurat_v3.py has made counts, and the scores that scanpy computes.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn the_columns_by_seurat_v3_are_those_of_scanpy() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let text = std::fs::read_to_string(crate::common::data("seurat_v3.json")).unwrap();
+    let data: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let counts: Vec<Vec<u64>> = serde_json::from_value(data["counts"].clone()).unwrap();
+    let scores: Vec<f64> = serde_json::from_value(data["variances_norm"].clone()).unwrap();
+    let header: String = (0..scores.len()).map(|j| format!(",g{j}")).collect();
+    let line = |(i, row): (usize, &Vec<u64>)| {
+        format!("c{i},{}\n", row.iter().map(u64::to_string).collect::<Vec<_>>().join(","))
+    };
+    let lines: Vec<String> = counts.iter().enumerate().map(line).collect();
+    for (name, part) in [("all.csv", &lines[..]), ("part-0.csv", &lines[..22]), ("part-1.csv", &lines[22..])] {
+        std::fs::write(file(name), format!("{header}\n{}", part.concat())).unwrap();
+    }
+    let rule = "--min-rows-per-column 1 --variable-columns 20 --variable-by seurat-v3 --keep-counts";
+    for (ranks, more, input, output) in
+        [(0, "", "all.csv", "out.csv"), (2, "--accept-risk few-rows,membership", "part-{party}.csv", "out-{party}.csv")]
+    {
+        let done = fednmf(ranks, &format!("prepare counts {rule} {more} {} -o {}", file(input), file(output))).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order.truncate(20);
+    order.sort_unstable();
+    let expected: Vec<String> = order.iter().map(|j| format!("g{j}")).collect();
+    for output in ["out.csv", "out-0.csv", "out-1.csv"] {
+        assert_eq!(parsed(file(output).as_ref()).0, expected, "{output}");
+    }
+    std::fs::write(file("few.csv"), table(COLUMNS[0], &[0])).unwrap();
+    fednmf(0, &format!("prepare counts {rule} {} -o {}", file("few.csv"), file("few-out.csv")))
+        .own_process()
+        .refused(&["--variable-by seurat-v3", "too few", "another rule"]);
+}
+
 /// A party that was not there prepares its rows by the rules of the others; its columns are found by name.
 #[test]
 fn rules_of_parties_serve_another_one() {

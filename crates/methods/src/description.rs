@@ -115,13 +115,15 @@ pub struct MessageSpec {
     pub noised: bool,
     /// Whether it is sent only by a run that has lost a party.
     pub after_loss: bool,
+    /// What [`Description::protection`] says of it, if its payload does not say enough.
+    pub protection: Option<&'static str>,
 }
 
 impl MessageSpec {
     pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
         let MessageTag { kind, payload, evaluation, .. } = tag;
         let (always_shown, noised, after_loss) = (false, false, false);
-        MessageSpec { kind, payload, shape, when, evaluation, always_shown, noised, after_loss }
+        MessageSpec { kind, payload, shape, when, evaluation, always_shown, noised, after_loss, protection: None }
     }
 
     /// A control message, whose values are public.
@@ -146,6 +148,12 @@ impl MessageSpec {
     #[must_use]
     pub const fn after_loss(self) -> Self {
         MessageSpec { after_loss: true, ..self }
+    }
+
+    /// The message, of whose protection the table says this.
+    #[must_use]
+    pub const fn under(self, protection: &'static str) -> Self {
+        MessageSpec { protection: Some(protection), ..self }
     }
 
     /// Whether only a run that protects nothing sends the message (`--plain`).
@@ -181,7 +189,8 @@ pub static COMMON_MESSAGES: &[MessageSpec] = &[
         "32 random bytes of each rank, which together are a key; a digest under this key of the name of each column of each \
          party's file, with which another party can confirm a guessed name",
         "once, while loading, with --common-columns",
-    ),
+    )
+    .under("keyed digests: all parties have the key, and can confirm a guessed name"),
     MessageSpec::new(
         data::COUNTS,
         "counts of the entries of rows and columns",
@@ -374,6 +383,9 @@ impl Description {
 
     /// How a message is protected from those who relay or receive it, as text.
     pub fn protection(&self, message: &MessageSpec) -> String {
+        if let Some(protection) = message.protection {
+            return protection.into();
+        }
         let clear = match message.payload {
             Payload::Ciphertext => return "encrypted".into(),
             Payload::Masked => return "masked: only the sum of all parties can be read".into(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, MessageTag, SendFilter};
+use fednmf_comm::{Communicator, MessageTag, Payload, SendFilter};
 use fednmf_driver::spec::{Precision, Spec};
 use fednmf_files::{InputSpec, PARTY, Source};
 use fednmf_methods::description::{Description, Partition};
@@ -15,6 +15,7 @@ use fednmf_methods::shared::disclosure::Accepted;
 use fednmf_methods::shared::dp::DpParams;
 use fednmf_privacy::Protection;
 
+use super::proposal::Message;
 use super::work::Work;
 use crate::commands::list;
 
@@ -114,6 +115,9 @@ pub struct Policy {
     /// The kinds of messages that may leave without mask, noise or encryption. What is public by its type always may.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_the_clear: Option<Vec<String>>,
+    /// The kinds of messages that may leave masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    masked: Option<Vec<String>>,
 }
 
 /// What a site knows of a run before it connects.
@@ -232,6 +236,7 @@ impl Policy {
     /// Naming each field that forbids the run, and why.
     pub fn check(&self, whose: &str, run: &Intended<'_>) -> Result<()> {
         let mut reasons = self.against_options(run);
+        reasons.extend(self.against_messages(run.work));
         reasons.extend(self.against_shape(run));
         refusal(whose, &reasons)
     }
@@ -323,6 +328,28 @@ impl Policy {
         reasons
     }
 
+    /// What the policy has against the messages of a preparation, all of which are known before.
+    fn against_messages(&self, work: &Work) -> Vec<String> {
+        if work.run().is_some() {
+            return Vec::new();
+        }
+        let forbidden = |message: &Message| {
+            let (field, allowed, how) = match message.payload.as_str() {
+                payload if payload == Payload::Control.name() => return None,
+                payload if payload == Payload::Masked.name() => ("masked", &self.masked, "masked"),
+                _ => ("in_the_clear", &self.in_the_clear, "in the clear"),
+            };
+            let is_allowed = allowed.as_ref().is_none_or(|kinds| kinds.contains(&message.what));
+            (!is_allowed).then(|| {
+                format!(
+                    "{field}: does not allow '{}' to leave {how}; it leaves {}, so leave the option out, or allow it",
+                    message.what, message.when
+                )
+            })
+        };
+        work.messages().iter().filter_map(forbidden).collect()
+    }
+
     /// What the policy has against the shape of the own part. The reasons are for the site's own owner.
     fn against_shape(&self, run: &Intended<'_>) -> Vec<String> {
         let Some((rows, columns)) = run.own else { return Vec::new() };
@@ -373,16 +400,20 @@ impl Policy {
 
     /// A function that decides whether a message may be sent; `None` if the policy does not limit messages. `whose` it is.
     pub fn send_filter(&self, whose: &'static str) -> Option<SendFilter> {
-        let allowed = self.in_the_clear.clone()?;
+        let (clear, masked) = (self.in_the_clear.clone(), self.masked.clone());
+        if clear.is_none() && masked.is_none() {
+            return None;
+        }
         Some(Box::new(move |tag: MessageTag| {
-            let clear = tag.protection() == Protection::Declared;
-            if !clear || allowed.iter().any(|kind| kind == tag.kind) {
+            let (field, allowed, how) = match tag.protection() {
+                Protection::Declared => ("in_the_clear", &clear, "in the clear"),
+                Protection::Masked | Protection::MaskedNoised => ("masked", &masked, "masked"),
+                _ => return Ok(()),
+            };
+            if allowed.as_ref().is_none_or(|kinds| kinds.iter().any(|kind| kind == tag.kind)) {
                 return Ok(());
             }
-            Err(format!(
-                "{whose} does not allow '{}' to leave in the clear (in_the_clear); nothing of it was sent",
-                tag.kind
-            ))
+            Err(format!("{whose} does not allow '{}' to leave {how} ({field}); nothing of it was sent", tag.kind))
         }))
     }
 }
@@ -406,8 +437,6 @@ pub fn own_shape_of_run(spec: &Spec) -> Result<Option<(usize, usize)>> {
 
 #[cfg(test)]
 mod tests {
-    use fednmf_comm::Payload;
-
     use super::*;
     use crate::cli::{Request, parse};
 

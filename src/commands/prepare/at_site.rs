@@ -13,7 +13,7 @@ use fednmf_files::InputSpec;
 use fednmf_methods::description::MessageSpec;
 use fednmf_methods::parameters::ParamType as _;
 
-use super::read::COLUMN_NAMES;
+use super::read::{COLUMN_NAMES, USED_COLUMNS};
 use super::{Preparation, PrepareArgs, sums};
 
 impl Preparation {
@@ -44,6 +44,7 @@ impl Preparation {
         match w.payload {
             _ if w.kind == NAME_DIGESTS.kind => self.args.common_columns,
             _ if w.kind == COLUMN_NAMES.kind => self.args.all_columns,
+            _ if w.kind == USED_COLUMNS.kind => self.args.common_columns || self.args.all_columns,
             _ if w.kind == KEYS.kind => self.args.rules.is_none(),
             Payload::Masked => self.args.rules.is_none() && sums::is_opened(w, self.opened_sums()),
             _ => true,

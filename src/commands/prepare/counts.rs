@@ -14,7 +14,7 @@ use fednmf_methods::parameters;
 
 use super::matrix::Prepared;
 use super::sums::ColumnSums;
-use super::variable::{Moments, Rule, deviations, most_variable};
+use super::variable::{Moments, Rule, Standard, above_expectation, deviations, largest, within_bins};
 use crate::cli::parameters::words;
 
 /// The options of `prepare counts`.
@@ -82,7 +82,12 @@ impl CountsArgs {
 
     /// The number of sums over the rows that are opened.
     pub fn opened_sums(&self) -> usize {
-        1 + 2 * (usize::from(self.variable_columns.is_some()) + usize::from(self.unit_variance))
+        let passes = self.variable_columns.map_or(0, |_| self.rule().passes());
+        1 + 2 * (passes + usize::from(self.unit_variance))
+    }
+
+    fn rule(&self) -> Rule {
+        self.variable_by.unwrap_or(Rule::Cnmf)
     }
 
     fn form(&self) -> Form {
@@ -145,11 +150,19 @@ pub fn derive(own: &[Prepared], args: &CountsArgs, least: usize, sums: &mut Colu
         deviations: None,
     };
     if let Some(count) = args.variable_columns {
-        let columns = rules.moments(own, Form::Shares, sums)?;
-        rules.written = most_variable(&columns, sums.rows, count, args.variable_by.unwrap_or(Rule::Cnmf));
+        let scores = match args.rule() {
+            Rule::SeuratV3 => {
+                let counts = rules.moments(own, Form::Counts, None, sums)?;
+                let standard = Standard::new(&counts, sums.rows).map_err(Error::on_all_ranks)?;
+                standard.scores(&rules.moments(own, Form::Counts, Some(&standard.limits()), sums)?)
+            }
+            Rule::Cnmf => above_expectation(&rules.moments(own, Form::Shares, None, sums)?, sums.rows),
+            Rule::Seurat => within_bins(&rules.moments(own, Form::Shares, None, sums)?, sums.rows),
+        };
+        rules.written = largest(&scores, count);
     }
     if args.unit_variance {
-        let columns = rules.moments(own, rules.form, sums)?;
+        let columns = rules.moments(own, rules.form, None, sums)?;
         rules.deviations = Some(deviations(&columns, sums.rows));
     }
     Ok(rules)
@@ -181,8 +194,14 @@ impl Form {
 }
 
 impl CountRules {
-    /// The sums of the written columns of all parties, in this form.
-    fn moments(&self, own: &[Prepared], form: Form, sums: &mut ColumnSums) -> SharedResult<Vec<Moments>> {
+    /// The sums of the written columns of all parties, in this form; with `limits`, entries above that of their column count as it.
+    fn moments(
+        &self,
+        own: &[Prepared],
+        form: Form,
+        limits: Option<&[f64]>,
+        sums: &mut ColumnSums,
+    ) -> SharedResult<Vec<Moments>> {
         let mut places = vec![None; self.all];
         self.written.iter().enumerate().for_each(|(place, &at)| places[self.carried[at]] = Some(place));
         let is_carried = self.is_carried();
@@ -191,6 +210,7 @@ impl CountRules {
             for row in &matrix.rows {
                 let factor = self.factor(row.iter().filter(|(j, _)| is_carried[*j]));
                 for (place, x) in row.iter().filter_map(|(j, x)| Some((places[*j]?, form.of(*x, factor)))) {
+                    let x = limits.map_or(x, |limits| x.min(limits[place]));
                     columns[place][0] += x;
                     columns[place][1] += x * x;
                 }

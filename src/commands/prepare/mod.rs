@@ -8,6 +8,7 @@
 #[cfg(feature = "sites")]
 mod at_site;
 mod counts;
+mod loess;
 mod matrix;
 mod one_hot;
 mod read;
@@ -36,7 +37,7 @@ use crate::cli::parameters::Group;
 
 use self::counts::CountsArgs;
 use self::matrix::Prepared;
-use self::read::{Columns, Matrices};
+use self::read::{Checks, Columns, Matrices};
 use self::rules::Rules;
 use self::sums::ColumnSums;
 
@@ -253,26 +254,26 @@ impl Preparation {
             spec.items = given.as_ref().and_then(Rules::names).and_then(names::items);
         }
         let mut progress = Progress::new(comm.reports(), None);
-        let check = |counts: &[usize], columns| self.check_shapes(counts, columns, comm);
+        let checks = Checks {
+            shapes: &|counts, columns| self.check_shapes(counts, columns, comm),
+            entries: &|matrix| match self.args.how {
+                How::Counts if spec.by_party() => counts::check_whole(matrix),
+                How::Counts => counts::check_whole(matrix).map_err(|e| e.at(&self.args.input)),
+                _ => Ok(()),
+            },
+        };
         let columns = match (self.args.all_columns, self.args.common_columns) {
             (true, _) => Some(Columns::All),
             (false, true) => Some(Columns::Common),
             (false, false) => None,
         };
         let Matrices { mut own, parties, shape } = match columns {
-            Some(columns) => read::aligned(columns, &spec, comm, &mut progress, &check)?,
-            None => read::matrices(&spec, comm, &mut progress, &check)?,
+            Some(columns) => read::aligned(columns, &spec, comm, &mut progress, checks)?,
+            None => read::matrices(&spec, comm, &mut progress, checks)?,
         };
         let hosted = parties.hosted(comm.rank());
         if parties.count == 2 && given.is_none() {
             progress.warn("masks hide nothing between two parties: each can subtract its own term from the sum; use three or more");
-        }
-        if self.args.how == How::Counts {
-            let whole = own.iter().zip(hosted.clone()).try_for_each(|(matrix, party)| {
-                let place = || if spec.by_party() { format!("party {party}") } else { self.args.input.clone() };
-                counts::check_whole(matrix).map_err(|e| e.at(place()))
-            });
-            comm.agree_on_error(whole)?;
         }
         let rules = match (given, self.args.how) {
             (Some(given), _) => given,

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::warning::note;
 use fednmf_comm::{Communicator, MessageTag, Parties, Payload};
 use fednmf_data::Layout;
 use fednmf_data::messages::HEADERS;
@@ -19,6 +20,9 @@ use super::matrix::Prepared;
 /// The names of a party's columns, which all parties learn (`--all-columns`).
 pub const COLUMN_NAMES: MessageTag = MessageTag::new("names of columns", Payload::Metadata);
 
+/// What identifies the columns that all parties use.
+pub const USED_COLUMNS: MessageTag = MessageTag::new("columns that are used", Payload::Metadata);
+
 /// The matrices that this rank has read.
 pub struct Matrices {
     pub own: Vec<Prepared>,
@@ -27,19 +31,24 @@ pub struct Matrices {
     pub shape: (usize, usize),
 }
 
-/// Accepts the number of rows of each party, and the number of columns.
-type ShapeCheck<'a> = &'a dyn Fn(&[usize], usize) -> Result<()>;
+/// What is asked of the matrices of parties.
+#[derive(Clone, Copy)]
+pub struct Checks<'a> {
+    /// Accepts the number of rows of each party, and the number of columns, when nothing else is known of the others.
+    pub shapes: &'a dyn Fn(&[usize], usize) -> Result<()>,
+    /// Accepts the entries of a matrix that this rank has read.
+    pub entries: &'a dyn Fn(&Prepared) -> Result<()>,
+}
 
-/// Reads the matrix of one owner, or the files of the hosted parties, which have the same columns. Parties call `check` when they
-/// know the shapes of all files and nothing else. Collective.
+/// Reads the matrix of one owner, or the files of the hosted parties, which have the same columns. Collective.
 ///
 /// # Errors
-/// On all ranks, if a file cannot be used, or `check` refuses.
+/// On all ranks, if a file cannot be used, or the `checks` refuse it.
 pub fn matrices(
     spec: &InputSpec,
     comm: &Communicator,
     progress: &mut Progress,
-    check: ShapeCheck<'_>,
+    checks: Checks<'_>,
 ) -> SharedResult<Matrices> {
     let input = data::open(spec, comm)?;
     progress.notes(&input.header().notes);
@@ -48,7 +57,7 @@ pub fn matrices(
     let counts: Vec<usize> = input.parts().iter().map(|part| part.len()).collect();
     let parties = Parties { count: counts.len().max(1), ranks: comm.size() };
     let (layout, names) = if spec.by_party() {
-        check(&counts, shape.1).map_err(Error::on_all_ranks)?;
+        (checks.shapes)(&counts, shape.1).map_err(Error::on_all_ranks)?;
         let names = parties.hosted(comm.rank()).map(|party| input.names_of_party(party)).collect();
         // The files determine the parts.
         (Layout::PartyRows { parties, split: PartySplit::Even }, names)
@@ -65,7 +74,13 @@ pub fn matrices(
         row_names: names.rows,
         column_names: names.columns,
     };
-    Ok(Matrices { own: loaded.blocks.iter().zip(names).map(prepared).collect(), parties, shape })
+    let own: Vec<Prepared> = loaded.blocks.iter().zip(names).map(prepared).collect();
+    let accepted = own.iter().zip(parties.hosted(comm.rank())).try_for_each(|(matrix, party)| {
+        let accepted = (checks.entries)(matrix);
+        if spec.by_party() { accepted.map_err(|e| e.at(format!("party {party}"))) } else { accepted }
+    });
+    comm.agree_on_error(accepted)?;
+    Ok(Matrices { own, parties, shape })
 }
 
 fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
@@ -104,18 +119,24 @@ pub fn aligned(
     spec: &InputSpec,
     comm: &Communicator,
     progress: &mut Progress,
-    check: ShapeCheck<'_>,
+    checks: Checks<'_>,
 ) -> SharedResult<Matrices> {
-    let found = spec.parties.unwrap_or_else(|| spec.files().len().max(comm.size()));
-    let parties = Parties { count: comm.broadcast_value(HEADERS, found), ranks: comm.size() };
-    let read = |party| named(&own_file(spec, party)?, progress).map_err(|e| e.at(columns.option()));
+    let found = || comm.broadcast_value(HEADERS, spec.files().len().max(comm.size()));
+    let parties = Parties { count: spec.parties.unwrap_or_else(found), ranks: comm.size() };
+    let read = |party| {
+        let matrix =
+            own_file(spec, party).and_then(|file| named(&file, progress)).map_err(|e| e.at(columns.option()))?;
+        // Before anything of the file leaves.
+        (checks.entries)(&matrix).map_err(|e| e.at(format!("party {party}")))?;
+        Ok(matrix)
+    };
     let own = check_number(spec, parties.count).and_then(|()| parties.hosted(comm.rank()).map(read).collect());
     let mut own: Vec<Prepared> = comm.agree_on_error(own)?;
     let shapes: Vec<(usize, usize)> = own.iter().map(|matrix| (matrix.rows.len(), matrix.cols)).collect();
     let shapes: Vec<(usize, usize)> = comm.all_gather_value(HEADERS, &shapes).into_iter().flatten().collect();
     let counts: Vec<usize> = shapes.iter().map(|(rows, _)| *rows).collect();
     let widest = shapes.iter().map(|(_, columns)| *columns).max().unwrap_or(0);
-    check(&counts, widest).map_err(Error::on_all_ranks)?;
+    (checks.shapes)(&counts, widest).map_err(Error::on_all_ranks)?;
     let names: Vec<Vec<String>> = own.iter().map(|matrix| matrix.column_names.clone().unwrap_or_default()).collect();
     let used = match columns {
         Columns::Common => {
@@ -129,7 +150,26 @@ pub fn aligned(
             all.len()
         }
     };
+    compare_used(own.first().and_then(|matrix| matrix.column_names.as_deref()).unwrap_or_default(), comm)?;
     Ok(Matrices { own, parties, shape: (counts.iter().sum(), used) })
+}
+
+/// Makes sure that all parties use the same columns in the same order, and says how they can be recognised. Collective.
+fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
+    let own = (used.len(), names::digest(used));
+    let all = comm.all_gather_value(USED_COLUMNS, &own);
+    if let Some(other) = (1..all.len()).find(|&rank| all[rank] != all[0]) {
+        let why = format!(
+            "{} uses other columns than {}, so one of them does not follow the protocol; start again with programs of one version",
+            comm.name_of(other),
+            comm.name_of(0)
+        );
+        return Err(Error::input(why).on_all_ranks());
+    }
+    if comm.reports() {
+        note(&format!("{} columns are used; the SHA-256 of their names is {}", own.0, own.1));
+    }
+    Ok(())
 }
 
 /// The names, each once, in the order in which they come first.
@@ -178,7 +218,8 @@ fn own_file(spec: &InputSpec, party: usize) -> Result<InputSpec> {
 
 /// Reads a file whose columns have names.
 fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Prepared> {
-    let read = matrices(spec, &Communicator::local(), progress, &|_, _| Ok(()))?;
+    let unchecked = Checks { shapes: &|_, _| Ok(()), entries: &|_| Ok(()) };
+    let read = matrices(spec, &Communicator::local(), progress, unchecked)?;
     let matrix = read.own.into_iter().next().unwrap_or_default();
     let Some(names) = &matrix.column_names else {
         return Err(Error::input(

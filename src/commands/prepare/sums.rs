@@ -8,7 +8,7 @@ use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Par
 use fednmf_privacy::wide;
 
 use super::matrix::Prepared;
-use super::read::COLUMN_NAMES;
+use super::read::{COLUMN_NAMES, USED_COLUMNS};
 use super::variable::Moments;
 
 const CARRIERS: MessageTag = MessageTag::new("rows with an entry in each column", Payload::Product);
@@ -25,12 +25,18 @@ pub static DESCRIPTION: Description = Description {
     ]),
     messages: &[
         MessageSpec::control(KEYS, "32 bytes", "once, before the first sum"),
-        MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns"),
+        MessageSpec::new(COLUMN_NAMES, "the name of each column of each party's file", "once, with --all-columns")
+            .under("in the clear: all parties can read them, and names are content of a file"),
+        MessageSpec::new(
+            USED_COLUMNS,
+            "number and SHA-256 of the names of the columns that all use",
+            "once, with --common-columns or --all-columns",
+        ),
         MessageSpec::new(masked(CARRIERS), "one for each column", "once"),
         MessageSpec::new(
             masked(MOMENTS),
             "two for each column that enough rows have, and that is still used",
-            "once with --variable-columns, once with --unit-variance",
+            "once with --variable-columns, twice --variable-by seurat-v3; once with --unit-variance",
         ),
     ],
     ..Description::USUAL

@@ -2,6 +2,9 @@
 
 use ndarray::Array1;
 
+use fednmf_base::error::{Error, Result};
+
+use super::loess::smoothed;
 use super::weights::quantile_of;
 
 fednmf_base::words! {
@@ -11,6 +14,16 @@ fednmf_base::words! {
         Cnmf = "cnmf",
         /// The logarithm of variance over mean, normalised among columns with a similar mean (scanpy's flavor seurat)
         Seurat = "seurat",
+        /// The variance of the counts as they are, clipped, over what a smooth curve of the mean lets expect (scanpy's flavor
+        /// seurat_v3)
+        SeuratV3 = "seurat-v3",
+    }
+}
+
+impl Rule {
+    /// The number of times that it sums over the rows.
+    pub fn passes(self) -> usize {
+        if self == Rule::SeuratV3 { 2 } else { 1 }
     }
 }
 
@@ -35,14 +48,52 @@ pub fn deviations(columns: &[Moments], rows: usize) -> Vec<f64> {
     columns.iter().map(|column| deviation(column).unwrap_or(1.0)).collect()
 }
 
-/// The places of the `count` columns that vary most, ascending. All columns have a positive mean.
-pub fn most_variable(columns: &[Moments], rows: usize, count: usize, rule: Rule) -> Vec<usize> {
-    let scores = match rule {
-        Rule::Cnmf => above_expectation(columns, rows),
-        Rule::Seurat => within_bins(columns, rows),
-    };
+/// The standardisation of counts by Stuart et al. (2019), scanpy's flavor `seurat_v3`: the standard deviation that the mean of a column
+/// lets expect.
+pub struct Standard {
+    means: Vec<f64>,
+    deviations: Vec<f64>,
+    rows: usize,
+}
+
+impl Standard {
+    /// The standard for columns with these sums of counts.
+    ///
+    /// # Errors
+    /// If the columns are too few, or too alike, for a curve.
+    pub fn new(columns: &[Moments], rows: usize) -> Result<Standard> {
+        let (means, variances): (Vec<f64>, Vec<f64>) =
+            columns.iter().map(|column| mean_and_variance(*column, rows, 1)).unzip();
+        let varying: Vec<usize> = (0..columns.len()).filter(|&j| variances[j] > 0.0).collect();
+        let [x, y] = [&means, &variances].map(|of| varying.iter().map(|&j| of[j].log10()).collect::<Vec<f64>>());
+        let curve = smoothed(&x, &y).ok_or_else(|| {
+            Error::input("--variable-by seurat-v3: the columns are too few, or their means too alike, for a curve; use another rule")
+        })?;
+        let mut deviations = vec![1.0; columns.len()];
+        varying.iter().zip(curve).for_each(|(&j, variance)| deviations[j] = 10f64.powf(variance).sqrt());
+        Ok(Standard { means, deviations, rows })
+    }
+
+    /// The count of each column above which counts are clipped.
+    pub fn limits(&self) -> Vec<f64> {
+        let most = (self.rows as f64).sqrt();
+        self.means.iter().zip(&self.deviations).map(|(mean, deviation)| deviation * most + mean).collect()
+    }
+
+    /// The score of each column: the variance of the standardised counts, from the sums of the clipped ones.
+    pub fn scores(&self, clipped: &[Moments]) -> Vec<f64> {
+        let rows = self.rows as f64;
+        let score = |([sum, squares], (mean, deviation)): (&Moments, (&f64, &f64))| {
+            (rows * mean * mean + squares - 2.0 * sum * mean) / ((rows - 1.0) * deviation * deviation)
+        };
+        clipped.iter().zip(self.means.iter().zip(&self.deviations)).map(score).collect()
+    }
+}
+
+/// The places of the `count` columns with the largest scores, ascending. All columns have a positive mean.
+pub fn largest(scores: &[f64], count: usize) -> Vec<usize> {
     let score = |j: &usize| if scores[*j].is_nan() { f64::NEG_INFINITY } else { scores[*j] };
-    let mut order: Vec<usize> = (0..columns.len()).collect();
+    let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| score(b).total_cmp(&score(a)));
     order.truncate(count);
     order.sort_unstable();
@@ -51,7 +102,7 @@ pub fn most_variable(columns: &[Moments], rows: usize, count: usize, rule: Rule)
 
 /// cNMF's rule (Kotliar et al. 2019): the Fano factor over A² mean + B². A is the least coefficient of variation of the columns
 /// with the largest means, and B² the median Fano factor of columns that are typical in it and in the mean.
-fn above_expectation(columns: &[Moments], rows: usize) -> Vec<f64> {
+pub fn above_expectation(columns: &[Moments], rows: usize) -> Vec<f64> {
     let (means, variances): (Vec<f64>, Vec<f64>) =
         columns.iter().map(|column| mean_and_variance(*column, rows, 0)).unzip();
     let fano: Vec<f64> = means.iter().zip(&variances).map(|(mean, variance)| variance / mean).collect();
@@ -72,7 +123,7 @@ fn above_expectation(columns: &[Moments], rows: usize) -> Vec<f64> {
 }
 
 /// scanpy's flavor `seurat` (Satija et al. 2015).
-fn within_bins(columns: &[Moments], rows: usize) -> Vec<f64> {
+pub fn within_bins(columns: &[Moments], rows: usize) -> Vec<f64> {
     let (means, dispersions): (Vec<f64>, Vec<f64>) = columns
         .iter()
         .map(|column| {
@@ -128,6 +179,28 @@ mod tests {
     fn moments(m: usize, columns: &[(f64, f64)]) -> Vec<Moments> {
         let m = m as f64;
         columns.iter().map(|(mean, variance)| [m * mean, m * (variance + mean * mean)]).collect()
+    }
+
+    fn most_variable(columns: &[Moments], rows: usize, count: usize, rule: Rule) -> Vec<usize> {
+        let scores = if rule == Rule::Seurat { within_bins } else { above_expectation };
+        largest(&scores(columns, rows), count)
+    }
+
+    /// tests/data/seurat_v3.py makes the file: counts, and the score that scanpy computes for each column.
+    #[test]
+    fn scores_of_counts_are_those_of_scanpy() {
+        let file: serde_json::Value = serde_json::from_str(include_str!("../../../tests/data/seurat_v3.json")).unwrap();
+        let counts: Vec<Vec<f64>> = serde_json::from_value(file["counts"].clone()).unwrap();
+        let expected: Vec<f64> = serde_json::from_value(file["variances_norm"].clone()).unwrap();
+        let sums = |limits: Option<Vec<f64>>| -> Vec<Moments> {
+            let clipped = |row: &[f64], j: usize| limits.as_ref().map_or(row[j], |limits| row[j].min(limits[j]));
+            let column = |j| counts.iter().map(|row| clipped(row, j)).fold([0.0; 2], |[s, q], x| [s + x, q + x * x]);
+            (0..expected.len()).map(column).collect()
+        };
+        let standard = Standard::new(&sums(None), counts.len()).unwrap();
+        let found = standard.scores(&sums(Some(standard.limits())));
+        let off = found.iter().zip(&expected).map(|(x, y)| (x - y).abs() / y.abs().max(1.0)).fold(0.0, f64::max);
+        assert!(off < 1e-9, "{off}");
     }
 
     #[test]

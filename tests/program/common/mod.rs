@@ -356,3 +356,19 @@ pub fn write_circulant(path: &Path, n: usize, offsets: &[usize]) -> Vec<(usize, 
     std::fs::write(path, text).unwrap();
     places
 }
+
+/// Writes a directory as 10x does: genes × cells, without the zeros. Each cell has a count of each gene.
+pub fn write_10x(dir: &Path, genes: &[String], names: &[String], cells: &[Vec<u64>]) {
+    std::fs::create_dir(dir).unwrap();
+    let mut entries = Vec::new();
+    for (i, _) in genes.iter().enumerate() {
+        let found = cells.iter().enumerate().filter(|(_, cell)| cell[i] > 0);
+        entries.extend(found.map(|(j, cell)| format!("{} {} {}\n", i + 1, j + 1, cell[i])));
+    }
+    let head = "%%MatrixMarket matrix coordinate integer general";
+    let matrix = format!("{head}\n{} {} {}\n{}", genes.len(), cells.len(), entries.len(), entries.concat());
+    let genes: String = genes.iter().map(|name| format!("{name}\t{name}\n")).collect();
+    for (file, text) in [("matrix.mtx", matrix), ("genes.tsv", genes), ("barcodes.tsv", names.join("\n") + "\n")] {
+        std::fs::write(dir.join(file), text).unwrap();
+    }
+}

@@ -9,7 +9,7 @@ use super::stability::Stability;
 pub struct Point {
     pub k: usize,
     pub runs: usize,
-    /// Mean over the runs of the root mean squared error on observed entries.
+    /// Mean over the runs of the root mean squared error on observed entries; NaN if no run has it.
     pub rmse: f64,
     /// The standard error of `rmse`; 0 with one run, and in files of versions that did not keep it.
     #[serde(default)]
@@ -91,12 +91,16 @@ impl Point {
     }
 }
 
-/// Chooses among the points, in ascending order of k; `None` if nothing supports a choice. `most` is the largest k that the
+/// Chooses among the points, in ascending order of k; `None` if nothing supports a choice. Either all points have an error or none
+/// has. `most` is the largest k that the
 /// matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
-    let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } =
-        if known.is_empty() { by_stability(points)? } else { by_held_out(&known)? };
+    let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = match points {
+        _ if !known.is_empty() => by_held_out(&known)?,
+        [first, ..] if first.error().is_nan() => by_stability_alone(points)?,
+        _ => by_stability(points)?,
+    };
     match points {
         [_] => warnings.push(format!("only k = {} was tried: it takes several to choose from", chosen.k)),
         [first, .., last] => {
@@ -191,6 +195,19 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
     let warning = "no k stands out: the error falls evenly with k; hold out entries to measure predictions";
     let warnings = if points.len() > 2 { vec![warning.to_string()] } else { Vec::new() };
     let interpretation = Some(chosen.k);
+    Some(Chosen { point: chosen, reasons, best: chosen, warnings, prediction: None, interpretation })
+}
+
+/// The largest stable point, where no run has an error.
+fn by_stability_alone(points: &[Point]) -> Option<Chosen<'_>> {
+    let chosen = points.iter().rfind(|point| point.is_stable())?;
+    let reasons = vec![
+        format!("no run has an error (--eval-every 0), and k = {} is the largest with stable components", chosen.k),
+        format!("k = {}: {}", chosen.k, chosen.describe()),
+    ];
+    let warning = "without errors stability alone decides, and a smaller k may do as well: let each owner measure how well the \
+                   components of several k fit ('fednmf project', then 'fednmf evaluate')";
+    let (warnings, interpretation) = (vec![warning.to_string()], Some(chosen.k));
     Some(Chosen { point: chosen, reasons, best: chosen, warnings, prediction: None, interpretation })
 }
 
@@ -294,6 +311,16 @@ mod tests {
             [point(2, Some((2.0, 0.0)), 0.9), point(3, Some((1.04, 0.0)), 0.9), point(4, Some((1.0, 0.0)), 0.3)];
         let found = choose(&points, 9).unwrap();
         assert!(found.k == 3 && found.warnings[0].contains("larger ones"), "{found:?}");
+    }
+
+    #[test]
+    fn without_errors_the_largest_stable_k_is_chosen_with_a_warning() {
+        let with = |k, mean| Point { rmse: f64::NAN, ..point(k, None, mean) };
+        let found = choose(&[with(3, 0.9), with(4, 0.9), with(5, 0.3), with(6, 0.3)], 9).unwrap();
+        assert_eq!((found.k, found.interpretation), (4, Some(4)));
+        assert!(found.reasons[0].contains("--eval-every 0"), "{found:?}");
+        assert!(found.warnings.concat().contains("without errors stability alone decides"), "{found:?}");
+        assert_eq!(choose(&[with(3, 0.2), with(4, 0.3)], 9), None);
     }
 
     #[test]

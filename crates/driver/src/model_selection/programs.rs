@@ -44,12 +44,17 @@ pub struct Clusters {
     /// Of all spectra.
     all: Array2<f64>,
     /// Of those that are not outlying.
-    kept: Array2<f64>,
+    pub kept: Array2<f64>,
     /// Mean silhouette of all spectra; NaN with a single cluster.
     pub silhouette: f64,
 }
 
 impl Spectra {
+    /// The number of neighbours in the local density of a spectrum of so many runs, as in cNMF.
+    pub fn neighbours(runs: usize) -> usize {
+        runs * 3 / 10
+    }
+
     /// The spectra of V (n × k) of each run, and their density by this number of neighbours.
     pub fn new(runs: &[Array2<f64>], neighbours: usize) -> Self {
         let k = runs.first().map_or(0, Array2::ncols);

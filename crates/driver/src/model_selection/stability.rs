@@ -3,7 +3,6 @@
 
 use ndarray::{Array2, Axis, s};
 
-use fednmf_base::error::{Error, Result};
 use fednmf_methods::federated::rows::fnmf::align::Assignment;
 
 /// Stability of the components of one k.
@@ -109,46 +108,6 @@ impl Matched {
         }
         normalise(&mut means);
         means
-    }
-
-    /// As [`Matched::means`], of medians, without outlying components, which cNMF (Kotliar et al. 2019) leaves out: those whose
-    /// mean distance to their nearest neighbours is not below `threshold`. The neighbours are as many as 0.3 of the runs. Also the
-    /// number of components that are left out.
-    ///
-    /// # Errors
-    /// If there are too few runs for a neighbour, or no component of a cluster is left.
-    pub fn medians(&self, threshold: f64) -> Result<(Array2<f64>, usize)> {
-        let neighbours = self.runs * 3 / 10;
-        if neighbours == 0 {
-            let (runs, k) = (self.runs, self.k);
-            return Err(Error::input(format!(
-                "{runs} runs with k = {k} are too few to find outlying components; at least 4 are needed"
-            )));
-        }
-        let is_near = |c: &usize| {
-            let distance = |d: usize| (2.0 - 2.0 * self.cosines[[*c, d]]).max(0.0).sqrt();
-            let mut distances: Vec<f64> = (0..self.clusters.len()).filter(|d| d != c).map(distance).collect();
-            distances.sort_unstable_by(f64::total_cmp);
-            distances[..neighbours.min(distances.len())].iter().sum::<f64>() / (neighbours as f64) < threshold
-        };
-        let kept: Vec<usize> = (0..self.clusters.len()).filter(is_near).collect();
-        let mut medians = Array2::zeros((self.components.nrows(), self.k));
-        for (cluster, mut median) in medians.columns_mut().into_iter().enumerate() {
-            let members: Vec<usize> = kept.iter().copied().filter(|&c| self.clusters[c] == cluster).collect();
-            if members.is_empty() {
-                return Err(Error::input(format!(
-                    "all components of a cluster with k = {} are outlying; give a larger threshold or more runs",
-                    self.k
-                )));
-            }
-            for (i, x) in median.iter_mut().enumerate() {
-                let mut values: Vec<f64> = members.iter().map(|&c| self.components[[i, c]]).collect();
-                values.sort_unstable_by(f64::total_cmp);
-                *x = 0.5 * (values[(values.len() - 1) / 2] + values[values.len() / 2]);
-            }
-        }
-        normalise(&mut medians);
-        Ok((medians, self.clusters.len() - kept.len()))
     }
 }
 
@@ -262,21 +221,5 @@ mod tests {
         let [a, b] = [0, 1].map(|j| eye.slice(s![.., j..=j]).to_owned());
         assert!((Matched::new(&[a, b]).unwrap().means()[[0, 0]] - 0.5f64.sqrt()).abs() < 1e-12);
         assert!(Matched::new(std::slice::from_ref(&v)).unwrap().repeated().is_none() && Matched::new(&[]).is_none());
-    }
-
-    #[test]
-    fn outlying_components_are_left_out_of_the_medians() {
-        let eye = Array2::<f64>::eye(5);
-        let of = |columns: [usize; 2]| eye.select(Axis(1), &columns);
-        // In one of four runs the second component is another one.
-        let runs = [of([0, 1]), of([1, 0]), of([0, 3]), of([0, 1])];
-        let matched = Matched::new(&runs).unwrap();
-        let (medians, left_out) = matched.medians(0.5).unwrap();
-        assert_eq!((medians, left_out), (of([0, 1]), 1));
-        assert_eq!(matched.medians(2.0).unwrap().1, 0);
-        assert!(matched.means()[[3, 1]] > 0.2);
-        let apart = Matched::new(&[of([0, 1]), of([0, 2]), of([0, 3]), of([0, 4])]).unwrap();
-        assert!(apart.medians(0.5).unwrap_err().message.contains("larger threshold"));
-        assert!(Matched::new(&runs[..3]).unwrap().medians(0.5).unwrap_err().message.contains("at least 4"));
     }
 }

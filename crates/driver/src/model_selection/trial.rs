@@ -137,7 +137,8 @@ impl Finished {
 pub fn point(k: usize, runs: &[Errors], components: &[Array2<f64>]) -> Point {
     let of = |error: fn(&Errors) -> Option<f64>| runs.iter().filter_map(error).collect::<Vec<f64>>();
     let (seen, held, divergences) = (of(|e| e.rmse), of(|e| e.heldout), of(|e| e.divergence));
-    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len().max(1) as f64;
+    // NaN of none.
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
     let standard_error = |x: &[f64]| {
         let (mean, n) = (mean(x), x.len() as f64);
         let squares: f64 = x.iter().map(|x| (x - mean).powi(2)).sum();
