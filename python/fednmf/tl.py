@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Iterable
 from typing import Any, Optional
 
 import numpy as np
 
+from . import _rows
 from ._choose_k import Callback, KChoice
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
@@ -36,7 +38,7 @@ def nmf(
     layer : str or None
         The layer to factorise; None: `adata.X`.
     use_highly_variable : bool or None
-        Use the genes of `adata.var["highly_variable"]` alone; None: if there is such a column.
+        Use the genes of `adata.var["highly_variable"]` alone; None: if there is such a column, with a warning.
     copy : bool
         Return a copy with the factors instead.
     **params
@@ -100,10 +102,12 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     common = where >= 0
     if not common.any():
         raise ValueError(f"adata has none of the {len(names)} genes of the components: {names[0]}, ...")
-    if not common.all():
+    # The reference may have genes that were not used for its components.
+    others = (reference.var_names.get_indexer(adata.var_names) < 0).sum()
+    if not common.all() or others:
         warnings.warn(
             f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit; "
-            f"{adata.n_vars - common.sum()} of its genes are not among them, and are ignored",
+            f"{others} of its genes are not in the reference, and are ignored",
             UserWarning,
             stacklevel=2,
         )
@@ -201,24 +205,39 @@ def choose_k(
 
 def _chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]) -> tuple[Any, np.ndarray, bool]:
     """The matrix of the genes to use, which these are, and whether they are the highly variable ones."""
-    if use_highly_variable is None:
-        use_highly_variable = "highly_variable" in adata.var
-    if use_highly_variable and "highly_variable" not in adata.var:
+    marked = "highly_variable" in adata.var
+    if use_highly_variable and not marked:
         raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
-    used = np.asarray(adata.var["highly_variable"], dtype=bool) if use_highly_variable else np.ones(adata.n_vars, bool)
-    if not used.any():
-        raise ValueError("no gene is marked in adata.var['highly_variable']")
+    used = np.ones(adata.n_vars, bool)
+    if marked and use_highly_variable is not False:
+        used = _truth(adata.var["highly_variable"])
+        if not used.any():
+            raise ValueError("no gene is marked in adata.var['highly_variable']")
+    if use_highly_variable is None and not used.all():
+        # The program uses all genes unless told otherwise.
+        warnings.warn(
+            f"{used.sum()} of {used.size} genes are marked as highly variable, and these alone are used; "
+            "use_highly_variable=True or False says which",
+            UserWarning,
+            stacklevel=3,
+        )
+    use_highly_variable = marked if use_highly_variable is None else use_highly_variable
     X = _matrix(adata, layer)
     return X if used.all() else X[:, used], used, bool(use_highly_variable)
 
 
+def _truth(column: Any) -> np.ndarray:
+    """The marks of a column; text and missing values are refused, which NumPy takes for true."""
+    values = np.asarray(column, dtype=object)
+    wrong = [value for value in values if not isinstance(value, (bool, np.bool_, numbers.Number)) or value not in (0, 1)]
+    if wrong:
+        raise ValueError(f"adata.var['highly_variable'] has {wrong[0]!r}, which is neither True nor False")
+    return values.astype(bool)
+
+
 def _matrix(adata: Any, layer: Optional[str]) -> Any:
     if layer is None:
-        if adata.isbacked:
-            raise ValueError(
-                f"adata is backed by {adata.filename}, and the matrix must be in memory: call adata.to_memory() first; for a matrix "
-                "that does not fit, `fednmf --input` reads the file a part at a time"
-            )
+        _rows.check_in_memory(adata)
         return adata.X
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"
