@@ -131,6 +131,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         algo, options = self._method(X.shape, k, loss, start is not None)
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
+        if penalties and 0 in (penalties["alpha_u"], penalties["alpha_v"]):
+            warnings.warn(
+                "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
+                "restricted; a penalty on both acts on the product",
+                UserWarning,
+                stacklevel=3,
+            )
         run = _run.factorize(
             [X],
             algo=algo,
