@@ -260,3 +260,14 @@ fn data_that_is_not_boolean_is_refused() {
         fednmf(ranks, "--algo felb --input synthetic:planted,m=30,n=20 -k 3").refused(&["--binarize"]);
     }
 }
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn parties_that_follow_the_ranks_are_warned_of() {
+    let words = "warning: the rows are divided among 2 parties, one for each rank, so the result depends on the number of ranks";
+    for (parties, warned) in [("", true), ("--parties 2", false)] {
+        let line = format!("--algo grecond -k 2 --max-iters 2 --input synthetic:tiles,m=20,n=10,k=2 {parties}");
+        let done = fednmf(2, &line).run();
+        assert_eq!((done.code, done.stderr.contains(words)), (Some(0), warned), "{}", done.stderr);
+    }
+}
