@@ -329,6 +329,15 @@ def test_rows_are_projected_in_parts(planted, loss, sparse, monkeypatch):
     assert len(parts) == 1 and parts[0] < len(planted)
 
 
+def test_a_penalty_on_one_factor_is_warned_of(planted):
+    for alphas in ({"alpha_W": 0.1, "alpha_H": 0}, {"alpha_W": 0, "alpha_H": 0.1}):
+        with pytest.warns(UserWarning, match="only one of alpha_W and alpha_H"):
+            NMF(2, **alphas).fit(planted)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="only one of")
+        NMF(2, alpha_W=0.1).fit(planted)
+
+
 def test_names_and_pipelines(planted):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(planted, columns=[f"g{i}" for i in range(30)])

@@ -271,3 +271,16 @@ fn parties_that_follow_the_ranks_are_warned_of() {
         assert_eq!((done.code, done.stderr.contains(words)), (Some(0), warned), "{}", done.stderr);
     }
 }
+
+/// The identity has no blocks: methods that relax zeros and ones find nothing in it.
+#[test]
+fn a_product_without_ones_of_the_matrix_is_warned_of() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("identity.mtx");
+    let entries: String = (1..=60).map(|i| format!("{i} {i} 1\n")).collect();
+    std::fs::write(&path, format!("%%MatrixMarket matrix coordinate real general\n60 60 60\n{entries}")).unwrap();
+    for (algo, nothing) in [("elbmf", true), ("felb", true), ("grecond", false)] {
+        let done = fednmf(0, &format!("--algo {algo} -k 2 --quiet --input")).arg(&path).run();
+        assert_eq!((done.code, done.stderr.contains("f1 is 0")), (Some(0), nothing), "{algo}: {}", done.stderr);
+    }
+}

@@ -271,8 +271,8 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
     }
     if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
         all.push(
-            "f1 is 0: the product has no one where the matrix has one, so the components say nothing; try other parameters of the \
-             method ('fednmf list' shows them), another --seed or fewer components"
+            "f1 is 0: the product has no one where the matrix has one, so the components say nothing; try the greedy --algo \
+             grecond or asso, other parameters of the method, or another --seed"
                 .into(),
         );
     }
