@@ -310,7 +310,7 @@ fn a_row_of_tabs_alone_is_a_row_of_missing_entries() {
     std::fs::write(at("one.txt"), "1\n\n3\n4\n\n").unwrap();
     let run = |more: &str| fednmf(0, &format!("-k 1 --max-iters 2 {more} --input")).arg(at("one.txt"));
     run("--missing nan").refused(&["line 2", "blank"]);
-    assert_eq!(run("").ok()["rows"], 3);
+    assert_eq!(run("").ok()["m"], 3);
 }
 
 #[test]
