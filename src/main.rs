@@ -47,7 +47,7 @@ fn main() {
     let comm = match Communicator::start() {
         Ok(comm) => comm,
         Err(e) => {
-            if comm::launched_rank() == 0 {
+            if comm::reports_refused_start() {
                 error(&e.to_string());
             }
             std::process::exit(e.exit_code());

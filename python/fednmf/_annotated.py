@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
+import warnings
 from typing import Any, Optional
 
 import numpy as np
+
+from . import _rows
 
 
 def is_annotated(data: Any) -> bool:
@@ -14,25 +18,40 @@ def is_annotated(data: Any) -> bool:
 
 def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]) -> tuple[Any, np.ndarray, bool]:
     """The matrix of the genes to use, which these are, and whether they are the highly variable ones."""
-    if use_highly_variable is None:
-        use_highly_variable = "highly_variable" in adata.var
-    if use_highly_variable and "highly_variable" not in adata.var:
+    marked = "highly_variable" in adata.var
+    if use_highly_variable and not marked:
         raise ValueError("use_highly_variable=True, but adata.var has no 'highly_variable': find them first")
-    used = np.asarray(adata.var["highly_variable"], dtype=bool) if use_highly_variable else np.ones(adata.n_vars, bool)
-    if not used.any():
-        raise ValueError("no gene is marked in adata.var['highly_variable']")
+    used = np.ones(adata.n_vars, bool)
+    if marked and use_highly_variable is not False:
+        used = _truth(adata.var["highly_variable"])
+        if not used.any():
+            raise ValueError("no gene is marked in adata.var['highly_variable']")
+    if use_highly_variable is None and not used.all():
+        # The program uses all genes unless told otherwise.
+        warnings.warn(
+            f"{used.sum()} of {used.size} genes are marked as highly variable, and these alone are used; "
+            "use_highly_variable=True or False says which",
+            UserWarning,
+            stacklevel=3,
+        )
+    use_highly_variable = marked if use_highly_variable is None else use_highly_variable
     X = matrix(adata, layer)
     return X if used.all() else X[:, used], used, bool(use_highly_variable)
+
+
+def _truth(column: Any) -> np.ndarray:
+    """The marks of a column; text and missing values are refused, which NumPy takes for true."""
+    values = np.asarray(column, dtype=object)
+    wrong = [value for value in values if not isinstance(value, (bool, np.bool_, numbers.Number)) or value not in (0, 1)]
+    if wrong:
+        raise ValueError(f"adata.var['highly_variable'] has {wrong[0]!r}, which is neither True nor False")
+    return values.astype(bool)
 
 
 def matrix(adata: Any, layer: Optional[str]) -> Any:
     """`adata.X`, or a layer."""
     if layer is None:
-        if adata.isbacked:
-            raise ValueError(
-                f"adata is backed by {adata.filename}, and the matrix must be in memory: call adata.to_memory() first; for a matrix "
-                "that does not fit, `fednmf --input` reads the file a part at a time"
-            )
+        _rows.check_in_memory(adata)
         return adata.X
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -88,6 +89,13 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         W, self.components_ = factors["U"], np.ascontiguousarray(factors["V"].T)
         self.n_iter_ = run.n_iter
         self.f1_ = run.measures["f1"]
+        if self.f1_ == 0:
+            warnings.warn(
+                "f1 is 0: the product has no one where X has one, so the components say nothing; try another algo, other options or "
+                "another random_state",
+                UserWarning,
+                stacklevel=2,
+            )
         return W
 
     def transform(self, X: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
-from . import _losses, _run
+from . import _losses, _rows, _run
 
 _LOSSES = {"frobenius": "auto", "kullback-leibler": "kl-mu"}
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
@@ -158,6 +158,9 @@ class _Cells:
     def __init__(self, adata: Any, tpm: Any, num_highvar_genes: int, genes: Optional[list[str]]) -> None:
         if not adata.var_names.is_unique:
             raise ValueError("names of genes are not unique: call adata.var_names_make_unique() first")
+        for what, given in (("adata", adata), ("tpm", tpm)):
+            if given is not None:
+                _rows.check_in_memory(given, what)
         counts = _checked("adata.X", adata.X)
         self.adata = adata
         self.tpm_adata = self._transcripts(counts) if tpm is None else tpm

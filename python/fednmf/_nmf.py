@@ -61,7 +61,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         H, by descending weight; with init "custom" in the order given.
     n_components_ : int
     reconstruction_err_ : float
-        The Frobenius norm of X - W H, or the square root of twice the divergence, without penalties.
+        The Frobenius norm of X - W H, or the square root of twice the divergence, without penalties, for the W that
+        `fit_transform` returns; after `fit`, which does not compute that W, for the one of the last iteration.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : array of str
@@ -99,7 +100,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> NMF:
         """Finds the components of X (n_samples, n_features). W and H: see `fit_transform`."""
-        self.fit_transform(X, W=W, H=H)
+        self._fit(X, W, H)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
@@ -114,6 +115,15 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         ValueError
             If a parameter is not supported, or X is negative, not finite, or all zero.
         """
+        X, W = self._fit(X, W, H)
+        loss = self._checked_loss()
+        if 1 <= loss <= 2:
+            W = self._project(X, self._penalty_on_W(X.shape[1]))
+            self.reconstruction_err_ = self._error(X, W, loss)
+        return W
+
+    def _fit(self, X: Any, W: Any, H: Any) -> tuple[Any, np.ndarray]:
+        """Sets the attributes, and returns the checked X and the W of the last iteration."""
         loss = self._checked_loss()
         X = self._checked(X, reset=True)
         start = self._start(X, W, H)
@@ -121,6 +131,13 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         algo, options = self._method(X.shape, k, loss, start is not None)
         tol = _run.at_least_zero("tol", self.tol)
         penalties = self._penalties()
+        if penalties and 0 in (penalties["alpha_u"], penalties["alpha_v"]):
+            warnings.warn(
+                "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
+                "restricted; a penalty on both acts on the product",
+                UserWarning,
+                stacklevel=3,
+            )
         run = _run.factorize(
             [X],
             algo=algo,
@@ -138,20 +155,19 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             warnings.warn(
                 f"{run.n_iter} iterations did not reach tol={self.tol}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         factors = {name: values for name, _, values in run.factors}
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
-        if 1 <= loss <= 2:
-            W = self._project(X, self._penalty_on_W(X.shape[1]))
-        else:
-            W = np.ascontiguousarray(factors["U"])
+        W = np.ascontiguousarray(factors["U"])
+        self.reconstruction_err_ = self._error(X, W, loss)
+        return X, W
+
+    def _error(self, X: Any, W: np.ndarray, loss: float) -> float:
         if loss == _FROBENIUS:
-            self.reconstruction_err_ = _losses.frobenius(X, W, self.components_)
-        else:
-            self.reconstruction_err_ = float(np.sqrt(2 * _losses.divergence(X, W, self.components_, loss)))
-        return W
+            return _losses.frobenius(X, W, self.components_)
+        return float(np.sqrt(2 * _losses.divergence(X, W, self.components_, loss)))
 
     def transform(self, X: Any) -> np.ndarray:
         """W (n_samples, n_components) for new samples: the minimiser of the loss for `components_`, and of the penalty on
@@ -232,7 +248,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
         if self.init != "custom":
             if W is not None or H is not None:
-                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=3)
+                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=4)
             return None
         if W is None or H is None:
             raise ValueError("init='custom' needs W and H")

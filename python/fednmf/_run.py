@@ -108,6 +108,10 @@ def native(X: Any) -> Any:
     return (X.data, indices, indptr, tuple(X.shape))
 
 
+#: Products of entries and components in one call of a projection: about a second.
+_WORK_AT_ONCE = 1 << 28
+
+
 def seed_of(random_state: Any) -> int:
     """A seed of the library: a whole number is itself, so that the program gives the same with it."""
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool) and random_state >= 0:
@@ -158,7 +162,7 @@ def factorize(
         "algo": algo,
         "options": parameters(options),
         "k": k,
-        "seed": int(check_random_state(random_state).randint(np.iinfo(np.int32).max)),
+        "seed": seed_of(random_state),
         "max_iters": max_iter,
         "tol": tol or None,
         "target_error": target_error,
@@ -195,4 +199,10 @@ def project(
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
     """
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
-    return _fednmf.project(native(X), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta)
+    stored = X.nnz if sp.issparse(X) else X.size
+    work = max(stored / X.shape[0], components.shape[0]) * components.shape[0] if X.shape[0] else 1
+    step = max(int(_WORK_AT_ONCE / max(work, 1)), 1)
+    # Between the parts Python raises what Ctrl-C asks for.
+    parts = [X[first : first + step] for first in range(0, X.shape[0], step)] if step < X.shape[0] else [X]
+    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta) for part in parts]
+    return found[0] if len(found) == 1 else np.concatenate(found)

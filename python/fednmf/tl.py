@@ -50,7 +50,7 @@ def nmf(
     layer : str or None
         The layer to factorise; None: `adata.X`.
     use_highly_variable : bool or None
-        Use the genes of `adata.var["highly_variable"]` alone; None: if there is such a column.
+        Use the genes of `adata.var["highly_variable"]` alone; None: if there is such a column, with a warning.
     copy : bool
         Return a copy with the factors instead.
     **params
@@ -114,10 +114,12 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     common = where >= 0
     if not common.any():
         raise ValueError(f"adata has none of the {len(names)} genes of the components: {names[0]}, ...")
-    if not common.all():
+    # The reference may have genes that were not used for its components.
+    others = (reference.var_names.get_indexer(adata.var_names) < 0).sum()
+    if not common.all() or others:
         warnings.warn(
             f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit; "
-            f"{adata.n_vars - common.sum()} of its genes are not among them, and are ignored",
+            f"{others} of its genes are not in the reference, and are ignored",
             UserWarning,
             stacklevel=2,
         )

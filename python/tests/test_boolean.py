@@ -51,3 +51,9 @@ def test_what_is_not_supported_is_refused(tiles):
         BooleanMF(2, algo="asso", options={"nothing": 1}).fit(tiles)
     with pytest.raises(ValueError, match="--tau"):
         BooleanMF(2, algo="asso", options={"tau": 7}).fit(tiles)
+
+
+def test_components_that_say_nothing_are_warned_of():
+    with pytest.warns(UserWarning, match="f1 is 0"):
+        model = BooleanMF(2, algo="zhang", random_state=0).fit(np.eye(60))
+    assert model.f1_ == 0

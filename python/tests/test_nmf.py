@@ -285,6 +285,59 @@ def test_a_run_that_does_not_reach_tol_warns(planted):
         NMF(3, max_iter=1, tol=0).fit(planted)
 
 
+def test_fit_does_not_project(planted, monkeypatch):
+    whole = NMF(3, random_state=0).fit(planted)
+    monkeypatch.setattr("fednmf._run.project", None)
+    alone = NMF(3, random_state=0).fit(planted)
+    assert np.array_equal(alone.components_, whole.components_)
+    assert alone.reconstruction_err_ == whole.reconstruction_err_ > 0
+
+
+def test_a_whole_random_state_is_the_seed(planted):
+    from fednmf import _fednmf
+
+    settings = dict(init="random", solver="cd", tol=0, max_iter=1)
+    seen = []
+    run, _fednmf.factorize = _fednmf.factorize, lambda *words: seen.append(words[2]["seed"]) or run(*words)
+    try:
+        NMF(3, random_state=7, **settings).fit(planted)
+    finally:
+        _fednmf.factorize = run
+    assert seen == [7]
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler", 1.5])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_projected_in_parts(planted, loss, sparse, monkeypatch):
+    model = NMF(3, beta_loss=loss, random_state=0).fit(planted)
+    X = sp.csr_matrix(planted) if sparse else planted
+    whole = model.transform(X)
+    monkeypatch.setattr("fednmf._run._WORK_AT_ONCE", 1000)
+    np.testing.assert_allclose(model.transform(X), whole, rtol=1e-6, atol=1e-9)
+
+    # Between the parts an interruption ends it.
+    parts = []
+    from fednmf import _fednmf
+
+    def interrupted(*words):
+        parts.append(len(words[0][3]) if sparse else len(words[0]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_fednmf, "project", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.transform(X)
+    assert len(parts) == 1 and parts[0] < len(planted)
+
+
+def test_a_penalty_on_one_factor_is_warned_of(planted):
+    for alphas in ({"alpha_W": 0.1, "alpha_H": 0}, {"alpha_W": 0, "alpha_H": 0.1}):
+        with pytest.warns(UserWarning, match="only one of alpha_W and alpha_H"):
+            NMF(2, **alphas).fit(planted)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="only one of")
+        NMF(2, alpha_W=0.1).fit(planted)
+
+
 def test_names_and_pipelines(planted):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(planted, columns=[f"g{i}" for i in range(30)])

@@ -33,7 +33,8 @@ def test_factors_are_stored_and_written(cells, tmp_path):
 
 def test_layers_and_highly_variable_genes(cells):
     cells.var["highly_variable"] = np.arange(40) < 25
-    fednmf.tl.nmf(cells, 3, layer="log")
+    with pytest.warns(UserWarning, match="25 of 40 genes are marked as highly variable, and these alone are used"):
+        fednmf.tl.nmf(cells, 3, layer="log")
     V = cells.varm["NMF"]
     assert V[:25].any(axis=1).all() and not V[25:].any()
     assert cells.uns["nmf"]["params"]["layer"] == "log"
@@ -70,10 +71,37 @@ def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
         fednmf.tl.project(other, cells)
 
 
+def test_marks_of_genes_are_truth_values(cells):
+    marks = np.arange(40) < 25
+    for same in (marks, marks.astype(int), marks.astype(float), marks.astype(object)):
+        cells.var["highly_variable"] = same
+        fednmf.tl.nmf(cells, 3, use_highly_variable=True)
+        assert np.array_equal(cells.varm["NMF"].any(axis=1), marks)
+    missing = marks.astype(float)
+    missing[3] = np.nan
+    for wrong, shown in ((np.where(marks, "True", "False"), "True"), (missing, "nan"), (marks * 2, "2")):
+        cells.var["highly_variable"] = wrong
+        with pytest.raises(ValueError, match=f"highly_variable.*{shown}.*neither True nor False"):
+            fednmf.tl.nmf(cells, 3)
+    fednmf.tl.nmf(cells, 3, use_highly_variable=False)
+
+
+def test_genes_that_the_reference_lacks_are_named(cells):
+    fednmf.tl.nmf(cells, 3)
+    new = anndata.AnnData(sp.hstack([cells.X[:20], cells.X[:20, :2]], format="csr"))
+    new.var_names = [*cells.var_names, "other", "another"]
+    with pytest.warns(UserWarning, match="0 of the 40 genes .* 2 of its genes are not in the reference"):
+        fednmf.tl.project(new, cells)
+
+
 def test_a_backed_matrix_is_refused_with_the_remedy(cells, tmp_path):
     cells.write_h5ad(tmp_path / "cells.h5ad")
     backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
-    for call in (lambda: fednmf.tl.nmf(backed, 3), lambda: fednmf.tl.choose_k(backed, [2, 3], 2)):
+    for call in (
+        lambda: fednmf.tl.nmf(backed, 3),
+        lambda: fednmf.tl.choose_k(backed, [2, 3], 2),
+        lambda: fednmf.tl.cnmf(backed, [2], name="x", output_dir=tmp_path),
+    ):
         with pytest.raises(ValueError, match=r"adata\.to_memory\(\)"):
             call()
     fednmf.tl.nmf(backed.to_memory(), 3)

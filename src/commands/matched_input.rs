@@ -13,7 +13,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::{Header, NAMES, Panels};
 use fednmf_driver::missing::Marks;
 use fednmf_driver::progress::Progress;
-use fednmf_driver::{metadata, missing, streaming};
+use fednmf_driver::{metadata, missing, streaming, tell_of_duplicates};
 use fednmf_files as data;
 use fednmf_files::formats::options::TableFormat;
 use fednmf_files::names;
@@ -391,12 +391,13 @@ impl MatchedInput<'_> {
         progress: &mut Progress,
         comm: &Communicator,
     ) -> Result<PreparedMatrix> {
-        let MatchedInput { opened: OpenedInput { factors, input, names, .. }, k, v_rows, orders } = self;
+        let MatchedInput { opened: OpenedInput { factors, input, names, spec }, k, v_rows, orders } = self;
         let Header { rows: m, cols: n, sparse, .. } = *input.header();
         let beside = (size_of::<f64>() * k * (m.div_ceil(comm.size()) + v_rows)) as f64;
         let (mut loaded, note) =
             streaming::load_rows(input, beside, streaming, comm, &mut |part| progress.loading(part))?;
         note.iter().for_each(|note| progress.note(note));
+        tell_of_duplicates(loaded.duplicates, &spec, progress);
         progress.finish();
         let marks = factors.run.missing.marks();
         let marks = marks.map(|file| missing::read(file, (m, n), &names, &loaded.cuts, comm)).transpose()?;

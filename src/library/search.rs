@@ -21,6 +21,7 @@ use fednmf_methods::parameters::Missing;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 use super::MatrixView;
+use super::run::check_memory;
 
 /// A search for the number of components k: several factorisations for each k, from different starts, scored by the error
 /// on held-out entries and by how similar their components are (as NMFk, Alexandrov and Vesselinov 2014).
@@ -153,6 +154,7 @@ impl Search {
             return Err(Error::input("there must be at least one number of components and one run"));
         };
         check_sizes(&self.ks, shape)?;
+        check_memory(shape, self.ks.iter().copied().max().unwrap_or(first), size_of::<f64>())?;
         let settings = SweepSettings { missing: missing.clone(), regularization: RegularizationParams::NONE };
         let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
         let methods = configure(&self.method, &self.ks, matrix_shape, &settings);

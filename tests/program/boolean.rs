@@ -260,3 +260,27 @@ fn data_that_is_not_boolean_is_refused() {
         fednmf(ranks, "--algo felb --input synthetic:planted,m=30,n=20 -k 3").refused(&["--binarize"]);
     }
 }
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn parties_that_follow_the_ranks_are_warned_of() {
+    let words = "warning: the rows are divided among 2 parties, one for each rank, so the result depends on the number of ranks";
+    for (parties, warned) in [("", true), ("--parties 2", false)] {
+        let line = format!("--algo grecond -k 2 --max-iters 2 --input synthetic:tiles,m=20,n=10,k=2 {parties}");
+        let done = fednmf(2, &line).run();
+        assert_eq!((done.code, done.stderr.contains(words)), (Some(0), warned), "{}", done.stderr);
+    }
+}
+
+/// The identity has no blocks: methods that relax zeros and ones find nothing in it.
+#[test]
+fn a_product_without_ones_of_the_matrix_is_warned_of() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("identity.mtx");
+    let entries: String = (1..=60).map(|i| format!("{i} {i} 1\n")).collect();
+    std::fs::write(&path, format!("%%MatrixMarket matrix coordinate real general\n60 60 60\n{entries}")).unwrap();
+    for (algo, nothing) in [("elbmf", true), ("felb", true), ("grecond", false)] {
+        let done = fednmf(0, &format!("--algo {algo} -k 2 --quiet --input")).arg(&path).run();
+        assert_eq!((done.code, done.stderr.contains("f1 is 0")), (Some(0), nothing), "{algo}: {}", done.stderr);
+    }
+}

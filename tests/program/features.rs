@@ -75,11 +75,14 @@ fn tenx(path: &Path) {
 
 /// AnnData of cells × features, sparse or dense.
 fn annotated(path: &Path, sparse: bool) {
-    let file = hdf5::File::create(path).unwrap();
+    annotate(&hdf5::File::create(path).unwrap(), sparse);
+}
+
+fn annotate(file: &hdf5::Group, sparse: bool) {
     file.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("anndata")).unwrap();
     let x = counts();
     if sparse {
-        group_of_csr(&file, "X", &x);
+        group_of_csr(file, "X", &x);
         let group = file.group("X").unwrap();
         group.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&text("csr_matrix")).unwrap();
         group.new_attr::<i64>().shape(2).create("shape").unwrap().write(&[9i64, 6]).unwrap();
@@ -288,4 +291,157 @@ fn one_party_has_both_factors_in_the_file() {
     fednmf(0, line).arg(at("x.npy")).arg("--output").arg(at("two.h5")).ok();
     assert!(!hdf5::File::open(at("two.h5")).unwrap().link_exists("U"));
     assert_eq!(factor(&at("two.h5"), "U").dim(), (9, 2));
+}
+
+/// A nullable column of AnnData: values, and a mask over those that are missing.
+fn nullable<T: hdf5::H5Type>(group: &hdf5::Group, name: &str, values: &[T], mask: &[bool]) {
+    let group = group.create_group(name).unwrap();
+    group.new_dataset_builder().with_data(values).create("values").unwrap();
+    group.new_dataset_builder().with_data(mask).create("mask").unwrap();
+}
+
+#[test]
+fn masked_values_are_missing() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    annotated(&at("x.h5ad"), false);
+    let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
+    let [obs, var] = ["obs", "var"].map(|name| file.group(name).unwrap());
+    let labels: Vec<i64> = (0..9).map(|i| i % 3).collect();
+    nullable(&obs, "nullable", &labels, &std::array::from_fn::<bool, 9, _>(|i| i > 5));
+    var.unlink("highly_variable").unwrap();
+    nullable(&var, "highly_variable", &[true; 6], &VARIABLE.map(|variable| !variable));
+    drop((obs, var, file));
+    let line = "--algo hals -k 3 --max-iters 8 --init random --feature-type";
+    let run = || {
+        let run = fednmf(0, line).arg("Gene Expression").arg("--input").arg(at("x.h5ad"));
+        run.arg("--output").arg(at("f.h5"))
+    };
+    let told = run().run();
+    assert!(told.stderr.contains("4 of 6 genes are marked as highly variable"), "{}", told.stderr);
+    let compared = fednmf(0, "clusters --labels").arg(format!("{}:obs/nullable", at("x.h5ad").display()));
+    let compared = compared.arg(at("f.h5")).run().stderr;
+    assert!(compared.contains("3 of 9 rows have no label"), "{compared}");
+    // A row without a name cannot be found by it.
+    let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
+    let obs = file.group("obs").unwrap();
+    obs.unlink("_index").unwrap();
+    let names: Vec<VarLenUnicode> = names('c', 9).iter().map(|name| text(name)).collect();
+    nullable(&obs, "_index", &names, &std::array::from_fn::<bool, 9, _>(|i| i == 4));
+    drop((obs, file));
+    run().refused(&["obs/_index", "lacks some of the names"]);
+}
+
+#[test]
+fn names_are_read_or_missed_aloud() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let warned = |name: &str| {
+        let mut run = fednmf(0, "-k 2 --max-iters 2 --quiet --input").arg(at(name)).arg("--output").arg(at("f.h5"));
+        if name != "x.loom" {
+            run = run.args(["--feature-type", "Gene Expression"]);
+        }
+        let done = run.run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stderr
+    };
+    annotated(&at("x.h5ad"), false);
+    let replace = |name: &str, with: &dyn Fn(&hdf5::Group)| {
+        let file = hdf5::File::open_rw(at("x.h5ad")).unwrap();
+        let frame = file.group(name).unwrap();
+        frame.unlink("_index").unwrap();
+        with(&frame);
+    };
+    // Names that are numbers or categories are read.
+    replace("obs", &|obs| {
+        obs.new_dataset_builder().with_data(&[70i64, 71, 72, 73, 74, 75, 76, 77, 78]).create("_index").unwrap();
+    });
+    replace("var", &|var| {
+        let index = var.create_group("_index").unwrap();
+        index.new_dataset_builder().with_data(&[5i8, 4, 3, 2, 1, 0]).create("codes").unwrap();
+        let all: Vec<VarLenUnicode> = names('g', 6).iter().map(|name| text(name)).collect();
+        index.new_dataset_builder().with_data(&all).create("categories").unwrap();
+    });
+    assert!(!warned("x.h5ad").contains("names are not read"));
+    let top = fednmf(0, "top").own_process().arg(at("f.h5")).run().stdout;
+    assert!(top.contains("\tg5\t"), "{top}");
+    let stored = hdf5::File::open(at("f.h5")).unwrap();
+    let rows = stored.attr("row_names").unwrap().read_scalar::<VarLenUnicode>().unwrap();
+    assert_eq!(serde_json::from_str::<Vec<String>>(&rows).unwrap()[8], "78");
+    drop(stored);
+    // Others are not, which is said.
+    replace("obs", &|obs| {
+        obs.new_dataset_builder().with_data(&Array2::<i64>::zeros((9, 2))).create("_index").unwrap();
+    });
+    let stderr = warned("x.h5ad");
+    assert!(stderr.contains("warning:") && stderr.contains("names are not read from obs/_index"), "{stderr}");
+    directory(&at("tenx"));
+    for sample in ["GSM1_", "GSM2_"] {
+        fs::copy(at("tenx/barcodes.tsv"), at(&format!("tenx/{sample}barcodes.tsv"))).unwrap();
+    }
+    assert!(!warned("tenx").contains("names are not read"));
+    fs::remove_file(at("tenx/barcodes.tsv")).unwrap();
+    assert!(warned("tenx").contains("several files *barcodes.tsv"));
+    let file = hdf5::File::create(at("x.loom")).unwrap();
+    file.new_dataset_builder().with_data(&counts().as_standard_layout()).create("matrix").unwrap();
+    for (group, name) in [("row_attrs", "Gene"), ("col_attrs", "Accession")] {
+        let count = if group == "row_attrs" { 9 } else { 6 };
+        let all: Vec<VarLenUnicode> = names('x', count).iter().map(|name| text(name)).collect();
+        file.create_group(group).unwrap().new_dataset_builder().with_data(&all).create(name).unwrap();
+    }
+    drop(file);
+    let stderr = warned("x.loom");
+    assert!(stderr.contains("col_attrs (neither CellID nor obs_names is in it)"), "{stderr}");
+    assert!(!stderr.contains("row_attrs"), "{stderr}");
+}
+
+#[test]
+fn modalities_have_names_of_their_own() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let write = |name: &str, modalities: &[&str]| {
+        let file = hdf5::File::create(at(name)).unwrap();
+        // The names of the root are in another order.
+        for (frame, names) in [("obs", names('c', 9)), ("var", names('g', 6))] {
+            let names: Vec<VarLenUnicode> = names.iter().rev().map(|name| text(name)).collect();
+            let group = file.create_group(frame).unwrap();
+            group.new_dataset_builder().with_data(&names).create("_index").unwrap();
+            if frame == "obs" {
+                let kinds: Vec<VarLenUnicode> = (0..9).map(|i| text(["B", "T", "NK"][i % 3])).collect();
+                group.new_dataset_builder().with_data(&kinds).create("kind").unwrap();
+            }
+        }
+        let all = file.create_group("mod").unwrap();
+        modalities.iter().for_each(|name| annotate(&all.create_group(name).unwrap(), *name == "rna"));
+    };
+    write("two.h5mu", &["rna", "atac"]);
+    write("one.h5mu", &["rna"]);
+    annotated(&at("a.h5ad"), true);
+    let run = |input: &str, output: &str| {
+        let run = fednmf(0, "--algo hals -k 3 --max-iters 8 --init random --input").arg(at(input));
+        run.arg("--output").arg(at(output)).args(["--feature-type", "Gene Expression"])
+    };
+    run("two.h5mu", "f.h5").refused(&["several modalities", "two.h5mu:/mod/rna/X", "two.h5mu:/mod/atac/X"]);
+    run("a.h5ad", "expected.h5").ok();
+    for input in ["two.h5mu:/mod/rna/X", "two.h5mu:/mod/atac/X", "two.h5mu:mod/rna/X", "one.h5mu"] {
+        let note = run(input, "f.h5").run().stderr;
+        assert!(note.contains("4 of 6 genes are marked as highly variable"), "{input}: {note}");
+        for names in ["row_names", "column_names"] {
+            let list = |file: &str| {
+                let file = hdf5::File::open(at(file)).unwrap();
+                file.attr(names).unwrap().read_raw::<VarLenUnicode>().unwrap().to_vec()
+            };
+            assert_eq!(list("f.h5"), list("expected.h5"), "{input}: {names}");
+        }
+        assert_eq!(matrix(&at("f.h5"), "U").dim(), (9, 3));
+    }
+    // The labels of the root have its names, and those of a modality the names of this.
+    run("one.h5mu", "f.h5").ok();
+    let clusters = |labels: &str| fednmf(0, "clusters --json --labels").arg(at(labels)).arg(at("f.h5")).run();
+    let [of_modality, of_root] = ["one.h5mu:mod/rna/obs/kind", "one.h5mu:obs/kind"].map(clusters);
+    assert_eq!(of_modality.code, Some(0), "{}", of_modality.stderr);
+    let found: Vec<Value> =
+        [of_modality, of_root].iter().map(|done| serde_json::from_str(&done.stdout).expect(&done.stderr)).collect();
+    // In the order of their names, kind i % 3 of the modality is kind (8 - i) % 3 of the root: the same partition.
+    assert_eq!(found[0]["adjusted_rand"], found[1]["adjusted_rand"]);
 }

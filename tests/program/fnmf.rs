@@ -348,3 +348,15 @@ fn contradictory_options_are_refused() {
     fednmf(0, "--algo fedavg --align lap").refused(&["--align", "fnmf"]);
     fednmf(0, "--algo mur --inertia 0.5").refused(&["--inertia"]);
 }
+
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn parties_that_follow_the_ranks_are_warned_of() {
+    let words = "warning: the rows are divided among 2 parties, one for each rank, so the result depends on the number of ranks; \
+                 --parties 1 keeps all rows together";
+    for (parties, warned) in [("", true), ("--parties 2", false)] {
+        let line = format!("--algo fnmf -k 2 --max-iters 2 --input synthetic:planted,m=20,n=10,k=2 {parties}");
+        let done = fednmf(2, &line).run();
+        assert_eq!((done.code, done.stderr.contains(words)), (Some(0), warned), "{}", done.stderr);
+    }
+}

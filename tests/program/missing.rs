@@ -196,7 +196,7 @@ fn zeros_that_a_file_stores_are_warned_of_where_zeros_are_missing() {
     }
     let sweep =
         fednmf(0, "sweep --k 1 --runs 2 --holdout 0 --max-iters 5 --format triples --missing zero-unobserved --input");
-    let done = sweep.arg(file("r.csv")).arg("--output").arg(file("sweep")).run();
+    let done = sweep.arg(file("r.csv")).arg("--output").arg(file("sweep")).arg("--quiet").run();
     assert!(done.code == Some(0) && done.stderr.contains(words), "{done:?}");
 }
 

@@ -295,3 +295,41 @@ fn hals_with_penalties_equals_naive_loops() {
         assert!(distance(&u, &matrix(&out, "U")) < 1e-9 && distance(&v, &matrix(&out, "V")) < 1e-9, "{ranks} ranks");
     }
 }
+
+/// A single step may overshoot, and the next ones make up for it.
+#[test]
+fn extrapolation_with_restarts_never_ends_above_plain_sweeps() {
+    let dir = tempdir().unwrap();
+    let (input, _) = small(dir.path(), false);
+    for seed in 0..10 {
+        let [plain, extrapolated] = ["none", "restart"].map(|how| {
+            let trace = dir.path().join(format!("{how}.jsonl"));
+            let line = format!(
+                "--algo hals --inner-sweeps 2 --extrapolation {how} {ALPHAS} -k 3 --init random --seed {seed} --max-iters 200 \
+                 --eval-every 1 --input"
+            );
+            fednmf(0, &line).arg(&input).arg("--trace").arg(&trace).ok();
+            let iterations = events(&trace).into_iter().filter(|e| e["event"] == "iter");
+            iterations.map(|e| number(&e, "objective")).collect::<Vec<f64>>()
+        });
+        let rise = plain.windows(2).find(|two| two[1] > two[0] * (1.0 + 1e-12));
+        assert!(rise.is_none(), "seed {seed}: {rise:?}");
+        let [plain, extrapolated] = [plain, extrapolated].map(|all| all[all.len() - 1]);
+        assert!(extrapolated <= plain * (1.0 + 1e-9), "seed {seed}: {extrapolated} {plain}");
+    }
+}
+
+#[test]
+fn a_penalty_on_one_factor_is_noted() {
+    for (alphas, note) in [
+        ("--alpha-u 1 --alpha-v 0", Some("only U has a penalty, so it shrinks while V grows")),
+        ("--alpha-u 0 --alpha-v 1", Some("only V has a penalty, so it shrinks while U grows")),
+        ("--alpha-u 1", None),
+        ("", None),
+    ] {
+        let done =
+            fednmf(0, &format!("--algo hals {alphas} -k 2 --max-iters 2 --input synthetic:planted,m=9,n=8,k=2")).run();
+        let told = done.stderr.contains(note.unwrap_or("has a penalty"));
+        assert_eq!((done.code, told), (Some(0), note.is_some()), "{}", done.stderr);
+    }
+}

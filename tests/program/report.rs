@@ -253,3 +253,24 @@ fn images_of_the_input_are_drawn_as_images() {
         }
     }
 }
+
+#[test]
+fn the_unit_of_errors_of_divided_entries_is_told() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    crate::common::save_npy(&at("x.npy"), &ndarray::Array2::from_shape_fn((8, 6), |(i, j)| ((i * j) % 5) as f64 * 2.5));
+    let words = "--scale max divided the entries by 10";
+    for scale in ["max", "none"] {
+        let run = fednmf(0, &format!("-k 2 --max-iters 5 --scale {scale} --input")).arg(at("x.npy"));
+        run.arg("--report").arg(at("r.html")).ok();
+        let page = std::fs::read_to_string(at("r.html")).unwrap();
+        assert_eq!(page.contains(words), scale == "max");
+        let folder = at(&format!("sweep-{scale}"));
+        let sweep = fednmf(0, &format!("sweep --k 1,2 --runs 2 --max-iters 5 --scale {scale} --input"));
+        let done = sweep.arg(at("x.npy")).arg("--output").arg(&folder).run();
+        let page = std::fs::read_to_string(folder.join("sweep.html")).unwrap();
+        assert_eq!([done.stdout.contains(words), page.contains(words)], [scale == "max"; 2], "{}", done.stdout);
+        let numbers = std::fs::read_to_string(folder.join("sweep.json")).unwrap();
+        assert_eq!(numbers.contains("\"scale_divisor\": 10.0"), scale == "max", "{numbers}");
+    }
+}

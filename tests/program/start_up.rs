@@ -85,4 +85,11 @@ fn processes_that_do_not_find_each_other_are_refused() {
     };
     run().refused(&["the launcher started 2 processes", "srun --mpi=pmix", "FEDNMF_TRANSPORT=local"]);
     run().env("FEDNMF_TRANSPORT", "local").ok();
+    // A launcher that does not tell the number of processes: only the first one may be alone.
+    let of_rank = |rank| fednmf(0, "-k 2 --max-iters 1 --quiet").env("PMI_RANK", rank);
+    of_rank("1").refused(&["the launcher started at least 2 processes", "srun --mpi=pmix"]);
+    let later = of_rank("2").run();
+    assert!(later.code == Some(2) && later.stderr.is_empty(), "{later:?}");
+    let first = of_rank("0").run();
+    assert!(first.code == Some(0) && first.stderr.contains("MPI connects this process to no other"), "{first:?}");
 }

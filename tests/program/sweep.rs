@@ -21,6 +21,23 @@ fn a_refused_sweep_leaves_no_directory() {
     assert!(dir.path().join("c").exists());
 }
 
+/// Hours of computing are printed, whatever became of the file.
+#[test]
+fn a_sweep_whose_file_cannot_be_written_prints_its_results() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    std::fs::create_dir(&out).unwrap();
+    // A directory has the temporary name of the file. The shell's process becomes that of the program.
+    let part = fednmf_base::unfinished::part_of(&out.join("sweep.json")).display().to_string();
+    let part = part.replace(&format!("-{}.", std::process::id()), "-$$.");
+    let line = "sweep --k 1,2 --runs 2 --max-iters 5 --input synthetic:planted,m=9,n=8,k=2 --output";
+    let script = format!("mkdir \"{part}\" && exec '{}' {line} '{}'", env!("CARGO_BIN_EXE_fednmf"), out.display());
+    let done = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    let told = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert_ne!(done.status.code(), Some(0), "{told:?}");
+    assert!(told[0].contains("recommended:") && told[1].contains("sweep.json: cannot be written"), "{told:?}");
+}
+
 #[test]
 fn a_sweep_finds_the_planted_k_and_can_be_resumed() {
     let dir = tempdir().unwrap();

@@ -295,3 +295,53 @@ fn lines_and_columns_that_may_be_names_or_data_are_refused_with_the_option_that_
     fednmf(0, "inspect --format triples").arg(&path).refused(&["--header yes", "--header no"]);
     assert_eq!(inspect("--format triples --header no", &path).0["rows"], 2);
 }
+
+#[test]
+fn a_row_of_tabs_alone_is_a_row_of_missing_entries() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("t.tsv"), "1\t2\n\t\n3\t4\n").unwrap();
+    for ranks in [0, 3] {
+        let output = fednmf(ranks, "inspect --json --header no --index-col no").arg(at("t.tsv")).run();
+        let summary: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stderr));
+        assert_eq!(["rows", "missing_rows", "missing"].map(|name| summary[name].as_u64()), [Some(3), Some(1), Some(2)]);
+    }
+    // In a single column a blank line may be a missing entry, or no entry.
+    std::fs::write(at("one.txt"), "1\n\n3\n4\n\n").unwrap();
+    let run = |more: &str| fednmf(0, &format!("-k 1 --max-iters 2 {more} --input")).arg(at("one.txt"));
+    run("--missing nan").refused(&["line 2", "blank"]);
+    assert_eq!(run("").ok()["m"], 3);
+}
+
+#[test]
+fn repeated_entries_are_warned_of() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let entries: Vec<String> = (1..=6)
+        .flat_map(|i| (1..=4).filter(move |j| (i + j) % 3 > 0).map(move |j| format!("{i} {j} {}", i + j)))
+        .collect();
+    let all = [&entries[..], &entries[..2]].concat();
+    let text = format!("%%MatrixMarket matrix coordinate real general\n6 4 {}\n{}\n", all.len(), all.join("\n"));
+    std::fs::write(at("m.mtx"), text).unwrap();
+    let words = "warning: 2 entries were given more than once and added up";
+    for ranks in [0, 2] {
+        let told = |line: &str| {
+            let done = fednmf(ranks, line).arg("--input").arg(at("m.mtx")).run();
+            assert_eq!((done.code, done.stderr.matches(words).count()), (Some(0), 1), "{line}: {}", done.stderr);
+        };
+        told(&format!("-k 2 --max-iters 3 --quiet --output {}", at("f.h5").display()));
+        told(&format!("evaluate {}", at("f.h5").display()));
+        told(&format!("project --quiet {} --output {}", at("f.h5").display(), at("p.h5").display()));
+        told(&format!("sweep --k 2 --runs 1 --max-iters 3 --quiet --output {}", at(&format!("s{ranks}")).display()));
+    }
+}
+
+#[test]
+fn long_names_that_the_output_does_not_take_are_warned_of() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let rows: Vec<String> = (0..18).map(|i| format!("{}{i},{},{}\n", "x".repeat(1 << 20), i + 1, 2 * i)).collect();
+    std::fs::write(at("t.csv"), format!("name,a,b\n{}", rows.concat())).unwrap();
+    let done = fednmf(0, "-k 1 --max-iters 2 --quiet --input").arg(at("t.csv")).arg("--output").arg(at("f.h5")).run();
+    assert!(done.code == Some(0) && done.stderr.contains("row_names: these names have 18 MiB"), "{}", done.stderr);
+}

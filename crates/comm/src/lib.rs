@@ -37,7 +37,7 @@ use fednmf_privacy::transcript::{SiteSignature, Transcript};
 
 pub use self::transport::Loss;
 use self::transport::{Local, Transport};
-pub use self::transport::{launched_rank, library, unused_tasks};
+pub use self::transport::{launched_rank, library, reports_refused_start, unused_tasks};
 pub use collective::Parts;
 pub use exit::{Interrupt, Signals, abort_on_panic, end_job, end_without_lost_ranks, idle_until_abort};
 pub use fednmf_linalg::even_part;

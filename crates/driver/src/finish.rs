@@ -272,6 +272,13 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
                 .into(),
         );
     }
+    if leading == Measure::F1 && value(leading) == Some(0.0) && end["privacy"].is_null() {
+        all.push(
+            "f1 is 0: the product has no one where the matrix has one, so the components say nothing; try the greedy --algo \
+             grecond or asso, other parameters of the method, or another --seed"
+                .into(),
+        );
+    }
     let nothing = match leading {
         Measure::F1 => !end["privacy"].is_null() && value(leading).is_some_and(|f1| f1 < 0.1),
         _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),

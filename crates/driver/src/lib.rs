@@ -65,6 +65,7 @@ pub use arrange::{FactorScale, arrange, by_weight};
 pub use checkpoint::Checkpointer;
 pub use checks::check_size;
 pub use iterate::{Driver, Evaluation, Limits, Observer, Stop, Trajectory};
+pub use load::tell_of_duplicates;
 
 /// Runs a factorisation; returns the exit code. Collective.
 ///

@@ -10,8 +10,9 @@ use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, watchdog};
 use fednmf_data::assemble::Entries;
 use fednmf_data::{GridChooser, GridTraffic, Layout};
+use fednmf_files::formats::options::Repeated;
 use fednmf_files::output::view::ViewFile;
-use fednmf_files::{EntryCheck, Threshold};
+use fednmf_files::{EntryCheck, InputSpec, Threshold};
 use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
@@ -120,16 +121,28 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     if let Some(threshold) = loaded.quantile_threshold() {
         loaded.progress.note(&format!("--binarize: entries from {threshold} on are ones"));
     }
-    if loaded.data.duplicates > 0 {
-        let duplicates = loaded.data.duplicates;
-        loaded.progress.note(&format!("{duplicates} entries were given more than once and added up"));
-    }
+    tell_of_duplicates(loaded.data.duplicates, &loaded.planned.input, &mut loaded.progress);
     loaded.warn_of_missing_entries(comm);
     if let Some(block) = loaded.data.blocks.first() {
         check_form(loaded.planned.description(), block).map_err(Error::on_all_ranks)?;
     }
     check_size(loaded.planned.precision, &loaded.data.statistics).map_err(Error::on_all_ranks)?;
     Ok(loaded)
+}
+
+/// Says that entries of the input were given again: a warning, unless `--repeated` says what that means.
+pub fn tell_of_duplicates(duplicates: u64, input: &InputSpec, progress: &mut Progress) {
+    let given = format!("{duplicates} entries were given more than once and");
+    match input.table.repeated {
+        _ if duplicates == 0 => {}
+        Repeated::Sum => progress.note(&format!("{given} added up")),
+        Repeated::Mean => progress.note(&format!("{given} averaged")),
+        Repeated::Refuse => {
+            progress.warn(&format!(
+                "{given} added up; if they are copies of each other, remove all but one from the input"
+            ));
+        }
+    }
 }
 
 /// Warns if parties hide little from each other.

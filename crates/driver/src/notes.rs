@@ -9,6 +9,7 @@ use fednmf_methods::decision::Decision;
 use fednmf_methods::description::Partition;
 use fednmf_methods::parameters::Missing;
 use fednmf_methods::registry;
+use fednmf_methods::shared::regularization::RegularizationParams;
 
 use super::plan::{Planned, divided};
 use super::spec::SAMPLE_INPUT;
@@ -58,6 +59,12 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
             "--mu-alpha 0 --mu-beta 0: nothing holds the scale of a component between sketches; it grows in one factor and vanishes \
              in the other, until numbers overflow; use --mu-alpha 0.01, or --algo hals for a step without regularisation",
         );
+    }
+    if let Some((with, without)) = planned.method.groups().regularization.and_then(RegularizationParams::one_sided) {
+        progress.note(&format!(
+            "--alpha-u, --alpha-v: only {with} has a penalty, so it shrinks while {without} grows, and the product is hardly \
+             restricted; a penalty on both acts on the product"
+        ));
     }
     if let Some(path) = &planned.spec.record_view {
         progress.warn(&format!(

@@ -129,7 +129,10 @@ pub fn open(spec: &InputSpec, comm: &Communicator) -> SharedResult<Input> {
 fn single_file(spec: &InputSpec, path: &str, dataset: Option<&str>, comm: &Communicator) -> SharedResult<MatrixFile> {
     let found = || {
         let mut file = read_header(path, dataset, spec.table, spec.private)?;
-        names::check(path, dataset, file.rows, file.cols)?;
+        file.names_warning = names::check(path, dataset, file.rows, file.cols)?;
+        if spec.allow_nan {
+            file.check_blank_lines()?;
+        }
         file.select(spec, path, dataset)?;
         Ok(Some(file))
     };
@@ -269,7 +272,10 @@ fn party_files(
                 let count = file.count(0, 1, false)?;
                 file.set_counts(vec![count])?;
             }
-            names::check(&path, dataset, file.rows, file.cols)?;
+            file.names_warning = names::check(&path, dataset, file.rows, file.cols)?;
+            if spec.allow_nan {
+                file.check_blank_lines()?;
+            }
             file.select(spec, &path, dataset)?;
             let names = shared_names(spec, &path);
             files.push(FileFacts::of(file, names.as_deref().map(names::digest), comm.rank()));
@@ -443,7 +449,7 @@ fn stack(spec: &InputSpec, files: Vec<FileFacts>, items: Option<Items>) -> Resul
         files: spec.by_party().then_some(files.len()),
         labels: known.first().and_then(|file| file.labels()),
         notes: notes_of_files,
-        warnings: Vec::new(),
+        warnings: known.iter().filter_map(|file| file.names_warning.clone()).collect(),
         items,
         common: None,
         image: first.shown.image,

@@ -141,6 +141,7 @@ pub fn page(histories: &[History], shown: &[RunFigures]) -> String {
         [one] => facts(&mut body, one),
         all => comparison(&mut body, all),
     }
+    units(&mut body, histories);
     components(&mut body, histories, shown);
     section(&mut body, histories, shown, "Use of the components", |figures| (figures.usage.as_ref(), None));
     fit(&mut body, histories);
@@ -244,6 +245,23 @@ fn facts(body: &mut String, history: &History) {
         let _ = write!(words, " for {}", counted(history.count("parties"), "party", "parties"));
     }
     let _ = writeln!(body, "<p>{}; {}.</p>", escape(&words), escape(&ended(history)));
+}
+
+/// The unit of the errors of each run, if it is not that of the input.
+fn units(body: &mut String, histories: &[History]) {
+    for history in histories {
+        let params = &history.start["params"];
+        if let Some(divisor) = params["scale_divisor"].as_f64().filter(|_| params["binarize"].is_null()) {
+            let of = if histories.len() == 1 { String::new() } else { format!("{}: ", history.name) };
+            paragraph(
+                body,
+                &format!(
+                    "{of}--scale max divided the entries by {divisor}, and all errors but the relative one are of these; multiply \
+                     them by it for the units of the input."
+                ),
+            );
+        }
+    }
 }
 
 /// Why a run ended, in words.

@@ -22,7 +22,7 @@ use fednmf_driver::model_selection::{Point, SweepPlan, check_sizes, choose, drop
 use fednmf_driver::plan::Storage;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::spec::Precision;
-use fednmf_driver::{check_size, metadata, streaming};
+use fednmf_driver::{check_size, metadata, streaming, tell_of_duplicates};
 use fednmf_files as data;
 use fednmf_files::Input;
 use fednmf_files::output::matrices::Stored;
@@ -77,7 +77,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| cnmf.check(&tasks));
     comm.agree_on_error(cnmf_files)?;
     let most = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));
-    let mut progress = Progress::new(comm.is_root() && !args.quiet, None);
+    let mut progress = Progress::quiet(comm.is_root(), args.quiet, None);
     let (mut group, mut input) = open(&sweep, most, comm)?;
     let SweepPlan { methods, groups, storage } = plan(&mut sweep, &input, most, &mut progress, comm)?;
     if groups < most {
@@ -190,12 +190,13 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let consensus = choice.as_ref().filter(|_| number == 0);
     let consensus = consensus.map(|choice| consensus::make(&sweep, choice.k, &loaded, &group)).transpose();
     let consensus = comm.agree_on_error(consensus.map_err(Error::from))?;
+    let divisor = loaded.divisor.filter(|_| sweep.input.binarize.is_none());
     drop(loaded);
     if let Some(cnmf) = &cnmf {
         programs::write(&sweep, cnmf, comm, &mut progress)?;
     }
     progress.finish();
-    let summary = Summary { sweep: &sweep, points: &points, choice, consensus };
+    let summary = Summary { sweep: &sweep, points: &points, choice, consensus, divisor };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
 }
@@ -296,6 +297,7 @@ fn load(
     // Each run reads a copy.
     loaded.release();
     check_size(Precision::F64, &loaded.statistics).map_err(Error::on_all_ranks)?;
+    tell_of_duplicates(loaded.duplicates, &sweep.input, progress);
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)
     {

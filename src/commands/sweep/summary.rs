@@ -27,6 +27,8 @@ pub struct Summary<'a> {
     pub choice: Option<Choice>,
     /// The consensus of the runs with the chosen k.
     pub consensus: Option<Consensus>,
+    /// The number by which `--scale` divided the entries.
+    pub divisor: Option<f64>,
 }
 
 /// The head of the table of components.
@@ -44,9 +46,14 @@ impl Summary<'_> {
             unfinished::replace(&path, Access::Default, |out| out.write_all(text.as_bytes()))
                 .map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
         };
-        write("sweep.json", &format!("{all:#}\n"))?;
-        write("sweep.html", &self.page())?;
-        if self.sweep.args.json { print_line(&all.to_string()) } else { print(&self.text()) }
+        let written = write("sweep.json", &format!("{all:#}\n")).and_then(|()| write("sweep.html", &self.page()));
+        // Hours of computing are shown, whatever became of the files.
+        if self.sweep.args.json {
+            print_line(&all.to_string())?
+        } else {
+            print(&self.text())?
+        }
+        written
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -60,7 +67,14 @@ impl Summary<'_> {
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
             "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
             "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
-            "consensus": self.consensus, "next_command": self.next(),
+            "consensus": self.consensus, "next_command": self.next(), "scale_divisor": self.divisor,
+        })
+    }
+
+    /// The unit of the errors, if it is not that of the input.
+    fn unit(&self) -> Option<String> {
+        self.divisor.map(|divisor| {
+            format!("--scale max divided the entries by {divisor}, and the errors are of these; multiply them by it for the units of the input.")
         })
     }
 
@@ -189,6 +203,9 @@ impl Summary<'_> {
                 number(p.stability.map(|s| s.cosine))
             );
         }
+        if let Some(unit) = self.unit() {
+            let _ = writeln!(out, "{unit}");
+        }
         let _ = writeln!(out, "\nrecommended: {}", self.reasons());
         for warning in self.warnings() {
             let _ = writeln!(out, "warning: {warning}");
@@ -255,6 +272,7 @@ impl Summary<'_> {
         ];
         let mut introduction = vec![format!("Recommended: {}", self.reasons())];
         introduction.extend(self.warnings().iter().map(|warning| format!("Warning: {warning}.")));
+        introduction.extend(self.unit());
         let mut sections = Vec::new();
         if let Some(consensus) = &self.consensus {
             let similar = consensus.similarities.as_ref().filter(|_| consensus.runs > 1);

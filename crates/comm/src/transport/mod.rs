@@ -21,6 +21,8 @@ pub use self::local::Local;
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
 use fednmf_base::error::{Error, SharedResult};
+#[cfg(feature = "mpi")]
+use fednmf_base::warning::warn;
 
 /// Overrides the choice of the transport: `mpi` or `local`.
 const OVERRIDE: &str = "FEDNMF_TRANSPORT";
@@ -48,15 +50,27 @@ pub fn start() -> SharedResult<Rc<dyn Transport>> {
 #[cfg(feature = "mpi")]
 fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
     let mpi = Mpi::start()?;
-    match Launch::detect().and_then(|launch| launch.size) {
-        Some(started) if started > 1 && mpi.size() == 1 => Err(Error::input(format!(
-            "the launcher started {started} processes, but MPI connects this one to no other, so each would do all the work: the \
-             launcher is of another MPI library. With Slurm use srun --mpi=pmix (srun --mpi=list shows the choices), otherwise the \
-             mpirun of the library that fednmf is built with; {OVERRIDE}=local runs every process on its own"
-        ))
-        .on_all_ranks()),
-        _ => Ok(Rc::new(mpi)),
-    }
+    let cure = format!(
+        "With Slurm use srun --mpi=pmix (srun --mpi=list shows the choices), otherwise the mpirun of the library that fednmf is \
+         built with; {OVERRIDE}=local runs every process on its own"
+    );
+    let started = match Launch::detect().filter(|_| mpi.size() == 1) {
+        Some(Launch { size: Some(size), .. }) if size > 1 => format!("{size} processes"),
+        Some(Launch { size: None, rank }) if rank > 0 => format!("at least {} processes", rank + 1),
+        Some(Launch { size: None, .. }) => {
+            warn(&format!(
+                "MPI connects this process to no other, and the launcher does not say whether it started others: then each would \
+                 do all the work, since the launcher is of another MPI library. {cure}"
+            ));
+            return Ok(Rc::new(mpi));
+        }
+        _ => return Ok(Rc::new(mpi)),
+    };
+    Err(Error::input(format!(
+        "the launcher started {started}, but MPI connects this one to no other, so each would do all the work: the launcher is of \
+         another MPI library. {cure}"
+    ))
+    .on_all_ranks())
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -76,6 +90,12 @@ fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
 /// This process's rank according to its launcher, before any transport is started; 0 without a launcher.
 pub fn launched_rank() -> usize {
     Launch::detect().map_or(0, |launch| launch.rank)
+}
+
+/// Whether this process prints why [`start`] failed, for all. Where the launcher does not tell the number of processes, rank 0
+/// may have started, as if it were the only one.
+pub fn reports_refused_start() -> bool {
+    Launch::detect().is_none_or(|launch| launch.rank == 0 || launch.rank == 1 && launch.size.is_none())
 }
 
 /// The tasks of a Slurm job of which only this process runs, since no launcher has started it.

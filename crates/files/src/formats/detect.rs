@@ -74,17 +74,22 @@ pub fn matrix_of_directory(path: &str) -> String {
 
 /// The file of this name in a directory as 10x writes it. Archives put the name of a sample before it: `GSM1_matrix.mtx.gz`.
 pub fn file_of_tenx(directory: &Path, name: &str) -> Option<PathBuf> {
+    let mut found = files_of_tenx(directory, name);
+    // Of several samples it would be a guess.
+    if found.len() == 1 { found.pop() } else { None }
+}
+
+/// The files that may be meant by [`file_of_tenx`].
+pub fn files_of_tenx(directory: &Path, name: &str) -> Vec<PathBuf> {
     let exact = directory.join(name);
     if exact.is_file() {
-        return Some(exact);
+        return vec![exact];
     }
     let ends = |file: &PathBuf| {
         let prefix = file.file_name().and_then(|file| file.to_str()).and_then(|file| file.strip_suffix(name));
         prefix.is_some_and(|prefix| prefix.ends_with(['_', '.', '-']))
     };
-    let mut found = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(ends);
-    // Of several samples it would be a guess.
-    found.next().filter(|_| found.next().is_none())
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).filter(ends).collect()
 }
 
 /// A file and its format.

@@ -51,7 +51,8 @@ impl FirstLines {
                 return Err(file.error("has lines that end with a carriage return alone; save it with line feeds"));
             }
             let mut at = if offset == 0 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
-            while let Some(line) = next_line(text, &mut at) {
+            // The separator is not known yet, and may be a tab.
+            while let Some(line) = next_row(text, &mut at, b'\t') {
                 if lines.is_empty() && text[line.start] == b'#' && !is_spreadsheet_error(&text[line.clone()]) {
                     comments.push((offset + line.start as u64 + 1, text[line.start + 1..line.end].to_vec()));
                     continue;
@@ -63,12 +64,13 @@ impl FirstLines {
                 }
             }
         }
-        let Some((_, first)) = lines.first() else {
+        let Some((_, first)) = lines.iter().find(|(_, line)| !is_blank(line, b' ')) else {
             return Err(file.error("holds no line with numbers"));
         };
         let separator = if tabs { b'\t' } else { guess_separator(first) };
+        lines.retain(|(_, line)| !is_blank(line, separator));
         // `# gene,a,b` above the rows is a header.
-        let width = fields(first, separator).count();
+        let width = fields(&lines[0].1, separator).count();
         let is_header = |(_, line): &(u64, Vec<u8>)| {
             let names: Vec<&[u8]> = fields(line, separator).collect();
             width > 1 && names.len() == width && names.iter().any(|name| is_name(name))
@@ -157,6 +159,11 @@ fn without_quoted(line: &[u8]) -> Vec<u8> {
 
 /// The next line at or after `at` that is not blank, without its line end.
 pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    next_row(text, at, b' ')
+}
+
+/// As [`next_line`], but between tabs a line of tabs alone is a row, whose entries are all missing.
+pub fn next_row(text: &[u8], at: &mut usize, separator: u8) -> Option<Range<usize>> {
     loop {
         if *at >= text.len() {
             return None;
@@ -165,17 +172,20 @@ pub fn next_line(text: &[u8], at: &mut usize) -> Option<Range<usize>> {
         let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |end| start + end);
         *at = end + 1;
         let end = if text[..end].ends_with(b"\r") && end > start { end - 1 } else { end };
-        let line = &text[start..end];
-        if !line.trim_ascii().is_empty() {
+        if !is_blank(&text[start..end], separator) {
             return Some(start..end);
         }
     }
 }
 
-/// Counts the lines that [`next_line`] finds.
-pub fn count_lines(text: &[u8]) -> u64 {
+fn is_blank(line: &[u8], separator: u8) -> bool {
+    line.trim_ascii().is_empty() && !(separator == b'\t' && line.contains(&b'\t'))
+}
+
+/// Counts the lines that [`next_row`] finds.
+pub fn count_rows(text: &[u8], separator: u8) -> u64 {
     let mut at = 0;
-    std::iter::from_fn(|| next_line(text, &mut at)).count() as u64
+    std::iter::from_fn(|| next_row(text, &mut at, separator)).count() as u64
 }
 
 /// The fields of a line, without surrounding blanks and quotation marks. A quoted field may contain the separator.
@@ -267,6 +277,20 @@ pub fn is_mark(field: &[u8]) -> bool {
     !field.is_empty() && field.iter().all(u8::is_ascii_punctuation)
         || MARKS.iter().any(|mark| field.eq_ignore_ascii_case(mark))
         || is_spreadsheet_error(field)
+}
+
+/// Whether a text marks a missing entry in another way than those that are read as one.
+pub fn is_other_missing_mark(field: &[u8]) -> bool {
+    is_mark(field) && ![&b"true"[..], b"false"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}
+
+/// Whether a field is a number and letters behind it, as a unit.
+pub fn has_letters_behind_number(field: &[u8]) -> bool {
+    let rest = float(field).map(|(_, used)| String::from_utf8_lossy(&field[used..]).into_owned());
+    rest.is_some_and(|rest| {
+        let rest = rest.trim_start();
+        rest.starts_with(|c: char| c.is_alphabetic() || c == '\u{b0}')
+    })
 }
 
 /// Whether a field looks like a date or a time: digits and at least two of the same separator.
@@ -426,6 +450,17 @@ mod tests {
         assert!(
             ["007", "+5", "-0", "1.0", "", "-", "99999999999999999999"].iter().all(|t| integer(t.as_bytes()).is_none())
         );
+    }
+
+    #[test]
+    fn marks_and_units_are_recognised() {
+        assert!(
+            ["ND", "n.d.", "-", "?", "None", "BDL", "#N/A"].iter().all(|mark| is_other_missing_mark(mark.as_bytes()))
+        );
+        assert!(["NA", "", "true", "x", "5"].iter().all(|other| !is_other_missing_mark(other.as_bytes())));
+        let unit = |text: &str| has_letters_behind_number(text.as_bytes());
+        assert!(["5 mg", "5mg", "1e3 counts", "20 \u{b0}C", "3.5 \u{b5}l"].into_iter().all(unit));
+        assert!(!["5", "mg", "mg 5", "5 %", "1,234", ""].into_iter().any(unit));
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct MatrixFile {
     pub selection: Option<Selection>,
     /// A note on them.
     selection_note: Option<String>,
+    /// A warning about names of rows and columns that cannot be read.
+    pub names_warning: Option<String>,
     /// The counts of all parts of a text, if it had to be counted.
     counts: Vec<PartCount>,
 }
@@ -107,6 +109,7 @@ impl MatrixFile {
             encoding,
             selection: None,
             selection_note: None,
+            names_warning: None,
             counts: Vec::new(),
         }
     }
@@ -254,11 +257,19 @@ impl MatrixFile {
     /// Counts the lines of a block of text that hold entries.
     fn count_lines(&self, text: &[u8]) -> u64 {
         match &self.encoding {
-            Encoding::Table(_) => fields::count_lines(text),
+            Encoding::Table(table) => fields::count_rows(text, table.header.separator),
             Encoding::Transactions(_) => fimi::count_lines(text),
             Encoding::Market(market) if !market.coordinate => mtx::count_lines(text),
             _ => 0,
         }
+    }
+
+    /// Refuses a text in which a blank line may be a missing entry.
+    ///
+    /// # Errors
+    /// If there is such a line.
+    pub fn check_blank_lines(&self) -> Result<()> {
+        if let Encoding::Table(table) = &self.encoding { table.check_blank_lines(&self.file) } else { Ok(()) }
     }
 
     /// Completes the header from the counts of all parts.

@@ -1,6 +1,6 @@
 //! Reasons for refusing a text: with a quotation of the text, or without it if the file is private.
 
-use crate::formats::fields::{has_decimal_comma, why_unreadable};
+use crate::formats::fields::{has_decimal_comma, has_letters_behind_number, why_unreadable};
 
 /// Replacement for text that must not be shown.
 const NOT_SHOWN: &str = "other text (not shown: it is a party's)";
@@ -42,8 +42,10 @@ impl Refusal {
 /// Refuses a field as a number; `say` names the field. What makes it unreadable is added if that is known.
 pub fn not_a_number(field: &[u8], say: impl Fn(&str) -> String) -> Refusal {
     let why = why_unreadable(field).map_or_else(String::new, |why| format!("; it {why}"));
+    let unit = "; it has a unit or other text behind its number; write numbers alone";
+    let unit = if has_letters_behind_number(field) && why.is_empty() { unit } else { "" };
     let comma = if has_decimal_comma(field) { "; write decimal points instead of commas" } else { "" };
-    let full = format!("{}, not a number{why}{comma}", say(&quote(field)));
+    let full = format!("{}, not a number{why}{unit}{comma}", say(&quote(field)));
     Refusal::new(full, format!("{}, not a number", say(NOT_SHOWN)))
 }
 

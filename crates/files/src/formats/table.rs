@@ -11,8 +11,8 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::fields::{
-    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, has_decimal_comma, is_missing, is_name, is_whole, next_line,
-    number, number_with_comma, text_of,
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, has_decimal_comma, is_missing, is_name, is_other_missing_mark,
+    is_whole, next_row, number, number_with_comma, text_of,
 };
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
@@ -20,7 +20,7 @@ use crate::formats::like_triples;
 use crate::formats::options::{Names, Presence, TableFormat, TableOptions};
 use crate::formats::reader::DenseReader;
 use crate::formats::refusal::{Refusal, not_a_number};
-use crate::formats::text::{LineCursor, TextBlocks};
+use crate::formats::text::{LineCursor, TextBlocks, error_at};
 
 /// The layout of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ pub fn names(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Name
         let mut blocks = TextBlocks::open(file, table.header.start, 0, 1)?;
         while let Some((text, _)) = blocks.next_block()? {
             let mut at = 0;
-            while let Some(line) = next_line(text, &mut at) {
+            while let Some(line) = next_row(text, &mut at, table.header.separator) {
                 rows.extend(fields(&text[line], table.header.separator).next().map(text_of));
             }
         }
@@ -143,7 +143,7 @@ impl Table {
     /// The kind of the numbers in these lines.
     pub fn values(&self, text: &[u8]) -> Values {
         let mut at = 0;
-        while let Some(line) = next_line(text, &mut at) {
+        while let Some(line) = next_row(text, &mut at, self.header.separator) {
             let mut numbers =
                 fields(&text[line], self.header.separator).skip(usize::from(self.header.labels.index_col));
             if !numbers.all(is_whole) {
@@ -151,6 +151,33 @@ impl Table {
             }
         }
         Values::Whole
+    }
+
+    /// Refuses blank lines between the rows of a single column, where each may be a missing entry, or none.
+    ///
+    /// # Errors
+    /// If there is such a line; the message has its number.
+    pub fn check_blank_lines(&self, file: &InputFile) -> Result<()> {
+        if self.cols > 1 || self.header.labels.index_col {
+            return Ok(());
+        }
+        let mut blocks = TextBlocks::open(file, self.header.start, 0, 1)?;
+        let mut blank = None;
+        while let Some((text, offset)) = blocks.next_block()? {
+            let mut at = offset;
+            for line in text.split_inclusive(|&byte| byte == b'\n') {
+                match blank {
+                    _ if line.trim_ascii().is_empty() => blank = blank.or(Some(at)),
+                    Some(blank) => {
+                        let why = "is blank, which may be a missing entry; write NA there, or remove the line";
+                        return Err(error_at(file, blank, why));
+                    }
+                    None => {}
+                }
+                at += line.len() as u64;
+            }
+        }
+        Ok(())
     }
 
     /// Parses row `row` into `out`.
@@ -190,6 +217,12 @@ pub fn entry<T: Real>(field: &[u8], policy: EntryPolicy) -> std::result::Result<
         None if is_missing(field) && policy.allow_nan => Ok(policy.check(f64::NAN)?),
         None if field.is_empty() => Err(format!("is empty; {remedy}").into()),
         None if is_missing(field) => Err(Refusal::quoting(field, |text| format!("is {text}, not a number; {remedy}"))),
+        None if is_other_missing_mark(field) => {
+            let remedy = if policy.allow_nan { String::new() } else { format!("; {remedy}") };
+            Err(Refusal::quoting(field, |text| {
+                format!("is {text}; to mark a missing value, write NA in its place{remedy}")
+            }))
+        }
         None => Err(not_a_number(field, |text| format!("is {text}"))),
     }
 }
@@ -214,7 +247,9 @@ impl<'a> TableReader<'a> {
 
     fn next_row<T: Real>(&mut self, out: &mut [T]) -> Result<()> {
         self.next += 1;
-        self.lines.parse(next_line, |line| self.table.parse(line, self.next - 1, self.policy, out))
+        let separator = self.table.header.separator;
+        let next = |text: &[u8], at: &mut usize| next_row(text, at, separator);
+        self.lines.parse(next, |line| self.table.parse(line, self.next - 1, self.policy, out))
     }
 }
 
@@ -414,6 +449,23 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_missing_entries_is_a_row() {
+        for (text, rows) in
+            [("5\t2\n\t\n3\t4\n", 3), ("5\t2\n\n3\t4\n \n", 2), ("5,2\n\t\n3,4\n", 2), ("5 2\n\t\n3 4\n", 2)]
+        {
+            let separator = head(text, AUTO).unwrap().header.separator;
+            assert_eq!(crate::formats::fields::count_rows(text.as_bytes(), separator), rows, "{text:?}");
+        }
+        // In a single column it may be none.
+        let check = |text: &str| with_file(text, |file| layout(file, false, AUTO)?.check_blank_lines(file));
+        let refused = check("5\n2\n\n3\n").unwrap_err().message;
+        assert!(refused.contains("line 3") && refused.contains("blank"), "{refused}");
+        for text in ["5\n2\nNA\n3\n\n", "5,2\n\n3,4\n", "x,1\n\ny,2\n"] {
+            assert!(check(text).is_ok(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
         let header = Header { separator: b',', labels, start: 0, note: None };
@@ -429,6 +481,11 @@ mod tests {
             ("a,1,,3", "row 4, column 1 is empty; if that marks a missing value, --missing nan"),
             ("a,1,NA,3", "'NA', not a number; if that marks a missing value, --missing nan"),
             ("a,1,x,3", "'x', not a number"),
+            (
+                "a,1,ND,3",
+                "is 'ND'; to mark a missing value, write NA in its place; if that marks a missing value, --missing nan",
+            ),
+            ("a,1,5 mg,3", "'5 mg', not a number; it has a unit"),
             ("a,1,nan,3", "NaN"),
             ("a,1,-2,3", "negative"),
         ] {

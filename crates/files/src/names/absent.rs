@@ -8,8 +8,8 @@ pub fn of_file(_path: &str, _dataset: Option<&str>) -> Names {
     Names::default()
 }
 
-pub fn check_own_names(_path: &str, _dataset: Option<&str>) -> Result<()> {
-    Ok(())
+pub fn unreadable(_path: &str, _dataset: Option<&str>) -> Result<Vec<String>> {
+    Ok(Vec::new())
 }
 
 pub fn column_of_frame(_path: &str, _frame: &str, _name: &str) -> Option<Vec<String>> {

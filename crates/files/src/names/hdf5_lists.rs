@@ -2,76 +2,86 @@
 
 use std::cell::RefCell;
 
-use hdf5::types::{FixedAscii, VarLenAscii, VarLenUnicode};
+use hdf5::types::{FixedAscii, TypeDescriptor, VarLenAscii, VarLenUnicode};
 use hdf5::{Dataset, File, Group, H5Type, LocationType};
 
-use fednmf_base::error::Result;
+use fednmf_base::error::{Error, Result};
 
 use super::{MOST_BYTES, Names};
-use crate::formats::hdf5::{check_own, tenx_group};
+use crate::formats::hdf5::{check_own, exists, in_modality, tenx_group};
 
 /// The names stored in an HDF5 file, for one of its matrices (X by default).
 pub fn of_file(path: &str, dataset: Option<&str>) -> Names {
-    read(path, dataset).unwrap_or_default()
+    read(path, dataset).map(|(names, _)| names).unwrap_or_default()
 }
 
-/// The names, if all are in the file itself: others would be read from a file that was not named.
-fn read(path: &str, dataset: Option<&str>) -> Result<Names> {
-    let Ok(file) = File::open(path) else { return Ok(Names::default()) };
-    let foreign = RefCell::new(None);
+/// The names, and which lists of names cannot be read, if all are in the file itself: others would be read from a file that was
+/// not named.
+fn read(path: &str, dataset: Option<&str>) -> Result<(Names, Vec<String>)> {
+    let Ok(file) = File::open(path) else { return Ok((Names::default(), Vec::new())) };
+    let refused = RefCell::new(None);
+    let lost = RefCell::new(Vec::new());
     let own = |data: Dataset| match check_own(path, "a list of names", &file, &data) {
         Ok(()) => Some(data),
         Err(e) => {
-            *foreign.borrow_mut() = Some(e);
+            *refused.borrow_mut() = Some(e);
             None
         }
     };
+    // A list that exists is read, or the user learns that it is not.
+    let told = |place: String, list: Option<Vec<String>>| {
+        if list.is_none() {
+            lost.borrow_mut().push(place);
+        }
+        list
+    };
     let list_of = |data: Dataset| list_of(&own(data)?);
-    let index = |group: &str| {
-        let place = group.split('/').next().unwrap_or(group);
-        if !file.link_exists(place) || !file.link_exists(group) {
+    let index = |frame: String| {
+        if !exists(&file, &frame) {
             return None;
         }
         // Before version 0.7 AnnData wrote a table of records.
-        if file.loc_type_by_name(group).is_ok_and(|kind| kind == LocationType::Dataset) {
-            return file.dataset(group).ok().and_then(own).and_then(|records| {
+        if file.loc_type_by_name(&frame).is_ok_and(|kind| kind == LocationType::Dataset) {
+            let records = file.dataset(&frame).ok().and_then(own).and_then(|records| {
                 strings::<Record<VarLenUnicode>, Record<VarLenAscii>, Record<FixedAscii<256>>>(&records)
             });
+            return told(frame, records);
         }
-        let group = file.group(group).ok()?;
-        let named = group.attr("_index").ok();
-        let name = named
-            .and_then(|a| a.read_scalar::<VarLenUnicode>().ok())
-            .map_or_else(|| "_index".into(), |s| s.to_string());
+        let group = file.group(&frame).ok()?;
+        let name = title_of_index(&group);
         if !group.link_exists(&name) {
             return None;
         }
-        // Text that may be missing is stored as a group of values and a mask.
-        if let Ok(inner) = group.group(&name) {
-            return inner.link_exists("values").then(|| inner.dataset("values").ok()).flatten().and_then(list_of);
+        let place = format!("{frame}/{name}");
+        let names = column(&own, &group, &name);
+        let nullable = group.loc_type_by_name(&name).is_ok_and(|kind| kind == LocationType::Group);
+        if nullable && names.iter().flatten().any(String::is_empty) {
+            *refused.borrow_mut() =
+                Some(Error::input(format!("{path}: {place} lacks some of the names; give each row and column a name")));
         }
-        group.dataset(&name).ok().and_then(list_of)
+        told(place, names)
     };
     let tenx_group = tenx_group(&file, dataset);
     let tenx = |name: &str| {
-        let matrix = tenx_group.as_ref()?;
-        let (first, rest) = name.split_once('/').unwrap_or((name, ""));
-        let there = matrix.link_exists(first)
-            && (rest.is_empty() || matrix.group(first).is_ok_and(|group| group.link_exists(rest)));
-        there.then(|| matrix.dataset(name).ok()).flatten().and_then(list_of)
+        let matrix = tenx_group.as_ref().filter(|matrix| exists(matrix, name))?;
+        told(format!("{}/{name}", matrix.name()), matrix.dataset(name).ok().and_then(list_of))
     };
-    let attribute = |names: [&str; 2]| {
-        let found = names.into_iter().find(|name| {
-            let (group, list) = name.split_once('/').unwrap_or((name, ""));
-            file.link_exists(group) && file.group(group).is_ok_and(|group| group.link_exists(list))
-        })?;
-        list_of(file.dataset(found).ok()?)
+    let attribute = |group: &str, names: [&str; 2]| {
+        let members = if exists(&file, group) { file.group(group).ok()?.member_names().ok()? } else { Vec::new() };
+        match names.into_iter().find(|name| members.iter().any(|member| member == name)) {
+            Some(name) => {
+                let place = format!("{group}/{name}");
+                told(place.clone(), file.dataset(&place).ok().and_then(list_of))
+            }
+            None if members.is_empty() => None,
+            None => told(format!("{group} (neither {} nor {} is in it)", names[0], names[1]), None),
+        }
     };
     // 10x and loom store genes × cells.
     let turned = !file.link_exists("obs") && (file.link_exists("matrix") || tenx_group.is_some());
     // In AnnData the location of a matrix determines the names of its rows and columns; raw has its own variables.
-    let place = dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default());
-    let (rows, columns) = match place {
+    let (modality, name) = in_modality(&file, dataset);
+    let (rows, columns) = match place(&name) {
         "raw" => (Some("obs"), Some("raw/var")),
         "obsm" => (Some("obs"), None),
         "varm" => (Some("var"), None),
@@ -80,18 +90,30 @@ fn read(path: &str, dataset: Option<&str>) -> Result<Names> {
         _ => (Some("obs"), Some("var")),
     };
     // The second name of each is the one that scanpy writes.
-    let in_loom = |names| turned.then(|| attribute(names)).flatten();
+    let in_loom = |group, names| turned.then(|| attribute(group, names)).flatten();
+    let index = |frame: &str| index(format!("{modality}{frame}"));
     let columns = columns.and_then(index).or_else(|| tenx("barcodes"));
-    let columns = columns.or_else(|| in_loom(["col_attrs/CellID", "col_attrs/obs_names"]));
+    let columns = columns.or_else(|| in_loom("col_attrs", ["CellID", "obs_names"]));
     // Cell Ranger 2 has the names of the genes in addition to their identifiers.
     let rows = rows
         .and_then(index)
         .or_else(|| ["features/name", "features/id", "gene_names", "genes"].into_iter().find_map(tenx));
-    let rows = rows.or_else(|| in_loom(["row_attrs/Gene", "row_attrs/var_names"]));
-    match foreign.take() {
+    let rows = rows.or_else(|| in_loom("row_attrs", ["Gene", "var_names"]));
+    match refused.take() {
         Some(e) => Err(e),
-        None => Ok(Names { columns, rows, turned }),
+        None => Ok((Names { columns, rows, turned }, lost.take())),
     }
+}
+
+/// The part of AnnData in which a matrix is: `X`, `layers`, `raw`, …
+fn place(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+/// The title of the column of names in a data frame.
+fn title_of_index(frame: &Group) -> String {
+    let named = frame.attr("_index").ok();
+    named.and_then(|a| a.read_scalar::<VarLenUnicode>().ok()).map_or_else(|| "_index".into(), |s| s.to_string())
 }
 
 /// A member of a group, if it exists.
@@ -101,37 +123,41 @@ fn member(group: &Group, name: &str) -> Option<Dataset> {
 
 /// The data frame of this name in AnnData (from version 0.7 on); `obs`, `var`, `raw/var`.
 fn frame(file: &File, name: &str) -> Option<Group> {
-    let place = name.split('/').next().unwrap_or(name);
-    let there = file.link_exists(place) && file.link_exists(name);
-    (there && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group))
+    (exists(file, name) && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group))
         .then(|| file.group(name).ok())
         .flatten()
 }
 
 /// The frame of the features that are the columns of a matrix in AnnData.
 fn features_of(file: &File, dataset: Option<&str>) -> Option<Group> {
-    match dataset.map_or("X", |name| name.trim_start_matches('/').split('/').next().unwrap_or_default()) {
-        "raw" => frame(file, "raw/var"),
-        "X" | "layers" => frame(file, "var"),
+    let (modality, name) = in_modality(file, dataset);
+    match place(&name) {
+        "raw" => frame(file, &format!("{modality}raw/var")),
+        "X" | "layers" => frame(file, &format!("{modality}var")),
         _ => None,
     }
 }
 
 /// Text, or numbers or truth values as text.
 fn as_text(data: &Dataset) -> Option<Vec<String>> {
+    fn read<T: H5Type + ToString>(data: &Dataset) -> Option<Vec<String>> {
+        Some(data.read_raw::<T>().ok()?.iter().map(T::to_string).collect())
+    }
     if data.ndim() != 1 {
         return None;
     }
-    if data.dtype().is_ok_and(|kind| kind.is::<bool>()) {
-        return Some(data.read_raw::<bool>().ok()?.iter().map(bool::to_string).collect());
+    match data.dtype().and_then(|kind| kind.to_descriptor()) {
+        Ok(TypeDescriptor::Boolean) => read::<bool>(data),
+        Ok(TypeDescriptor::Integer(_)) => read::<i64>(data),
+        Ok(TypeDescriptor::Unsigned(_)) => read::<u64>(data),
+        Ok(TypeDescriptor::Float(_)) => read::<f64>(data),
+        _ => list_of(data),
     }
-    list_of(data).or_else(|| Some(data.read_raw::<f64>().ok()?.iter().map(f64::to_string).collect()))
 }
 
-/// A column of a data frame of AnnData as text: text, categories, numbers or truth values.
-fn column(file: &File, frame: &Group, name: &str) -> Option<Vec<String>> {
-    let path = file.filename();
-    let own = |data: Dataset| check_own(&path, name, file, &data).is_ok().then_some(data);
+/// A column of a data frame of AnnData as text: text, categories, numbers or truth values. A missing one is empty. `own` passes
+/// the data of this file.
+fn column(own: &dyn Fn(Dataset) -> Option<Dataset>, frame: &Group, name: &str) -> Option<Vec<String>> {
     if !frame.link_exists(name) {
         return None;
     }
@@ -146,7 +172,16 @@ fn column(file: &File, frame: &Group, name: &str) -> Option<Vec<String>> {
         if let Some((codes, categories)) = member(&inner, "codes").zip(member(&inner, "categories")) {
             return of_codes(codes, categories);
         }
-        return as_text(&own(member(&inner, "values")?)?);
+        let mut values = as_text(&own(member(&inner, "values")?)?)?;
+        if let Some(mask) = member(&inner, "mask") {
+            // Below the mask is any value.
+            let mask = own(mask)?.read_raw::<bool>().ok()?;
+            if mask.len() != values.len() {
+                return None;
+            }
+            values.iter_mut().zip(mask).filter(|(_, masked)| *masked).for_each(|(value, _)| value.clear());
+        }
+        return Some(values);
     }
     let data = member(frame, name)?;
     // Versions before 0.8 of AnnData have the categories of all columns in a group beside them.
@@ -158,10 +193,16 @@ fn column(file: &File, frame: &Group, name: &str) -> Option<Vec<String>> {
     as_text(&own(data)?)
 }
 
+/// A column of this frame, if it is in the file itself.
+fn own_column(file: &File, frame: &Group, name: &str) -> Option<Vec<String>> {
+    let path = file.filename();
+    column(&|data| check_own(&path, name, file, &data).is_ok().then_some(data), frame, name)
+}
+
 /// The column of a data frame of an AnnData file, `obs` or `var`, as text.
 pub fn column_of_frame(path: &str, name_of_frame: &str, name: &str) -> Option<Vec<String>> {
     let file = File::open(path).ok()?;
-    column(&file, &frame(&file, name_of_frame)?, name)
+    own_column(&file, &frame(&file, name_of_frame)?, name)
 }
 
 /// The titles of the columns of a data frame.
@@ -176,24 +217,24 @@ pub fn feature_types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<Str
     if !file.link_exists("obs") {
         let matrix = tenx_group(&file, dataset)?;
         let features = matrix.link_exists("features").then(|| matrix.group("features").ok()).flatten()?;
-        return Some((true, column(&file, &features, "feature_type")?));
+        return Some((true, own_column(&file, &features, "feature_type")?));
     }
-    Some((false, column(&file, &features_of(&file, dataset)?, "feature_types")?))
+    Some((false, own_column(&file, &features_of(&file, dataset)?, "feature_types")?))
 }
 
-/// Whether each column of a matrix in AnnData is marked in `var/highly_variable`.
+/// Whether each column of a matrix in AnnData is marked in `var/highly_variable`; one whose mark is missing is not.
 pub fn highly_variable(path: &str, dataset: Option<&str>) -> Option<Vec<bool>> {
     let file = File::open(path).ok()?;
-    let marks = column(&file, &features_of(&file, dataset)?, "highly_variable")?;
+    let marks = own_column(&file, &features_of(&file, dataset)?, "highly_variable")?;
     Some(marks.iter().map(|mark| mark.eq_ignore_ascii_case("true") || mark == "1").collect())
 }
 
-/// Refuses names that are in other files.
+/// The places of the lists of names that cannot be read.
 ///
 /// # Errors
-/// If some are.
-pub fn check_own_names(path: &str, dataset: Option<&str>) -> Result<()> {
-    read(path, dataset).map(drop)
+/// If names are in other files, or some are missing.
+pub fn unreadable(path: &str, dataset: Option<&str>) -> Result<Vec<String>> {
+    read(path, dataset).map(|(_, lost)| lost)
 }
 
 /// The names of a record of a data frame, as AnnData wrote it before version 0.7.

@@ -98,19 +98,25 @@ fn in_list(option: &str, text: &str) -> Result<Labelled> {
 /// A column of a data frame, with the names of its rows.
 fn in_anndata(path: &str, place: &str) -> std::result::Result<Labelled, String> {
     let place = place.trim_start_matches('/');
-    let (frame, title) = place.split_once('/').unwrap_or(("obs", place));
+    // In MuData a modality has frames of its own.
+    let frame = place.match_indices('/').map(|(at, _)| &place[..at]).find(|frame| is_frame(frame));
+    let (frame, title) = frame.map_or(("obs", place), |frame| (frame, &place[frame.len() + 1..]));
     if let Some(refusal) = hdf5::refusal(Path::new(path)) {
         return Err(refusal.message);
     }
     if !Path::new(path).is_file() {
         return Err("there is no such file; check the name".into());
     }
-    if !["obs", "var"].contains(&frame) {
-        return Err("give a column as FILE.h5ad:obs/COLUMN or FILE.h5ad:var/COLUMN".into());
-    }
-    crate::hdf5_probe::run(crate::hdf5_probe::Content::Names, path, None).map_err(|e| e.message)?;
-    let Names { rows, columns, .. } = of_file(path, None);
-    let names = if frame == "obs" { rows } else { columns };
+    let matrix = match frame.rsplit_once('/') {
+        _ if place.contains('/') && title == place => {
+            return Err("give a column as FILE.h5ad:obs/COLUMN or FILE.h5ad:var/COLUMN".into());
+        }
+        Some((modality, _)) => format!("{modality}/X"),
+        None => "X".into(),
+    };
+    crate::hdf5_probe::run(crate::hdf5_probe::Content::Names, path, Some(&matrix)).map_err(|e| e.message)?;
+    let Names { rows, columns, .. } = of_file(path, Some(&matrix));
+    let names = if frame.ends_with("obs") { rows } else { columns };
     match hdf5_lists::column_of_frame(path, frame, title) {
         Some(labels) => Ok(Labelled { labels, names: names.into_iter().collect() }),
         None => {
@@ -118,6 +124,12 @@ fn in_anndata(path: &str, place: &str) -> std::result::Result<Labelled, String> 
             Err(format!("{frame} has no such column; it has {}", if there.is_empty() { "none" } else { &there }))
         }
     }
+}
+
+/// Whether this is the name of a data frame of AnnData, or of one in a modality of MuData.
+fn is_frame(name: &str) -> bool {
+    let of_modality = name.strip_prefix("mod/").and_then(|rest| rest.split_once('/')).map(|(_, frame)| frame);
+    ["obs", "var"].contains(&of_modality.unwrap_or(name))
 }
 
 /// The column of a text table with this title, and the other columns.

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use fednmf_base::error::{Error, Result};
 
 use crate::formats::detect;
-use crate::formats::detect::file_of_tenx;
+use crate::formats::detect::{file_of_tenx, files_of_tenx};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::spec::{InputSpec, Source, party_path};
@@ -119,7 +119,7 @@ fn dataset_of(spec: &InputSpec) -> Option<&str> {
 pub fn in_file(path: &str, spec: &InputSpec) -> Names {
     let dataset = dataset_of(spec);
     if Path::new(path).is_dir() {
-        of_directory(Path::new(path))
+        of_directory(Path::new(path)).0
     } else if !detect::is_hdf5(path) {
         let (columns, rows) = detect::names(path, spec.table);
         // A text table does not define its observations: they are the rows of the matrix, transposed or not.
@@ -139,18 +139,18 @@ pub fn probe(path: &str, dataset: Option<&str>) {
 }
 
 /// Checks that there are as many names as rows and columns of the matrix (before `--transpose`). Directories and HDF5 files
-/// have separate lists of names, which may be incomplete.
+/// have separate lists of names, which may be incomplete. A warning if there are lists that cannot be read.
 ///
 /// # Errors
 /// If the numbers differ; the message has both.
-pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<()> {
-    let names = if Path::new(path).is_dir() {
+pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Result<Option<String>> {
+    let (names, unreadable) = if Path::new(path).is_dir() {
         of_directory(Path::new(path))
     } else if detect::is_hdf5(path) && hdf5_probe::run(Content::Names, path, dataset).is_ok() {
-        hdf5_lists::check_own_names(path, dataset)?;
-        of_file(path, dataset)
+        let unreadable = hdf5_lists::unreadable(path, dataset)?;
+        (of_file(path, dataset), unreadable)
     } else {
-        return Ok(());
+        return Ok(None);
     };
     for (what, names, length) in [("row", &names.rows, rows), ("column", &names.columns, cols)] {
         if let Some(names) = names.as_ref().filter(|names| names.len() != length) {
@@ -161,7 +161,12 @@ pub fn check(path: &str, dataset: Option<&str>, rows: usize, cols: usize) -> Res
             )));
         }
     }
-    Ok(())
+    Ok((!unreadable.is_empty()).then(|| {
+        format!(
+            "{path}: names are not read from {}; rows and columns without names are known by their positions alone",
+            unreadable.join(", ")
+        )
+    }))
 }
 
 /// The range of items of a list of names, if these are consecutive whole numbers, as for transactions.
@@ -295,14 +300,28 @@ pub fn types_in_directory(path: &Path) -> Option<Vec<String>> {
     list("", &format!("{}:3", list_in_directory(path, &["features"])?.display())).ok()
 }
 
-/// The names in a directory written by 10x: genes × cells.
-fn of_directory(path: &Path) -> Names {
-    let list = |names: &[&str], column: usize| {
-        let file = list_in_directory(path, names)?;
+/// The names in a directory written by 10x, genes × cells, and the lists that cannot be read.
+fn of_directory(path: &Path) -> (Names, Vec<String>) {
+    let mut unreadable = Vec::new();
+    let mut list = |names: &[&str], column: usize| {
+        let Some(file) = list_in_directory(path, names) else {
+            let ends: Vec<String> = names.iter().flat_map(|n| [format!("{n}.tsv.gz"), format!("{n}.tsv")]).collect();
+            unreadable.extend(
+                ends.into_iter()
+                    .find(|name| !files_of_tenx(path, name).is_empty())
+                    .map(|name| format!("several files *{name}, of which one belongs to the matrix")),
+            );
+            return None;
+        };
         // Older files of genes have two columns, identifier and name; a list may lack the second one.
-        [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok())
+        let found = [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok());
+        if found.is_none() {
+            unreadable.push(file.display().to_string());
+        }
+        found
     };
-    Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true }
+    let names = Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true };
+    (names, unreadable)
 }
 
 #[cfg(test)]

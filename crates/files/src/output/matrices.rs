@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_base::unfinished::Access;
+use fednmf_base::warning::warn;
 use fednmf_comm::Communicator;
 use fednmf_data::messages::OUTPUT;
 use fednmf_data::state::Piece;
@@ -84,7 +85,16 @@ pub fn write_factors<T: Real>(
 /// A list of names as an attribute, unless it is too long.
 fn kept(name: &str, list: &[String]) -> Option<(String, Value)> {
     let bytes: usize = list.iter().map(String::len).sum();
-    (bytes <= MOST_NAMES).then(|| (name.to_string(), list.to_vec().into()))
+    if bytes > MOST_NAMES {
+        warn(&format!(
+            "{name}: these names have {} MiB, more than the {} MiB that the output takes, and are not in it; write it as .h5ad, \
+             which takes them",
+            bytes >> 20,
+            MOST_NAMES >> 20
+        ));
+        return None;
+    }
+    Some((name.to_string(), list.to_vec().into()))
 }
 
 #[cfg(test)]

@@ -113,6 +113,15 @@ impl RegularizationParams {
         options.into_iter().chain([ratio]).flat_map(|(option, value)| [option.to_string(), value]).collect()
     }
 
+    /// The factor that alone has a penalty, and the other one.
+    pub fn one_sided(&self) -> Option<(&'static str, &'static str)> {
+        match (self.alpha_u > 0.0, self.weight_on_v() > 0.0) {
+            (true, false) => Some(("U", "V")),
+            (false, true) => Some(("V", "U")),
+            _ => None,
+        }
+    }
+
     /// Whether V has an L1 penalty.
     pub fn has_l1_on_v(&self) -> bool {
         self.weight_on_v() > 0.0 && self.l1_ratio > 0.0
@@ -194,6 +203,9 @@ mod tests {
         assert_eq!(penalties.value(&u.view(), &v.view()), 1.5 + 0.75 * 5.0 + 2.5 + 0.5 * 3.75 * 4.0);
         assert_eq!(penalties.objective(2.0, 3.0), Some(("objective", 5.0)));
         let none = RegularizationParams { alpha_u: 0.0, ..args };
+        let on = |alpha_u, alpha_v| RegularizationParams { alpha_u, alpha_v: Weight::Given(alpha_v), l1_ratio: 0.0 };
+        assert_eq!([on(1.0, 0.0), on(0.0, 1.0)].map(|one| one.one_sided()), [Some(("U", "V")), Some(("V", "U"))]);
+        assert_eq!([args.one_sided(), on(1.0, 1.0).one_sided(), none.one_sided()], [None; 3]);
         assert!(!none.is_on() && !none.penalties((10, 4)).any());
         assert!(RegularizationParams { alpha_v: Weight::Given(1.0), ..none.clone() }.is_on());
         assert_eq!(none.penalties((10, 4)).objective(2.0, 0.0), None);

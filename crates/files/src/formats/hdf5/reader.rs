@@ -122,6 +122,14 @@ fn choose(path: &str, file: &File) -> Result<String> {
     if names.iter().any(|n| n == "X") {
         return Ok("/X".into());
     }
+    match &modalities(file)[..] {
+        [] => {}
+        [only] => return Ok(format!("/{MODALITIES}/{only}/X")),
+        several => {
+            let all: Vec<String> = several.iter().map(|name| format!("{path}:/{MODALITIES}/{name}/X")).collect();
+            return Err(wrong(path, format!("has several modalities; give the matrix of one: {}", all.join(", "))));
+        }
+    }
     let fits = |name: &&String| match file.loc_type_by_name(name) {
         Ok(LocationType::Group) => file.group(name).is_ok_and(|g| is_compressed(&g)),
         Ok(LocationType::Dataset) => file.dataset(name).is_ok_and(|d| d.ndim() == 2),
@@ -134,6 +142,35 @@ fn choose(path: &str, file: &File) -> Result<String> {
     }
 }
 
+/// The group in which MuData has an AnnData object for each modality.
+const MODALITIES: &str = "mod";
+
+fn modalities(file: &File) -> Vec<String> {
+    let group = file.link_exists(MODALITIES).then(|| file.group(MODALITIES).ok()).flatten();
+    group.and_then(|group| group.member_names().ok()).unwrap_or_default()
+}
+
+/// Where the AnnData object begins that has a matrix, and the name of the matrix in it: `mod/rna/` and `X` in MuData, otherwise
+/// nothing and the whole name.
+pub fn in_modality(file: &File, dataset: Option<&str>) -> (String, String) {
+    let name = match (dataset, &modalities(file)[..]) {
+        (Some(name), _) => name.trim_start_matches('/').to_string(),
+        (None, [only]) if !file.link_exists("X") => format!("{MODALITIES}/{only}/X"),
+        (None, _) => "X".to_string(),
+    };
+    let modality = name.strip_prefix(MODALITIES).and_then(|rest| rest.strip_prefix('/')?.split_once('/'));
+    match modality {
+        Some((modality, rest)) => (format!("{MODALITIES}/{modality}/"), rest.to_string()),
+        None => (String::new(), name),
+    }
+}
+
+/// Whether there is a member of this name, as `obs/_index`. HDF5 prints its own error for a link in a missing group.
+pub fn exists(group: &Group, name: &str) -> bool {
+    let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+    ends.map(|end| &name[..end]).all(|part| group.link_exists(part))
+}
+
 /// The group of a 10x matrix, with lists of its genes and cells: the given one, or else the first. Its name is `matrix`, or
 /// in files of Cell Ranger 2 that of the genome.
 pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
@@ -142,11 +179,7 @@ pub fn tenx_group(file: &File, dataset: Option<&str>) -> Option<Group> {
         None => file.member_names().unwrap_or_default(),
     };
     let is_group = |name: &&String| {
-        // HDF5 prints its own error for a link in a missing group.
-        let first = name.split('/').next().unwrap_or_default();
-        file.link_exists(first)
-            && file.link_exists(name)
-            && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group)
+        exists(file, name) && file.loc_type_by_name(name).is_ok_and(|kind| kind == LocationType::Group)
     };
     let has_lists = |group: &Group| {
         is_compressed(group) && ["barcodes", "features", "genes", "gene_names"].iter().any(|x| group.link_exists(x))
@@ -201,15 +234,30 @@ fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
     // The library itself requests a plugin only when it unpacks.
     let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
     lacking.map_or(Ok(()), |filter| {
+        let filter = match FILTERS.iter().find(|(number, _)| *number == filter.id()) {
+            Some((_, name)) => format!("{name}, which this HDF5 library cannot unpack"),
+            None => format!("filter {}, which this HDF5 library does not have", filter.id()),
+        };
         Err(wrong(
             path,
             format!(
-                "{name} is compressed with a filter that is not supported (number {} of HDF5); rewrite it with gzip or lzf",
-                filter.id()
+                "{name} is compressed with {filter}; write it with gzip: adata.write_h5ad(FILE, compression='gzip') after reading it in \
+                 Python with hdf5plugin imported, or h5repack -f GZIP=4 with the plugin"
             ),
         ))
     })
 }
+
+/// The numbers of filters that are registered with the HDF Group and used for matrices.
+const FILTERS: [(i32, &str); 7] = [
+    (307, "bzip2"),
+    (32_001, "Blosc"),
+    (32_004, "LZ4"),
+    (32_008, "bitshuffle"),
+    (32_013, "zfp"),
+    (32_015, "Zstandard (zstd)"),
+    (32_026, "Blosc2"),
+];
 
 /// Refuses a dataset that declares more numbers than the file can hold.
 fn check_size(path: &str, name: &str, data: &Dataset) -> Result<()> {
