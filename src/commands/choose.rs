@@ -125,15 +125,9 @@ impl<'a> Run<'a> {
 
     /// The number of vectors in the exact sums over private rows or columns that the run opened.
     fn opened_vectors(&self) -> usize {
-        let iterations = self.count("iterations");
-        let sums = match self.method.opened_sums() {
-            _ if self.method.groups().dp.is_some_and(DpParams::is_on) => 0,
-            None => 0,
-            Some(OpenedSums::AtEvaluations) => 1 + iterations.checked_div(self.count("eval_every")).unwrap_or(0),
-            Some(OpenedSums::EachIteration(count)) => count * iterations,
-            Some(OpenedSums::ExactProducts) => iterations,
-        };
-        sums * self.shared.ncols()
+        let run = Duration { iterations: self.count("iterations"), eval_every: self.count("eval_every") };
+        let sums = self.method.opened_sums().filter(|_| !self.method.groups().dp.is_some_and(DpParams::is_on));
+        sums.map_or(0, |sums| sums.over(run)) * self.shared.ncols()
     }
 
     /// Refuses runs that cannot be compared.
@@ -185,7 +179,15 @@ fn opened_together(runs: &[&Run<'_>]) -> Option<String> {
     let counts: Vec<usize> = (0..parties).map(|party| all / parties + usize::from(party < all % parties)).collect();
     let vectors: usize = runs.iter().map(|run| run.opened_vectors()).sum();
     let summed = first.method.participants(parties);
-    let part = PrivatePart { counts: &counts, length, k: vectors, masked: first.method.masks_sums(), summed, what };
+    let part = PrivatePart {
+        counts: &counts,
+        length,
+        k: vectors,
+        masked: first.method.masks_sums(),
+        summed,
+        what,
+        instead: &[],
+    };
     let limits = first.method.groups().disclosure?;
     // Only the number of vectors counts.
     let limits = DisclosureParams { accept_risk: Risk::FewRows.into(), ..limits.clone() };

@@ -114,7 +114,7 @@ pub struct Duration {
 
 impl OpenedSums {
     /// Their number in a whole run.
-    fn over(self, run: Duration) -> usize {
+    pub fn over(self, run: Duration) -> usize {
         match self {
             OpenedSums::AtEvaluations => 1 + run.iterations.checked_div(run.eval_every).unwrap_or(0),
             OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) => count.saturating_mul(run.iterations),
