@@ -86,7 +86,7 @@ fn the_report_of_a_run_can_be_repeated_from_its_trace() {
         assert!(text.contains(&format!("<h1>digits.npy: k = 5, {algo}</h1>")), "a name instead of a path");
         assert_eq!(text.matches("<dt>").count(), 5, "the numbers of the headline");
         // 1797 rows in total, and six of them.
-        let counts = description(&text, "usage-0").split(" in ").skip(2);
+        let counts = description(&text, "usage-0").split(" in ").skip(1);
         let count = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse::<usize>().ok());
         assert_eq!(counts.filter_map(count).sum::<usize>(), 1797);
         let rows = description(&text, "reconstruction-0").trim_end_matches('.').split("; ");

@@ -234,10 +234,7 @@ fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
     // The library itself requests a plugin only when it unpacks.
     let lacking = data.filters().into_iter().find(|filter| !filter.is_available());
     lacking.map_or(Ok(()), |filter| {
-        let filter = match FILTERS.iter().find(|(number, _)| *number == filter.id()) {
-            Some((_, name)) => format!("{name}, which this HDF5 library cannot unpack"),
-            None => format!("filter {}, which this HDF5 library does not have", filter.id()),
-        };
+        let filter = name_of_filter(filter.id());
         Err(wrong(
             path,
             format!(
@@ -246,6 +243,14 @@ fn check_filters(path: &str, name: &str, data: &Dataset) -> Result<()> {
             ),
         ))
     })
+}
+
+/// The name of a filter, or its number.
+fn name_of_filter(number: i32) -> String {
+    match FILTERS.iter().find(|(known, _)| *known == number) {
+        Some((_, name)) => format!("{name}, which this HDF5 library cannot unpack"),
+        None => format!("filter {number}, which this HDF5 library does not have"),
+    }
 }
 
 /// The numbers of filters that are registered with the HDF Group and used for matrices.
@@ -564,6 +569,31 @@ mod tests {
         let Storage::InPlace(raw) = storage else { return (by_library, None) };
         RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
         (by_library, Some(in_file))
+    }
+
+    #[test]
+    fn a_filter_that_is_lacking_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.h5").display().to_string();
+        let all = Array2::from_shape_fn((40, 30), |(i, j)| (i * j) as f64);
+        File::create(&path)
+            .unwrap()
+            .new_dataset_builder()
+            .chunk((10, 30))
+            .deflate(3)
+            .with_data(&all)
+            .create("x")
+            .unwrap();
+        // The filter message: version 1, one filter; then its number, the length of its name, its flags and its parameters.
+        let mut bytes = std::fs::read(&path).unwrap();
+        let message = [1, 1, 0, 0, 0, 0, 0, 0, 1, 0];
+        let at = bytes.windows(message.len()).position(|part| part == message).expect("the message of the filter");
+        for (number, name) in [(32_015u16, "Zstandard (zstd)"), (32_001, "Blosc"), (32_777, "filter 32777")] {
+            bytes[at + 8..at + 10].copy_from_slice(&number.to_le_bytes());
+            std::fs::write(&path, &bytes).unwrap();
+            let refused = find(&path, Some("x")).err().unwrap().message;
+            assert!(refused.contains(name) && refused.contains("gzip"), "{refused}");
+        }
     }
 
     #[test]
