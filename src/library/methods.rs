@@ -468,7 +468,10 @@ methods! {
 
     /// Multiplicative updates for the Kullback-Leibler divergence of all parties' rows, by exact sums: the factors of [`KlMu`]
     /// for all rows (Lee and Seung 2001).
-    FedKl = Rows FedKlParams {}
+    FedKl = Rows FedKlParams {
+        /// The point at which a factor's update starts (Hien, Leplat and Gillis, arXiv 2401.06646).
+        extrapolation: Extrapolation => extrapolation;
+    }
 
     /// Multiplicative updates for a β-divergence of all parties' rows, by exact sums: the factors of [`BetaMu`] for all rows
     /// (Févotte and Idier 2011).

@@ -316,3 +316,35 @@ fn divergences_over_parties_have_the_factors_of_all_rows() {
     fednmf(2, zeros).refused(&["--beta 0", "zero(s)"]);
     fednmf(2, "--algo fed-kl --parties 3 -k 2 --dp gaussian --epsilon 1").refused(&["--dp", "fed-kl"]);
 }
+
+/// What extrapolation starts from is known to all, so it sends nothing more.
+#[test]
+fn extrapolation_over_parties_sends_nothing_more_and_never_raises_the_divergence() {
+    let dir = tempdir().unwrap();
+    let (out, trace, checkpoint) = (dir.path().join("o.h5"), dir.path().join("t.jsonl"), dir.path().join("c.h5"));
+    let line =
+        "--algo fed-kl --parties 3 --input synthetic:sparse,m=90,n=40,density=0.3 -k 4 --seed 3 --eval-every 1 --tol 0";
+    let run = |ranks: usize, more: &str| {
+        let found = fednmf(ranks, &format!("{line} {more}")).arg("--output").arg(&out).ok();
+        let sent: Vec<String> = found["wire"].as_array().unwrap().iter().map(|row| row.to_string()).collect();
+        (number(&found, "kl_divergence"), matrix(&out, "V"), sent)
+    };
+    let plain = run(1, "--max-iters 40");
+    let found = run(1, &format!("--max-iters 40 --extrapolation restart --trace {}", trace.display()));
+    assert_eq!(found.2, plain.2);
+    assert!(found.0 < plain.0, "{} {}", found.0, plain.0);
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let each = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["kl_divergence"].as_f64());
+    let each: Vec<f64> = each.collect();
+    assert!(each.len() >= 40 && each.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + 1e-12)), "{each:?}");
+    for ranks in 2..=3 {
+        assert_eq!(run(ranks, "--max-iters 40 --extrapolation restart").1, found.1, "{ranks} ranks");
+    }
+    let masked = "--secure-sum --accept-risk few-rows,membership,few-values";
+    let masked = run(2, &format!("--max-iters 40 --extrapolation restart {masked}"));
+    assert!((masked.0 - found.0).abs() < 1e-4 * found.0, "{} {}", masked.0, found.0);
+    // A run that is continued has the bits of one that was not interrupted.
+    let kept = format!("--extrapolation restart --checkpoint {}", checkpoint.display());
+    run(1, &format!("{kept} --max-iters 17"));
+    assert_eq!(run(2, &format!("{kept} --max-iters 40 --resume")).1, found.1);
+}

@@ -9,6 +9,10 @@
 //! where γ is that of Févotte and Idier (2011), 1 for the Kullback-Leibler divergence (β = 1), whose D_i are the column sums
 //! of U_i (Lee and Seung 2001). Parties send only N_i and D_i, whose sums can be masked. V is the last factor of an
 //! iteration, so that the first sums contain U_i that were fitted to private data instead of a start that others know.
+//!
+//! With extrapolation (Hien, Leplat, Gillis, arXiv 2401.06646) both updates start at extrapolated rows. Those of V follow from
+//! two iterates that all parties know. A row of V whose sums do not show that the divergence falls keeps its last value: an
+//! update from there, as without parties, would take further sums.
 
 use std::ops::Range;
 
@@ -17,9 +21,11 @@ use ndarray::{Array2, ArrayViewMut2};
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
-use fednmf_data::state::{Owner, Piece, SavedState};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Penalty;
-use fednmf_linalg::nls::divergence::{BetaMultiply, DivergenceUpdate, FixedFactor, KlMultiply, add_gram, column_sums};
+use fednmf_linalg::nls::divergence::{
+    BetaMultiply, DivergenceUpdate, Extrapolated, FixedFactor, KlMultiply, Majorant, add_gram, column_sums,
+};
 use fednmf_linalg::{Block, Contiguous, ContiguousMut, PerThread, Real, over_rows};
 use fednmf_privacy::Private;
 
@@ -31,6 +37,7 @@ use crate::method::Method;
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::shared::disclosure::OpenedSums;
+use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::init;
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
@@ -80,6 +87,8 @@ macro_rules! messages {
 fednmf_base::parameters! {
     /// Parameters of multiplicative updates for the Kullback-Leibler divergence over parties.
     pub struct FedKl {
+        /// Where a factor's update starts
+        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
         group secure_sum: SecureSumParams;
         group threshold: ThresholdParams;
     }
@@ -105,7 +114,12 @@ impl Method for FedKl {
     );
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        Ok(Some(cost(1.0, (&self.secure_sum, &self.threshold), workload, ranks)))
+        let mut cost = cost(1.0, (&self.secure_sum, &self.threshold), workload, ranks);
+        if self.extrapolation == Extrapolation::Restart {
+            let (parties, hosted) = workload.parties(ranks);
+            cost.factors += workload.bytes((workload.m.div_ceil(parties) * hosted + workload.n) * workload.k);
+        }
+        Ok(Some(cost))
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
@@ -114,7 +128,8 @@ impl Method for FedKl {
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let (update, multiply) = (KlMultiply::new(problem.k), BetaMultiply::new(1.0, problem.k, 1.0));
-        build((1.0, 1.0, Measure::Divergence), (&self.secure_sum, &self.threshold), problem, update, multiply)
+        let kind = Kind { beta: 1.0, unit: 1.0, measure: Measure::Divergence, extrapolation: self.extrapolation };
+        build(kind, (&self.secure_sum, &self.threshold), problem, update, multiply)
     }
 }
 
@@ -155,13 +170,8 @@ impl Method for FedBeta {
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
-        build(
-            (beta, unit, Measure::BetaDivergence),
-            (&self.secure_sum, &self.threshold),
-            problem,
-            update.clone(),
-            update,
-        )
+        let kind = Kind { beta, unit, measure: Measure::BetaDivergence, extrapolation: Extrapolation::None };
+        build(kind, (&self.secure_sum, &self.threshold), problem, update.clone(), update)
     }
 }
 
@@ -191,6 +201,21 @@ fn cost(beta: f64, (sum, threshold): (&SecureSumParams, &ThresholdParams), workl
     cost
 }
 
+/// What is minimised, and how.
+struct Kind {
+    beta: f64,
+    /// The unit of the data, in which the terms for β ≠ 1 are computed.
+    unit: f64,
+    /// The measure as which the divergence is reported.
+    measure: Measure,
+    /// Only for β = 1.
+    extrapolation: Extrapolation,
+}
+
+/// Names in a checkpoint of the rows before the last update.
+const LAST_U: &str = "U_last";
+const LAST_V: &str = "V_last";
+
 /// A party: its rows, its factor, and its terms of the sums.
 struct PartyState<T: Real> {
     index: usize,
@@ -200,6 +225,8 @@ struct PartyState<T: Real> {
     columns: Private<Block<T>>,
     /// U_i, rows × k
     u: Private<Array2<T>>,
+    /// U_i before its last update; without rows if nothing is extrapolated
+    last: Private<Array2<T>>,
     /// The terms, n × k or n × 2k
     terms: Array2<T>,
     /// The column sums of U_i
@@ -216,6 +243,16 @@ struct Scratch {
     ones: Vec<f64>,
 }
 
+/// The extrapolation of V, and of the parties' factors.
+struct Extrapolating<T: Real, R> {
+    updates: PerThread<Extrapolated<T, R>>,
+    weights: NesterovWeights,
+    /// V before its last update, n × k
+    last: Array2<T>,
+    /// A row of V at which its update starts
+    from: Vec<T>,
+}
+
 struct DivergenceRun<T: Real, R> {
     beta: f64,
     /// The unit of the data, in which the terms for β ≠ 1 are computed.
@@ -225,6 +262,7 @@ struct DivergenceRun<T: Real, R> {
     comm: PartyCommunicator,
     party_sum: PartySum,
     updates: PerThread<R>,
+    extrapolating: Option<Extrapolating<T, R>>,
     multiply: PerThread<BetaMultiply>,
     members: Vec<PartyState<T>>,
     /// V, n × k
@@ -239,8 +277,8 @@ struct DivergenceRun<T: Real, R> {
     iteration: usize,
 }
 
-fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
-    (beta, unit, measure): (f64, f64, Measure),
+fn build<T: Real, R: Majorant<T> + Sync>(
+    Kind { beta, unit, measure, extrapolation }: Kind,
     (secure_sum, threshold): (&SecureSumParams, &ThresholdParams),
     problem: Problem<'_, T>,
     update: R,
@@ -256,11 +294,13 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         let rows: Range<usize> = data.cuts.rows[index].clone();
         let mut u = Array2::zeros((rows.len(), k));
         init::u(seed, &rows, scale, u.view_mut());
+        let last = if extrapolation == Extrapolation::Restart { u.clone() } else { Array2::zeros((0, k)) };
         members.push(PartyState {
             index,
             columns: Private::new(block.transposed()),
             rows: Private::new(block),
             u: Private::new(u),
+            last: Private::new(last),
             terms: Array2::zeros((n, width)),
             sums: vec![T::zero(); k],
         });
@@ -271,6 +311,12 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
     let (rows, mean) = (m as f64, k as f64 * scale * scale);
     let terms = if beta == 1.0 { rows * mean / k as f64 } else { rows * scale };
     let gram = if update.takes_gram() { k * k } else { 0 };
+    let extrapolating = (extrapolation == Extrapolation::Restart).then(|| Extrapolating {
+        updates: PerThread::new(Extrapolated::new(update.clone(), k)),
+        weights: NesterovWeights::after(0),
+        last: v.clone(),
+        from: vec![T::zero(); k],
+    });
     Ok(Box::new(DivergenceRun {
         beta,
         unit,
@@ -278,6 +324,7 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
         party_sum: party_sum(&comm, parties, secure_sum, Some(threshold))?,
         comm,
         updates: PerThread::new(update),
+        extrapolating,
         multiply: PerThread::new(multiply),
         members,
         v,
@@ -291,17 +338,27 @@ fn build<T: Real, R: DivergenceUpdate<T> + Sync>(
 }
 
 impl<T: Real> PartyState<T> {
-    /// Updates U_i.
-    fn update<R: DivergenceUpdate<T> + Sync>(&mut self, v: &Array2<T>, updates: &PerThread<R>, scratch: &mut Scratch) {
+    /// Updates U_i, from its extrapolation by this weight if its last value is kept.
+    fn update<R: DivergenceUpdate<T> + Sync>(
+        &mut self,
+        v: &Array2<T>,
+        (updates, weight): (&PerThread<R>, f64),
+        scratch: &mut Scratch,
+    ) {
         let Scratch { sums, gram, .. } = scratch;
         let rows = v.entries();
         column_sums(rows, sums);
         if !gram.is_empty() {
             add_gram(rows, sums.len(), gram);
         }
-        let (block, y) = (&*self.rows, FixedFactor { rows, sums, gram });
+        if !self.last.is_empty() {
+            extrapolate_growing(&mut self.u, &mut self.last, weight);
+        }
+        let (block, y, last) = (&*self.rows, FixedFactor { rows, sums, gram }, self.last.entries());
         over_rows(&mut self.u.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-            updates.with(|update| update.update_rows((block, first), y, rows.row_major_mut(), &[], Penalty::NONE));
+            let x = rows.row_major_mut();
+            let last = if last.is_empty() { last } else { &last[first * y.sums.len()..][..x.len()] };
+            updates.with(|update| update.update_rows((block, first), y, x, last, Penalty::NONE));
         });
     }
 }
@@ -340,15 +397,36 @@ impl<T: Real> PartyState<T> {
     }
 }
 
-impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceRun<T, R> {
+impl<T: Real, R: Majorant<T> + Sync> DivergenceRun<T, R> {
     fn iterate(&mut self) -> Result<()> {
         let DivergenceRun {
-            beta, comm, party_sum, updates, multiply, members, v, terms, sums, scratch, expected, ..
+            beta,
+            comm,
+            party_sum,
+            updates,
+            extrapolating,
+            multiply,
+            members,
+            v,
+            terms,
+            sums,
+            scratch,
+            expected,
+            ..
         } = self;
         let (k, kullback_leibler) = (v.ncols(), *beta == 1.0);
+        let weight = extrapolating.as_mut().map_or(0.0, |extrapolating| extrapolating.weights.advance());
+        for member in members.iter_mut() {
+            comm.work("update", || match extrapolating {
+                Some(Extrapolating { updates, .. }) => member.update(v, (updates, weight), scratch),
+                None => member.update(v, (updates, weight), scratch),
+            });
+        }
+        if let Some(Extrapolating { last, .. }) = extrapolating {
+            extrapolate_growing(v, last, weight);
+        }
         for member in members.iter_mut() {
             comm.work("update", || {
-                member.update(v, updates, scratch);
                 if kullback_leibler {
                     member.kl_terms(v, updates, scratch);
                 } else {
@@ -365,9 +443,22 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> DivergenceRun<T, R> {
         party_sum.sum_together(comm, if kullback_leibler { all } else { &mut all[..1] })?;
         comm.work("update", || {
             if kullback_leibler {
-                for (mut v, products) in v.rows_mut().into_iter().zip(terms.rows()) {
+                scratch.sums.iter_mut().zip(&*sums).for_each(|(to, sum)| *to = sum.as_f64());
+                let column_sums = FixedFactor { rows: &[], sums: &scratch.sums, gram: &[] };
+                for (j, products) in terms.rows().into_iter().enumerate() {
+                    let v = &mut v.entries_mut()[j * k..(j + 1) * k];
+                    if let Some(Extrapolating { from, .. }) = extrapolating {
+                        from.copy_from_slice(v);
+                    }
                     for ((v, &product), &sum) in v.iter_mut().zip(products).zip(&*sums) {
                         *v = quotient(product.max(T::zero()), sum);
+                    }
+                    if let Some(Extrapolating { from, last, .. }) = extrapolating {
+                        let last = &last.entries()[j * k..(j + 1) * k];
+                        let rise = updates.with(|update| update.rise(column_sums, last, from, v, Penalty::NONE));
+                        if from[..] != *last && (rise.is_nan() || rise > 0.0) {
+                            v.copy_from_slice(last);
+                        }
                     }
                 }
             } else {
@@ -395,7 +486,7 @@ fn quotient<T: Real>(product: T, sum: T) -> T {
     if sum > T::zero() { product / sum } else { T::zero() }
 }
 
-impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
+impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
     fn advance(&mut self, n: usize) -> Result<()> {
         (0..n).try_for_each(|_| self.iterate())
     }
@@ -437,10 +528,27 @@ impl<T: Real, R: DivergenceUpdate<T> + Sync> Algorithm<T> for DivergenceRun<T, R
         pieces
     }
 
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        if let Some(Extrapolating { last, .. }) = &self.extrapolating {
+            state.matrices.push(Piece::shared(LAST_V, last.nrows(), 0, last.view()));
+            let of_parties = self.members.iter().map(|member| Piece::private(LAST_U, member.index, member.last.view()));
+            state.matrices.extend(of_parties);
+        }
+        state
+    }
+
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         saved.rows("V", Owner::Shared, 0, self.v.view_mut())?;
         for member in &mut self.members {
             saved.rows("U", Owner::Party(member.index), 0, member.u.view_mut())?;
+            if self.extrapolating.is_some() {
+                saved.rows(LAST_U, Owner::Party(member.index), 0, member.last.view_mut())?;
+            }
+        }
+        if let Some(Extrapolating { last, weights, .. }) = &mut self.extrapolating {
+            saved.rows(LAST_V, Owner::Shared, 0, last.view_mut())?;
+            *weights = NesterovWeights::after(iteration);
         }
         self.iteration = iteration;
         Ok(())
