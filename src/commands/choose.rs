@@ -126,8 +126,8 @@ impl<'a> Run<'a> {
     /// The number of vectors in the exact sums over private rows or columns that the run opened.
     fn opened_vectors(&self) -> usize {
         let iterations = self.count("iterations");
-        let sums = match self.method.opened_sums() {
-            _ if self.method.groups().dp.is_some_and(DpParams::is_on) => 0,
+        let is_noised = self.method.groups().dp.is_some_and(DpParams::is_on);
+        let sums = match self.method.opened_sums().filter(|_| !is_noised) {
             None => 0,
             Some(OpenedSums::AtEvaluations) => 1 + iterations.checked_div(self.count("eval_every")).unwrap_or(0),
             Some(OpenedSums::EachIteration(count)) => count * iterations,
@@ -194,8 +194,8 @@ fn opened_together(runs: &[&Run<'_>]) -> Option<String> {
         let one = what.trim_end_matches('s');
         format!(
             "the sums of these {} runs together give others {} vectors in the space of the {what} that they do not have, more than a \
-             tenth of these, which is the limit of one run: they may let them tell whether a {one} is among these; give fewer runs \
-             next time, fewer iterations, or noise (--dp)",
+             tenth of these, which is the limit of one run: they may let them tell whether a {one} is among these; next time make \
+             fewer runs, with fewer iterations, or add noise (--dp)",
             runs.len(),
             vectors.min(length)
         )
