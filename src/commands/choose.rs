@@ -196,8 +196,8 @@ fn opened_together(runs: &[&Run<'_>]) -> Option<String> {
         let one = what.trim_end_matches('s');
         format!(
             "the sums of these {} runs together give others {} vectors in the space of the {what} that they do not have, more than a \
-             tenth of these, which is the limit of one run: they may let them tell whether a {one} is among these; give fewer runs \
-             next time, fewer iterations, or noise (--dp)",
+             tenth of these, which is the limit of one run: they may let them tell whether a {one} is among these; next time make \
+             fewer runs, with fewer iterations, or add noise (--dp)",
             runs.len(),
             vectors.min(length)
         )
