@@ -1,5 +1,6 @@
 //! A run on shares: the parties' data are shared once, iterated on, and the shared factor is opened at the end.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use ndarray::Array2;
@@ -238,8 +239,8 @@ impl<T: Real> MpcRun<T> {
         let owners: Vec<usize> = self.computation.hosted().map(|computing| owner(computing, self.parties)).collect();
         let mut found: BTreeMap<usize, SavedShares> = BTreeMap::new();
         for &owner in &owners {
-            if !found.contains_key(&owner) {
-                found.insert(owner, saved.read(Owner::Party(owner))?);
+            if let Entry::Vacant(entry) = found.entry(owner) {
+                entry.insert(saved.read(Owner::Party(owner))?);
             }
         }
         let (mut tags, mut shared, mut private) = (Vec::new(), Vec::new(), Vec::new());
