@@ -109,17 +109,20 @@ fn a_stopped_run_opens_nothing_and_a_resumed_one_the_result() {
     let file = |name: &str| dir.path().join(name);
     let input = npy(dir.path(), "digits.npy", 0..SHAPE.0);
     let run = |more: &str, out: &str| {
-        let line = format!("--algo mpc-rows --parties 3 -k 3 {more} --input");
-        fednmf(0, &line).arg(&input).arg("--output").arg(file(out)).arg("--checkpoint").arg(file("c.h5"))
+        let line = format!("--algo mpc-rows --parties 3 -k 3 --secret-seed 7 {more} --input");
+        fednmf(0, &line).arg(&input).arg("--output").arg(file(out))
     };
-    let stopped = run("--max-iters 1000 --time-limit 0.3", "early.h5").run();
+    let with_checkpoint = |more: &str, out: &str| run(more, out).arg("--checkpoint").arg(file("c.h5"));
+    let stopped = with_checkpoint("--max-iters 1000 --time-limit 0.3", "early.h5").run();
     assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);
     assert!(!file("early.h5").exists() && stopped.stdout.contains("factors   not written"), "{}", stopped.stdout);
-    run("--max-iters 1 --resume", "other.h5").refused(&["--max-iters 1:", "resume with --max-iters 1000"]);
-    let summary = run("--max-iters 1000 --resume", "end.h5").ok();
+    with_checkpoint("--max-iters 1 --resume", "other.h5").refused(&["--max-iters 1:", "resume with --max-iters 1000"]);
+    let summary = with_checkpoint("--max-iters 1000 --resume", "end.h5").ok();
     assert!(number(&summary, "iter") == 1000.0 && file("end.h5").exists(), "{summary}");
     assert!(number(&summary, "rel_error") < 0.6, "{summary}");
-    run("--max-iters 1001 --resume", "other.h5").refused(&["resume with --max-iters 1000"]);
+    with_checkpoint("--max-iters 1001 --resume", "other.h5").refused(&["resume with --max-iters 1000"]);
+    run("--max-iters 1000", "whole.h5").ok();
+    assert_eq!(factor(&file("end.h5"), "V"), factor(&file("whole.h5"), "V"));
 }
 
 /// The ridge and the rounding cost less than 1 % of the error on data with noise, in at most twice the iterations.
