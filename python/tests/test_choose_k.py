@@ -105,7 +105,8 @@ def test_the_table_of_annotated_data_is_stored_and_written(blocks, tmp_path):
     anndata = pytest.importorskip("anndata")
     adata = anndata.AnnData(blocks.astype(np.float32))
     adata.var["highly_variable"] = np.arange(60) < 30
-    found = choose_k(adata, [1, 2], 2)
+    with pytest.warns(UserWarning, match="30 of 60 genes are marked"):
+        found = choose_k(adata, [1, 2], 2)
     assert found.consensus.H.shape[1] == 30
     adata.write_h5ad(tmp_path / "cells.h5ad")
     stored = anndata.read_h5ad(tmp_path / "cells.h5ad").uns["nmf_choose_k"]
