@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fednmf_comm::Communicator;
-use fednmf_data::Layout;
+use fednmf_data::{Layout, Loaded};
 use fednmf_files as data;
 use fednmf_files::{InputSpec, TableFormat};
 
@@ -58,7 +58,7 @@ pub fn read(ending: &str, bytes: &[u8], narrow: bool, transpose: bool) {
     });
 }
 
-fn check<T: fednmf_linalg::Real>(loaded: fednmf_base::error::SharedResult<data::Loaded<T>>, rows: usize, cols: usize) {
+fn check<T: fednmf_linalg::Real>(loaded: fednmf_base::error::SharedResult<Loaded<T>>, rows: usize, cols: usize) {
     let Ok(loaded) = loaded else { return };
     assert_eq!((loaded.header.rows, loaded.header.cols), (rows, cols));
     let statistics = loaded.statistics;
