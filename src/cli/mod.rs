@@ -164,6 +164,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
         }
     };
     let unexpected = |e: clap::Error| Error::input(e.render().to_string());
+    #[cfg(feature = "sites")]
     let of_words = method;
     let method = match matches.subcommand() {
         None => Some(configure(&**method, &matches)?),
