@@ -247,6 +247,31 @@ fn a_site_keeps_a_log_and_a_second_person_releases_results() {
     assert!(told.code == Some(2) && told.stderr.contains("line 1"), "{}", told.stderr);
 }
 
+/// A result that cannot be put aside is lost: it is not written where others read it.
+#[test]
+fn a_result_that_cannot_be_put_aside_is_written_nowhere_else() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    // The name of the file is that of no other test, which may also use the temporary directory.
+    let name = format!("held-{}.h5", std::process::id());
+    let line = format!(
+        "--algo fnmf --secure-sum -k 3 --max-iters 1000000 --time-limit 4 --eval-every 0 --output {{site}}/{name} --checkpoint \
+         {{site}}/c.h5 --site-log {{site}}/log.jsonl --hold"
+    );
+    stage.start_sites(&line);
+    stage.wait_for(|stage| NAMES.iter().all(|site| stage.says(site).contains("iteration")));
+    for site in NAMES {
+        std::fs::remove_dir_all(stage.at(site).join(format!("{name}.held"))).unwrap();
+    }
+    let ends = stage.finish_sites();
+    for (site, (code, _)) in NAMES.iter().zip(&ends) {
+        assert!(!matches!(code, Some(0 | 75)), "site {site}: {code:?} {}", stage.says(site));
+        assert!(!stage.at(site).join(&name).exists(), "site {site}");
+    }
+    let elsewhere = [std::env::temp_dir(), std::env::current_dir().unwrap(), stage.at("")];
+    assert!(elsewhere.iter().all(|place| !place.join(&name).exists()), "{elsewhere:?}");
+}
+
 /// Results for a second person's key cannot be read by whoever ran, and are released with it.
 #[test]
 fn results_are_encrypted_for_the_person_who_releases_them() {

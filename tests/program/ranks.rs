@@ -534,19 +534,7 @@ fn allocations(comm: &Communicator) {
             };
             let configured = configure(entry, arguments);
             let data = input.load::<f64>(&plan, comm, &mut |_| ()).expect("loads");
-            let problem = Problem {
-                data,
-                k: 8,
-                seed: 1,
-                max_iters: 8,
-                parties,
-                continue_on_loss: false,
-                initial: None,
-                missing: None,
-                resuming: false,
-                comm: comm.clone(),
-            };
-            let mut algorithm = f64::build(&*configured, problem).expect("builds");
+            let mut algorithm = f64::build(&*configured, problem(data, 8, 8, parties, comm)).expect("builds");
             // The first iterations allocate. In asynchronous methods an iteration is one party's turn.
             let turns = if method.unit == Unit::Merge { 2 * parties.count } else { 3 };
             context.install(|| algorithm.advance(turns)).expect("runs");

@@ -10,6 +10,7 @@ use fednmf_methods::federated::few_values::{EntryFacts, ZerosAndOnes};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::shared::disclosure::{Disclosure, DisclosureParams, Duration, PrivatePart};
 use fednmf_methods::shared::dp::DpParams;
+use fednmf_privacy::sharing::COMPUTING;
 
 use super::plan::Planned;
 
@@ -87,11 +88,11 @@ impl PrivateCounts {
             masked,
             summed: method.participants(owners),
             what: self.what,
-            instead: match (self.what, method.groups().dp.is_some()) {
-                ("columns", true) => &COLUMNS,
-                ("columns", false) => &COLUMNS[1..],
-                (_, true) => &ROWS,
-                (_, false) => &ROWS[1..],
+            instead: {
+                let ways = if self.what == "columns" { &COLUMNS } else { &ROWS };
+                let first = usize::from(method.groups().dp.is_none());
+                // Two parties have no third one to compute on shares.
+                &ways[first..if owners < COMPUTING { 1 } else { 2 }]
             },
         }
     }

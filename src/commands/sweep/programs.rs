@@ -19,9 +19,6 @@ use fednmf_methods::parameters::Missing;
 use super::cnmf::{Axis, CnmfDirectory};
 use super::runs::Sweep;
 
-/// Neighbours of a spectrum in its local density, as a share of the runs.
-const NEIGHBOURS: f64 = 0.30;
-
 /// What rank 0 found: files, places of genes, the number of spectra that are not outlying.
 const FOUND: MessageTag = MessageTag::new("programmes: places and outliers", Payload::Metadata);
 
@@ -30,7 +27,7 @@ const FOUND: MessageTag = MessageTag::new("programmes: places and outliers", Pay
 /// # Errors
 /// On all ranks, if a file cannot be read or written.
 pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progress: &mut Progress) -> Result<()> {
-    let neighbours = (NEIGHBOURS * sweep.args.runs as f64) as usize;
+    let neighbours = Spectra::neighbours(sweep.args.runs);
     let why = if comm.is_root() { why_not(sweep, cnmf, neighbours) } else { None };
     if let Some(why) = comm.broadcast_value(FOUND, why) {
         progress.note(&format!("--cnmf: the spectra of all runs are written, and no programmes, since {why}"));

@@ -92,8 +92,7 @@ impl Point {
 }
 
 /// Chooses among the points, in ascending order of k; `None` if nothing supports a choice. Either all points have an error or none
-/// has. `most` is the largest k that the
-/// matrix allows.
+/// has. `most` is the largest k that the matrix allows.
 pub fn choose(points: &[Point], most: usize) -> Option<Choice> {
     let known: Vec<(&Point, f64, f64)> = points.iter().filter_map(|p| p.heldout.map(|(e, se)| (p, e, se))).collect();
     let Chosen { point: chosen, reasons, best, mut warnings, prediction, interpretation } = match points {

@@ -50,7 +50,7 @@ pub struct Clusters {
 }
 
 impl Spectra {
-    /// The number of neighbours in the local density of a spectrum of so many runs, as in cNMF.
+    /// The number of neighbours in the local density of a spectrum, for this number of runs, as in cNMF.
     pub fn neighbours(runs: usize) -> usize {
         runs * 3 / 10
     }

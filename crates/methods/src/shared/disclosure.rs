@@ -98,9 +98,9 @@ fednmf_base::parameters! {
 pub enum OpenedSums {
     /// One at the end and at each evaluation.
     AtEvaluations,
-    /// So many in each iteration.
+    /// This number in each iteration.
     EachIteration(usize),
-    /// So many in each iteration that are combinations of the rows or columns, exactly.
+    /// This number in each iteration, which are combinations of the rows or columns, exactly.
     ExactProducts(usize),
 }
 

@@ -54,8 +54,8 @@ impl Format {
             return Ok(());
         }
         Err(Error::input(format!(
-            "with so many components fixed-point numbers have {} fractional bits, which do for at most {most} rows and columns, \
-             not for {rows}; choose a smaller -k",
+            "with this -k fixed-point numbers have {} fractional bits, which suffice for at most {most} rows and columns, and there \
+             are {rows}; choose a smaller -k",
             self.bits
         )))
     }

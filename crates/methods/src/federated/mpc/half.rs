@@ -163,8 +163,8 @@ mod tests {
         0.5 * (squares(&(x - &h.t().dot(f))) + 2f64.powi(-RIDGE) * (squares(f) + squares(h)))
     }
 
-    /// For data that come near the bounds of the proof all numbers are within them, and the objective is not above that of floating point: a
-    /// number that overflowed would be negative, or 2¹⁴ and more.
+    /// For data that come near the bounds of the proof all numbers are within them, and the objective is not above that of floating
+    /// point: a number that overflowed would be negative, or 2¹⁴ and more.
     #[test]
     fn extreme_data_do_not_overflow() {
         let (items, width) = (12, 9);
