@@ -173,7 +173,7 @@ fn cost(init: &InitParams, extrapolation: Extrapolation, workload: &Workload, ra
 }
 
 /// The largest share of nonzeros at which dense data are compressed. On 2000 × 800 counts, `kl-mu` was faster with compressed rows
-/// below a share of about 0.4 for k = 10 and 0.28 for k = 40, and `kl-cd` at every share.
+/// below a share of about 0.4 for k = 10 and 0.28 for k = 40; `kl-cd` hardly differed.
 const COMPRESSED: f64 = 0.25;
 
 /// Names in a checkpoint of the rows before the last update.
