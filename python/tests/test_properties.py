@@ -25,6 +25,11 @@ PROGRAM = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
 PROGRAM_DRAWS = int(os.environ.get("FEDNMF_PROGRAM_DRAWS", "12"))
 
 
+#: The beta of each loss; the usual two are drawn more often than the others.
+BETAS = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0, 0.5: 0.5, 1.5: 1.5, 3.0: 3.0}
+LOSSES = 4 * list(BETAS)[:2] + list(BETAS)[2:]
+
+
 def matrix(rng):
     """A small matrix: counts, planted, sparse, constant, low rank; with zero rows and columns; of any scale and type."""
     m, n = rng.integers(1, 25, 2)
@@ -53,7 +58,7 @@ def matrix(rng):
 def settings(rng, X):
     k = int(rng.integers(1, min(X.shape) + 3))
     inits = [None, "random"] + (["nndsvd", "nndsvda", "nndsvdar"] if k <= min(X.shape) else [])
-    loss = str(rng.choice(["frobenius", "kullback-leibler"]))
+    loss = LOSSES[rng.integers(len(LOSSES))]
     alphas = [(0, 0, 0), (0, 0, 0), (0.01, 0.01, 0.5), (0.05, 0, 1), (0, 0.05, 0), (0.001, 0.1, 1)][rng.integers(6)]
     return {
         "n_components": k,
@@ -66,6 +71,15 @@ def settings(rng, X):
         "random_state": int(rng.integers(1000)),
         "max_iter": 200,
     }
+
+
+def drawn(rng):
+    """A matrix and parameters for it."""
+    X = matrix(rng)
+    p = settings(rng, X)
+    if p["beta_loss"] == "itakura-saito":
+        X += 0.05 * X.max()  # It has no zeros.
+    return X, p
 
 
 def form(rng, X):
@@ -81,13 +95,25 @@ def form(rng, X):
     return forms[rng.integers(len(forms))]()
 
 
+def divergence(X, F, beta):
+    """Of X from F (Févotte and Idier 2011, equation 3), and for beta = 2 half the squared error."""
+    # Where X is zero, terms that are its multiples vanish, also if F is zero.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if beta == 0:
+            return (X / F - np.log(X / F) - 1).sum()
+        if beta == 1:
+            return (np.where(X > 0, X * np.log(X / F), 0.0) - X + F).sum()
+        mixed = np.where(X > 0, X * F ** (beta - 1), 0.0)
+        return (X**beta / (beta * (beta - 1)) + F**beta / beta - mixed / (beta - 1)).sum()
+
+
+def size_of(X, beta):
+    """A figure in the unit of the divergence."""
+    return max((X**beta).sum(), 1e-300)
+
+
 def loss_of(X, W, H, beta_loss):
-    F = W.astype(float) @ H.astype(float)
-    if beta_loss == "frobenius":
-        return 0.5 * ((X - F) ** 2).sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(X > 0, X * np.log(X / F), 0.0) - X + F
-    return terms.sum()
+    return divergence(X, W.astype(float) @ H.astype(float), BETAS[beta_loss])
 
 
 def objective(X, W, H, p):
@@ -98,11 +124,15 @@ def objective(X, W, H, p):
     return loss_of(X, W, H, p["beta_loss"]) + penalty(W, p["alpha_W"] * n) + penalty(H, p["alpha_H"] * m)
 
 
+def refit(model, X, W, p):
+    """What `transform` returns for the data X of the fit: W if the divergence is convex, and otherwise another minimiser."""
+    return W if 1 <= BETAS[p["beta_loss"]] <= 2 else model.transform(X)
+
+
 @pytest.mark.parametrize("draw", range(DRAWS))
 def test_whatever_is_drawn(draw):
     rng = np.random.default_rng([SEED, draw])
-    X = matrix(rng)
-    p = settings(rng, X)
+    X, p = drawn(rng)
     given = form(rng, X)
     about = f"draw {draw}: {X.shape} {type(given).__name__} {given.dtype} {p}"
     single = given.dtype == np.float32
@@ -114,26 +144,29 @@ def test_whatever_is_drawn(draw):
         assert np.isfinite(W).all() and np.isfinite(H).all() and (W >= 0).all() and (H >= 0).all(), about
 
         # The reported error is that of the factors.
-        found = loss_of(X, W, H, p["beta_loss"])
+        beta = BETAS[p["beta_loss"]]
+        found, size = loss_of(X, W, H, p["beta_loss"]), size_of(X, beta)
         reported = 0.5 * model.reconstruction_err_**2
         tolerance = 1e-3 if single else 1e-6
         if np.isfinite(found):
-            size = max(loss_of(X, 0 * W, H, "frobenius") if p["beta_loss"] == "frobenius" else X.sum(), 1e-300)
             assert found > -1e-9 * size and abs(reported - found) <= tolerance * (found + 1e-3 * size), about
 
         # A second look at the same data finds the same.
-        np.testing.assert_allclose(model.transform(given), W, rtol=1e-5, atol=1e-6 * (W.max() or 1), err_msg=about)
+        again = model.transform(given)
+        if 1 <= beta <= 2:
+            np.testing.assert_allclose(again, W, rtol=1e-5, atol=1e-6 * (W.max() or 1), err_msg=about)
+        elif np.isfinite(found):
+            # Of several minima it may find another one, but not a worse one.
+            assert objective(X, again, H, p) <= 1.02 * objective(X, W, H, p) + 1e-3 * size, about
 
         # Without penalties, the scale of the data does not matter.
         if not (p["alpha_W"] or p["alpha_H"] or single):
             exponent = int(rng.choice([-120, -40, 40, 120]))
             scaled = NMF(**p)
             V = scaled.fit_transform(given * 2.0**exponent)
-            ratio = loss_of(X, V / 2.0**exponent if p["beta_loss"] == "frobenius" else V, scaled.components_, p["beta_loss"])
-            if p["beta_loss"] != "frobenius":
-                ratio = loss_of(X * 2.0**exponent, V, scaled.components_, p["beta_loss"]) / 2.0**exponent
-            if np.isfinite(ratio) and np.isfinite(found):
-                assert abs(ratio - found) <= 1e-2 * found + 1e-6 * size, f"{about} at 2^{exponent}: {ratio} {found}"
+            again = loss_of(X * 2.0**exponent, V, scaled.components_, p["beta_loss"]) / 2.0 ** (beta * exponent)
+            if np.isfinite(again) and np.isfinite(found):
+                assert abs(again - found) <= 1e-2 * found + 1e-6 * size, f"{about} at 2^{exponent}: {again} {found}"
 
         # The objective is not above that of scikit-learn, in the best of a few starts: on matrices this small, one start may end
         # in another local minimum.
@@ -209,8 +242,7 @@ def product(A, B, peak):
 def test_tools_for_annotated_data_have_the_numbers_of_the_class(draw):
     anndata = pytest.importorskip("anndata")
     rng = np.random.default_rng([SEED, 2, draw])
-    X = matrix(rng)
-    p = settings(rng, X)
+    X, p = drawn(rng)
     _, given = entries(rng, X)
     k, about = p["n_components"], f"draw {draw}: {X.shape} {type(given).__name__} {given.dtype} {p}"
     peak = dense_of(given)[1]
@@ -247,15 +279,14 @@ def test_tools_for_annotated_data_have_the_numbers_of_the_class(draw):
         if genes.any():
             again = anndata.AnnData(whole.copy())[:, ::-1].copy()
             fednmf.tl.project(again, adata)
-            fits = [product(cells, H, peak) for cells in (again.obsm["X_nmf"], W)]
+            fits = [product(cells, H, peak) for cells in (again.obsm["X_nmf"], refit(model, X, W, p))]
             np.testing.assert_allclose(*fits, atol=1e-3 if given.dtype == np.float32 else 1e-5, err_msg=about)
 
 
 @pytest.mark.parametrize("draw", range(DRAWS))
 def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
     rng = np.random.default_rng([SEED, 3, draw])
-    X = matrix(rng)
-    p = settings(rng, X)
+    X, p = drawn(rng)
     if 0 in (p["alpha_W"], p["alpha_H"]):
         # A penalty on one factor only is evaded by its scale, which never ends.
         p["alpha_W"] = p["alpha_H"] = 0.0
@@ -272,8 +303,18 @@ def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
         # Started from them, the fit hardly rises, as it would from factors that changed places.
         V = other.fit_transform(turned, W=np.ascontiguousarray(H.T), H=np.ascontiguousarray(W.T))
     one, two = objective(X, W, H, p), objective(X.T, V, other.components_, q)
-    size = X.sum() if p["beta_loss"] != "frobenius" else 0.5 * (X**2).sum()
+    size = size_of(X, BETAS[p["beta_loss"]])
     assert not np.isfinite(one) or two <= 1.01 * one + 1e-5 * size, f"draw {draw}: {X.shape} {p}: {one} {two}"
+
+
+def check_divergence(figures, dense, F, peak, beta, tolerance, about):
+    """The printed divergence is that of the factors, whose product, like the matrix, is divided by peak."""
+    (printed,) = (value for name, value in figures.items() if name.endswith("_divergence"))
+    found, size = divergence(dense, F, beta), size_of(dense, beta)
+    with np.errstate(over="ignore"):
+        unit = np.float64(peak) ** beta
+    if np.isfinite(found) and 1e-290 < unit * size < 1e290:
+        assert printed >= 0 and abs(printed / unit - found) <= tolerance * (found + size), f"{about}: {printed} {found * unit}"
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no program fednmf on the PATH")
@@ -281,8 +322,7 @@ def test_transposed_factors_are_as_good_for_the_transposed_matrix(draw):
 def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     pytest.importorskip("h5py")
     rng = np.random.default_rng([SEED, 1, draw])
-    X = matrix(rng)
-    p = settings(rng, X)
+    X, p = drawn(rng)
     p["n_components"] = min(p["n_components"], *X.shape)
     # Few iterations: rounding errors depend on the number of ranks and grow with each iteration.
     p["max_iter"], p["tol"] = int(rng.integers(1, 30)), 0
@@ -314,7 +354,7 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
         words += ["--" + name.replace("_", "-"), value]
     table = doors.options(kind) + (["--transpose"] if turned else [])
     words += table
-    single = given.dtype.newbyteorder("=") == np.float32
+    beta, single = BETAS[p["beta_loss"]], given.dtype.newbyteorder("=") == np.float32
     tight = 1e-4 if single else 1e-7
     for ranks in (1, 2):
         printed, why = doors.run(PROGRAM, ranks, words)
@@ -337,12 +377,18 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
         assert abs(summary["rel_error"] - error) <= 10 * tight * (1 + error), f"{about}: {summary} {error}"
         evaluated, why = doors.run(PROGRAM, ranks, ["evaluate", out, "-i", file, "--json", *table])
         assert abs(json.loads(evaluated)["rel_error"] - error) <= 1e-6 * (1 + error) + 1e-7, f"{about}: {evaluated} {error}"
-        if p["beta_loss"] == "frobenius" and not penalised:
+        if beta != 2:
+            for figures, about_it in ((summary, about), (json.loads(evaluated), f"{about}: evaluate")):
+                check_divergence(figures, dense, F, peak, beta, 10 * tight, about_it)
+        if beta == 2 and not penalised:
             # Without a penalty the class fits W exactly to the components.
             assert np.linalg.norm(dense - ours) <= (error + 10 * tight) * size * (1 + 1e-3), about
         projected = tmp_path / "p.npz"
-        _, why = doors.run(PROGRAM, ranks, ["project", out, "-i", file, "-o", projected, "--json", *table])
+        printed, why = doors.run(PROGRAM, ranks, ["project", out, "-i", file, "-o", projected, "--json", *table])
         fitted = product(np.load(projected)["U"], V.T, peak)
+        if beta != 2:
+            check_divergence(json.loads(printed), dense, fitted, peak, beta, 1e-6, f"{about}: project")
         if ranks == 1 and p["n_components"] < min(X.shape):
             atol = 1e-3 if single else 1e-6
+            ours = product(refit(model, given, W, p), model.components_, peak)
             np.testing.assert_allclose(fitted, ours, atol=atol, rtol=1e-3, err_msg=f"{about}: project")
