@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,6 +163,13 @@ class _Cells:
             if given is not None:
                 _rows.check_in_memory(given, what)
         counts = _checked("adata.X", adata.X)
+        values = counts.data if sp.issparse(counts) else counts
+        if tpm is None and (values != np.floor(values)).any():
+            warnings.warn(
+                "adata.X has entries that are not whole numbers; cNMF takes counts, and finds the variable genes by their rule",
+                UserWarning,
+                stacklevel=3,
+            )
         self.adata = adata
         self.tpm_adata = self._transcripts(counts) if tpm is None else tpm
         names = [(list(a.obs_names), list(a.var_names)) for a in (adata, self.tpm_adata)]

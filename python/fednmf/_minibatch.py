@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative
@@ -23,6 +24,10 @@ class _State(NamedTuple):
     a: np.ndarray
     b: np.ndarray
     rows: float
+
+
+def _has_entries(X: Any) -> bool:
+    return bool((X.data if sp.issparse(X) else X).any())
 
 
 class MiniBatchNMF(NMF):
@@ -138,6 +143,8 @@ class MiniBatchNMF(NMF):
         self._checked_loss()
         X = self._checked(_rows.matrix_of(X), reset=not hasattr(self, "components_"))
         if not hasattr(self, "components_"):
+            if not _has_entries(X):
+                return self  # The start needs entries.
             self._begin(X, H)
             self.n_iter_, self.n_steps_ = 0, 0
         # That of an earlier fit is not of these components.
@@ -174,7 +181,8 @@ class MiniBatchNMF(NMF):
         if _rows.is_batches(X):
             for batch in X:
                 self.partial_fit(batch, H=H)
-            check_is_fitted(self, msg="the iterator has no batches")
+            if not hasattr(self, "components_"):
+                raise ValueError("the iterator has no batch with an entry above zero")
             self.n_iter_ = 1
             return None
         in_parts = _rows.is_in_parts(X)
@@ -189,7 +197,9 @@ class MiniBatchNMF(NMF):
             batch = _rows.read(X, batches[step % len(batches)])
             if in_parts:
                 batch = self._checked(batch, reset=step == 0)
-            if step == 0:
+            if not hasattr(self, "components_"):
+                if step + 1 < len(batches) and not _has_entries(batch):
+                    continue  # The start needs entries.
                 self._begin(batch, H)
             share = batch.shape[0] / samples
             before = self._state.v

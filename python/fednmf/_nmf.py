@@ -206,6 +206,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 "X is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
                 "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory"
             )
+        _run.check_unmasked(X)
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         X = _run.canonical(X)
         check_non_negative(X, "NMF (input X)")
@@ -280,8 +281,8 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if self.solver == "cd":
             return "hals", {"init": init}
         if loss in (_FROBENIUS, _KULLBACK_LEIBLER):
-            return "mu" if loss == _FROBENIUS else "kl-mu", {"init": init}
-        return "beta-mu", {"init": init, "beta": loss}
+            return ("mu", {"init": init}) if loss == _FROBENIUS else ("kl-mu", {"init": init, "extrapolation": "none"})
+        return "beta-mu", {"init": init, "beta": loss, "extrapolation": "none"}
 
 
 def _print(iteration: int, measures: dict[str, float]) -> None:

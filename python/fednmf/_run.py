@@ -83,6 +83,12 @@ def at_least_zero(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r}: must be a number, at least 0")
 
 
+def check_unmasked(X: Any) -> None:
+    """Refuses a masked array, whose mask a conversion would drop."""
+    if np.ma.is_masked(X):
+        raise ValueError("X has masked entries, and NMF takes complete data; fill them in, or use the program's --missing")
+
+
 def canonical(X: Any) -> Any:
     """X, or if it is sparse the same matrix in CSR with each nonzero once, in order; X itself is never changed."""
     if not sp.issparse(X):

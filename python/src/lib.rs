@@ -14,11 +14,33 @@ use fednmf::{Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
+    let message = in_python(&error.message);
     match error.kind {
-        ErrorKind::Input => PyValueError::new_err(error.message.clone()),
-        ErrorKind::Memory => PyMemoryError::new_err(error.message.clone()),
-        ErrorKind::Failed => PyRuntimeError::new_err(error.message.clone()),
+        ErrorKind::Input => PyValueError::new_err(message),
+        ErrorKind::Memory => PyMemoryError::new_err(message),
+        ErrorKind::Failed => PyRuntimeError::new_err(message),
     }
+}
+
+/// A message in which options of the command line have the names of parameters: `--own-penalty` is `own_penalty`.
+fn in_python(message: &str) -> String {
+    // The package has no such parameter.
+    let message = message.replace(" (--scale max)", "");
+    let mut parts = message.split("--");
+    let mut text = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        match name {
+            "" => text.push_str("--"),
+            "max-iters" => text.push_str("max_iter"),
+            "alpha-u" => text.push_str("alpha_W"),
+            "alpha-v" => text.push_str("alpha_H"),
+            name => text.push_str(&name.replace('-', "_")),
+        }
+        text.push_str(rest);
+    }
+    text
 }
 
 fn scale(name: &str) -> PyResult<FactorScale> {

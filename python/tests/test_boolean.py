@@ -47,9 +47,9 @@ def test_what_is_not_supported_is_refused(tiles):
         BooleanMF(2).fit(2 * tiles)
     with pytest.raises(ValueError, match="must be one of felb"):
         BooleanMF(2, algo="hals").fit(tiles)
-    with pytest.raises(ValueError, match="asso: .*--nothing"):
+    with pytest.raises(ValueError, match="asso: .*nothing"):
         BooleanMF(2, algo="asso", options={"nothing": 1}).fit(tiles)
-    with pytest.raises(ValueError, match="--tau"):
+    with pytest.raises(ValueError, match="^[^-]*tau"):
         BooleanMF(2, algo="asso", options={"tau": 7}).fit(tiles)
 
 

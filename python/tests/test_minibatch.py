@@ -200,7 +200,7 @@ def test_what_is_wrong_is_refused(digits, tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             MiniBatchNMF(3, **params).fit(digits)
-    with pytest.raises(ValueError, match="no batches"):
+    with pytest.raises(ValueError, match="no batch with an entry"):
         MiniBatchNMF(3).fit(iter([]))
     with pytest.raises(ValueError, match="Negative values"):
         MiniBatchNMF(3).fit(iter([digits, -digits]))
@@ -262,3 +262,18 @@ def test_one_batch_is_in_memory(what, tmp_path):
     assert done.returncode == 0, done.stderr
     # Twenty batches: a batch, the next one that an iterator makes before the last is freed, and copies of parts.
     assert json.loads(done.stdout) < 4, done.stdout
+
+
+def test_batches_of_zeros_come_before_the_start(planted):
+    zeros = np.zeros((100, planted.shape[1]))
+    rest = [planted[first : first + 500] for first in range(0, 3000, 500)]
+    expected = MiniBatchNMF(6, batch_size=500, random_state=0).fit(iter(rest)).components_
+    for empty in (zeros, sp.csr_matrix(zeros)):
+        np.testing.assert_array_equal(
+            MiniBatchNMF(6, batch_size=500, random_state=0).fit(iter([empty, *rest])).components_, expected
+        )
+    ahead = MiniBatchNMF(6, batch_size=100, max_iter=20, random_state=0).fit(np.vstack([zeros, planted]))
+    assert error(ahead, planted) < 1.1 * error(MiniBatchNMF(6, batch_size=100, max_iter=20, random_state=0).fit(planted), planted)
+    for fit in (lambda: MiniBatchNMF(2).fit(zeros), lambda: MiniBatchNMF(2).fit(iter([zeros]))):
+        with pytest.raises(ValueError, match="zero"):
+            fit()

@@ -392,3 +392,18 @@ def test_a_process_may_fork_after_a_run_with_threads(planted):
 def test_verbose_prints_measures(planted, capfd):
     NMF(3, verbose=1, random_state=0).fit(planted)
     assert "rel_error" in capfd.readouterr().out
+
+
+def test_masked_entries_are_refused():
+    X = np.ma.masked_array(np.arange(12.0).reshape(4, 3), mask=False)
+    assert NMF(2, max_iter=5).fit(X).components_.shape == (2, 3)
+    X[1, 1] = np.ma.masked
+    with pytest.raises(ValueError, match="masked entries"):
+        NMF(2).fit(X)
+
+
+def test_messages_name_parameters():
+    with pytest.raises(ValueError, match=r"^beta 0: the matrix has"):
+        NMF(2, beta_loss="itakura-saito").fit(np.eye(3))
+    with pytest.raises(ValueError, match=r"the largest entry is 1e200, whose square .*; divide the data first$"):
+        NMF(2).fit(np.full((3, 3), 1e200))

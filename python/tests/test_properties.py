@@ -169,7 +169,7 @@ def test_whatever_is_drawn(draw):
                 assert abs(again - found) <= 1e-2 * found + 1e-6 * size, f"{about} at 2^{exponent}: {again} {found}"
 
         # The objective is not above that of scikit-learn, in the best of a few starts: on matrices this small, one start may end
-        # in another local minimum.
+        # in another local minimum, of which divergences that are not convex have many for each row.
         if p["n_components"] <= min(X.shape) and np.isfinite(found) and p["init"] is None:
             q = {**p, "solver": "cd" if p["beta_loss"] == "frobenius" else "mu"}
 
@@ -179,7 +179,7 @@ def test_whatever_is_drawn(draw):
                 return min(objective(X, fitted.fit_transform(data), fitted.components_, p) for fitted in models)
 
             ours, theirs = best(NMF, p, given), best(decomposition.NMF, q, X)
-            assert not np.isfinite(theirs) or ours <= 1.02 * theirs + 1e-3 * size, f"{about}: {ours} {theirs}"
+            assert not np.isfinite(theirs) or ours <= 1.02 * theirs + (1e-3 if 1 <= beta <= 2 else 1e-2) * size, f"{about}: {ours} {theirs}"
 
 
 #: Exponents of two by which entries are multiplied, and the types of entries and indices that files and arrays have.
@@ -336,6 +336,8 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     stored = doors.one_index_type(given).T if turned else given
     doors.write(file, sp.csr_matrix(stored) if sp.issparse(given) else stored, kind)
 
+    # Like scikit-learn, the class takes float32 of another byte order as float64.
+    beta, single = BETAS[p["beta_loss"]], given.dtype == np.float32
     model = NMF(**p)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -347,14 +349,13 @@ def test_the_program_has_the_numbers_of_the_class(tmp_path, draw):
     algo, options = model._method(X.shape, p["n_components"], model._checked_loss(), started=False)
     penalised = bool(model._penalties())
     words = ["-i", file, "--algo", algo, "-k", p["n_components"], "--seed", seed, "--max-iters", p["max_iter"], "-o", out]
-    words += ["--precision", "f32" if given.dtype.newbyteorder("=") == np.float32 else "f64", "--json", "--quiet"]
+    words += ["--precision", "f32" if single else "f64", "--json", "--quiet"]
     words += ["--factor-scale", "sorted" if penalised else "balanced"]
     words += [f"--{name}={value}" for name, value in options.items() if value is not None]
     for name, value in model._penalties().items():
         words += ["--" + name.replace("_", "-"), value]
     table = doors.options(kind) + (["--transpose"] if turned else [])
     words += table
-    beta, single = BETAS[p["beta_loss"]], given.dtype.newbyteorder("=") == np.float32
     tight = 1e-4 if single else 1e-7
     for ranks in (1, 2):
         printed, why = doors.run(PROGRAM, ranks, words)

@@ -194,7 +194,7 @@ fn measures(
         if provenance.beta == Some(1.0) {
             let mut sum = [observed.divergence(&u.view(), &v.view())];
             comm.sum(FIT, &mut sum);
-            loss = sum[0];
+            loss = metrics::not_negative(sum[0]);
             measures.push((Measure::Divergence.key(), loss));
         }
         measures.extend(penalties.objective(loss, penalty));
@@ -203,7 +203,7 @@ fn measures(
             if provenance.beta == Some(1.0) {
                 let mut sum = [observed.heldout_divergence(&u.view(), &v.view(), total / count)];
                 comm.sum(FIT, &mut sum);
-                measures.push((Measure::HeldoutDivergence.key(), sum[0] / held));
+                measures.push((Measure::HeldoutDivergence.key(), metrics::not_negative(sum[0]) / held));
             }
             measures.push((HELD_OUT, held));
         }
@@ -230,7 +230,7 @@ fn measures(
     let mut measures = vec![("rel_error", error)];
     let mut loss = 0.5 * error * error * norm2;
     if let (Some(_), Some(method)) = (provenance.beta, provenance.method) {
-        loss = sums[1];
+        loss = metrics::not_negative(sums[1]);
         measures.push((method.measure.key(), loss));
     }
     measures.extend(penalties.objective(loss, penalty));

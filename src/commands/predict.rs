@@ -116,11 +116,17 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let boolean = factors.run.is_boolean();
     let unit = factors.run.unit(&args.factors)?;
     let v_of = |i: usize| own_parts.as_ref().map_or(&v, |own| own.of_row(i));
+    let is_empty = |i: usize, j: usize| u.row(i).iter().all(|x| *x == 0.0) || v_of(i).row(j).iter().all(|x| *x == 0.0);
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
     let parameters = factors.stored.attributes().get("params").cloned().unwrap_or_default();
     let items_are_rows = (parameters["format"] == "triples").then_some(factors.run.transpose);
-    let Predicted { text, squares, observed, pairs, unknown, first_unknown } =
-        table(&args.pairs, (&of_rows, &of_columns), items_are_rows, value)?;
+    let Predicted { text, squares, observed, pairs, unknown, first_unknown, empty } =
+        table(&args.pairs, (&of_rows, &of_columns), items_are_rows, (value, is_empty))?;
+    if empty > 0 && !boolean {
+        warn(&format!(
+            "{empty} of {pairs} pairs have a row or column without any weight, as one without an observed entry has; 0 is predicted"
+        ));
+    }
     if let Some(first) = first_unknown {
         warn(&format!(
             "{unknown} of {pairs} pairs have no prediction, since the factors do not have their names; the first: {first}"
@@ -167,6 +173,8 @@ struct Predicted {
     /// The number of pairs with a name that the factors do not have, which have no value, and why the first of them has none.
     unknown: usize,
     first_unknown: Option<Error>,
+    /// The number of pairs whose row or column has no weight in any component.
+    empty: usize,
 }
 
 /// Predicts the entries of all pairs of a table; `items_are_rows` is known of runs on triples.
@@ -174,7 +182,7 @@ fn table(
     path: &str,
     (rows, columns): (&Lookup, &Lookup),
     items_are_rows: Option<bool>,
-    value: impl Fn(usize, usize) -> f64,
+    (value, is_empty): (impl Fn(usize, usize) -> f64, impl Fn(usize, usize) -> bool),
 ) -> Result<Predicted> {
     let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
@@ -182,8 +190,15 @@ fn table(
     let mut blocks = TextBlocks::open(&file, first.offset(0).unwrap_or(0), 0, 1)?;
     let notes: Vec<String> = first.note().into_iter().map(|note| format!("{path}: {note}")).collect();
     Progress::new(true, None).notes(&notes);
-    let mut found =
-        Predicted { text: String::new(), squares: 0.0, observed: 0, pairs: 0, unknown: 0, first_unknown: None };
+    let mut found = Predicted {
+        text: String::new(),
+        squares: 0.0,
+        observed: 0,
+        pairs: 0,
+        unknown: 0,
+        first_unknown: None,
+        empty: 0,
+    };
     let (mut number, mut width) = (0, 0);
     let mut header = None;
     while let Some((block, _)) = blocks.next_block()? {
@@ -246,6 +261,7 @@ fn table(
             }
             let (i, j) = (places.0.map_err(wrong)?, places.1.map_err(wrong)?);
             let predicted = value(i, j);
+            found.empty += usize::from(is_empty(i, j));
             if let Some(&observed) = cells.get(2).filter(|field| !is_missing(field)) {
                 let observed = number_of(observed).ok_or_else(|| {
                     file.error(not_a_number(observed, |text| format!("row {number}: the observed value is {text}")))
@@ -301,7 +317,8 @@ mod tests {
         let (u, v) = (array![[1.0, 2.0], [3.0, 0.0]], array![[1.0, 1.0], [0.5, 0.0], [0.0, 4.0]]);
         let names = names.map(|names| names.map(String::from).to_vec());
         let (rows, columns) = (Lookup::new("row", 2, names), Lookup::new("column", 3, None));
-        let found = table(&path.display().to_string(), (&rows, &columns), items, |i, j| dot(&u, &v, (i, j)))?;
+        let found =
+            table(&path.display().to_string(), (&rows, &columns), items, (|i, j| dot(&u, &v, (i, j)), |_, _| false))?;
         Ok(format!("{}{} of {}", found.text, found.squares, found.observed))
     }
 

@@ -173,7 +173,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         })?;
         comm.sum(metrics::RESIDUAL, &mut sums);
         if let (Some(_), Some(method)) = (run.beta, run.method) {
-            divergence = Some((method.measure, sums[1]));
+            divergence = Some((method.measure, metrics::not_negative(sums[1])));
         }
         (u, metrics::relative(sums[0], if common.is_some() { sums[2] } else { matrix.norm2 }))
     } else {
@@ -191,7 +191,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             let u = observed.project_by_divergence(&v.view(), penalty);
             let mut sum = [observed.divergence(&u.view(), &v.view())];
             comm.sum(metrics::DIVERGENCE, &mut sum);
-            divergence = Some((Measure::Divergence, sum[0]));
+            divergence = Some((Measure::Divergence, metrics::not_negative(sum[0])));
             u
         };
         let fit = observed.fit(&u.view(), &v.view());
@@ -239,7 +239,9 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             );
             let divergence = divergence
                 .map_or_else(String::new, |(measure, x)| format!("{} {x:.6}, ", measure.label_with(run.beta)));
-            print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}, k = {k}). {output}"))?;
+            let used = common
+                .map_or_else(String::new, |common| format!(", of whose columns {} are used", n - common.ignored()));
+            print_line(&format!("{divergence}relative error {error:.6} ({m} x {n}{used}, k = {k}). {output}"))?;
         }
     }
     Ok(EXIT_DONE)

@@ -49,6 +49,8 @@ fn penalized(name: &str, [a, b, r]: [f64; 3], max_iters: usize) -> Fit<f64> {
     let u = Array2::from_shape_fn((12, 3), |(i, j)| (1 + (i * (j + 2)) % 5) as f64 / 4.0);
     let v = Array2::from_shape_fn((9, 3), |(i, j)| (1 + (i * (j + 3)) % 7) as f64 / 4.0);
     let words = [format!("--alpha-u={a}"), format!("--alpha-v={b}"), format!("--l1-ratio={r}")];
+    let textbook = (name == "kl-mu").then(|| "--extrapolation=none".to_string());
+    let words: Vec<String> = words.into_iter().chain(textbook).collect();
     let options = Options { eval_every: 0, ..options(3, max_iters) };
     fit(name, &words, &x, &options, Some((u.view(), v.view()))).unwrap()
 }
@@ -107,7 +109,12 @@ fn iterates_for_beta_divergences_are_those_of_scikit_learn() {
         let x = matrix(&case.x, m, n);
         let (u, v) = (matrix(&case.u, m, k), matrix(&case.v, n, k));
         let BetaCase { beta, alpha_u, alpha_v, l1_ratio, .. } = case;
-        let mut words = vec![format!("--beta={beta}"), format!("--alpha-u={alpha_u}"), format!("--alpha-v={alpha_v}")];
+        let mut words = vec![
+            "--extrapolation=none".into(),
+            format!("--beta={beta}"),
+            format!("--alpha-u={alpha_u}"),
+            format!("--alpha-v={alpha_v}"),
+        ];
         words.extend((l1_ratio > 0.0).then(|| format!("--l1-ratio={l1_ratio}")));
         let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
         for data in [MatrixView::from(&x), MatrixView::from(&sparse)] {
@@ -330,7 +337,7 @@ fn divergences_of_dense_data_visit_nonzeros_only() {
         Array2::from_shape_fn((30, 20), |(i, j)| if (i * 7 + j * 5) % 4 == 0 { (1 + (i + j) % 6) as f64 } else { 0.0 });
     let sparse = sprs::CsMatI::<f64, i32, usize>::csr_from_dense(x.view(), 0.0);
     for name in ["kl-mu", "kl-cd"] {
-        let words = [];
+        let words = ["--init=random".to_string()];
         let [dense, sparse] = [MatrixView::from(&x), MatrixView::from(&sparse)]
             .map(|x| fit(name, &words, x, &options(3, 20), None).unwrap());
         for (dense, sparse) in dense.factors.iter().zip(&sparse.factors) {

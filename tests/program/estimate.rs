@@ -211,8 +211,8 @@ fn boolean_rounds_send_what_was_predicted() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn methods_for_the_divergence_send_what_was_predicted() {
     for (ranks, sparse) in [(1, false), (2, true), (3, false), (4, true)] {
-        compare("kl-mu", "", sparse, ranks, false);
-        compare("kl-cd", "", sparse, ranks, false);
+        compare("kl-mu", "--init random", sparse, ranks, false);
+        compare("kl-cd", "--init random", sparse, ranks, false);
     }
 }
 

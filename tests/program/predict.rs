@@ -44,6 +44,19 @@ fn ratings_of_pairs_have_the_units_of_the_input() {
     assert!(wrong.code == Some(2) && wrong.stderr.contains("i99 is no column"), "{}", wrong.stderr);
 }
 
+/// A user without a rating has no prediction to be trusted.
+#[test]
+fn pairs_without_weights_are_counted() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    std::fs::write(file("r.csv"), "user,item,rating\nu1,a,4\nu1,b,2\nu2,a,3\nu2,b,5\nu3,a,0\nu3,b,0\n").unwrap();
+    let run = fednmf(0, "-k 1 --max-iters 20 --missing zero-unobserved --format triples --input");
+    run.arg(file("r.csv")).arg("--output").arg(file("f.h5")).ok();
+    std::fs::write(file("pairs.csv"), "user,item\nu1,a\nu3,a\nu3,b\n").unwrap();
+    let asked = fednmf(0, "predict").arg(file("f.h5")).arg(file("pairs.csv")).run();
+    assert!(asked.stderr.contains("2 of 3 pairs have a row or column without any weight"), "{}", asked.stderr);
+}
+
 #[test]
 fn boolean_factors_predict_zeros_and_ones() {
     let dir = tempdir().unwrap();

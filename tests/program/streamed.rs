@@ -221,8 +221,8 @@ fn every_method_and_start_streams() {
         ("--algo kl-online --batch-size 400 --max-iters 15 --eval-every 7", None),
         ("--algo kl-online --batch-size 1200 --alpha-u 0.01 --alpha-v 0.02 --max-iters 7", None),
         // Each of two evaluations takes a pass.
-        ("--algo kl-mu --max-iters 4 --eval-every 4", Some(8)),
-        ("--algo kl-mu --alpha-u 0.01 --alpha-v 0.02 --max-iters 4", None),
+        ("--algo kl-mu --init random --extrapolation none --max-iters 4 --eval-every 4", Some(8)),
+        ("--algo kl-mu --init random --extrapolation none --alpha-u 0.01 --alpha-v 0.02 --max-iters 4", None),
         ("--algo hals --scale max --max-iters 4", Some(8)),
         ("--algo hals --binarize 0.5 --max-iters 4", Some(7)),
     ] {

@@ -62,7 +62,7 @@ fn magnitude(ends: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
         return Ok(largest);
     }
     Err(Error::input(format!(
-        "{} is too large: its square cannot be computed; divide the data first (--scale max)",
+        "{}, whose square is beyond the range of numbers; divide the data first (--scale max)",
         what(largest)
     )))
 }
@@ -159,7 +159,7 @@ impl Statistics {
         let ends = completed(blocks, &mut tallies);
         let hosted = parties.hosted(comm.rank());
         let own = hosted.zip(blocks).zip(tallies).map(|((party, block), tally)| {
-            let largest = magnitude(tally.ends(), |_| format!("the largest entry of party {party}"))?;
+            let largest = magnitude(tally.ends(), |_| format!("party {party} has an entry"))?;
             Ok(tally.finish(block.entries(), largest))
         });
         let own = comm.agree_on_error(own.collect::<Result<Vec<Totals>>>())?;

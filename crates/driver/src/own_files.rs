@@ -1,7 +1,8 @@
 //! The output files of a run. No other run on the machine may write them at the same time: it would replace this run's
 //! results, and their traces would be mixed.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fednmf_base::error::{Error, Result};
@@ -12,6 +13,17 @@ use super::spec::Spec;
 /// Maximum time that a run waits for its files. A killed run holds its locks until the system has released its memory,
 /// and the job that resumes it may start at once.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+fn taken(option: &str, path: &Path) -> Error {
+    let why = "another run of fednmf writes this file; give each run a name of its own";
+    Error::input(format!("{option} {}: {why}", path.display()))
+}
+
+/// Another value once the file was replaced or written to.
+fn version(path: &Path) -> Option<(u64, i64, i64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), found.mtime(), found.mtime_nsec()))
+}
 
 /// Locks the files that a run writes until the locks are dropped.
 ///
@@ -39,14 +51,14 @@ pub fn lock(spec: &Spec) -> Result<Vec<FileLock>> {
         if is_special || !has_directory || locks.iter().any(|(held, _)| *held == lock) {
             continue;
         }
+        let before = version(&target);
         match FileLock::acquire_within(&lock, patience.saturating_sub(start.elapsed())) {
-            Ok(Some(held)) => locks.push((lock, held)),
-            Ok(None) => {
-                return Err(Error::input(format!(
-                    "{option} {}: another run of fednmf writes this file; give each run a name of its own",
-                    path.display()
-                )));
+            // The run that held the lock has ended well. A run that is resumed replaces what its interrupted part wrote.
+            Ok(Some(_)) if version(&target) != before && !spec.resume && option != "--checkpoint" => {
+                return Err(taken(option, path));
             }
+            Ok(Some(held)) => locks.push((lock, held)),
+            Ok(None) => return Err(taken(option, path)),
             // Some file systems have no locks, and whether the directory can be written to is found later.
             Err(_) => {}
         }

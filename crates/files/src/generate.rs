@@ -6,8 +6,6 @@ use std::io::{BufWriter, Result, Write};
 use std::path::Path;
 
 use ndarray::Array2;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipWriter};
 
 use fednmf_base::error;
 use fednmf_base::error::Error;
@@ -16,7 +14,8 @@ use fednmf_base::units::bytes;
 use fednmf_data::memory;
 use fednmf_data::synthetic::{Generator, Synthetic, SyntheticKind};
 
-use crate::formats::npy::{write_header, write_marked_header};
+use crate::formats::npy::write_marked_header;
+use crate::output::csr::{Array, save_npz};
 use crate::output::own_mark::{MARK, seal};
 use crate::output::targets;
 
@@ -164,10 +163,8 @@ fn coordinate(spec: &Synthetic, mut to: BufWriter<File>, progress: &mut Progress
     Ok(to)
 }
 
-/// Writes a CSR matrix as `scipy.sparse.save_npz(…, compressed=False)` does. The matrix is generated once per array.
+/// Writes a CSR matrix. The matrix is generated once per array.
 fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Result<BufWriter<File>> {
-    let mut zip = ZipWriter::new(to);
-    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
     let mut starts = vec![0u64; spec.m + 1];
     entries(spec, &mut |part| progress(part / 3.0), |i, _, _| {
         starts[i + 1] += 1;
@@ -176,22 +173,13 @@ fn npz(spec: &Synthetic, to: BufWriter<File>, progress: &mut Progress<'_>) -> Re
     for i in 0..spec.m {
         starts[i + 1] += starts[i];
     }
-    let count = starts[spec.m];
-    zip.start_file("indptr.npy", options)?;
-    write_header(&mut zip, "<i8", &format!("{},", spec.m + 1))?;
-    starts.iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
-    zip.start_file("indices.npy", options)?;
-    write_header(&mut zip, "<i4", &format!("{count},"))?;
-    entries(spec, &mut |part| progress((1.0 + part) / 3.0), |_, j, _| zip.write_all(&(j as i32).to_le_bytes()))?;
-    zip.start_file("data.npy", options)?;
-    write_header(&mut zip, "<f8", &format!("{count},"))?;
-    entries(spec, &mut |part| progress((2.0 + part) / 3.0), |_, _, value| zip.write_all(&value.to_le_bytes()))?;
-    zip.start_file("shape.npy", options)?;
-    write_header(&mut zip, "<i8", "2,")?;
-    [spec.m as u64, spec.n as u64].iter().try_for_each(|x| zip.write_all(&x.to_le_bytes()))?;
-    zip.start_file("format.npy", options)?;
-    write_header(&mut zip, "|S3", "")?;
-    zip.write_all(b"csr")?;
-    zip.set_comment(MARK)?;
-    Ok(zip.finish()?)
+    save_npz(to, (spec.m, spec.n, starts[spec.m]), |array, to| match array {
+        Array::Starts => starts.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())),
+        Array::Columns => {
+            entries(spec, &mut |part| progress((1.0 + part) / 3.0), |_, j, _| to.write_all(&(j as i32).to_le_bytes()))
+        }
+        Array::Values => {
+            entries(spec, &mut |part| progress((2.0 + part) / 3.0), |_, _, value| to.write_all(&value.to_le_bytes()))
+        }
+    })
 }

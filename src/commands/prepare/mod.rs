@@ -50,8 +50,8 @@ pub struct PrepareArgs {
     /// Any matrix that a run takes; for one-hot a table in text with a header. {party} in a path stands for 0, 1, ...: one file per
     /// party, for counts and tf-idf
     pub input: String,
-    /// The file to write: .mtx (sparse), .npy (dense) or .csv (dense, with the names of rows and columns); with {party} in its name
-    /// if the input has it
+    /// The file to write: .h5ad (sparse, with the names of rows and columns), .npz or .mtx (sparse), .npy (dense) or .csv (dense,
+    /// with the names); with {party} in its name if the input has it
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
     /// For quantile: entries above this quantile of their column, zeros included, become 1, all others 0 [default: 0.95]

@@ -1,7 +1,7 @@
 //! Writes a prepared matrix. The file gets its name when it is complete.
 
 use std::fs::File;
-use std::io::{BufWriter, Result as IoResult, Write};
+use std::io::{BufWriter, Result as IoResult, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use fednmf_base::error::{Error, Result};
@@ -10,6 +10,7 @@ use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
 use fednmf_comm::Signals;
 use fednmf_files::formats::npy::write_marked_header;
+use fednmf_files::output::csr::{Array, NamedCsr, save_h5ad, save_npz};
 use fednmf_files::output::own_mark::{MARK, seal};
 
 use super::matrix::Prepared;
@@ -31,14 +32,28 @@ impl Write for Stoppable<'_> {
     }
 }
 
+impl Seek for Stoppable<'_> {
+    fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
+        self.file.seek(to)
+    }
+}
+
 type Output<'a> = BufWriter<Stoppable<'a>>;
-type Writer = fn(&Prepared, &mut Output<'_>) -> IoResult<()>;
+
+/// How a matrix is written.
+enum Writer {
+    /// As a stream of bytes.
+    Bytes(fn(&Prepared, &mut Output<'_>) -> IoResult<()>),
+    Anndata,
+}
 
 fn writer(path: &Path) -> Option<Writer> {
     match path.extension()?.to_str()? {
-        "mtx" => Some(coordinate),
-        "npy" => Some(npy),
-        "csv" => Some(csv),
+        "mtx" => Some(Writer::Bytes(coordinate)),
+        "npz" => Some(Writer::Bytes(npz)),
+        "npy" => Some(Writer::Bytes(npy)),
+        "csv" => Some(Writer::Bytes(csv)),
+        "h5ad" => Some(Writer::Anndata),
         _ => None,
     }
 }
@@ -49,7 +64,7 @@ fn writer(path: &Path) -> Option<Writer> {
 /// If the name does not determine a format.
 pub fn check_name(path: &Path) -> Result<()> {
     let wrong = || {
-        let why = "a prepared matrix is written to .mtx, .npy or .csv; use one of these extensions";
+        let why = "a prepared matrix is written to .h5ad, .npz, .mtx, .npy or .csv; use one of these extensions";
         Error::input(format!("--output {}: {why}", path.display()))
     };
     writer(path).map(drop).ok_or_else(wrong)
@@ -63,9 +78,13 @@ pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
     let named = matrix.row_names.is_some() || matrix.column_names.is_some();
-    if named && path.extension().is_none_or(|extension| extension != "csv") {
-        warn(&format!("{}: has no place for the names of rows and columns; .csv has", path.display()));
+    if named && path.extension().is_none_or(|extension| extension != "csv" && extension != "h5ad") {
+        warn(&format!("{}: has no place for the names of rows and columns; .h5ad and .csv have", path.display()));
     }
+    let write = match write {
+        Writer::Bytes(write) => write,
+        Writer::Anndata => return anndata(matrix, path),
+    };
     let signals = Signals::catch()?;
     let written = unfinished::replace(path, Access::Default, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file: &mut *file, signals: &signals });
@@ -89,6 +108,42 @@ fn coordinate(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
         row.iter().try_for_each(|(j, x)| writeln!(to, "{} {} {x}", i + 1, j + 1))?;
     }
     Ok(())
+}
+
+/// Where each row begins among the entries, and their number.
+fn starts(matrix: &Prepared) -> Vec<i64> {
+    let mut starts = vec![0];
+    starts.extend(matrix.rows.iter().scan(0, |sum, row| {
+        *sum += row.len() as i64;
+        Some(*sum)
+    }));
+    starts
+}
+
+fn npz(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
+    let starts = starts(matrix);
+    let count = starts.last().map_or(0, |&count| count as u64);
+    let mut entries = matrix.rows.iter().flatten();
+    save_npz(to, (matrix.rows.len(), matrix.cols, count), |array, to| match array {
+        Array::Starts => starts.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())),
+        Array::Columns => entries.clone().try_for_each(|(j, _)| to.write_all(&(*j as i32).to_le_bytes())),
+        Array::Values => entries.try_for_each(|(_, x)| to.write_all(&x.to_le_bytes())),
+    })?;
+    Ok(())
+}
+
+fn anndata(matrix: &Prepared, path: &Path) -> Result<()> {
+    let (columns, values): (Vec<i32>, Vec<f64>) = matrix.rows.iter().flatten().map(|&(j, x)| (j as i32, x)).unzip();
+    let starts = starts(matrix);
+    let csr = NamedCsr {
+        shape: (matrix.rows.len(), matrix.cols),
+        starts: &starts,
+        columns: &columns,
+        values: &values,
+        row_names: matrix.row_names.as_deref(),
+        column_names: matrix.column_names.as_deref(),
+    };
+    save_h5ad(path, &csr, Access::Default)
 }
 
 /// Passes each row with its zeros to `write`.

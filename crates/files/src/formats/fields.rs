@@ -255,7 +255,8 @@ pub fn has_decimal_comma(field: &[u8]) -> bool {
 
 /// Whether a field marks a missing value, as pandas, R and spreadsheets write it.
 pub fn is_missing(field: &[u8]) -> bool {
-    field.is_empty() || [&b"na"[..], b"nan", b"null", b"n/a"].iter().any(|word| field.eq_ignore_ascii_case(word))
+    field.is_empty()
+        || [&b"na"[..], b"nan", b"null", b"n/a", b"<na>"].iter().any(|word| field.eq_ignore_ascii_case(word))
 }
 
 /// Whether a field is written as a whole number, or missing.
@@ -438,7 +439,7 @@ mod tests {
 
     #[test]
     fn fields_are_numbers_missing_or_names() {
-        assert!(["", "NA", "NaN", "nan", "null", "N/A"].iter().all(|word| is_missing(word.as_bytes())));
+        assert!(["", "NA", "NaN", "nan", "null", "N/A", "<NA>"].iter().all(|word| is_missing(word.as_bytes())));
         assert!(["a", "NAN1", "1a", "-", "none"].iter().all(|word| is_name(word.as_bytes())));
         assert!(["1", "-2.5", "1e3", "inf"].iter().all(|word| number(word.as_bytes()).is_some()));
         for (text, value) in [("0", 0), ("-3", -3), ("120", 120)] {

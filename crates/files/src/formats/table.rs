@@ -11,8 +11,8 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::fields::{
-    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, has_decimal_comma, is_missing, is_name, is_other_missing_mark,
-    is_whole, next_row, number, number_with_comma, text_of,
+    FirstLines, OPEN_QUOTE, ends_within_quotes, fields, has_decimal_comma, has_letters_behind_number, is_missing,
+    is_name, is_other_missing_mark, is_whole, next_row, number, number_with_comma, text_of,
 };
 use crate::formats::header::{Header, LabelDetection};
 use crate::formats::io::InputFile;
@@ -77,7 +77,22 @@ pub fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Tab
             })));
         }
     }
-    if all.len() > 1 && all.iter().flatten().all(|field| is_name(field)) {
+    let numberless = all.len() > 1 && all.iter().flatten().all(|field| is_name(field));
+    if numberless && all[1..].iter().flatten().all(|field| has_letters_behind_number(field)) {
+        return Err(
+            file.error("the numbers have units, such as 5 mg; write numbers alone, and the units in the header")
+        );
+    }
+    let separated = |by: u8| {
+        all[1..].iter().all(|row| row.len() == 1 && fields(row[0], by).skip(1).any(|part| number(part).is_some()))
+    };
+    if numberless && let Some(by) = [b'|', b':', b'/'].into_iter().find(|by| separated(*by)) {
+        return Err(file.error(format!(
+            "the fields stand between '{}'; separate them by commas, semicolons, tabs or blanks",
+            char::from(by)
+        )));
+    }
+    if numberless {
         return Err(file.error(
             "holds words and no numbers; for lists of items, such as baskets, write an entry on each line (basket,item) and give \
              --format triples",
@@ -466,6 +481,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_units_and_other_separators_are_named() {
+        for (text, names) in [
+            ("a,b\n5kg,3kg\n1kg,2kg\n", "units"),
+            ("a|b|c\n1|2|3\n4|5|6\n", "between '|'"),
+            ("a:b:c\nx:2:3\ny:5:6\n", "between ':'"),
+            ("milk,bread\nbeer,7up\n", "--format triples"),
+        ] {
+            let refused = with_file(text, |file| layout(file, false, AUTO).map(drop)).unwrap_err().message;
+            assert!(refused.contains(names), "{text:?}: {refused}");
+        }
+    }
+
+    #[test]
     fn rows_are_parsed_or_refused() {
         let labels = Labels { header: false, index_col: true };
         let header = Header { separator: b',', labels, start: 0, note: None };
@@ -501,7 +529,7 @@ mod tests {
         let table = Table { header, cols: 8 };
         let policy = EntryPolicy { allow_nan: true, ..EntryPolicy::default() };
         let mut out = [0.0f32; 8];
-        table.parse(b"1,,NA,NaN,nan,null,N/A,\"\"", 0, policy, &mut out).unwrap();
+        table.parse(b"1,,NA,NaN,nan,<NA>,N/A,\"\"", 0, policy, &mut out).unwrap();
         assert!(out[0] == 1.0 && out[1..].iter().all(|x| x.is_nan()), "{out:?}");
         assert!(table.parse(b"1,x,1,1,1,1,1,1", 0, policy, &mut out).is_err());
     }

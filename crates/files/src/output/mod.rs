@@ -6,6 +6,7 @@ mod anndata;
 pub mod attributes;
 pub mod checkpoint;
 mod checksum;
+pub mod csr;
 mod factor;
 mod gather;
 #[cfg(feature = "hdf5")]

@@ -77,8 +77,8 @@ impl Divergence {
 
     fn choice(self) -> Choice {
         let (extrapolation, method): (_, Arc<dyn ConfiguredMethod>) = match self {
-            Divergence::Kl(method) => (method.extrapolation, Arc::new(method)),
-            Divergence::Beta(method) => (method.extrapolation, Arc::new(method)),
+            Divergence::Kl(method) => (method.extrapolation(), Arc::new(method)),
+            Divergence::Beta(method) => (method.extrapolation(), Arc::new(method)),
         };
         let why = if extrapolation == Extrapolation::Restart { WHY_MULTIPLY } else { WHY_PLAIN };
         Choice { method, why }
@@ -86,23 +86,17 @@ impl Divergence {
 }
 
 impl Automatic {
-    /// The method for a divergence; `None` for the squared error. Of data that are `streamed`, one that reads them in passes.
-    fn divergence(&self, streamed: bool) -> Option<Divergence> {
-        let (loss, missing) = (self.loss, self.missing.clone());
-        if loss == Beta::FROBENIUS {
-            return None;
+    /// The method for a divergence; `None` for the squared error.
+    fn divergence(&self) -> Option<Divergence> {
+        let Automatic { loss, extrapolation, missing, .. } = self.clone();
+        let ExactParams { init, regularization, .. } = self.exact.clone();
+        match loss {
+            Beta::FROBENIUS => None,
+            Beta::KULLBACK_LEIBLER => {
+                Some(Divergence::Kl(KlMu { extrapolation, kl: KlParams { init, regularization, missing } }))
+            }
+            beta => Some(Divergence::Beta(BetaMu { beta, extrapolation, init, regularization })),
         }
-        let kl = loss == Beta::KULLBACK_LEIBLER;
-        let regularization = self.exact.regularization.clone();
-        let pays = !streamed && !missing.any() && loss.is_convex() && (kl || !regularization.is_on());
-        let fastest = if pays { Extrapolation::Restart } else { Extrapolation::None };
-        let extrapolation = self.extrapolation.unwrap_or(fastest);
-        let init = if missing.any() || streamed { self.exact.init.clone() } else { self.exact.by_size().init };
-        Some(if kl {
-            Divergence::Kl(KlMu { extrapolation, kl: KlParams { init, regularization, missing } })
-        } else {
-            Divergence::Beta(BetaMu { beta: loss, extrapolation, init, regularization })
-        })
     }
 
     /// Refuses options of the methods for the squared error together with another loss.
@@ -172,7 +166,7 @@ impl Method for Automatic {
     };
 
     fn check(&self) -> Result<()> {
-        match self.divergence(false) {
+        match self.divergence() {
             Some(method) => self.check_divergence().and_then(|()| method.check()),
             None => Method::check(&self.hals()),
         }
@@ -186,7 +180,7 @@ impl Method for Automatic {
 
     fn choose(&self, matrix: Option<MatrixShape>) -> Option<Choice> {
         let streamed = matrix.is_some_and(|shape| shape.streamed);
-        if let Some(method) = self.divergence(streamed) {
+        if let Some(method) = self.divergence() {
             return Some(method.choice());
         }
         // A user who sets a HALS parameter gets HALS. A random start and penalties do not count, because DSANLS also has
@@ -206,7 +200,7 @@ impl Method for Automatic {
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
-        match self.divergence(false) {
+        match self.divergence() {
             Some(Divergence::Kl(method)) => method.build(problem),
             Some(Divergence::Beta(method)) => method.build(problem),
             None => self.hals().build(problem),
@@ -240,28 +234,26 @@ mod tests {
     fn the_loss_decides() {
         let chosen = |given: &[(&str, &str)]| {
             let method = crate::registry::AUTO.configure(given)?;
-            let chosen = method.choose(None).unwrap().method;
-            chosen.configure(&[])?;
-            let parameters = crate::parameters::to_json(&*chosen);
-            Ok::<_, Error>((chosen.description().name, Beta::of_method(&*chosen), parameters["extrapolation"].clone()))
+            let Choice { method, why } = method.choose(None).unwrap();
+            method.configure(&[])?;
+            Ok::<_, Error>((method.description().name, Beta::of_method(&*method), why))
         };
-        for (text, name, beta, extrapolation) in [
-            ("frobenius", "hals", 2.0, "restart"),
-            ("2", "hals", 2.0, "restart"),
-            ("kl", "kl-mu", 1.0, "restart"),
-            ("kullback-leibler", "kl-mu", 1.0, "restart"),
-            ("1.5", "beta-mu", 1.5, "restart"),
-            ("is", "beta-mu", 0.0, "none"),
-            ("3", "beta-mu", 3.0, "none"),
+        for (text, name, beta, why) in [
+            ("frobenius", "hals", 2.0, WHY_HALS),
+            ("2", "hals", 2.0, WHY_HALS),
+            ("kl", "kl-mu", 1.0, WHY_MULTIPLY),
+            ("kullback-leibler", "kl-mu", 1.0, WHY_MULTIPLY),
+            ("1.5", "beta-mu", 1.5, WHY_MULTIPLY),
+            ("is", "beta-mu", 0.0, WHY_PLAIN),
+            ("3", "beta-mu", 3.0, WHY_PLAIN),
         ] {
-            let found = chosen(&[("loss", text)]).unwrap();
-            assert_eq!(found, (name, Some(Beta(beta)), extrapolation.into()), "{text}");
+            assert_eq!(chosen(&[("loss", text)]).unwrap(), (name, Some(Beta(beta)), why), "{text}");
         }
-        assert_eq!(chosen(&[("loss", "kl"), ("alpha_u", "0.1")]).unwrap().2, "restart");
+        assert_eq!(chosen(&[("loss", "kl"), ("alpha_u", "0.1")]).unwrap().2, WHY_MULTIPLY);
         for plain in [("alpha_u", "0.1"), ("alpha_v", "0.1")] {
-            assert_eq!(chosen(&[("loss", "1.5"), plain]).unwrap().2, "none");
+            assert_eq!(chosen(&[("loss", "1.5"), plain]).unwrap().2, WHY_PLAIN);
         }
-        assert_eq!(chosen(&[("loss", "kl"), ("holdout", "0.1")]).unwrap().2, "none");
+        assert_eq!(chosen(&[("loss", "kl"), ("holdout", "0.1")]).unwrap().2, WHY_PLAIN);
         for (wrong, word) in [
             (("inner_sweeps", "2"), "--inner-sweeps"),
             (("grid", "1x1"), "--grid"),

@@ -30,7 +30,7 @@ use crate::decision::Decision;
 use crate::description::MessageSpec;
 use crate::method::SweepSettings;
 use crate::metrics;
-use crate::parameters::{Auto, GridShape, Init};
+use crate::parameters::{Auto, GridShape};
 use crate::{Algorithm, Measures, Problem};
 
 /// The factor that is updated.
@@ -87,8 +87,7 @@ impl ExactParams {
     /// The same parameters, with the start chosen by the sizes unless one is named.
     #[must_use]
     pub fn by_size(&self) -> Self {
-        let init = if self.init.init == Init::Auto { Init::BySize } else { self.init.init.clone() };
-        ExactParams { init: InitParams { init }, ..self.clone() }
+        ExactParams { init: self.init.by_size(), ..self.clone() }
     }
 
     /// Checks that no option is incompatible with missing entries, if there are any.

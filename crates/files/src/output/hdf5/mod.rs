@@ -6,5 +6,5 @@ mod values;
 mod writer;
 
 pub use container::Container;
-pub use sheet::{Sheet, appendable_shape};
+pub use sheet::{Sheet, appendable_shape, write_csr};
 pub use writer::{Rows, Writer};

@@ -9,6 +9,7 @@ use hdf5::{Dataset, File, Group, Location, LocationType};
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::unfinished::Access;
 use fednmf_linalg::Real;
 
 use crate::formats::detect;
@@ -16,6 +17,7 @@ use crate::formats::detect::FileKind;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::output::anndata::{ABOUT, Annotations, ENTRIES, NUMBERED_COLUMNS, NUMBERED_ROWS, OBS, VAR, place};
+use crate::output::csr::NamedCsr;
 use crate::output::hdf5::writer::{Rows, Writer};
 use crate::output::part::Part;
 use crate::output::plan::Matrix;
@@ -135,6 +137,32 @@ impl<'a> Sheet<'a> {
         write().map_err(|e| self.writer.failed(e))?;
         self.writer.close()
     }
+}
+
+/// Writes an AnnData file of a matrix, under its temporary name.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_csr(path: &Path, matrix: &NamedCsr<'_>, access: Access) -> Result<Part> {
+    let writer = Writer::create(path, access)?;
+    let write = || -> Outcome<()> {
+        let file = writer.file();
+        label(file, "anndata", "0.1.0")?;
+        let (rows, cols) = matrix.shape;
+        let x = file.create_group("X")?;
+        label(&x, "csr_matrix", "0.1.0")?;
+        x.new_attr::<i64>().shape(2).create("shape")?.write(&[rows as i64, cols as i64])?;
+        x.new_dataset::<f64>().shape(matrix.values.len()).create("data")?.write(matrix.values)?;
+        x.new_dataset::<i32>().shape(matrix.columns.len()).create("indices")?.write(matrix.columns)?;
+        x.new_dataset::<i64>().shape(matrix.starts.len()).create("indptr")?.write(matrix.starts)?;
+        frame(&file.create_group("obs")?, matrix.row_names, rows)?;
+        frame(&file.create_group("var")?, matrix.column_names, cols)?;
+        ["layers", "obsm", "obsp", "uns", "varm", "varp"]
+            .into_iter()
+            .try_for_each(|name| label(&*file.create_group(name)?, "dict", "0.1.0"))
+    };
+    write().map_err(|e| writer.failed(e))?;
+    writer.close()
 }
 
 fn text(text: &str) -> Outcome<VarLenUnicode> {

@@ -79,10 +79,19 @@ fednmf_base::parameters! {
     pub struct BetaMu {
         /// Divergence: a number, or itakura-saito (0), kullback-leibler (1) or frobenius (2). From 0 down, no entry may be zero
         pub beta: Beta = Beta(1.5), "X";
-        /// Where a factor's update starts; restart needs a beta from 1 to 2
-        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        /// Where a factor's update starts [default: restart, if --beta is from 1 to 2 and there is no penalty; else none]
+        pub extrapolation: Option<Extrapolation> = None, "HOW";
         group init: InitParams;
         group regularization: RegularizationParams;
+    }
+}
+
+impl BetaMu {
+    /// The extrapolation of a run.
+    pub fn extrapolation(&self) -> Extrapolation {
+        let applies = self.beta.is_convex() && !self.regularization.is_on();
+        let fastest = if applies { Extrapolation::Restart } else { Extrapolation::None };
+        self.extrapolation.unwrap_or(fastest)
     }
 }
 
@@ -99,7 +108,7 @@ impl Method for BetaMu {
     };
 
     fn check(&self) -> Result<()> {
-        if self.extrapolation == Extrapolation::None {
+        if self.extrapolation() == Extrapolation::None {
             return Ok(());
         }
         let why = if !self.beta.is_convex() {
@@ -118,8 +127,8 @@ impl Method for BetaMu {
         // contribute nothing.
         let entries = if [1.0, 2.0].contains(&self.beta.0) { workload.stored } else { m as f64 * n as f64 };
         let mut cost = super::cost(
-            &self.init,
-            self.extrapolation,
+            &self.init.by_size(),
+            self.extrapolation(),
             &Workload { stored: entries, sparse: false, ..*workload },
             ranks,
             6.0,
@@ -132,8 +141,8 @@ impl Method for BetaMu {
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
-        let (init, regularization, loss) = (&self.init, &self.regularization, Loss::Beta(beta, unit));
-        match self.extrapolation {
+        let (init, regularization, loss) = (&self.init.by_size(), &self.regularization, Loss::Beta(beta, unit));
+        match self.extrapolation() {
             Extrapolation::None => super::build(problem, init, regularization, loss, update),
             Extrapolation::Restart => {
                 let update = Extrapolated::<T, _>::new(update, problem.k);

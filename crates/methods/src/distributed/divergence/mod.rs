@@ -26,7 +26,7 @@ use fednmf_linalg::{Block, Order, PerThread, Real, even_part, over_rows};
 
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::decision::Decision;
-use crate::description::{Description, MessageSpec};
+use crate::description::{DefaultStop, Description, MessageSpec};
 use crate::method::SweepSettings;
 use crate::metrics;
 use crate::metrics::Measure;
@@ -88,6 +88,7 @@ const fn describe(
             Measure::Divergence => MESSAGES_WITH_MISSING,
             _ => MESSAGES,
         },
+        stop: DefaultStop { max_iters: 1000, tol: Some(1e-5) },
         ..Description::USUAL
     }
 }
@@ -104,7 +105,12 @@ fednmf_base::parameters! {
 impl KlParams {
     /// See [`Method::for_sweep`](crate::method::Method::for_sweep).
     fn for_sweep(&self, SweepSettings { missing, regularization }: &SweepSettings) -> Self {
-        KlParams { missing: missing.clone(), regularization: regularization.clone(), ..self.clone() }
+        KlParams { init: InitParams::RANDOM, missing: missing.clone(), regularization: regularization.clone() }
+    }
+
+    /// The start: by the sizes, unless one is named or entries are missing.
+    fn start(&self) -> InitParams {
+        if self.missing.any() { self.init.clone() } else { self.init.by_size() }
     }
 
     /// Refuses options that exclude each other.
@@ -136,7 +142,7 @@ impl KlParams {
         if self.missing.any() {
             return missing::build(problem, &self.missing, &self.regularization, of_observed);
         }
-        build(problem, &self.init, &self.regularization, Loss::KullbackLeibler, update)
+        build(problem, &self.start(), &self.regularization, Loss::KullbackLeibler, update)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::{Algorithm, Problem};
 fednmf_base::parameters! {
     /// Parameters of multiplicative updates for the Kullback-Leibler divergence.
     pub struct KlMu {
-        /// Where a factor's update starts
-        pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        /// Where a factor's update starts [default: restart; none with --missing, --holdout, or data read in passes]
+        pub extrapolation: Option<Extrapolation> = None, "HOW";
         group kl: KlParams;
     }
 }
@@ -44,6 +44,14 @@ const MESSAGES: &[MessageSpec] = &{
 /// Operations per entry and component: the fit, and its terms in k ratios.
 const FLOPS: f64 = 4.0;
 
+impl KlMu {
+    /// The extrapolation of a run with the data in memory.
+    pub fn extrapolation(&self) -> Extrapolation {
+        let fastest = if self.kl.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
+        self.extrapolation.unwrap_or(fastest)
+    }
+}
+
 impl Method for KlMu {
     const DESCRIPTION: &'static Description = &Description {
         keeps_zeros: true,
@@ -58,22 +66,23 @@ impl Method for KlMu {
     };
 
     fn check(&self) -> Result<()> {
-        self.kl.check(self.extrapolation)
+        self.kl.check(self.extrapolation())
     }
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
         let kl = self.kl.for_sweep(settings);
-        let extrapolation = if kl.missing.any() { Extrapolation::None } else { self.extrapolation };
+        // As with data read in passes, so that memory does not change the results.
+        let extrapolation = self.extrapolation.filter(|_| !kl.missing.any()).or(Some(Extrapolation::None));
         Some(KlMu { extrapolation, kl })
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        Ok(Some(super::cost(&self.kl.init, self.extrapolation, workload, ranks, FLOPS)))
+        Ok(Some(super::cost(&self.kl.start(), self.extrapolation(), workload, ranks, FLOPS)))
     }
 
     fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
         let KlParams { init, missing, .. } = &self.kl;
-        let plain = self.extrapolation == Extrapolation::None && !missing.any();
+        let plain = self.extrapolation != Some(Extrapolation::Restart) && !missing.any();
         let starts = !init.is_computed() && init.init != Init::BySize;
         (plain && starts).then(|| streamed::cost(workload, ranks, FLOPS))
     }
@@ -83,7 +92,7 @@ impl Method for KlMu {
             return streamed::build(&self.kl, panels, problem);
         }
         let update = KlMultiply::new(problem.k);
-        match self.extrapolation {
+        match self.extrapolation() {
             Extrapolation::None => self.kl.build(problem, update, UpdateKind::KlMu),
             Extrapolation::Restart => {
                 let update = Extrapolated::<T, _>::new(update, problem.k);

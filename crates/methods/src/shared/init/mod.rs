@@ -38,8 +38,8 @@ fednmf_base::parameters! {
         /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
         /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with entries of the usual size in
         /// place of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
-        /// of the data); or a file that --output wrote. auto: with --algo auto by the sizes sampled, compressed, nndsvd with fewer
-        /// passes over the data, or random, which all other methods and runs with missing entries are
+        /// of the data); or a file that --output wrote. auto: with --algo auto, kl-mu, kl-cd and beta-mu by the sizes sampled,
+        /// compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing entries are
         pub init: Init = Init::Auto, "HOW";
     }
 }
@@ -47,6 +47,12 @@ fednmf_base::parameters! {
 impl InitParams {
     /// Random initialisation.
     pub const RANDOM: InitParams = InitParams { init: Init::Random };
+
+    /// The same, with the start chosen by the sizes unless one is named.
+    #[must_use]
+    pub fn by_size(&self) -> Self {
+        InitParams { init: if self.init == Init::Auto { Init::BySize } else { self.init.clone() } }
+    }
 
     /// The file to start from, if one was named.
     pub fn file(&self) -> Option<&Path> {

@@ -198,7 +198,7 @@ impl<T: Real> Algorithm<T> for Masked<T> {
             let data = Rows { block: &u.block, lists: &u.lists, listed: *listed };
             let mut sum = [divergence(data, &own, &whole_v)];
             comm.sum(metrics::DIVERGENCE, &mut sum);
-            loss = sum[0];
+            loss = metrics::not_negative(sum[0]);
             found.push((metrics::Measure::Divergence.key(), loss));
         }
         let penalty = penalties.sum(comm, &own, &v.factor.own.view());

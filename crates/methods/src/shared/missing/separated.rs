@@ -178,7 +178,7 @@ impl<T: Real> Tally<T> {
         }
         comm.sum(HELD, &mut off);
         let mut found = vec![(Measure::HeldoutRmse.key(), (off[0] / self.held).sqrt())];
-        found.extend(off.get(1).map(|sum| (Measure::HeldoutDivergence.key(), sum / self.held)));
+        found.extend(off.get(1).map(|sum| (Measure::HeldoutDivergence.key(), metrics::not_negative(*sum) / self.held)));
         found
     }
 
