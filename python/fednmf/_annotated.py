@@ -40,8 +40,9 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
 
 
 def _truth(column: Any) -> np.ndarray:
-    """The marks of a column; text and missing values are refused, which NumPy takes for true."""
-    values = np.asarray(column, dtype=object)
+    """The marks of a column; other text and missing values are refused, which NumPy takes for true."""
+    words = {"true": True, "false": False}
+    values = np.array([words.get(x.lower(), x) if isinstance(x, str) else x for x in np.asarray(column, dtype=object)], object)
     wrong = [value for value in values if not isinstance(value, (bool, np.bool_, numbers.Number)) or value not in (0, 1)]
     if wrong:
         raise ValueError(f"adata.var['highly_variable'] has {wrong[0]!r}, which is neither True nor False")

@@ -158,6 +158,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 stacklevel=3,
             )
         factors = {name: values for name, _, values in run.factors}
+        if penalties and not (factors["U"].any() and factors["V"].any()):
+            warnings.warn(
+                "no component is left beside the penalties: use smaller alpha_W and alpha_H, fewer components, or another init",
+                UserWarning,
+                stacklevel=3,
+            )
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
         W = np.ascontiguousarray(factors["U"])

@@ -79,7 +79,10 @@ def test_marks_of_genes_are_truth_values(cells):
         assert np.array_equal(cells.varm["NMF"].any(axis=1), marks)
     missing = marks.astype(float)
     missing[3] = np.nan
-    for wrong, shown in ((np.where(marks, "True", "False"), "True"), (missing, "nan"), (marks * 2, "2")):
+    cells.var["highly_variable"] = np.where(marks, "True", "False")
+    fednmf.tl.nmf(cells, 3, use_highly_variable=True)
+    assert np.array_equal(cells.varm["NMF"].any(axis=1), marks)
+    for wrong, shown in ((np.where(marks, "yes", "no"), "yes"), (missing, "nan"), (marks * 2, "2")):
         cells.var["highly_variable"] = wrong
         with pytest.raises(ValueError, match=f"highly_variable.*{shown}.*neither True nor False"):
             fednmf.tl.nmf(cells, 3)

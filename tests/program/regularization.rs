@@ -113,7 +113,12 @@ fn weights_that_leave_nothing_are_warned_of() {
         let line = format!("-k 3 --max-iters 30 --quiet --alpha-u {weight} --input");
         let output = fednmf(0, &line).arg(data("digits.npy")).run();
         assert_eq!(output.code, Some(0), "{}", output.stderr);
-        assert_eq!(output.stderr.contains("the penalties outweigh the data"), warned, "{weight}: {}", output.stderr);
+        assert_eq!(
+            output.stderr.contains("no component is left beside the penalties"),
+            warned,
+            "{weight}: {}",
+            output.stderr
+        );
     }
 }
 

@@ -266,6 +266,26 @@ fn penalties_hold_for_the_runs_of_a_sweep_and_the_next_command() {
 }
 
 #[test]
+fn a_sweep_over_fewer_k_keeps_the_page_of_the_first() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let input = "--runs 2 --max-iters 20 --input synthetic:planted,m=60,n=40,k=3";
+    let sweep = |ks: &str| {
+        let done = fednmf(0, &format!("sweep --k {ks} {input}")).arg("--output").arg(&out).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stdout
+    };
+    sweep("2..4");
+    let first = ["sweep.html", "sweep.json"].map(|name| std::fs::read(out.join(name)).unwrap());
+    assert!(sweep("3").contains("sweep-k0003.html"));
+    assert!(sweep("3..4").contains("sweep-k0003-k0004.html"));
+    assert_eq!(first, ["sweep.html", "sweep.json"].map(|name| std::fs::read(out.join(name)).unwrap()));
+    // Of all k of the first and one more.
+    assert!(sweep("2..5").contains("sweep.html"));
+    assert_ne!(first[1], std::fs::read(out.join("sweep.json")).unwrap());
+}
+
+#[test]
 fn both_edges_of_the_range_are_warned_of() {
     let dir = tempdir().unwrap();
     for (ks, words) in [("2..4", "k = 4 is the largest"), ("4..6", "k = 4 is the smallest")] {

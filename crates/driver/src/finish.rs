@@ -268,7 +268,7 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
     let nothing_left = value(Measure::RelativeError).is_some_and(|error| (error - 1.0).abs() < 1e-6);
     if run.planned.method.groups().is_regularized() && nothing_left {
         all.push(
-            "--alpha-u, --alpha-v: the penalties outweigh the data, so the factors are zeros or next to it; use smaller weights"
+            "--alpha-u, --alpha-v: no component is left beside the penalties; use smaller weights, fewer components, or another --init"
                 .into(),
         );
     }

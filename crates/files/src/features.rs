@@ -67,8 +67,8 @@ pub fn types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<String>)> {
     is_readable(path, dataset).then(|| hdf5_lists::feature_types(path, dataset)).flatten()
 }
 
-/// Whether each column of an AnnData matrix is marked as highly variable; `None` if nothing is.
-fn highly_variable(path: &str, dataset: Option<&str>) -> Option<Vec<bool>> {
+/// Whether each column of an AnnData matrix is marked as highly variable, or a mark that cannot be read; `None` if nothing is.
+fn highly_variable(path: &str, dataset: Option<&str>) -> Option<std::result::Result<Vec<bool>, String>> {
     is_readable(path, dataset).then(|| hdf5_lists::highly_variable(path, dataset)).flatten()
 }
 
@@ -126,6 +126,10 @@ impl FeatureChoice {
                  (scanpy.pp.highly_variable_genes), or leave the option out",
             )
         })?;
+        let marks = marks.map_err(|mark| {
+            let mark = if private || mark.is_empty() { "a mark".into() } else { format!("the mark {mark}") };
+            wrong(&format!("has {mark} in var/highly_variable that is neither true nor false, perhaps missing; mark the genes again"))
+        })?;
         let kept: Vec<usize> = match by_type {
             Some(Selection { kept, .. }) => kept.into_iter().filter(|&j| marks.get(j) == Some(&true)).collect(),
             None => (0..marks.len()).filter(|&j| marks[j]).collect(),
@@ -179,7 +183,7 @@ impl FeatureChoice {
         if self.highly_variable.is_some() {
             return None;
         }
-        let marks = highly_variable(path, dataset)?;
+        let marks = highly_variable(path, dataset)?.ok()?;
         let count = marks.iter().filter(|mark| **mark).count();
         (0 < count && count < marks.len()).then(|| {
             format!(

@@ -70,7 +70,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let mut sweep = Sweep::new(args).map_err(Error::on_all_ranks)?;
     let signals = Signals::catch()?;
     let created = if comm.is_root() { make_directory(&args.output) } else { Ok(()) };
-    let checked = created.and_then(|()| if comm.is_root() { check_results(args) } else { Ok(()) });
+    let checked = created.and_then(|()| if comm.is_root() { check_results(args, &sweep.ks) } else { Ok(()) });
     comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
     let cnmf = comm.agree_on_error(args.cnmf.as_deref().map(CnmfDirectory::open).transpose())?;
@@ -179,7 +179,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         comm.all_gather_value(RUNS, &comm.agree_on_error(points)?).into_iter().flatten().collect();
     points.sort_by_key(|p| p.k);
     // Hours may have passed since the first check, so it is repeated.
-    comm.agree_on_error(if comm.is_root() { check_results(args) } else { Ok(()) })?;
+    comm.agree_on_error(if comm.is_root() { check_results(args, &sweep.ks) } else { Ok(()) })?;
     if !sweep.left_out.any() && sweep.method(sweep.ks[0]).description().measure == Measure::RelativeError {
         let ks: Vec<usize> = points.iter().map(|p| p.k).collect();
         let found = inertias(&loaded, ks.last().map_or(0, |k| k + 1), &group);
@@ -196,7 +196,8 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
         programs::write(&sweep, cnmf, comm, &mut progress)?;
     }
     progress.finish();
-    let summary = Summary { sweep: &sweep, points: &points, choice, consensus, divisor };
+    let [html, numbers] = summary::files(&sweep.args.output, &sweep.ks);
+    let summary = Summary { sweep: &sweep, points: &points, choice, consensus, divisor, html, numbers };
     comm.agree_on_error(if comm.is_root() { summary.write() } else { Ok(()) })?;
     Ok(EXIT_DONE)
 }
@@ -211,8 +212,8 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 /// Refuses to replace results that are not a sweep's: the page is recognised, and its numbers are in the file next to it.
-fn check_results(args: &SweepArgs) -> Result<()> {
-    let [page, numbers] = ["sweep.html", "sweep.json"].map(|name| args.output.join(name));
+fn check_results(args: &SweepArgs, ks: &[usize]) -> Result<()> {
+    let [page, numbers] = summary::files(&args.output, ks);
     targets::check(&[Target { option: "--output", path: &page, content: Content::Report }], &[])?;
     if numbers.exists() && !page.exists() {
         return Err(Error::input(format!(

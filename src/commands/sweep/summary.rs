@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -29,24 +29,41 @@ pub struct Summary<'a> {
     pub consensus: Option<Consensus>,
     /// The number by which `--scale` divided the entries.
     pub divisor: Option<f64>,
+    /// The files of the page and of the numbers.
+    pub html: PathBuf,
+    pub numbers: PathBuf,
+}
+
+/// The files of the page and of the numbers of a sweep over these numbers of components: `sweep.html` and `sweep.json`, unless the
+/// directory has those of a sweep over others, which stay.
+pub fn files(output: &Path, ks: &[usize]) -> [PathBuf; 2] {
+    let numbers = output.join("sweep.json");
+    let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&numbers).ok()?).ok();
+    let points = read().and_then(|found| found["points"].as_array().cloned()).unwrap_or_default();
+    let others = points.iter().filter_map(|point| point["k"].as_u64()).any(|k| !ks.contains(&(k as usize)));
+    let stem = match (ks, others) {
+        ([first, .., last], true) => format!("sweep-k{first:04}-k{last:04}"),
+        ([only], true) => format!("sweep-k{only:04}"),
+        _ => "sweep".into(),
+    };
+    ["html", "json"].map(|ending| output.join(format!("{stem}.{ending}")))
 }
 
 /// The head of the table of components.
 const COMPONENTS: [&str; 5] = ["component", "silhouette", "cosine", "share", "largest columns"];
 
 impl Summary<'_> {
-    /// Writes sweep.json and sweep.html, and prints.
+    /// Writes the numbers and the page, and prints.
     ///
     /// # Errors
     /// If a file cannot be written.
     pub fn write(&self) -> Result<()> {
         let all = self.json();
-        let write = |name: &str, text: &str| -> Result<()> {
-            let path = self.path(name);
-            unfinished::replace(&path, Access::Default, |out| out.write_all(text.as_bytes()))
+        let write = |path: &Path, text: &str| -> Result<()> {
+            unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
                 .map_err(|e| Error::failed(format!("{}: cannot be written ({e})", path.display())))
         };
-        let written = write("sweep.json", &format!("{all:#}\n")).and_then(|()| write("sweep.html", &self.page()));
+        let written = write(&self.numbers, &format!("{all:#}\n")).and_then(|()| write(&self.html, &self.page()));
         // Hours of computing are shown, whatever became of the files.
         if self.sweep.args.json {
             print_line(&all.to_string())?
@@ -54,10 +71,6 @@ impl Summary<'_> {
             print(&self.text())?
         }
         written
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.sweep.args.output.join(name)
     }
 
     fn json(&self) -> Value {
@@ -220,7 +233,7 @@ impl Summary<'_> {
                 let _ = writeln!(out, "{}", row(&self.cells(component)));
             }
         }
-        let _ = writeln!(out, "\nThe page with the plots is {}.", self.path("sweep.html").display());
+        let _ = writeln!(out, "\nThe page with the plots is {}.", self.html.display());
         let _ = writeln!(out, "\n{}\n\n{}", self.recommendation(), self.next());
         out
     }

@@ -40,6 +40,11 @@ const AS_GOOD: f64 = 1.01;
 const ELBOW: f64 = 1.5;
 /// An elbow with at least this share of the best score is nearly as clear.
 const NEARLY: f64 = 0.5;
+/// An elbow of components that are not stable is named if it is at least this many times as strong as the chosen one.
+const STRONGER: f64 = 4.0;
+/// Errors on held-out entries that differ by less than this share of the fall from the first k are equal: runs that have not
+/// converged and few held-out entries differ by as much.
+const EQUAL: f64 = 0.02;
 
 /// A recommendation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +158,8 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         (None, Some(before), Some(after)) => elbow([&points[before], &points[i], after]),
         _ => 0.0,
     };
+    let unstable = (0..points.len()).filter(|&i| !points[i].is_stable()).map(|i| (points[i].k, strength(i)));
+    let strongest = unstable.max_by(|a, b| a.1.total_cmp(&b.1));
     let mut elbows: Vec<(&Point, f64, f64)> = points
         .iter()
         .enumerate()
@@ -176,7 +183,13 @@ fn by_stability(points: &[Point]) -> Option<Chosen<'_>> {
         let shown: Vec<String> = others.iter().map(usize::to_string).collect();
         let warning =
             || format!("the elbow is not clear, and k = {} may do as well: compare the components", shown.join(", "));
-        let warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
+        let mut warnings = if others.is_empty() { Vec::new() } else { vec![warning()] };
+        if let Some((k, found)) = strongest.filter(|(_, found)| *found >= STRONGER * strength) {
+            warnings.push(format!(
+                "the {what} has a stronger elbow at k = {k} ({found:.1} times), whose components depend on the start: the data may have \
+                 {k} components that are not unique"
+            ));
+        }
         let interpretation = Some(at.k);
         return Some(Chosen { point: at, reasons, best: at, warnings, prediction: None, interpretation });
     }
@@ -219,17 +232,26 @@ fn elbow([before, at, after]: [&Point; 3]) -> f64 {
     if up_to <= least { 0.0 } else { up_to / beyond.max(least) }
 }
 
-/// The smallest k within one standard error of the least error on held-out entries, or a smaller stable one nearby.
+/// The smallest k within one standard error of the least error on held-out entries, or within a small share of its fall, or a
+/// smaller stable one nearby.
 fn by_held_out<'a>(known: &[(&'a Point, f64, f64)]) -> Option<Chosen<'a>> {
     let (best, least, deviation) = known.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let measure = best.heldout_measure().label();
     let mut reasons = vec![format!("the {measure} is least at k = {}: {least:.6}", best.k)];
-    let (simplest, error, _) = known.iter().copied().filter(|p| p.1 <= least + deviation).min_by_key(|p| p.0.k)?;
+    let equal = EQUAL * (known[0].1 - least);
+    let (simplest, error, _) =
+        known.iter().copied().filter(|p| p.1 <= least + deviation.max(equal)).min_by_key(|p| p.0.k)?;
     if simplest.k != best.k {
-        reasons.push(format!(
-            "k = {} is the smallest within one standard error of it ({error:.6} <= {least:.6} + {deviation:.6})",
-            simplest.k
-        ));
+        let how = if error <= least + deviation {
+            format!("within one standard error of it ({error:.6} <= {least:.6} + {deviation:.6})")
+        } else {
+            format!(
+                "within {:.0} % of its fall from k = {} ({error:.6} <= {least:.6} + {equal:.6})",
+                100.0 * EQUAL,
+                known[0].0.k
+            )
+        };
+        reasons.push(format!("k = {} is the smallest {how}", simplest.k));
     }
     reasons.push(format!("k = {}: {}", simplest.k, simplest.describe()));
     let mut chosen = simplest;
@@ -277,6 +299,11 @@ mod tests {
         let found = chosen(&errors(&[(2, 2.0, 0.9), (4, 1.0, 0.5), (6, 1.5, 0.2)]));
         assert_eq!((found.k, found.prediction, found.interpretation), (4, Some(4), Some(2)), "{found:?}");
         assert_eq!(chosen(&[point(2, None, 0.9), point(3, None, 0.8), point(4, None, 0.4)]).k, 3);
+        // Differences that runs without an end have are none.
+        let fall =
+            [(2, 0.07), (3, 0.003), (4, 0.0025), (7, 0.0019)].map(|(k, error)| point(k, Some((error, 1e-5)), 0.9));
+        let found = chosen(&fall);
+        assert!(found.k == 3 && found.reasons[1].contains("within 2 % of its fall from k = 2"), "{found:?}");
         assert_eq!(choose(&[], 90), None);
         assert_eq!(choose(&[point(2, None, 0.1), point(3, None, 0.1)], 90), None);
     }
@@ -332,6 +359,10 @@ mod tests {
         // The loss is that of the best run, of what the method minimises.
         let other = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 9.0, 8.0, 1.0, 0.9][p.k]), ..p });
         assert_eq!(chosen(&other).k, 5);
+        let hidden = points.clone().map(|p| Point { best: Some([0.0, 0.0, 0.0, 90.0, 50.0, 33.0, 1e-3][p.k]), ..p });
+        let hidden = [&hidden[..], &[Point { best: Some(9e-4), ..with(7, 0.4, 0.3) }]].concat();
+        let warned = chosen(&hidden).warnings.concat();
+        assert!(warned.contains("stronger elbow at k = 6"), "{warned}");
         // The inertias of the matrix stand in for the loss.
         let dropping = points.clone().map(|p| Point { drop: Some([0.0, 0.0, 0.0, 1.1, 1.2, 4.0, 9.0][p.k]), ..p });
         let found = chosen(&dropping);

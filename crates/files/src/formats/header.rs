@@ -165,7 +165,9 @@ fn find_header(lines: &[Vec<&[u8]>], options: TableOptions) -> Found {
     // A first line of numbers is a row; its first field may be the row's name.
     let labels = if may_have_index { &first[1..] } else { &first[..] };
     let shorter_by_one = first.len() > 1 && below.first().is_some_and(|row| row.len() == first.len() + 1);
-    let leaves_out_index = shorter_by_one && find_index(None, below, options) == Found::Yes;
+    // Beside such a header a column that counts names the rows, as R writes it.
+    let leaves_out_index =
+        shorter_by_one && matches!(find_index(None, below, options), Found::Yes | Found::Ambiguous("counts"));
     match options.header {
         Presence::Yes => Found::Yes,
         Presence::No => Found::No,
@@ -291,7 +293,7 @@ fn has_names(rows: &[Vec<&[u8]>]) -> bool {
     let telling = |field: &&[u8]| !is_missing(field) && !is_mark(field) && !number(field).is_some_and(f64::is_infinite);
     let column = rows.iter().map(|row| row.first().copied().unwrap_or_default()).filter(telling);
     let names: Vec<bool> = column.map(is_name).collect();
-    let few = names.len() > MIN_ROWS && 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
+    let few = 2 * names.iter().filter(|is_name| **is_name).count() <= names.len();
     names.first() == Some(&true) && !few
 }
 
@@ -369,7 +371,9 @@ fn find_index(header: Option<&[&[u8]]>, rows: &[Vec<&[u8]>], options: TableOptio
         };
     };
     let next_counts_on = counts_from(column(1)).is_some_and(|next| next >= from + rows.len() as i64);
-    if rows.len() >= MIN_ROWS && !next_counts_on { Found::Yes } else { Found::Ambiguous("counts") }
+    // Doses, ages and weeks count too.
+    let is_titled = header.is_some_and(|header| header.first().is_some_and(|name| heads_names(name)));
+    if is_titled && rows.len() >= MIN_ROWS && !next_counts_on { Found::Yes } else { Found::Ambiguous("counts") }
 }
 
 /// Whether the first line of triples is a header: it has a name above numbers, or calls its columns users and items.
@@ -580,21 +584,25 @@ mod tests {
     }
 
     #[test]
-    fn a_first_column_that_counts_is_an_index() {
-        for (text, index) in [
-            ("0,5\n1,6\n2,6\n", true),
-            ("1,5\n2,6\n3,6\n", true),
-            ("x,y\n1,5\n2,6\n3,6\n", true),
-            // Lines after those that are examined do not matter.
-            (&((0..25).map(|i| format!("{},5\n", i % 22)).collect::<String>()), true),
-            ("0,5\n1,6\n", false),
-            ("0,5\n1,6\n3,7\n", false),
-            ("5,5\n6,6\n7,6\n", false),
-            ("0\n1\n2\n", false),
+    fn a_first_column_that_counts_is_an_index_by_its_title_or_refused() {
+        for title in ["", "index", "id", "gene", "sample", "Unnamed: 0"] {
+            let text = format!("{title},y\n1,5\n2,6\n3,6\n");
+            assert_eq!((found(&text, AUTO).1, detected(&text, AUTO).ambiguity()), (true, None), "{text:?}");
+        }
+        for text in [
+            "0,5\n1,6\n2,6\n",
+            "1,5\n2,6\n3,6\n",
+            "dose,y\n1,5\n2,6\n3,6\n",
+            "gene,y\n1,5\n2,6\n",
+            &(0..25).map(|i| format!("{},5\n", i % 22)).collect::<String>(),
             // Consecutive numbers, column by column.
-            ("0,3,6\n1,4,7\n2,5,8\n", false),
+            "0,3,6\n1,4,7\n2,5,8\n",
         ] {
-            assert_eq!(found(text, AUTO).1, index, "{text:?}");
+            let refused = detected(text, AUTO).ambiguity();
+            assert!(refused.is_some_and(|why| why.contains("counts") && why.contains("--index-col yes")), "{text:?}");
+        }
+        for text in ["0,5\n1,6\n3,7\n", "5,5\n6,6\n7,6\n", "0\n1\n2\n", "a,b\n1/2,2\n3,4\n"] {
+            assert!(!found(text, AUTO).1, "{text:?}");
         }
     }
 
@@ -677,7 +685,7 @@ mod tests {
         assert_eq!(note("a,b\nr,5\n", AUTO), "the first line is taken as a header and the first column as row names");
         assert_eq!(note("a,b\n7,5\n", AUTO), "the first line is taken as a header");
         assert_eq!(note("a\n7\n", AUTO), "the first line is taken as a header");
-        assert!(note("0,5\n1,6\n2,6\n", AUTO).ends_with("--index-col no to read the column as data"));
+        assert!(note("gene,y\n1,5\n2,6\n3,6\n", AUTO).contains("--index-col no"));
         assert!(note("0,1,2\n5,6,7\n", AUTO).ends_with("--header no to read the line as data"));
         assert!(note("0,1\n1,1\n1,0\n", AUTO).contains("--header yes"));
         assert!(detected("0,5\n1,6\n", AUTO).ambiguity().unwrap().contains("--index-col yes"));

@@ -427,14 +427,15 @@ mod tests {
         use Presence::{Auto, No, Yes};
         let text = "0,1,2,3,4\n1,5,6,1,2\n2,7,8,3,4\n3,9,9,5,6\n";
         for (header, index, expected) in [
-            (Auto, Auto, (true, true, 4)),
-            (No, Auto, (false, true, 4)),
+            (Auto, Yes, (true, true, 4)),
+            (No, Yes, (false, true, 4)),
             (Auto, No, (true, false, 5)),
             (No, No, (false, false, 5)),
             (Yes, Yes, (true, true, 4)),
         ] {
             assert_eq!(found(text, options(header, index)), expected, "{header:?} {index:?}");
         }
+        assert!(head(text, AUTO).unwrap_err().message.contains("--index-col yes if it names the rows"));
         assert_eq!(found("7,8\n9,9\n", options(Yes, Yes)), (true, true, 1));
         assert!(head("a,1,2\nb,3,4\n", options(Auto, No)).unwrap_err().message.contains("numbers and other text"));
         assert!(head("7\n8\n", options(No, Yes)).unwrap_err().message.contains("one column"));

@@ -24,6 +24,6 @@ pub fn feature_types(_path: &str, _dataset: Option<&str>) -> Option<(bool, Vec<S
     None
 }
 
-pub fn highly_variable(_path: &str, _dataset: Option<&str>) -> Option<Vec<bool>> {
+pub fn highly_variable(_path: &str, _dataset: Option<&str>) -> Option<std::result::Result<Vec<bool>, String>> {
     None
 }

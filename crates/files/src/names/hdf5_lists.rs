@@ -222,11 +222,16 @@ pub fn feature_types(path: &str, dataset: Option<&str>) -> Option<(bool, Vec<Str
     Some((false, own_column(&file, &features_of(&file, dataset)?, "feature_types")?))
 }
 
-/// Whether each column of a matrix in AnnData is marked in `var/highly_variable`; one whose mark is missing is not.
-pub fn highly_variable(path: &str, dataset: Option<&str>) -> Option<Vec<bool>> {
+/// Whether each column of a matrix in AnnData is marked in `var/highly_variable`, or the first mark that is neither true nor false.
+pub fn highly_variable(path: &str, dataset: Option<&str>) -> Option<std::result::Result<Vec<bool>, String>> {
     let file = File::open(path).ok()?;
     let marks = own_column(&file, &features_of(&file, dataset)?, "highly_variable")?;
-    Some(marks.iter().map(|mark| mark.eq_ignore_ascii_case("true") || mark == "1").collect())
+    let truth = |mark: String| match mark.to_ascii_lowercase().as_str() {
+        "true" | "1" | "1.0" => Ok(true),
+        "false" | "0" | "0.0" => Ok(false),
+        _ => Err(mark),
+    };
+    Some(marks.into_iter().map(truth).collect())
 }
 
 /// The places of the lists of names that cannot be read.

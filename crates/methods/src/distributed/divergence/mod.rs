@@ -147,9 +147,10 @@ impl KlParams {
 }
 
 /// The start. By size it is that of a sample, also for sparse data and short dimensions: the iterations on the sample are those
-/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data are sparse.
+/// of HALS, which cost a fraction of an update for a divergence. Their number does not depend on whether the data are sparse. From a
+/// compressed start with many components, updates for some data change little for hundreds of iterations.
 fn choose_start(init: &InitParams, sizes: &Sizes, sparse: bool) -> Start {
-    let sampled = init.init == Init::BySize && 2 * sizes.k <= sizes.m.min(sizes.n) || init.init == Init::Sampled;
+    let sampled = init.init == Init::BySize && sizes.k <= sizes.m.min(sizes.n) || init.init == Init::Sampled;
     if sampled {
         return Start::choose(&Init::Sampled, &Sizes { entries: sizes.m as f64 * sizes.n as f64, ..*sizes }, false);
     }

@@ -12,6 +12,10 @@ use fednmf_linalg::{Order, Real};
 
 use super::low_rank::{self, LowRank, wide};
 
+/// Entries below this share of the root of the largest singular value are rounding errors of the singular vectors. They count as
+/// zeros, which multiplicative updates would not leave.
+const ROUNDING: f64 = 1e-7;
+
 pub const NORMS: MessageTag = MessageTag::new("start: norms of both parts", Payload::Scalar);
 
 /// This rank's rows of U (× k) and V (× k). Components in excess of the data's rank are `fill` throughout, because no step
@@ -64,14 +68,16 @@ fn parts<T: Real>(
         }
     }
     comm.sum(NORMS, &mut norms);
-    let kept: Vec<Kept> =
-        (0..k).map(|j| Kept::of([0, 1, 2, 3].map(|i| norms[i * k + j]), singular.get(j).copied(), fill)).collect();
+    let least = ROUNDING * singular.first().map_or(0.0, |largest| largest.sqrt());
+    let of = |j: usize| Kept::of([0, 1, 2, 3].map(|i| norms[i * k + j]), singular.get(j).copied(), (least, fill));
+    let kept: Vec<Kept> = (0..k).map(of).collect();
     [0, 1].map(|place| {
         let side = &vectors[place];
         let mut out = order.zeros(side.nrows(), k);
         for (mut out, row) in out.rows_mut().into_iter().zip(side.rows()) {
             for ((out, &x), kept) in out.iter_mut().zip(row).zip(&kept) {
-                *out = T::from_f64((kept.scales[place] * x).max(kept.least));
+                let x = kept.scales[place] * x;
+                *out = T::from_f64(if x > least { x } else { kept.least });
             }
         }
         out
@@ -86,12 +92,13 @@ struct Kept {
 }
 
 impl Kept {
-    /// Chooses by the squared norms of the positive parts (left and right) and of the negative ones; `fill` if both vanish.
-    fn of(squares: [f64; 4], singular: Option<f64>, fill: f64) -> Kept {
+    /// Chooses by the squared norms of the positive parts (left and right) and of the negative ones; `fill` if both are at most
+    /// `least`.
+    fn of(squares: [f64; 4], singular: Option<f64>, (least, fill): (f64, f64)) -> Kept {
         let [xp, yp, xn, yn] = squares.map(f64::sqrt);
         let (x, y, sign) = if xp * yp >= xn * yn { (xp, yp, 1.0) } else { (xn, yn, -1.0) };
         let weight = (singular.unwrap_or(0.0) * x * y).sqrt();
-        if weight > 0.0 {
+        if weight > least {
             Kept { scales: [x, y].map(|norm| sign * weight / norm), least: 0.0 }
         } else {
             Kept { scales: [0.0; 2], least: fill }
