@@ -127,6 +127,38 @@ fn a_run_stops_by_itself_once_it_has_converged() {
     }
 }
 
+/// Of the best of several long runs, on data of any scale.
+#[test]
+fn named_methods_for_divergences_end_near_the_optimum() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("x.npy");
+    let blocks =
+        Array2::from_shape_fn(
+            (40, 32),
+            |(i, j)| {
+                if i / 10 == j / 8 { 1.0 + ((7 * i + 5 * j) % 11) as f64 / 11.0 } else { 0.0 }
+            },
+        );
+    let counts =
+        Array2::from_shape_fn((50, 30), |(i, j)| ((i % 5 + 1) * (j % 3 + 1) * ((3 * i + 2 * j) % 7) / 4) as f64);
+    for (x, k) in [(&blocks, 4), (&counts, 6)] {
+        for scale in [1.0, 1e-6, 1e6] {
+            save_npy(&file, &(x * scale));
+            let run = |line: &str| {
+                number(&fednmf(0, &format!("{line} -k {k}")).arg("--input").arg(&file).ok(), "kl_divergence")
+            };
+            let long = |seed| run(&format!("--algo kl-cd --init random --max-iters 2000 --tol 1e-9 --seed {seed}"));
+            let best = (0..5).map(long).fold(f64::INFINITY, f64::min);
+            for line in ["--algo kl-mu", "--algo kl-cd", "--loss kl"] {
+                let found = run(line);
+                assert!(found <= 1.02 * best + 1e-9 * scale, "{line} at {scale}: {found} {best}");
+            }
+            let found = fednmf(0, &format!("--algo beta-mu --beta 1 -k {k}")).arg("--input").arg(&file).ok();
+            assert!(number(&found, "beta_divergence") <= 1.02 * best + 1e-9 * scale, "beta-mu at {scale}");
+        }
+    }
+}
+
 /// The objective falls in every iteration, further than without extrapolation, on any number of ranks; a resumed run has the same
 /// bits.
 #[test]

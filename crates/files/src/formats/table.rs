@@ -427,7 +427,6 @@ mod tests {
         use Presence::{Auto, No, Yes};
         let text = "0,1,2,3,4\n1,5,6,1,2\n2,7,8,3,4\n3,9,9,5,6\n";
         for (header, index, expected) in [
-            (Auto, Yes, (true, true, 4)),
             (No, Yes, (false, true, 4)),
             (Auto, No, (true, false, 5)),
             (No, No, (false, false, 5)),
