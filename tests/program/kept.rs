@@ -149,3 +149,14 @@ fn what_a_run_of_parties_writes_names_no_file() {
         }
     }
 }
+        // What follows from such a file is for the owner alone too.
+        let weights = fednmf(0, "project").arg(at("o.npz")).arg("--input").arg(at("part-0.mtx"));
+        assert_eq!(weights.arg("--output").arg(at("u.npz")).run().code, Some(0));
+        for (line, name) in [("clusters --of columns", "c.tsv"), ("top", "n.tsv")] {
+            let from = at(if name == "c.tsv" { "u.npz" } else { "o.npz" });
+            assert_eq!(fednmf(0, line).arg(from).arg("--output").arg(at(name)).run().code, Some(0), "{line}");
+        }
+        for name in ["u.npz", "c.tsv", "n.tsv"] {
+            let found = std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+            assert!(mode.is_none_or(|mode| found == mode), "{line}: {name} {found:o}");
+        }

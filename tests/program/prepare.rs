@@ -1,5 +1,6 @@
 //! `fednmf prepare`: a run reads its output; refusals.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ndarray::array;
@@ -345,6 +346,10 @@ fn rules_of_parties_serve_another_one() {
     assert_eq!(fednmf(0, &late).run().code, Some(0));
     let (names, rows) = parsed(file("late-out.csv").as_ref());
     assert_eq!((names, rows.len()), (parsed(file("out-0.csv").as_ref()).0, ROWS[2]));
+    // The rows of a party, and what its rules were applied to, are for their owner alone.
+    for name in ["out-0.csv", "out-1.csv", "late-out.csv"] {
+        assert_eq!(std::fs::metadata(file(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
     for words in [["--log1p", "--rules"], ["--unit-variance", "--rules"]] {
         fednmf(0, &format!("{late} {}", words[0])).own_process().refused(&words);
     }

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
@@ -239,7 +240,13 @@ impl Preparation {
         } else {
             self.matrices(given, comm)?
         };
-        let written = prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party)));
+        // The rows of a party.
+        let access = match self.spec.by_party() {
+            true => Access::OwnerOnly,
+            false => Access::as_of(self.spec.files().into_iter().chain(args.rules.clone())),
+        };
+        let written =
+            prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party), access));
         comm.agree_on_error(written)?;
         let save = args.save_rules.as_ref().filter(|_| comm.reports());
         comm.agree_on_error(save.map_or(Ok(()), |path| rules.write(path)))?;

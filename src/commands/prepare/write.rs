@@ -59,7 +59,7 @@ pub fn check_name(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
+pub fn matrix(matrix: &Prepared, path: &Path, access: Access) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
     let named = matrix.row_names.is_some() || matrix.column_names.is_some();
@@ -67,7 +67,7 @@ pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
         warn(&format!("{}: has no place for the names of rows and columns; .csv has", path.display()));
     }
     let signals = Signals::catch()?;
-    let written = unfinished::replace(path, Access::Default, |file| {
+    let written = unfinished::replace(path, access, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file: &mut *file, signals: &signals });
         write(matrix, &mut to)?;
         to.flush()?;
