@@ -79,16 +79,16 @@ fn counted(cell: usize, gene: usize) -> u8 {
     count
 }
 
-/// AUC of membership from all sums that rank 0 of three finds, 3 × `each` cells of `genes` genes against as many others; of cells as
-/// columns with `--transpose`.
-fn auc_of_all_sums(dir: &Path, line: &str, each: usize, genes: usize) -> f64 {
+/// AUC of an attack on membership with all sums that rank 0 of three finds, 3 × `each` cells of `genes` genes against as many others;
+/// of cells as columns with `--transpose`.
+fn auc_of_all_sums(dir: &Path, name: &str, line: &str, (each, genes): (usize, usize)) -> f64 {
     let input = bytes(&dir.join("cells.npy"), 3 * each, genes, counted);
     let others = bytes(&dir.join("others.npy"), 3 * each, genes, |cell, gene| counted(cell + 3 * each, gene));
     let line = format!("{line} --parties 3 --secure-sum --eval-every 0 --input");
     fednmf(3, &line).arg(input).arg("--record-view").arg(dir.join("v.npz")).ok();
     let told = attack(&dir.join("v.rank-00.npz"), &["--candidates", &others.display().to_string()]);
-    let auc = finding(&told, "membership, sums")["auc"].as_f64().unwrap();
-    println!("{line}: {auc:.3}");
+    let auc = finding(&told, name)["auc"].as_f64().unwrap();
+    println!("{name}, {line}: {auc:.3}");
     auc
 }
 
@@ -227,7 +227,7 @@ fn shares_of_rows_tell_nothing_and_opened_sums_are_found() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn membership_follows_from_all_sums_of_a_run() {
     let dir = tempdir().unwrap();
-    let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), line, each, 1000);
+    let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), "membership, sums", line, (each, 1000));
     for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.88), ("fed-kl", 0.88), ("fed-beta", 0.85)] {
         let found = auc(&risky(&format!("--algo {method} -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
@@ -239,6 +239,23 @@ fn membership_follows_from_all_sums_of_a_run() {
     for method in ["fnmf", "mur"] {
         let found = auc(&format!("--algo {method} -k 5 --max-iters 4"), 100);
         assert!((0.5..0.8).contains(&found), "{method}: {found}");
+    }
+}
+
+/// With a list of all members and as many others, in runs within the limits; noise hides them.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn members_are_found_on_a_list_of_candidates() {
+    let dir = tempdir().unwrap();
+    for (line, least, most) in [
+        ("--algo ipalm -k 10", 0.9, 1.0),
+        ("--algo fedavg -k 5 --max-iters 4", 0.85, 1.0),
+        ("--algo fnmf -k 5 --max-iters 4", 0.8, 1.0),
+        ("--algo fed-kl -k 5 --max-iters 4 --accept-risk few-values,rare-entries", 0.8, 1.0),
+        ("--algo fedavg -k 5 --max-iters 4 --dp gaussian --epsilon 1 --clip 5", 0.4, 0.6),
+    ] {
+        let auc = auc_of_all_sums(dir.path(), "membership, list", line, (100, 1000));
+        assert!((least..=most).contains(&auc), "{line}: {auc}");
     }
 }
 
