@@ -99,6 +99,9 @@ fn only_an_approved_run_is_run() {
         "a",
         &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
     );
+    let limits = "each site has at least 20 rows; others can read 9 vectors in all sums (never more than a row has entries), so 1 site \
+                  must lack at least 90 rows of the others";
+    assert!(shown.1.contains(limits), "{}", shown.1);
     let heading = |site: &str| -> Value {
         serde_json::from_str(text(&stage.at(site).join("s.jsonl")).lines().next().unwrap()).unwrap()
     };
@@ -205,6 +208,15 @@ fn a_run_under_the_template_for_data_of_patients() {
     stage.start_sites(&format!("{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold"));
     stage.all_well();
     assert!(NAMES.iter().all(|site| stage.at(site).join("f.h5.held/f.h5").exists()));
+    // The log of a site has what was spent, which an earlier budget file lacks.
+    std::fs::write(stage.at("earlier.json"), r#"{"fednmf_budget": 1, "limit": 4, "runs": []}"#).unwrap();
+    for (budget, code) in [(stage.at("a").join("b.json"), 0), (stage.at("earlier.json"), 1)] {
+        let verify =
+            fednmf(0, "audit verify").arg(stage.at("a").join("log.jsonl")).arg("--ca").arg(stage.keys("ca.pem"));
+        let told = verify.arg("--budget").arg(budget).run();
+        assert_eq!(told.code, Some(code), "{}", told.stderr);
+        assert!(code == 0 || told.stderr.contains("an earlier file was put back"), "{}", told.stderr);
+    }
 }
 
 /// All runs of a site are in its log, and results that are put aside are there until another person releases them.

@@ -13,8 +13,8 @@ use fednmf_base::words::Words;
 use crate::federated::few_values::EntryFacts;
 use crate::parameters::{Auto, ParamType, ParamValue, Parsed, count};
 
-/// The largest ratio of opened vectors to hidden rows or columns.
-const SHARE: usize = 10;
+/// The reciprocal of the largest ratio of opened vectors to hidden rows or columns.
+pub const SHARE: usize = 10;
 
 /// The least number of rows or columns of a party, whatever k is, and for each component.
 const LEAST: usize = 20;
@@ -187,7 +187,24 @@ impl DisclosureParams {
         own: &[(usize, usize)],
     ) -> Option<Disclosure> {
         let what = part.what;
+/// What the checks ask of private rows or columns before their numbers are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The least number that each party has.
+    pub least: usize,
+    /// The number of vectors in all sums of the run, if they have at least as many entries; 0 if no sum tells about single rows.
+    pub vectors: usize,
+    /// The number that colluding parties must not have, then.
+    pub hidden: usize,
+}
+
         let refused = |risk: Risk, reason: String| {
+    /// What [`DisclosureParams::check`] asks.
+    pub fn limits(&self, k: usize, sums: Option<OpenedSums>, run: Duration) -> Limits {
+        let vectors = sums.map_or(0, |sums| k.saturating_mul(sums.over(run)));
+        Limits { least: self.least(k), vectors, hidden: SHARE.saturating_mul(vectors) }
+    }
+
             let reason = format!("{reason}; --accept-risk {} goes on all the same", Words::name(risk));
             (!self.accept_risk.contains(risk)).then_some(Disclosure { risk, reason })
         };
