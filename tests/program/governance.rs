@@ -365,15 +365,17 @@ fn an_egress_report_names_components_of_few_rows() {
     let told = run.arg("--others").arg(file("others.npy")).run();
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    let told = &told[file("f.h5").display().to_string()];
-    let figures = |attack: &str| &told[attack]["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    let entry = |name: &str| &told[format!("{name}_{}", file("f.h5").display())];
+    let figures = |attack: &str| &entry(attack)["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    assert_eq!(entry("StructuralAttack")["metadata"]["attack_params"]["threshold"], 90);
     let structure = figures("StructuralAttack");
     assert_eq!((&structure["n_rows"], &structure["DoF_risk"]), (&90.into(), &1.into()), "{structure}");
     assert_eq!(structure["components_below_threshold"].as_array().map(Vec::len), Some(4), "{structure}");
     for attack in ["MembershipAttack", "NearestRecordAttack"] {
         let found = figures(attack);
         assert!(found["AUC"].as_f64().is_some_and(|auc| (0.2..=1.0).contains(&auc)), "{found}");
+        assert!(found["P_HIGHER_AUC"].as_f64().is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{found}");
         assert_eq!((&found["n_pos_test_examples"], &found["n_neg_test_examples"]), (&90.into(), &60.into()));
     }
-    assert_eq!((&told["target"]["model_name"], &told["target"]["secure_sum"]), (&"fnmf".into(), &true.into()));
+    assert_eq!((&entry("target")["model_name"], &entry("target")["secure_sum"]), (&"fnmf".into(), &true.into()));
 }
