@@ -329,6 +329,26 @@ fn rows_of_small_parties_follow_from_the_factors_of_all_rounds() {
     std::fs::write(at("two.txt"), "120\n1\n1\n").unwrap();
     let told = |split: &str, views: usize| {
         let line = risky("--algo fnmf -k 5 --secure-sum --eval-every 0 --max-iters 40 --split");
+/// Of four parties one lacks 30 columns, which 24 vectors do not span, and two together lack 20.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn two_that_collude_find_columns_that_one_does_not() {
+    let dir = tempdir().unwrap();
+    let input = bytes(&dir.path().join("m.npy"), 260, 40, coin);
+    let line = risky("--algo secure-hals -k 6 --max-iters 4 --parties 4 --secure-sum --eval-every 0 --input");
+    fednmf(4, &line).arg(input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
+    let second = dir.path().join("v.rank-01.npz").display().to_string();
+    let [one, two] = [&[][..], &[second.as_str()]].map(|more| attack(&dir.path().join("v.rank-00.npz"), more));
+    let names = ["quadratic", "space lattice", "completion"];
+    for name in names {
+        let found = finding(&two, name);
+        assert_eq!((&found["recovered"], &found["total"]), (&20.into(), &20.into()), "{name}: {two}");
+    }
+    assert_eq!(finding(&two, "membership, sums")["auc"], 1.0);
+    let all = one["findings"].as_array().unwrap();
+    assert!(!all.iter().any(|found| names.iter().any(|name| found["attack"] == *name)), "{one}");
+}
+
         fednmf(3, &line).arg(at(split)).arg("--input").arg(&input).arg("--record-view").arg(at("r.npz")).ok();
         let second = at("r.rank-01.npz").display().to_string();
         attack(&at("r.rank-00.npz"), &[second.as_str()][..views - 1])

@@ -288,6 +288,10 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     accepted.ok();
     assert_eq!(events(&dir.path().join("t.jsonl"))[0]["params"]["accept_risk"], "membership");
     fedavg("-k 4 --secure-sum --dp gaussian --epsilon 1 --clip 1").ok();
+    // Of four parties one lacks 180 rows, and two together 120.
+    let four = "--algo fedavg --parties 4 --secure-sum -k 4 --max-iters 4 --input synthetic:planted,m=240,n=200";
+    fednmf(2, four).ok();
+    fednmf(2, &format!("{four} --colluding 2")).refused(&["16 vectors in the space of 120 rows"]);
 }
 
 /// Files of parties count with their own rows (or columns), not with an equal share of all.
