@@ -42,7 +42,7 @@ fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
 
 /// The command line of a run that these attacks break, and that is refused unless the risk is accepted.
 fn risky(line: &str) -> String {
-    format!("--accept-risk few-rows,membership,few-values {line}")
+    format!("--accept-risk few-rows,membership,few-values,rare-entries {line}")
 }
 
 /// What rank 0 of three finds in a risky run on a matrix of bytes.
@@ -272,9 +272,20 @@ fn a_rare_entry_is_seen_in_the_sums() {
         _ => 0,
     });
     for method in ["fnmf", "fedavg", "ipalm", "inmf", "fed-kl"] {
-        let line = format!("--algo {method} -k 4 --max-iters 30 --parties 3 --secure-sum --eval-every 0 --input");
-        fednmf(3, &line).arg(&input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
-        let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
+        let line = format!("--algo {method} -k 4 --max-iters 30 --parties 3 --secure-sum --eval-every 0");
+        let told = |more: &str| {
+            let run = fednmf(3, &format!("{line} {more} --input")).arg(&input);
+            run.arg("--record-view").arg(dir.path().join("v.npz")).ok();
+            attack(&dir.path().join("v.rank-00.npz"), &[])
+        };
+        // Without these entries nothing is to be seen, but what is left of the start.
+        let suppressed = told("--suppress-rare 3");
+        let auc = finding(&suppressed, "rare entries")["auc"].as_f64().unwrap();
+        assert!(auc == 0.5 || (method == "ipalm" && auc < 0.9), "{method}: {suppressed}");
+        let carrier = finding(&suppressed, "carrier of a rare entry");
+        let [found, guess] = ["cosine", "baseline"].map(|name| carrier[name].as_f64().unwrap());
+        assert!(found < guess + 0.1, "{method}: {carrier}");
+        let told = told("--accept-risk rare-entries");
         println!("{method}: {} {}", finding(&told, "rare entries"), finding(&told, "carrier of a rare entry"));
         assert_eq!(finding(&told, "rare entries")["auc"], 1.0, "{method}: {told}");
         let carrier = finding(&told, "carrier of a rare entry");
@@ -318,17 +329,6 @@ fn sums_of_all_iterations_span_the_hidden_columns() {
     assert!(found["recovered"].as_u64() >= Some(8), "{told}");
 }
 
-/// Two colluding parties and one row; one curious party and two rows.
-#[test]
-#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
-fn rows_of_small_parties_follow_from_the_factors_of_all_rounds() {
-    let dir = tempdir().unwrap();
-    let input = npy(dir.path(), "few.npy", 0..122);
-    let at = |name: &str| dir.path().join(name);
-    std::fs::write(at("one.txt"), "61\n60\n1\n").unwrap();
-    std::fs::write(at("two.txt"), "120\n1\n1\n").unwrap();
-    let told = |split: &str, views: usize| {
-        let line = risky("--algo fnmf -k 5 --secure-sum --eval-every 0 --max-iters 40 --split");
 /// Of four parties one lacks 30 columns, which 24 vectors do not span, and two together lack 20.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
@@ -349,6 +349,17 @@ fn two_that_collude_find_columns_that_one_does_not() {
     assert!(!all.iter().any(|found| names.iter().any(|name| found["attack"] == *name)), "{one}");
 }
 
+/// Two colluding parties and one row; one curious party and two rows.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn rows_of_small_parties_follow_from_the_factors_of_all_rounds() {
+    let dir = tempdir().unwrap();
+    let input = npy(dir.path(), "few.npy", 0..122);
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("one.txt"), "61\n60\n1\n").unwrap();
+    std::fs::write(at("two.txt"), "120\n1\n1\n").unwrap();
+    let told = |split: &str, views: usize| {
+        let line = risky("--algo fnmf -k 5 --secure-sum --eval-every 0 --max-iters 40 --split");
         fednmf(3, &line).arg(at(split)).arg("--input").arg(&input).arg("--record-view").arg(at("r.npz")).ok();
         let second = at("r.rank-01.npz").display().to_string();
         attack(&at("r.rank-00.npz"), &[second.as_str()][..views - 1])
@@ -388,7 +399,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
     let told = |start: &str| {
         let view = dir.path().join(format!("{start}.npz"));
         let line = format!(
-            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values --start {start} --input"
+            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start {start} --input"
         );
         fednmf(3, &line).arg(&input).arg("--record-view").arg(&view).ok();
         attack(&dir.path().join(format!("{start}.rank-01.npz")), &[])
@@ -414,7 +425,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
 fn as_many_sums_as_columns_are_linear_equations() {
     let dir = tempdir().unwrap();
     // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, for any data.
-    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership,few-values --start public --input \
+    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start public --input \
                 synthetic:planted,m=30,n=12,k=3 --record-view";
     fednmf(2, line).arg(dir.path().join("v.npz")).ok();
     let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
@@ -583,7 +594,7 @@ fn colluding_parties_find_members_better_than_one() {
     let others = others.display().to_string();
     for (algo, more) in [("fedavg", ""), ("felb", "--binarize 0.5")] {
         let line = format!(
-            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values --input"
+            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --input"
         );
         let view = |rank: usize| dir.path().join(format!("{algo}.rank-0{rank}.npz"));
         fednmf(3, &line).arg(&few).arg("--record-view").arg(dir.path().join(format!("{algo}.npz"))).ok();
@@ -600,7 +611,7 @@ fn colluding_parties_find_members_better_than_one() {
 #[test]
 fn no_sum_is_repeated_without_a_lost_party() {
     let dir = tempdir().unwrap();
-    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
+    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
                 synthetic:planted,m=40,n=24,k=3 --record-view";
     for stage in 1..=4 {
         let view = dir.path().join(format!("{stage}.npz"));

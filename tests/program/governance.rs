@@ -197,7 +197,7 @@ fn a_run_under_the_template_for_data_of_patients() {
         .replace(r#""north", "south", "west""#, r#""a", "b", "c", "d""#)
         .replace(r#""min_rows": 100"#, r#""min_rows": 40"#)
         // The stage accepts risks in all of its runs.
-        .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values"]"#);
+        .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values", "rare-entries"]"#);
     std::fs::write(stage.at("p.json"), own).unwrap();
     let words = format!(
         "--profile clinical --algo felb-mu --binarize 8 -k 3 --max-iters 3 --epsilon 1 --budget {{site}}/b.json --budget-limit 4 \

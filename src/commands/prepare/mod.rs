@@ -159,6 +159,7 @@ impl Preparation {
             spec.private = true;
             spec.kept = true;
             spec.sharing = Sharing::Nothing;
+            spec.suppress = args.disclosure.0.suppress_rare.as_ref().copied();
         }
         let preparation = Preparation { args, spec };
         preparation.check_parties(at_site)?;
@@ -181,8 +182,8 @@ impl Preparation {
             (_, false)
                 if args.common_columns || args.all_columns || args.disclosure.0 != DisclosureParams::default() =>
             {
-                "--common-columns, --all-columns, --colluding, --min-rows, --accept-risk: are about files of parties, with {party} \
-                 in INPUT; leave them out"
+                "--common-columns, --all-columns, --colluding, --min-rows, --suppress-rare, --accept-risk: are about files of \
+                 parties, with {party} in INPUT; leave them out"
             }
             (_, false) if args.parties.is_some() => {
                 "--parties: is about a file for each party; name the files with {party}, or leave the option out"
