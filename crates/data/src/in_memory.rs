@@ -137,7 +137,9 @@ impl<T: Real> Loaded<T> {
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
         let blocks = parts.into_iter().map(Matrix::into_block);
         let blocks: Vec<_> = match suppress {
-            Some(least) => blocks.map(|block| rare::suppress(block, by_columns, least)).collect::<Result<_>>()?,
+            Some(least) => {
+                blocks.map(|block| Ok(rare::suppress(block, by_columns, least)?.0)).collect::<Result<_>>()?
+            }
             None => blocks.collect(),
         };
         let tallies = layout.tiles(&cuts, comm.rank())[..once].iter().map(Tally::new).collect();

@@ -37,21 +37,22 @@ pub fn rare<T: Real>(block: Entries<'_, T>, of_columns: bool, least: usize) -> V
     (0..variables).filter_map(rare).collect()
 }
 
-/// Gives the rare entries of a block the usual value of their variable.
+/// Gives the rare entries of a block the usual value of their variable; also returns the number of variables that have some.
 ///
 /// # Errors
 /// As [`TileBuilder::finish`].
-pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -> Result<LocalBlock<T>> {
+pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -> Result<(LocalBlock<T>, usize)> {
     let found = rare(block.entries(), of_columns, least);
+    let changed = found.len();
     if found.is_empty() {
-        return Ok(block);
+        return Ok((block, changed));
     }
     match block {
         LocalBlock::Dense(mut x) => {
             for (variable, usual) in found {
                 if of_columns { x.row_mut(variable).fill(usual) } else { x.column_mut(variable).fill(usual) }
             }
-            Ok(LocalBlock::Dense(x))
+            Ok((LocalBlock::Dense(x), changed))
         }
         LocalBlock::Sparse(x) => {
             let (rows, cols) = x.shape();
@@ -73,7 +74,7 @@ pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -
                     builder.push(i, j, value);
                 }
             }
-            Ok(builder.finish(Combine::Sum)?.0)
+            Ok((builder.finish(Combine::Sum)?.0, changed))
         }
     }
 }
@@ -141,7 +142,8 @@ mod tests {
             for block in [dense(x), sparse(x)] {
                 assert_eq!(rare(block.entries(), of_columns, 3), expected);
                 assert_eq!(rare(block.entries(), of_columns, 2).len(), 2);
-                let found = suppress(block, of_columns, 3).unwrap();
+                let (found, changed) = suppress(block, of_columns, 3).unwrap();
+                assert_eq!(changed, expected.len());
                 assert_eq!(rare(found.entries(), of_columns, 3), []);
                 let found = if of_columns { table(&found).reversed_axes() } else { table(&found) };
                 let mut usual = rows.clone();

@@ -1,6 +1,8 @@
 //! Loads an opened input: entries, `--suppress-rare`, `--scale`, `--binarize` and statistics.
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::units::counted;
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::{Combine, Entries, LocalBlock};
 use fednmf_data::layout::Layout;
@@ -136,7 +138,7 @@ impl Input {
         })
     }
 
-    /// This rank's blocks without rare entries, if they are suppressed, and checked.
+    /// This rank's blocks without rare entries, if they are suppressed, which a note says here alone; and checked.
     fn own_blocks<T: Real>(
         &self,
         blocks: Vec<LocalBlock<T>>,
@@ -145,7 +147,12 @@ impl Input {
     ) -> Result<Vec<LocalBlock<T>>> {
         let blocks = match self.spec.suppress {
             Some(least) => {
-                blocks.into_iter().map(|block| rare::suppress(block, of_columns, least)).collect::<Result<_>>()?
+                let suppressed = blocks.into_iter().map(|block| rare::suppress(block, of_columns, least));
+                let (blocks, changed): (Vec<_>, Vec<_>) = suppressed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+                let (all, what) =
+                    (changed.iter().sum(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
+                note(&format!("--suppress-rare: {} of the own data changed", counted(all, what[0], what[1])));
+                blocks
             }
             None => blocks,
         };
