@@ -19,7 +19,7 @@ import sys
 from lib.program import ONE_THREAD, add_binary_option, find_binary
 
 PARTIES = 3
-RISKS = "few-rows,membership,few-values"
+RISKS = "few-rows,membership,few-values,rare-entries"
 METHODS = {
     "mpc-columns": [],
     "secure-hals --secure-sum": ["--accept-risk", RISKS],

@@ -110,7 +110,7 @@ def federated(
     -----
     The methods and their options, which ``fednmf list NAME`` explains. Four groups of options are named by a word:
 
-    masks          secure_sum, headroom, colluding, min_rows, accept_risk
+    masks          secure_sum, headroom, colluding, min_rows, suppress_rare, accept_risk
     drop-outs      secure_threshold
     noise          dp, dp_unit, epsilon, delta, clip, dp_calibration, dp_noise, dp_releases, budget, budget_limit, secret_seed
     penalties      alpha_u, alpha_v, l1_ratio

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::{print, print_line};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 use fednmf_data::state::Piece;
 use fednmf_driver::model_selection::{Choice, Errors, Matched, Point, Spectra, Stability, choose as choose_k, point};
@@ -303,7 +304,8 @@ fn write(path: &Path, run: &Run<'_>, means: &Array2<f64>, count: usize, comm: &C
         "algo": "choose", METHOD_OF_V: run.attributes["algo"], "n": means.nrows(), "k": means.ncols(), "runs": count,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
-    let annotations = Annotations { columns: run.names.clone(), ..Annotations::default() };
+    let owner_only = Access::as_of([run.path]) == Access::OwnerOnly;
+    let annotations = Annotations { columns: run.names.clone(), owner_only, ..Annotations::default() };
     let pieces = [Piece::shared("V", means.nrows(), 0, means.view())];
     Ok(matrices::write_factors(comm, path, &pieces, &all, &annotations)?)
 }

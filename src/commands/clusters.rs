@@ -64,7 +64,7 @@ pub fn clusters(args: &ClustersArgs, comm: &Communicator) -> Result<i32> {
     let index = args.labels.as_deref().map(|text| agreement(text, &rows, &found)).transpose()?;
     if let Some(path) = &args.output {
         let text = table(&rows, &found);
-        unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+        unfinished::replace(path, Access::as_of([&args.factors]), |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?;
     }
     let mut sizes = vec![0u64; rows.weights.ncols()];

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ndarray::{Array2, Axis};
@@ -132,9 +132,10 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
             "{unknown} of {pairs} pairs have no prediction, since the factors do not have their names; the first: {first}"
         ));
     }
+    let access = Access::as_of([args.factors.as_path(), Path::new(&args.pairs)]);
     match &args.output {
         None => print(&text)?,
-        Some(path) => unfinished::replace(path, Access::Default, |out| out.write_all(text.as_bytes()))
+        Some(path) => unfinished::replace(path, access, |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
     if observed > 0 {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
+use fednmf_base::unfinished::Access;
 use fednmf_base::units::parse_bytes;
 use fednmf_comm::Communicator;
 use fednmf_data::Panels;
@@ -136,7 +137,8 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
     let keeps_v = matches!(&matched.orders.columns, Order::Common(common) if common.others_are_zero());
     let n = if keeps_v { v_rows } else { n };
     let mut annotations = metadata::annotations(destination, matched.spec(), (m, n), comm)?;
-    annotations.owner_only = stored_v.is_private();
+    let sources = matched.spec().files().into_iter().chain([args.factors.clone()]).chain(add_to.clone());
+    annotations.owner_only = stored_v.is_private() || Access::as_of(sources) == Access::OwnerOnly;
     if comm.is_root() && (annotations.columns.is_none() || keeps_v) {
         annotations.columns = stored.names().columns;
     }

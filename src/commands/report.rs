@@ -150,7 +150,9 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
         }
     }
     progress.finish();
-    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs, Access::Default) } else { Ok(()) })?;
+    let sources = args.traces.iter().cloned().chain(args.factors.clone()).chain(args.input.iter().map(PathBuf::from));
+    let access = Access::as_of(sources);
+    comm.agree_on_error(if comm.is_root() { report::write(&args.output, runs, access) } else { Ok(()) })?;
     if comm.is_root() {
         print_line(&format!("The report is {}.", args.output.display()))?;
     }

@@ -86,7 +86,7 @@ pub fn top(args: &TopArgs, comm: &Communicator) -> Result<i32> {
     };
     match &args.output {
         None => print_table(&text)?,
-        Some(path) => unfinished::replace(path, Access::Default, write)
+        Some(path) => unfinished::replace(path, Access::as_of([&args.factors]), write)
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
     Ok(EXIT_DONE)

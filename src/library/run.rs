@@ -82,7 +82,8 @@ fn run_on_threads<T: Real>(
         ..EntryPolicy::default()
     };
     check_memory(shape, options.components, size_of::<T>())?;
-    let data = Loaded::in_memory(parts, &layout, policy, &comm)?;
+    let suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
+    let data = Loaded::in_memory(parts, &layout, policy, suppress, &comm)?;
     let precision = match options.mixed_precision {
         true => Precision::Mixed,
         false if T::NAME == <f32 as fednmf_linalg::Real>::NAME => Precision::F32,

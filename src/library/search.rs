@@ -159,7 +159,7 @@ impl Search {
         let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
         let methods = configure(&self.method, &self.ks, matrix_shape, &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
-        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), &comm)?;
+        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), None, &comm)?;
         check_size(Precision::F64, &loaded.statistics)?;
         let (mut points, mut all_matched) = (Vec::new(), Vec::new());
         for &k in &self.ks {

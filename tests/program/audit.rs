@@ -42,7 +42,7 @@ fn finding<'a>(told: &'a Value, attack: &str) -> &'a Value {
 
 /// The command line of a run that these attacks break, and that is refused unless the risk is accepted.
 fn risky(line: &str) -> String {
-    format!("--accept-risk few-rows,membership,few-values {line}")
+    format!("--accept-risk few-rows,membership,few-values,rare-entries {line}")
 }
 
 /// What rank 0 of three finds in a risky run on a matrix of bytes.
@@ -79,16 +79,16 @@ fn counted(cell: usize, gene: usize) -> u8 {
     count
 }
 
-/// AUC of membership from all sums that rank 0 of three finds, 3 × `each` cells of `genes` genes against as many others; of cells as
-/// columns with `--transpose`.
-fn auc_of_all_sums(dir: &Path, line: &str, each: usize, genes: usize) -> f64 {
+/// AUC of an attack on membership with all sums that rank 0 of three finds, 3 × `each` cells of `genes` genes against as many others;
+/// of cells as columns with `--transpose`.
+fn auc_of_all_sums(dir: &Path, name: &str, line: &str, (each, genes): (usize, usize)) -> f64 {
     let input = bytes(&dir.join("cells.npy"), 3 * each, genes, counted);
     let others = bytes(&dir.join("others.npy"), 3 * each, genes, |cell, gene| counted(cell + 3 * each, gene));
     let line = format!("{line} --parties 3 --secure-sum --eval-every 0 --input");
     fednmf(3, &line).arg(input).arg("--record-view").arg(dir.join("v.npz")).ok();
     let told = attack(&dir.join("v.rank-00.npz"), &["--candidates", &others.display().to_string()]);
-    let auc = finding(&told, "membership, sums")["auc"].as_f64().unwrap();
-    println!("{line}: {auc:.3}");
+    let auc = finding(&told, name)["auc"].as_f64().unwrap();
+    println!("{name}, {line}: {auc:.3}");
     auc
 }
 
@@ -227,7 +227,7 @@ fn shares_of_rows_tell_nothing_and_opened_sums_are_found() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn membership_follows_from_all_sums_of_a_run() {
     let dir = tempdir().unwrap();
-    let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), line, each, 1000);
+    let auc = |line: &str, each: usize| auc_of_all_sums(dir.path(), "membership, sums", line, (each, 1000));
     for (method, least) in [("fnmf", 0.8), ("fedavg", 0.8), ("inmf", 0.88), ("fed-kl", 0.88), ("fed-beta", 0.85)] {
         let found = auc(&risky(&format!("--algo {method} -k 10 --max-iters 40")), 50);
         assert!(found > least, "{method}: {found}");
@@ -239,6 +239,23 @@ fn membership_follows_from_all_sums_of_a_run() {
     for method in ["fnmf", "mur"] {
         let found = auc(&format!("--algo {method} -k 5 --max-iters 4"), 100);
         assert!((0.5..0.8).contains(&found), "{method}: {found}");
+    }
+}
+
+/// With a list of all members and as many others, in runs within the limits; noise hides them.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn members_are_found_on_a_list_of_candidates() {
+    let dir = tempdir().unwrap();
+    for (line, least, most) in [
+        ("--algo ipalm -k 10", 0.9, 1.0),
+        ("--algo fedavg -k 5 --max-iters 4", 0.85, 1.0),
+        ("--algo fnmf -k 5 --max-iters 4", 0.8, 1.0),
+        ("--algo fed-kl -k 5 --max-iters 4 --accept-risk few-values,rare-entries", 0.8, 1.0),
+        ("--algo fedavg -k 5 --max-iters 4 --dp gaussian --epsilon 1 --clip 5", 0.4, 0.6),
+    ] {
+        let auc = auc_of_all_sums(dir.path(), "membership, list", line, (100, 1000));
+        assert!((least..=most).contains(&auc), "{line}: {auc}");
     }
 }
 
@@ -255,9 +272,20 @@ fn a_rare_entry_is_seen_in_the_sums() {
         _ => 0,
     });
     for method in ["fnmf", "fedavg", "ipalm", "inmf", "fed-kl"] {
-        let line = format!("--algo {method} -k 4 --max-iters 30 --parties 3 --secure-sum --eval-every 0 --input");
-        fednmf(3, &line).arg(&input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
-        let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
+        let line = format!("--algo {method} -k 4 --max-iters 30 --parties 3 --secure-sum --eval-every 0");
+        let told = |more: &str| {
+            let run = fednmf(3, &format!("{line} {more} --input")).arg(&input);
+            run.arg("--record-view").arg(dir.path().join("v.npz")).ok();
+            attack(&dir.path().join("v.rank-00.npz"), &[])
+        };
+        // Without these entries nothing is to be seen, but what is left of the start.
+        let suppressed = told("--suppress-rare 3");
+        let auc = finding(&suppressed, "rare entries")["auc"].as_f64().unwrap();
+        assert!(auc == 0.5 || (method == "ipalm" && auc < 0.9), "{method}: {suppressed}");
+        let carrier = finding(&suppressed, "carrier of a rare entry");
+        let [found, guess] = ["cosine", "baseline"].map(|name| carrier[name].as_f64().unwrap());
+        assert!(found < guess + 0.1, "{method}: {carrier}");
+        let told = told("--accept-risk rare-entries");
         println!("{method}: {} {}", finding(&told, "rare entries"), finding(&told, "carrier of a rare entry"));
         assert_eq!(finding(&told, "rare entries")["auc"], 1.0, "{method}: {told}");
         let carrier = finding(&told, "carrier of a rare entry");
@@ -299,6 +327,26 @@ fn sums_of_all_iterations_span_the_hidden_columns() {
     let told = one_of_three(dir.path(), line, (150, 18), sparse);
     let found = finding(&told, "linear programs");
     assert!(found["recovered"].as_u64() >= Some(8), "{told}");
+}
+
+/// Of four parties one lacks 30 columns, which 24 vectors do not span, and two together lack 20.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn two_that_collude_find_columns_that_one_does_not() {
+    let dir = tempdir().unwrap();
+    let input = bytes(&dir.path().join("m.npy"), 260, 40, coin);
+    let line = risky("--algo secure-hals -k 6 --max-iters 4 --parties 4 --secure-sum --eval-every 0 --input");
+    fednmf(4, &line).arg(input).arg("--record-view").arg(dir.path().join("v.npz")).ok();
+    let second = dir.path().join("v.rank-01.npz").display().to_string();
+    let [one, two] = [&[][..], &[second.as_str()]].map(|more| attack(&dir.path().join("v.rank-00.npz"), more));
+    let names = ["quadratic", "space lattice", "completion"];
+    for name in names {
+        let found = finding(&two, name);
+        assert_eq!((&found["recovered"], &found["total"]), (&20.into(), &20.into()), "{name}: {two}");
+    }
+    assert_eq!(finding(&two, "membership, sums")["auc"], 1.0);
+    let all = one["findings"].as_array().unwrap();
+    assert!(!all.iter().any(|found| names.iter().any(|name| found["attack"] == *name)), "{one}");
 }
 
 /// Two colluding parties and one row; one curious party and two rows.
@@ -351,7 +399,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
     let told = |start: &str| {
         let view = dir.path().join(format!("{start}.npz"));
         let line = format!(
-            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values --start {start} --input"
+            "--algo secure-hals -k 5 --parties 3 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start {start} --input"
         );
         fednmf(3, &line).arg(&input).arg("--record-view").arg(&view).ok();
         attack(&dir.path().join(format!("{start}.rank-01.npz")), &[])
@@ -377,7 +425,7 @@ fn a_public_start_gives_zeros_and_ones_away_and_a_private_one_does_not() {
 fn as_many_sums_as_columns_are_linear_equations() {
     let dir = tempdir().unwrap();
     // Two parties of 6 columns each: with k = 6 the first sum determines the other party's columns, for any data.
-    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership,few-values --start public --input \
+    let line = "--algo secure-hals -k 6 --parties 2 --max-iters 1 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start public --input \
                 synthetic:planted,m=30,n=12,k=3 --record-view";
     fednmf(2, line).arg(dir.path().join("v.npz")).ok();
     let told = attack(&dir.path().join("v.rank-00.npz"), &[]);
@@ -546,7 +594,7 @@ fn colluding_parties_find_members_better_than_one() {
     let others = others.display().to_string();
     for (algo, more) in [("fedavg", ""), ("felb", "--binarize 0.5")] {
         let line = format!(
-            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values --input"
+            "--algo {algo} {more} --parties 3 -k 8 --max-iters 20 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --input"
         );
         let view = |rank: usize| dir.path().join(format!("{algo}.rank-0{rank}.npz"));
         fednmf(3, &line).arg(&few).arg("--record-view").arg(dir.path().join(format!("{algo}.npz"))).ok();
@@ -563,7 +611,7 @@ fn colluding_parties_find_members_better_than_one() {
 #[test]
 fn no_sum_is_repeated_without_a_lost_party() {
     let dir = tempdir().unwrap();
-    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
+    let line = "--algo secure-hals --parties 4 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 -k 3 --max-iters 4 --json --quiet --input \
                 synthetic:planted,m=40,n=24,k=3 --record-view";
     for stage in 1..=4 {
         let view = dir.path().join(format!("{stage}.npz"));

@@ -175,8 +175,9 @@ fn masked_sums_send_what_was_predicted() {
         ("inmf", "", true),
     ] {
         for (ranks, parties) in [(1, 4), (3, 4), (4, 8)] {
-            let line =
-                format!("--parties {parties} {options} --secure-sum --accept-risk few-rows,membership,few-values");
+            let line = format!(
+                "--parties {parties} {options} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries"
+            );
             compare(algo, &line, false, ranks, false);
             if survives && ranks < 4 {
                 compare(algo, &format!("{line} --secure-threshold 3"), false, ranks, false);
@@ -189,7 +190,9 @@ fn masked_sums_send_what_was_predicted() {
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
 fn boolean_rounds_send_what_was_predicted() {
     let dir = tempdir().unwrap();
-    for (ranks, masked) in [(1, ""), (3, ""), (3, "--secure-sum --accept-risk few-rows,membership,few-values")] {
+    for (ranks, masked) in
+        [(1, ""), (3, ""), (3, "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries")]
+    {
         let line = format!("--algo felb -k 4 --parties 5 {masked}");
         let run = format!("{line} --input synthetic:tiles,m=60,n=40,k=4 --max-iters 3 --eval-every 0");
         let run = fednmf(ranks, &run).ok();

@@ -197,7 +197,7 @@ fn divergence_leaves_the_last_good_factors_and_checkpoint() {
 const FAMILIES: &[&str] = &[
     "--algo dsanls --input synthetic:planted,m=2000,n=600 -k 10 --max-iters 600",
     "--algo hals --input synthetic:planted,m=2000,n=600 -k 10 --max-iters 80",
-    "--algo secure-hals --parties 5 --secure-sum --accept-risk few-rows,membership,few-values --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 150",
+    "--algo secure-hals --parties 5 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 150",
     "--algo syn-ssd-uv --parties 5 --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 150",
     "--algo asyn-sd --parties 5 --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 400",
     "--algo fnmf --parties 5 --input synthetic:planted,m=1000,n=600 -k 8 --max-iters 60",

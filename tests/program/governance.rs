@@ -99,6 +99,9 @@ fn only_an_approved_run_is_run() {
         "a",
         &format!("approve {} --as x<y@z> -o {}", stage.at("proposal.json").display(), stage.at("again").display()),
     );
+    let limits = "each site has at least 20 rows; others can read 9 vectors in all sums (never more than a row has entries), so 1 site \
+                  must lack at least 90 rows of the others";
+    assert!(shown.1.contains(limits), "{}", shown.1);
     let heading = |site: &str| -> Value {
         serde_json::from_str(text(&stage.at(site).join("s.jsonl")).lines().next().unwrap()).unwrap()
     };
@@ -194,7 +197,7 @@ fn a_run_under_the_template_for_data_of_patients() {
         .replace(r#""north", "south", "west""#, r#""a", "b", "c", "d""#)
         .replace(r#""min_rows": 100"#, r#""min_rows": 40"#)
         // The stage accepts risks in all of its runs.
-        .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values"]"#);
+        .replace(r#""accept_risk": []"#, r#""accept_risk": ["few-rows", "membership", "few-values", "rare-entries"]"#);
     std::fs::write(stage.at("p.json"), own).unwrap();
     let words = format!(
         "--profile clinical --algo felb-mu --binarize 8 -k 3 --max-iters 3 --epsilon 1 --budget {{site}}/b.json --budget-limit 4 \
@@ -205,6 +208,15 @@ fn a_run_under_the_template_for_data_of_patients() {
     stage.start_sites(&format!("{words} --approved {{site}}/approved.json --site-log {{site}}/log.jsonl --hold"));
     stage.all_well();
     assert!(NAMES.iter().all(|site| stage.at(site).join("f.h5.held/f.h5").exists()));
+    // The log of a site has what was spent, which an earlier budget file lacks.
+    std::fs::write(stage.at("earlier.json"), r#"{"fednmf_budget": 1, "limit": 4, "runs": []}"#).unwrap();
+    for (budget, code) in [(stage.at("a").join("b.json"), 0), (stage.at("earlier.json"), 1)] {
+        let verify =
+            fednmf(0, "audit verify").arg(stage.at("a").join("log.jsonl")).arg("--ca").arg(stage.keys("ca.pem"));
+        let told = verify.arg("--budget").arg(budget).run();
+        assert_eq!(told.code, Some(code), "{}", told.stderr);
+        assert!(code == 0 || told.stderr.contains("an earlier file was put back"), "{}", told.stderr);
+    }
 }
 
 /// All runs of a site are in its log, and results that are put aside are there until another person releases them.
@@ -353,15 +365,17 @@ fn an_egress_report_names_components_of_few_rows() {
     let told = run.arg("--others").arg(file("others.npy")).run();
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    let told = &told[file("f.h5").display().to_string()];
-    let figures = |attack: &str| &told[attack]["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    let entry = |name: &str| &told[format!("{name}_{}", file("f.h5").display())];
+    let figures = |attack: &str| &entry(attack)["attack_experiment_logger"]["attack_instance_logger"]["instance_0"];
+    assert_eq!(entry("StructuralAttack")["metadata"]["attack_params"]["threshold"], 90);
     let structure = figures("StructuralAttack");
     assert_eq!((&structure["n_rows"], &structure["DoF_risk"]), (&90.into(), &1.into()), "{structure}");
     assert_eq!(structure["components_below_threshold"].as_array().map(Vec::len), Some(4), "{structure}");
     for attack in ["MembershipAttack", "NearestRecordAttack"] {
         let found = figures(attack);
         assert!(found["AUC"].as_f64().is_some_and(|auc| (0.2..=1.0).contains(&auc)), "{found}");
+        assert!(found["P_HIGHER_AUC"].as_f64().is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{found}");
         assert_eq!((&found["n_pos_test_examples"], &found["n_neg_test_examples"]), (&90.into(), &60.into()));
     }
-    assert_eq!((&told["target"]["model_name"], &told["target"]["secure_sum"]), (&"fnmf".into(), &true.into()));
+    assert_eq!((&entry("target")["model_name"], &entry("target")["secure_sum"]), (&"fnmf".into(), &true.into()));
 }

@@ -197,11 +197,12 @@ fn masked_sums_give_the_factors_of_plain_ones_on_any_number_of_ranks() {
             let run = fednmf(ranks, &format!("{line} {more}")).arg("--output").arg(&out).ok();
             (number(&run, "objective"), matrix(&out, "V"), factor(&out, "U"), factor(&out, "W"))
         };
-        let (plain, masked) = (found(1, ""), found(1, "--secure-sum --accept-risk few-rows,membership,few-values"));
+        let (plain, masked) =
+            (found(1, ""), found(1, "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries"));
         for ranks in 2..=4 {
             assert_eq!(found(ranks, ""), plain, "{words} on {ranks} ranks");
             assert_eq!(
-                found(ranks, "--secure-sum --accept-risk few-rows,membership,few-values"),
+                found(ranks, "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries"),
                 masked,
                 "{words} on {ranks} ranks"
             );
@@ -210,14 +211,16 @@ fn masked_sums_give_the_factors_of_plain_ones_on_any_number_of_ranks() {
         assert!(distance(&plain.1, &masked.1) < 1e-5 && distance(&plain.3, &masked.3) < 1e-5, "{words}");
         let surviving = fednmf(
             2,
-            &format!("{line} --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3"),
+            &format!(
+                "{line} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3"
+            ),
         )
         .ok();
         assert!((number(&surviving, "objective") - plain.0).abs() < 1e-6 * plain.0, "{words}: {surviving}");
     }
     let wire = fednmf(
         2,
-        "--algo inmf --parties 3 --secure-sum --accept-risk few-rows,membership,few-values -k 2 --max-iters 3 --input",
+        "--algo inmf --parties 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries -k 2 --max-iters 3 --input",
     )
     .arg(&digits)
     .ok();
@@ -283,7 +286,7 @@ fn divergences_over_parties_have_the_factors_of_all_rows() {
     let file = dir.path().join("positive.npy");
     save_npy(&file, &Array2::from_shape_fn((90, 40), |(i, j)| ((i * 7 + j * 5 + i * j) % 13) as f64 + 0.5));
     let positive = &format!("--input {} -k 4 --max-iters 12 --seed 3", file.display());
-    let secure = "--secure-sum --accept-risk few-rows,membership,few-values";
+    let secure = "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries";
     for (federated, pooled, key, input) in [
         ("fed-kl", "kl-mu", "kl_divergence", counts),
         ("fed-kl", "kl-mu", "kl_divergence", positive),
@@ -341,7 +344,7 @@ fn extrapolation_over_parties_sends_nothing_more_and_never_raises_the_divergence
     for ranks in 2..=3 {
         assert_eq!(run(ranks, "--max-iters 40 --extrapolation restart").1, found.1, "{ranks} ranks");
     }
-    let masked = "--secure-sum --accept-risk few-rows,membership,few-values";
+    let masked = "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries";
     let masked = run(2, &format!("--max-iters 40 --extrapolation restart {masked}"));
     assert!((masked.0 - found.0).abs() < 1e-4 * found.0, "{} {}", masked.0, found.0);
     // A run that is continued has the bits of one that was not interrupted.

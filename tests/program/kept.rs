@@ -77,19 +77,19 @@ fn varies(kind: &str, payload: &str) -> bool {
 }
 
 const LINES: [&str; 14] = [
-    "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --start shared --barycenter mean",
+    "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start shared --barycenter mean",
     "--algo fnmf --secure-sum --start shared --dp gaussian --dp-noise 0.1 --clip 2 --secret-seed 7 --eval-every 0",
     "--algo felb --binarize 0.5 --secure-sum --dp xor --dp-noise 0.1 --secret-seed 7 --eval-every 0",
-    "--algo inmf --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo syn-sd --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo inmf --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo syn-sd --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
     "--algo secure-hals --secure-sum --dp gaussian --epsilon 8 --secret-seed 7 --eval-every 0",
-    "--algo fed-kl --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo fed-beta --beta 2 --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo syn-ssd-uv --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo fedprox --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo mur --secure-sum --accept-risk few-rows,membership,few-values",
-    "--algo felb-mu --binarize 0.5 --secure-sum --accept-risk few-rows,membership,few-values",
+    "--algo fed-kl --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo fed-beta --beta 2 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo syn-ssd-uv --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo fedprox --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo mur --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+    "--algo felb-mu --binarize 0.5 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
     "--algo mpc-rows --secret-seed 7",
 ];
 
@@ -132,7 +132,10 @@ fn control_and_metadata_do_not_depend_on_the_entries() {
 fn what_a_run_of_parties_writes_names_no_file() {
     for (line, mode) in [
         ("--algo fnmf", None),
-        ("--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --start shared", Some(0o600)),
+        (
+            "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start shared",
+            Some(0o600),
+        ),
     ] {
         let dir = tempdir().unwrap();
         files(dir.path(), 0, 0);
@@ -146,6 +149,17 @@ fn what_a_run_of_parties_writes_names_no_file() {
             assert!(!has("part-") && !has(".mtx"), "{line}: {name}");
             let found = std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
             assert!(name.starts_with('w') || mode.is_none_or(|mode| found == mode), "{line}: {name} {found:o}");
+        }
+        // What follows from such a file is for the owner alone too.
+        let weights = fednmf(0, "project").arg(at("o.npz")).arg("--input").arg(at("part-0.mtx"));
+        assert_eq!(weights.arg("--output").arg(at("u.npz")).run().code, Some(0));
+        for (line, name) in [("clusters --of columns", "c.tsv"), ("top", "n.tsv")] {
+            let from = at(if name == "c.tsv" { "u.npz" } else { "o.npz" });
+            assert_eq!(fednmf(0, line).arg(from).arg("--output").arg(at(name)).run().code, Some(0), "{line}");
+        }
+        for name in ["u.npz", "c.tsv", "n.tsv"] {
+            let found = std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+            assert!(mode.is_none_or(|mode| found == mode), "{line}: {name} {found:o}");
         }
     }
 }

@@ -38,7 +38,7 @@ fn parts(dir: &Path, parties: usize) -> PathBuf {
 
 fn run(ranks: usize, algo: &str, parties: usize, more: &str, input: &Path) -> Run {
     let line = format!(
-        "{algo} --parties {parties} -k 3 --max-iters 4 --eval-every 2 --seed 3 --secure-sum --accept-risk few-rows,membership,few-values {more} --input"
+        "{algo} --parties {parties} -k 3 --max-iters 4 --eval-every 2 --seed 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries {more} --input"
     );
     fednmf(ranks, &line).arg(input)
 }
@@ -85,7 +85,7 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
     let input = parts(dir.path(), 4);
     let file = dir.path().join("o.h5");
     // Without evaluations a round is one sum, so the last sum is the fourth.
-    let line = "--algo syn-sd --parties 4 -k 3 --max-iters 4 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 --input";
+    let line = "--algo syn-sd --parties 4 -k 3 --max-iters 4 --eval-every 0 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 --input";
     let found = |drop: &str| {
         let output = fednmf(2, line).arg(&input).arg("--output").arg(&file).env("FEDNMF_DROP", drop).run();
         assert_eq!(output.code, Some(0), "{output:?}");
@@ -107,7 +107,7 @@ fn nothing_is_summed_again_after_a_drop_out() {
     for algo in ["--algo secure-hals --start public", "--algo fnmf --local-iters 1"] {
         let sums = |drop: &str| {
             let line = format!(
-                "{algo} --parties 5 -k 3 --max-iters 4 --eval-every 1 --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 --input"
+                "{algo} --parties 5 -k 3 --max-iters 4 --eval-every 1 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 --input"
             );
             let summary = fednmf(1, &line).arg(&input).env("FEDNMF_DROP", drop).ok();
             let rows = summary["wire"].as_array().unwrap().iter();
@@ -168,7 +168,7 @@ fn a_party_whose_values_exceed_the_fixed_point_leaves_the_sums() {
     let mut rows = vec![["1"; 48]; 2000];
     rows[6][2] = "1e5";
     std::fs::write(&input, rows.iter().map(|row| row.join(",") + "\n").collect::<String>()).unwrap();
-    let line = "--algo secure-hals -k 1 --parties 4 --secure-sum --accept-risk few-rows,membership,few-values --headroom 1 --max-iters 3 --secure-threshold 3 --input";
+    let line = "--algo secure-hals -k 1 --parties 4 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --headroom 1 --max-iters 3 --secure-threshold 3 --input";
     for ranks in [1, 2] {
         let output = fednmf(ranks, line).arg(&input).run();
         assert_eq!(output.code, Some(0), "{output:?}");

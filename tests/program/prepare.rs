@@ -1,5 +1,6 @@
 //! `fednmf prepare`: a run reads its output; refusals.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ndarray::array;
@@ -347,8 +348,42 @@ fn rules_of_parties_serve_another_one() {
     assert_eq!(fednmf(0, &late).run().code, Some(0));
     let (names, rows) = parsed(file("late-out.csv").as_ref());
     assert_eq!((names, rows.len()), (parsed(file("out-0.csv").as_ref()).0, ROWS[2]));
+    // The rows of a party, and what its rules were applied to, are for their owner alone.
+    for name in ["out-0.csv", "out-1.csv", "late-out.csv"] {
+        assert_eq!(std::fs::metadata(file(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
     for words in [["--log1p", "--rules"], ["--unit-variance", "--rules"]] {
         fednmf(0, &format!("{late} {}", words[0])).own_process().refused(&words);
+    }
+}
+
+/// An entry that one row of a party has is left out before the sums, whether columns are found by name or not.
+#[test]
+fn rare_entries_of_a_party_are_left_out() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    for (party, carriers) in [3, 1, 0].into_iter().enumerate() {
+        let row = |i: usize| format!("{},{},{}\n", 1 + i % 5, 2 + (i + party) % 3, u8::from(i < carriers));
+        let rows: String = (0..40).map(row).collect();
+        std::fs::write(file(&format!("raw-{party}.csv")), format!("a,b,x\n{rows}")).unwrap();
+    }
+    for columns in ["", "--common-columns"] {
+        for (suppress, carriers) in [("", [3, 1, 0]), ("--suppress-rare 3", [3, 0, 0])] {
+            let line = format!(
+                "prepare counts --keep-counts --min-rows-per-column 1 {columns} {suppress} {} -o {}",
+                file("raw-{party}.csv"),
+                file("out-{party}.csv")
+            );
+            let done = fednmf(0, &line).run();
+            assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+            let told = done.stderr.contains("--suppress-rare: 1 column of the own data changed");
+            assert_eq!(told, !suppress.is_empty(), "{line}: {}", done.stderr);
+            let found = [0, 1, 2].map(|party| {
+                let (_, rows) = parsed(file(&format!("out-{party}.csv")).as_ref());
+                rows.iter().filter(|(_, row)| row[2] != 0.0).count()
+            });
+            assert_eq!(found, carriers, "{line}");
+        }
     }
 }
 

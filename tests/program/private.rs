@@ -276,7 +276,7 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     run("inmf", whole).refused(&["40 rows, of 64 entries", "--accept-risk few-values"]);
     run("inmf", "-k 3 --secure-sum --accept-risk few-values").refused(&["15 vectors", "--accept-risk membership"]);
     // An option with a list that is given twice has both.
-    run("inmf", "-k 3 --secure-sum --accept-risk few-values --accept-risk membership").ok();
+    run("inmf", "-k 3 --secure-sum --accept-risk few-values --accept-risk membership --suppress-rare 3").ok();
     let outputs = || std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.path());
     let written = |path: &std::path::PathBuf| path.extension().is_some_and(|e| e == "h5");
     outputs().filter(written).for_each(|path| std::fs::remove_file(path).unwrap());
@@ -288,6 +288,10 @@ fn parties_with_little_data_are_refused_before_it_leaves() {
     accepted.ok();
     assert_eq!(events(&dir.path().join("t.jsonl"))[0]["params"]["accept_risk"], "membership");
     fedavg("-k 4 --secure-sum --dp gaussian --epsilon 1 --clip 1").ok();
+    // Of four parties one lacks 180 rows, and two together 120.
+    let four = "--algo fedavg --parties 4 --secure-sum -k 4 --max-iters 4 --input synthetic:planted,m=240,n=200";
+    fednmf(2, four).ok();
+    fednmf(2, &format!("{four} --colluding 2")).refused(&["16 vectors in the space of 120 rows"]);
 }
 
 /// Files of parties count with their own rows (or columns), not with an equal share of all.
@@ -328,6 +332,55 @@ fn few_values_are_found_before_any_statistic_of_the_data() {
     let sketches = "--algo dsanls-secure --secure-sum --accept-risk few-rows --max-iters 2 --eval-every 0";
     run(sketches).refused(&["few values", "--accept-risk sketches"]);
     run(&format!("{hals} --accept-risk few-values")).refused(&["too large"]);
+}
+
+/// Party 1 has two rows that alone have an entry in column 10, two that alone lack one in column 11, and two whose entries in column 9
+/// alone are above 1.
+#[test]
+#[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
+fn rare_entries_are_refused_where_sums_are_exact_unless_they_are_left_out() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let put = |name: &str, party: usize, few: usize| {
+        let entry = |i: usize, j: usize| match j {
+            9 if party == 1 && (4..6).contains(&i) => 1.1,
+            9 => 0.8 + 0.001 * i as f64,
+            10 => f64::from(u8::from(party == 1 && i < few)),
+            11 => f64::from(u8::from(party != 1 || i >= few)),
+            _ => 0.5 + ((i * 31 + j * 17 + party * 7) as f64).sin().abs(),
+        };
+        let entries: Vec<u8> = (0..60 * 12).flat_map(|at| entry(at / 12, at % 12).to_le_bytes()).collect();
+        write_npy(&file(&format!("{name}-{party}.npy")), "<f8", (60, 12), &entries);
+    };
+    (0..3).for_each(|party| [("two", 2), ("none", 0)].iter().for_each(|(name, few)| put(name, party, *few)));
+    let run = |line: &str, name: &str| {
+        let line = format!("{line} --secure-sum -k 3 --max-iters 2 --input");
+        fednmf(3, &line).arg(file(&format!("{name}-{{party}}.npy")))
+    };
+    for (line, factor, what) in [
+        ("--algo fed-kl", "V", "rows"),
+        ("--algo fed-beta", "V", "rows"),
+        ("--algo inmf", "V", "rows"),
+        ("--algo secure-hals --transpose --secret-seed 1", "U", "columns"),
+    ] {
+        let whose = format!("fewer than 3 of its {what}");
+        run(line, "two").refused(&[whose.as_str(), "--suppress-rare 3", "--accept-risk rare-entries"]);
+        run(&format!("{line} --accept-risk rare-entries"), "two").ok();
+        // As if the party had the usual values.
+        let ends = [("two", "--suppress-rare 3"), ("none", "")].map(|(name, more)| {
+            let out = file(&format!("{name}.h5"));
+            run(&format!("{line} {more}"), name).arg("--output").arg(&out).arg("--trace").arg(file("t.jsonl")).ok();
+            let start = &events(&file("t.jsonl"))[0];
+            assert_eq!(start["params"]["suppress_rare"].as_u64(), (name == "two").then_some(3), "{start}");
+            matrix(&out, factor)
+        });
+        assert_eq!(ends[0], ends[1], "{line}");
+        let binary = format!("{line} --binarize 1 --accept-risk few-rows,membership,few-values");
+        run(&binary, "none").refused(&[whose.as_str()]);
+        run(&format!("{binary} --suppress-rare 3"), "none").ok();
+    }
+    // No exact sums.
+    run("--algo fedavg", "two").ok();
 }
 
 #[test]

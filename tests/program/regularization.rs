@@ -60,7 +60,11 @@ fn the_result_is_a_minimum_of_the_objective_that_is_reported() {
         (false, "--algo bpp", 1e-8),
         (false, "--algo vr-dsanls", 1e-8),
         (false, "--algo mu", 1e-3),
-        (false, "--algo secure-hals --parties 3 --secure-sum --accept-risk few-rows,membership,few-values", 1e-6),
+        (
+            false,
+            "--algo secure-hals --parties 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+            1e-6,
+        ),
         (false, "--algo secure-hals --parties 3 --update bpp", 1e-6),
         (false, "--algo ipalm --parties 1", 1e-3),
         (false, "--algo syn-sd --parties 1", 1e-3),
@@ -185,9 +189,11 @@ fn secure_hals_with_penalties_is_hals() {
         (number(&summary, "objective"), factor(&out, "U"))
     };
     let (hals, u) = of("--algo hals");
-    for words in
-        ["", "--secure-sum --accept-risk few-rows,membership,few-values", "--extrapolation restart --l1-ratio 0"]
-    {
+    for words in [
+        "",
+        "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries",
+        "--extrapolation restart --l1-ratio 0",
+    ] {
         let line = format!("--algo secure-hals --parties 5 --start public {words}");
         if words.contains("restart") {
             // The same, but for --l1-ratio, which is given last.

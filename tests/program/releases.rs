@@ -28,10 +28,10 @@ fn runs(method: &Description) -> Vec<String> {
     let mut all = vec![String::new()];
     if has("secure-sum") {
         let shared = if method.name == "fnmf" { "--start shared --barycenter mean" } else { "" };
-        all.push(format!("{shared} --secure-sum --accept-risk few-rows,membership,few-values"));
+        all.push(format!("{shared} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries"));
         if has("secure-threshold") {
             all.push(format!(
-                "{shared} --secure-sum --accept-risk few-rows,membership,few-values --secure-threshold 3 --scale max"
+                "{shared} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 --scale max"
             ));
         }
     }

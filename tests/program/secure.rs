@@ -95,7 +95,11 @@ fn secure_hals_is_hals() {
             (1, "--parties 7", 1e-9),
             (3, "--parties 7 --skew 0.5", 1e-9),
             // The fixed point has about 40 bits for a sum of the expected size.
-            (2, "--parties 5 --secure-sum --accept-risk few-rows,membership,few-values --start public", 1e-7),
+            (
+                2,
+                "--parties 5 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start public",
+                1e-7,
+            ),
         ] {
             let secure = fednmf(ranks, &format!("--algo secure-hals {line} {parties}")).arg("--output").arg(&b).ok();
             let what = format!("{line} {parties}: {} {}", secure["rel_error"], exact["rel_error"]);
@@ -168,10 +172,10 @@ fn the_start_of_v_is_private_where_sums_are_masked() {
         factor(&file, "V")
     };
     let public = start("");
-    assert_eq!(start("--secure-sum --accept-risk few-rows,membership,few-values --start public"), public);
+    assert_eq!(start("--secure-sum --accept-risk few-rows,membership,few-values,rare-entries --start public"), public);
     let (first, second) = (
-        start("--secure-sum --accept-risk few-rows,membership,few-values"),
-        start("--secure-sum --accept-risk few-rows,membership,few-values"),
+        start("--secure-sum --accept-risk few-rows,membership,few-values,rare-entries"),
+        start("--secure-sum --accept-risk few-rows,membership,few-values,rare-entries"),
     );
     let part =
         |v: &ndarray::Array2<f64>, party: usize| v.slice(ndarray::s![16 * party..16 * (party + 1), ..]).to_owned();
@@ -182,7 +186,7 @@ fn the_start_of_v_is_private_where_sums_are_masked() {
     // The scale is the public one.
     let largest = |v: &ndarray::Array2<f64>| v.iter().copied().fold(0.0, f64::max);
     assert!((largest(&first) / largest(&public) - 1.0).abs() < 0.1);
-    let seeded = "--secure-sum --accept-risk few-rows,membership,few-values --secret-seed 5";
+    let seeded = "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secret-seed 5";
     assert_eq!(start(seeded), start(seeded));
 }
 
@@ -200,7 +204,7 @@ fn masked_sums_do_not_depend_on_ranks_or_keys() {
             for ranks in [1, 1, 2, 4] {
                 let file = dir.path().join("o.h5");
                 let line = format!(
-                    "--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values {}",
+                    "--algo {algo} --input {input} -k 4 --parties 6 --max-iters 3 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries {}",
                     start(algo)
                 );
                 let run = fednmf(ranks, &line).arg("--output").arg(&file).ok();
@@ -215,7 +219,8 @@ fn masked_sums_do_not_depend_on_ranks_or_keys() {
 fn masked_runs_are_as_good_as_plain_ones() {
     for algo in FAMILY {
         let line = format!("--algo {algo} --input synthetic:planted,m=120,n=90 -k 5 --parties 4 --max-iters 8");
-        let masked = format!("{line} --secure-sum --accept-risk few-rows,membership,few-values {}", start(algo));
+        let masked =
+            format!("{line} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries {}", start(algo));
         let (plain, masked) = (fednmf(0, &line).ok(), fednmf(0, &masked).ok());
         let (x, y) = (number(&plain, "rel_error"), number(&masked, "rel_error"));
         assert!((x - y).abs() < 1e-6 * x, "{algo}: {x} {y}");
@@ -227,7 +232,7 @@ fn masked_runs_are_as_good_as_plain_ones() {
 fn with_a_secure_sum_nothing_unmasked_leaves_a_party() {
     for algo in FAMILY {
         let line = format!(
-            "--algo {algo} --input synthetic:planted,m=60,n=40 --parties 4 --max-iters 5 --secure-sum --accept-risk few-rows,membership,few-values"
+            "--algo {algo} --input synthetic:planted,m=60,n=40 --parties 4 --max-iters 5 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries"
         );
         let summary = fednmf(2, &line).ok();
         let wire = summary["wire"].as_array().unwrap();
@@ -251,7 +256,7 @@ fn values_beyond_the_fixed_point_end_the_run() {
     let input = dir.path().join("spike.mtx");
     std::fs::write(&input, "%%MatrixMarket matrix coordinate real general\n5000 50 2\n7 3 1e6\n90 40 1\n").unwrap();
     for ranks in [1, 2] {
-        let line = "--algo secure-hals -k 1 --parties 4 --secure-sum --accept-risk few-rows,membership,few-values --headroom 1 --input";
+        let line = "--algo secure-hals -k 1 --parties 4 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --headroom 1 --input";
         let output = fednmf(ranks, line).arg(&input).run();
         assert_eq!(output.code, Some(1), "{}", output.stderr);
         for word in ["party ", "sum of", "--headroom"] {
@@ -274,7 +279,7 @@ fn the_traffic_is_the_formula() {
         ("secure-hals", rounds * (m * k + k * k)),
         ("secure-hals --sketch subsample --sketch-size 10,30", rounds * (d * k + k * k)),
     ] {
-        for secure in ["", "--secure-sum --accept-risk few-rows,membership,few-values"] {
+        for secure in ["", "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries"] {
             for ranks in [1, 3] {
                 let line = format!(
                     "--algo {algo} --input synthetic:planted,m={m},n=80,k=4 -k {k} --parties {parties} \

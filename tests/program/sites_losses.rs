@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::sites::{NAMES, NONCE, Stage, end_of, text};
 use crate::common::{factor, fednmf};
 
-const SUMS: &str = "--secure-sum --secure-threshold 3 --accept-risk few-rows,membership";
+const SUMS: &str = "--secure-sum --secure-threshold 3 --accept-risk few-rows,membership,rare-entries";
 
 /// The shared factor that mpirun computes when a party drops out.
 fn by_mpi(stage: &Stage, words: &str, name: &str, drop: &str) -> ndarray::Array2<f64> {

@@ -25,8 +25,8 @@ const RUNS: [&str; 10] = [
     "--algo mu --input DIGITS -k 10 --max-iters 20",
     "--algo dsanls --input DIGITS -k 10 --max-iters 40",
     "--algo vr-dsanls --input synthetic:planted,m=2000,n=500,k=8 -k 8 --max-iters 5",
-    "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values --secret-seed 1 --parties 4 --input DIGITS -k 10 --max-iters 5",
-    "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values --parties 4 --input DIGITS -k 10 --max-iters 4",
+    "--algo secure-hals --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secret-seed 1 --parties 4 --input DIGITS -k 10 --max-iters 5",
+    "--algo fnmf --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --parties 4 --input DIGITS -k 10 --max-iters 4",
     "--algo felb-mu --parties 4 --input DIGITS --binarize 8 -k 10 --max-iters 5",
 ];
 

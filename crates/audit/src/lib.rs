@@ -8,6 +8,7 @@
 //! - [`neighbour`]: a neighbour's factor from weighted differences, and its products from the steps of a round.
 //! - [`subset_sums`]: whole-number columns from sums with unknown weights.
 //! - [`space`]: the space that sums span; membership in it, and completion of a column.
+//! - [`candidates`]: which vectors of a list make up sums.
 //! - [`deviations`]: standardised deviations from what vectors have in common, for membership.
 //! - [`rare`]: entries that few hidden vectors have.
 //! - [`quadratic`]: columns of zeros and ones in a space.
@@ -18,6 +19,7 @@
 //! - [`noised`]: columns from sums under noise of known variance.
 //! - [`distinguishing`]: a lower bound on ε from runs on neighbouring data.
 
+pub mod candidates;
 pub mod deviations;
 pub mod differencing;
 pub mod distinguishing;

@@ -34,6 +34,14 @@ pub fn auc(members: &[f64], others: &[f64]) -> Option<f64> {
     Some(members.iter().map(|&score| above(score)).sum::<f64>() / members.len() as f64 / others.len() as f64)
 }
 
+/// The probability of an [`auc`] of at least this if members and others do not differ, for large numbers of both (Mann and Whitney
+/// 1947).
+pub fn chance_of(auc: f64, members: usize, others: usize) -> f64 {
+    let (members, others) = (members as f64, others as f64);
+    let deviation = ((members + others + 1.0) / (12.0 * members * others)).sqrt();
+    0.5 * libm::erfc((auc - 0.5) / deviation / std::f64::consts::SQRT_2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +53,13 @@ mod tests {
         // Of four pairs, one is right and one is a tie.
         assert_eq!(auc(&[1.0, 5.0], &[1.0, 3.0]), Some(0.375));
         assert_eq!(auc(&[], &[1.0]), None);
+    }
+
+    #[test]
+    fn chance_is_that_of_the_normal_approximation() {
+        // scipy.stats.norm.sf(0.1 / sqrt(151 / (12 * 90 * 60)))
+        assert!((chance_of(0.6, 90, 60) - 0.019_152_9).abs() < 1e-6, "{}", chance_of(0.6, 90, 60));
+        assert!((chance_of(0.5, 7, 9) - 0.5).abs() < 1e-15 && chance_of(1.0, 50, 50) < 1e-15);
     }
 
     #[test]

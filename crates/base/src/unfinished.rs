@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
@@ -64,6 +64,14 @@ pub enum Access {
     OwnerOnly,
 }
 
+impl Access {
+    /// That of a file which is computed from these: who may not read one of them may not read it either.
+    pub fn as_of<P: AsRef<Path>>(sources: impl IntoIterator<Item = P>) -> Access {
+        let is_private = |path: P| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 == 0);
+        if sources.into_iter().any(is_private) { Access::OwnerOnly } else { Access::Default }
+    }
+}
+
 /// Creates the file under its temporary name and removes the unfinished files of killed runs. Never follows a link.
 ///
 /// # Errors
@@ -115,6 +123,18 @@ mod tests {
         assert_eq!(failed.unwrap_err().to_string(), "full");
         assert_eq!(fs::read(&path).unwrap(), b"first");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_is_computed_from_a_private_file_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let [open, own] = ["open", "own"].map(|name| dir.path().join(name));
+        fs::write(&open, "1").unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o640)).unwrap();
+        replace(&own, Access::OwnerOnly, |out| out.write_all(b"1")).unwrap();
+        assert_eq!(Access::as_of([&open]), Access::Default);
+        assert_eq!(Access::as_of([&open, &own]), Access::OwnerOnly);
+        assert_eq!(Access::as_of([dir.path().join("none")]), Access::Default);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::header::{Header, check_dimensions};
 use crate::layout::Layout;
 use crate::loaded::check_nonzero;
 use crate::policy::{EntryPolicy, position};
+use crate::rare;
 use crate::split::PartySplit;
 use crate::statistics::{Sharing, Statistics};
 use crate::tally::Tally;
@@ -86,12 +87,19 @@ impl<T: Real> Matrix<T> {
 }
 
 impl<T: Real> Loaded<T> {
-    /// The loaded data of a method with this layout, from one matrix or the blocks of all parties in order. For one process.
+    /// The loaded data of a method with this layout, from one matrix or the blocks of all parties in order; with `suppress`, rare
+    /// entries of parties get the usual value ([`rare`]). For one process.
     ///
     /// # Errors
     /// If there is no entry, the policy refuses one, all are zero, the blocks do not fit together, or there are too many
     /// rows or columns.
-    pub fn in_memory(parts: Vec<Matrix<T>>, layout: &Layout, policy: EntryPolicy, comm: &Communicator) -> Result<Self> {
+    pub fn in_memory(
+        parts: Vec<Matrix<T>>,
+        layout: &Layout,
+        policy: EntryPolicy,
+        suppress: Option<usize>,
+        comm: &Communicator,
+    ) -> Result<Self> {
         parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
         parts.iter().try_for_each(|part| part.check(policy))?;
         let by_columns = matches!(layout, Layout::PartyColumns { .. });
@@ -127,7 +135,13 @@ impl<T: Real> Loaded<T> {
             parts.splice(0..0, transposed);
         }
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { parts.len() };
-        let blocks: Vec<_> = parts.into_iter().map(Matrix::into_block).collect();
+        let blocks = parts.into_iter().map(Matrix::into_block);
+        let blocks: Vec<_> = match suppress {
+            Some(least) => {
+                blocks.map(|block| Ok(rare::suppress(block, by_columns, least)?.0)).collect::<Result<_>>()?
+            }
+            None => blocks.collect(),
+        };
         let tallies = layout.tiles(&cuts, comm.rank())[..once].iter().map(Tally::new).collect();
         let (once, shape) = (&blocks[..once], (rows, cols));
         let (statistics, fingerprints) = match layout {
@@ -197,7 +211,7 @@ mod tests {
             "2147483648 × 1: a dense matrix may have up to 2147483647 rows and columns"
         );
         let layout = Layout::RowsAndColumns { ranks: 1 };
-        let refused = Loaded::in_memory(vec![large()], &layout, EntryPolicy::default(), &Communicator::local());
+        let refused = Loaded::in_memory(vec![large()], &layout, EntryPolicy::default(), None, &Communicator::local());
         assert!(refused.err().unwrap().message.contains("2147483647 rows"));
     }
 }

@@ -15,6 +15,7 @@ pub mod messages;
 pub mod panels;
 pub mod policy;
 pub mod quantile;
+pub mod rare;
 pub mod split;
 pub mod state;
 pub mod statistics;

@@ -42,8 +42,10 @@ pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> R
     let own: Vec<(usize, usize)> =
         facts.iter().zip(blocks).map(|(facts, block)| (block.lines(of_columns), facts.distinct(of_columns))).collect();
     let sums = method.opened_sums();
-    let found =
-        params.check_distinct(&part, sums, run, &own).or_else(|| params.check_values(&part, sums, &own, &facts));
+    let found = params
+        .check_distinct(&part, sums, run, &own)
+        .or_else(|| params.check_values(&part, sums, &own, &facts))
+        .or_else(|| params.check_rare(&part, sums, &facts));
     found.map_or(Ok(()), |found| Err(Error::input(found.reason)))?;
     method.check_entries(&part, &facts)
 }

@@ -219,6 +219,7 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     let description = method.description();
     input.allow_negative = description.allows_negative;
     input.allow_nan = method.groups().accepts_nan();
+    input.suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
     input.nan_remedy = registry::nan_remedy(method);
     input.sharing = match (method.groups().is_noised() && !evaluates, method.masks_sums()) {
         (true, _) => Sharing::Nothing,

@@ -1,6 +1,8 @@
-//! Loads an opened input: entries, `--scale`, `--binarize` and statistics.
+//! Loads an opened input: entries, `--suppress-rare`, `--scale`, `--binarize` and statistics.
 
 use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_base::units::counted;
+use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::assemble::{Combine, Entries, LocalBlock};
 use fednmf_data::layout::Layout;
@@ -8,6 +10,7 @@ use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
 use fednmf_data::memory;
 use fednmf_data::messages::STATISTICS;
 use fednmf_data::quantile::upper_quantile;
+use fednmf_data::rare;
 use fednmf_data::statistics::{Statistics, largest};
 use fednmf_data::synthetic::PlantedTiles;
 use fednmf_data::tally::Tally;
@@ -21,7 +24,7 @@ use crate::formats::options::{Repeated, TableFormat, TableOptions};
 use crate::open::{Input, Origin};
 use crate::spec::{Scale, Source, Threshold};
 
-/// Checks this rank's entries as they were read, before anything about them is shared.
+/// Checks this rank's entries as they were read, before anything about them is shared, and again once they are zeros and ones.
 pub type EntryCheck<'a, T> = &'a dyn Fn(&[Entries<'_, T>]) -> Result<()>;
 
 impl Input {
@@ -95,16 +98,15 @@ impl Input {
         self.check_repeated(duplicates).map_err(Error::on_all_ranks)?;
         // If two blocks overlap, the first covers the matrix once.
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
-        if let Some(check) = check {
-            let entries: Vec<Entries<'_, T>> = blocks.iter().map(LocalBlock::entries).collect();
-            comm.agree_on_error(check(&entries))?;
-        }
+        let of_columns = matches!(layout, Layout::PartyColumns { .. });
+        blocks = comm.agree_on_error(self.own_blocks(blocks, of_columns, check))?;
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
+            blocks = comm.agree_on_error(self.own_blocks(blocks, of_columns, check))?;
         }
-        if divisor.is_some() || threshold.is_some() {
+        if divisor.is_some() || threshold.is_some() || self.spec.suppress.is_some() {
             tallies = layout.tiles(&cuts, comm.rank()).iter().map(Tally::new).collect();
         }
         tallies.truncate(once);
@@ -134,6 +136,31 @@ impl Input {
             divisor,
             fingerprints,
         })
+    }
+
+    /// This rank's blocks without rare entries, if they are suppressed, which a note says here alone; and checked.
+    fn own_blocks<T: Real>(
+        &self,
+        blocks: Vec<LocalBlock<T>>,
+        of_columns: bool,
+        check: Option<EntryCheck<'_, T>>,
+    ) -> Result<Vec<LocalBlock<T>>> {
+        let blocks = match self.spec.suppress {
+            Some(least) => {
+                let suppressed = blocks.into_iter().map(|block| rare::suppress(block, of_columns, least));
+                let (blocks, changed): (Vec<_>, Vec<_>) = suppressed.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+                let (all, what) =
+                    (changed.iter().sum(), if of_columns { ["row", "rows"] } else { ["column", "columns"] });
+                note(&format!("--suppress-rare: {} of the own data changed", counted(all, what[0], what[1])));
+                blocks
+            }
+            None => blocks,
+        };
+        if let Some(check) = check {
+            let entries: Vec<Entries<'_, T>> = blocks.iter().map(LocalBlock::entries).collect();
+            check(&entries)?;
+        }
+        Ok(blocks)
     }
 
     /// Refuses triples that name a pair more than once, unless it was said what that means.

@@ -88,12 +88,15 @@ impl Threshold {
     }
 }
 
-/// The input of a run and its preprocessing, in this order: transpose, scale, binarize.
+/// The input of a run and its preprocessing, in this order: transpose, suppress, scale, binarize.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputSpec {
     pub source: Source,
     /// Transpose the matrix (of each file, if there are several).
     pub transpose: bool,
+    /// In variables in which 1 to this number − 1 of a party's rows (or columns) differ from all others, these get the value of the
+    /// others.
+    pub suppress: Option<usize>,
     pub scale: Scale,
     /// Entries of at least this threshold become 1, all others 0.
     pub binarize: Option<Threshold>,
@@ -158,6 +161,7 @@ impl InputSpec {
         Ok(InputSpec {
             source,
             transpose: false,
+            suppress: None,
             scale: Scale::None,
             binarize: None,
             allow_negative: false,

@@ -109,6 +109,9 @@ impl Input {
         if matches!(self.spec.binarize, Some(Threshold::Quantile(_))) {
             return Err("--binarize takes a quantile, which needs all entries; give the threshold as a number".into());
         }
+        if self.spec.suppress.is_some() {
+            return Err("--suppress-rare compares all rows; leave it out".into());
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! `fednmf audit report`: what output checkers ask of factors before they leave a site, in the words of SACRO-ML's reports: a
-//! structural attack, and attacks that infer membership from the shared factor.
+//! structural attack, and attacks that infer membership from the shared factor. As in its `report.json`, each attack is an entry of
+//! its own, which its readers look for.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use clap::Args;
 use ndarray::{Array2, ArrayView2, Axis};
 use serde_json::{Map, Value, json};
 
-use fednmf_audit::membership::{auc, misfits};
+use fednmf_audit::membership::{auc, chance_of, misfits};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
 use fednmf_base::warning::warn;
@@ -60,13 +61,16 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
 }
 
 fn on_rank_0(args: &ReportArgs) -> Result<String> {
-    let about = |path: &PathBuf| Ok((path.display().to_string(), of_result(args, path)?));
-    let all = args.results.iter().map(about).collect::<Result<Map<String, Value>>>()?;
+    let mut all = Map::new();
+    for path in &args.results {
+        let found = of_result(args, path)?;
+        all.extend(found.into_iter().map(|(name, entry)| (format!("{name}_{}", path.display()), entry)));
+    }
     Ok(serde_json::to_string_pretty(&all).expect("plain data") + "\n")
 }
 
-/// The report on one result.
-fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
+/// The entries on one result, by name.
+fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     let factors = StoredFactors::open(path)?;
     if factors.run.has_missing() {
         return Err(Error::input(format!(
@@ -90,7 +94,11 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
         ));
     }
     let mut all = Map::new();
-    all.insert("StructuralAttack".into(), attack("Structural attack", structure(&own, &shared, args.threshold)));
+    let asked = json!({"threshold": args.threshold});
+    all.insert(
+        "StructuralAttack".into(),
+        attack("Structural attack", &asked, structure(&own, &shared, args.threshold)),
+    );
     let attacks: [(&str, &str, Score); 2] = [
         ("MembershipAttack", "Membership: rows that the shared factor fits better were in the data", misfits),
         ("NearestRecordAttack", "Nearest record: rows that are nearer to a component were in the data", distances),
@@ -99,11 +107,10 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
         let scores = score(&own, &shared);
         let against = others.as_ref().map(|others| score(&others.view(), &shared));
         let found = against.as_ref().and_then(|against| auc(&scores, against));
-        let against = against.map_or(0, |against| against.len());
-        all.insert(
-            key.into(),
-            attack(name, json!({"AUC": found, "n_pos_test_examples": scores.len(), "n_neg_test_examples": against})),
-        );
+        let (count, against) = (scores.len(), against.map_or(0, |against| against.len()));
+        let by_chance = found.map(|auc| chance_of(auc, count, against));
+        let figures = json!({"AUC": found, "P_HIGHER_AUC": by_chance, "n_pos_test_examples": count, "n_neg_test_examples": against});
+        all.insert(key.into(), attack(name, &json!({}), figures));
     }
     let attributes = factors.stored.attributes();
     let given = |name: &str| attributes.get(name).cloned().unwrap_or(Value::Null);
@@ -115,12 +122,12 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Value> {
                "secure_sum": option("secure_sum"), "dp": option("dp"), "accept_risk": option("accept_risk"),
                "privacy": given("privacy")}),
     );
-    Ok(all.into())
+    Ok(all)
 }
 
-/// An attack with its figures.
-fn attack(name: &str, figures: Value) -> Value {
-    json!({"log_time": attributes::now(), "metadata": {"attack": name},
+/// An attack with its settings and figures.
+fn attack(name: &str, asked: &Value, figures: Value) -> Value {
+    json!({"log_time": attributes::now(), "metadata": {"attack_name": name, "attack_params": asked, "global_metrics": {}},
            "attack_experiment_logger": {"attack_instance_logger": {"instance_0": figures}}})
 }
 

@@ -20,9 +20,13 @@ use fednmf_privacy::transcript;
 use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::Verified;
 #[cfg(feature = "sites")]
-use fednmf_sites::{Authority, VerifiedLog, read_log};
+use fednmf_sites::{Authority, Event, VerifiedLog, read_log};
 
 use crate::commands::list;
+
+/// What was spent is the same within this relative distance.
+#[cfg(feature = "sites")]
+const SAME: f64 = 1e-9;
 
 /// Arguments of `fednmf audit verify`.
 #[derive(Debug, Args)]
@@ -38,7 +42,7 @@ pub struct VerifyArgs {
     #[cfg(feature = "sites")]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// The budget of the data: the runs must be in it, with what they spent
+    /// The budget of the data: the runs must be in it, with what they spent, and no less than the log of a site says
     #[arg(long, value_name = "F.json")]
     pub budget: Option<PathBuf>,
     /// Print JSON
@@ -70,6 +74,9 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     #[cfg(feature = "sites")]
     for (path, log) in &logs {
         let verified = read_verified_log(log, authority.as_ref()).map_err(|e| e.at(path.display()))?;
+        if let Some(budget) = &budget {
+            spent_at_least(&verified, budget).map_err(|e| e.at(path.display()))?;
+        }
         describe_log(&mut text, path, &verified);
         all.push(json!({"log": path.display().to_string(), "site": verified.site, "digest": verified.digest(),
                         "entries": verified.entries}));
@@ -153,6 +160,28 @@ fn describe_log(text: &mut String, path: &Path, log: &VerifiedLog) {
     for entry in &log.entries {
         let _ = writeln!(text, "  {:4}  {}  {}", entry.number, entry.time, entry.event);
     }
+}
+
+/// Checks that the budget has not less than the log says was spent: a file can be put back together with its key.
+#[cfg(feature = "sites")]
+fn spent_at_least(log: &VerifiedLog, budget: &BudgetFile) -> Result<()> {
+    let (epsilon, delta) = budget.spent();
+    let exceeds = |logged: f64, spent: f64| logged > spent * (1.0 + SAME);
+    for entry in &log.entries {
+        let (Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. }) = &entry.event else {
+            continue;
+        };
+        if exceeds(state.epsilon, epsilon) || exceeds(state.delta, delta) {
+            return Err(Error::failed(format!(
+                "entry {} has a budget with epsilon {} spent, and --budget one with {}: an earlier file was put back, or these \
+                 are of other data",
+                entry.number,
+                round_up_text(state.epsilon),
+                round_up_text(epsilon)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Kind, payload and protection of messages; how many, and their bytes.

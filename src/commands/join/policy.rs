@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload, SendFilter};
+use fednmf_driver::budget;
 use fednmf_driver::spec::{Precision, Spec};
 use fednmf_files::{InputSpec, PARTY, Source};
 use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::Accepted;
-use fednmf_methods::shared::dp::DpParams;
+use fednmf_methods::shared::dp::{BudgetPath, DpParams};
 use fednmf_privacy::Protection;
 
 use super::proposal::Message;
@@ -102,6 +103,9 @@ pub struct Policy {
     max_epsilon: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_delta: Option<f64>,
+    /// What all runs on the own data may spend together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_budget: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     precision: Option<Vec<Arithmetic>>,
     /// The risks that a run may accept.
@@ -288,6 +292,16 @@ impl Policy {
                     refuse("max_delta", format!("allows a --delta of at most {most}, not {delta}"));
                 }
                 _ => {}
+            }
+        }
+        if let Some(most) = self.max_budget {
+            let limit = |budget: BudgetPath<'_>| budget.limit.or_else(|| Some(budget::read(budget.path).ok()?.limit));
+            match dp.and_then(DpParams::budget_path).map(limit) {
+                Some(Some(limit)) if limit <= most => {}
+                Some(Some(limit)) => {
+                    refuse("max_budget", format!("allows a --budget-limit of at most {most}, not {limit}"));
+                }
+                _ => refuse("max_budget", format!("requires --budget with a --budget-limit of at most {most}")),
             }
         }
         if let Some(most) = self.max_rounds_times_components
@@ -499,9 +513,26 @@ mod tests {
             assert_eq!(check(kept), None, "{kept}");
         }
         assert!(check(r#""require": ["budget"]"#).unwrap().contains("requires --budget"));
+        assert!(check(r#""max_budget": 3"#).unwrap().contains("requires --budget with a --budget-limit of at most 3"));
         let all = check(&cases.map(|(violated, _)| violated).join(", ")).unwrap();
         assert!(cases.iter().all(|(violated, _)| all.contains(&named(violated))), "{all}");
         assert_eq!(all.lines().count(), 1 + cases.len(), "{all}");
+    }
+
+    #[test]
+    fn a_policy_limits_the_budget_of_all_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.json");
+        let check = |more: &str| {
+            let line = format!("fednmf --algo felb --dp gaussian --epsilon 1 --budget {} {more}", file.display());
+            check(r#"{"max_budget": 3}"#, line.trim())
+        };
+        assert!(check("").unwrap().contains("max_budget: requires --budget with"));
+        assert!(check("--budget-limit 3.5").unwrap().contains("at most 3, not 3.5"));
+        assert_eq!(check("--budget-limit 3"), None);
+        // That of a file from earlier runs.
+        std::fs::write(&file, r#"{"fednmf_budget": 1, "limit": 9, "runs": []}"#).unwrap();
+        assert!(check("").unwrap().contains("at most 3, not 9"));
     }
 
     #[test]

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
 use fednmf_comm::{LARGEST, MessageTag, Payload, SendFilter};
 use fednmf_data as data;
 use fednmf_data::messages::{CHECKPOINT, OUTPUT};
 use fednmf_driver::spec::Spec;
 use fednmf_files::Source;
-use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec};
+use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec, Partition};
+use fednmf_methods::shared::disclosure::{Duration, SHARE};
 use fednmf_methods::shared::dp;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
@@ -43,6 +45,9 @@ pub struct Proposal {
     pub parameters: Map<String, Value>,
     /// All that may leave a site.
     pub messages: Vec<Message>,
+    /// What each site checks of its data, without `--dp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
     /// What the run may spend, with `--dp`.
     pub budget: Option<Budget>,
     /// The policy of the site that proposes, which then holds for all sites.
@@ -58,6 +63,22 @@ pub struct Message {
     pub size: String,
     pub when: String,
     pub protection: String,
+}
+
+/// The limits of a run without noise, and what it reaches of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// "rows" or "columns".
+    pub of: String,
+    /// The least number that each site has.
+    pub least: usize,
+    /// The number of vectors that others can read in all sums of the run, if these have at least as many entries.
+    pub vectors: usize,
+    /// The number that other sites together do not have, then.
+    pub hidden: usize,
+    /// How many other sites put together what they receive.
+    pub colluding: usize,
 }
 
 /// The budget of a run.
@@ -105,6 +126,7 @@ impl Proposal {
             method: description.name.into(),
             parameters: work.compared(),
             messages: work.messages(),
+            limits: work.run().and_then(Limits::of),
             budget: dp.map(|(spec, dp)| Budget {
                 epsilon: dp.epsilon.given(),
                 delta: dp.delta,
@@ -142,7 +164,8 @@ impl Proposal {
         let messages = list::table(self.messages.iter().map(Message::row));
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
         let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
-        let more = budget.unwrap_or_default() + &rules.unwrap_or_default();
+        let limits = self.limits.as_ref().map(Limits::text);
+        let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules.unwrap_or_default();
         let summary = list::description(&self.method).map_or("", |description| description.summary);
         format!("{}: {summary}\n\nWhat leaves a site:\n{messages}\n{more}All options:\n{parameters}\n", self.method)
     }
@@ -171,6 +194,33 @@ impl Proposal {
             "approves another run; run what is approved, or propose this:\n  {}",
             differences.join("\n  ")
         )))
+    }
+}
+
+impl Limits {
+    /// Those of a run; `None` if noise takes their place, or the method has none.
+    fn of(spec: &Spec) -> Option<Limits> {
+        let (method, groups) = (spec.method.assumed(), spec.method.assumed().groups());
+        let params = groups.disclosure.filter(|_| !groups.dp.is_some_and(|dp| dp.is_on()))?;
+        let run = Duration { iterations: spec.max_iters, eval_every: spec.eval_every };
+        let found = params.limits(spec.k, method.opened_sums(), run);
+        let of = if spec.description().partition == Partition::PartyColumns { "columns" } else { "rows" };
+        let (least, vectors, hidden) = (found.least, found.vectors, found.hidden);
+        Some(Limits { of: of.into(), least, vectors, hidden, colluding: params.colluding })
+    }
+
+    fn text(&self) -> String {
+        let Limits { of, least, vectors, hidden, colluding } = self;
+        let reached = match vectors {
+            0 => String::new(),
+            _ => format!(
+                "; others can read {vectors} vectors in all sums (never more than a {} has entries), so {} must lack at least \
+                 {hidden} {of} of the others (never more than {SHARE} for each entry)",
+                of.trim_end_matches('s'),
+                counted(*colluding, "site", "sites together")
+            ),
+        };
+        format!("Limits, unless a risk is accepted: each site has at least {least} {of}{reached}.\n")
     }
 }
 

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::Communicator;
 use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
@@ -158,6 +159,7 @@ impl Preparation {
             spec.private = true;
             spec.kept = true;
             spec.sharing = Sharing::Nothing;
+            spec.suppress = args.disclosure.0.suppress_rare.as_ref().copied();
         }
         let preparation = Preparation { args, spec };
         preparation.check_parties(at_site)?;
@@ -180,8 +182,8 @@ impl Preparation {
             (_, false)
                 if args.common_columns || args.all_columns || args.disclosure.0 != DisclosureParams::default() =>
             {
-                "--common-columns, --all-columns, --colluding, --min-rows, --accept-risk: are about files of parties, with {party} \
-                 in INPUT; leave them out"
+                "--common-columns, --all-columns, --colluding, --min-rows, --suppress-rare, --accept-risk: are about files of \
+                 parties, with {party} in INPUT; leave them out"
             }
             (_, false) if args.parties.is_some() => {
                 "--parties: is about a file for each party; name the files with {party}, or leave the option out"
@@ -239,7 +241,13 @@ impl Preparation {
         } else {
             self.matrices(given, comm)?
         };
-        let written = prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party)));
+        // The rows of a party.
+        let access = match self.spec.by_party() {
+            true => Access::OwnerOnly,
+            false => Access::as_of(self.spec.files().into_iter().chain(args.rules.clone())),
+        };
+        let written =
+            prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party), access));
         comm.agree_on_error(written)?;
         let save = args.save_rules.as_ref().filter(|_| comm.reports());
         comm.agree_on_error(save.map_or(Ok(()), |path| rules.write(path)))?;

@@ -74,7 +74,7 @@ pub fn check_name(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
+pub fn matrix(matrix: &Prepared, path: &Path, access: Access) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
     let named = matrix.row_names.is_some() || matrix.column_names.is_some();
@@ -83,10 +83,10 @@ pub fn matrix(matrix: &Prepared, path: &Path) -> Result<()> {
     }
     let write = match write {
         Writer::Bytes(write) => write,
-        Writer::Anndata => return anndata(matrix, path),
+        Writer::Anndata => return anndata(matrix, path, access),
     };
     let signals = Signals::catch()?;
-    let written = unfinished::replace(path, Access::Default, |file| {
+    let written = unfinished::replace(path, access, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file: &mut *file, signals: &signals });
         write(matrix, &mut to)?;
         to.flush()?;
@@ -132,7 +132,7 @@ fn npz(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
     Ok(())
 }
 
-fn anndata(matrix: &Prepared, path: &Path) -> Result<()> {
+fn anndata(matrix: &Prepared, path: &Path, access: Access) -> Result<()> {
     let (columns, values): (Vec<i32>, Vec<f64>) = matrix.rows.iter().flatten().map(|&(j, x)| (j as i32, x)).unzip();
     let starts = starts(matrix);
     let csr = NamedCsr {
@@ -143,7 +143,7 @@ fn anndata(matrix: &Prepared, path: &Path) -> Result<()> {
         row_names: matrix.row_names.as_deref(),
         column_names: matrix.column_names.as_deref(),
     };
-    save_h5ad(path, &csr, Access::Default)
+    save_h5ad(path, &csr, access)
 }
 
 /// Passes each row with its zeros to `write`.

@@ -41,7 +41,7 @@ pub fn text(path: &Path) -> String {
 pub fn accepting(words: &str) -> String {
     let method = words.split("--algo ").nth(1).and_then(|rest| registry::find(rest.split(' ').next()?));
     let refuses = method.is_some_and(|method| method.takes("accept-risk")) && !words.contains("--accept-risk");
-    format!("{words}{}", if refuses { " --accept-risk few-rows,membership,few-values" } else { "" })
+    format!("{words}{}", if refuses { " --accept-risk few-rows,membership,few-values,rare-entries" } else { "" })
 }
 
 impl Stage {

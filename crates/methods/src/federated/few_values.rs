@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher as _};
 
 use fednmf_data::assemble::Entries;
+use fednmf_data::rare::rare;
 use fednmf_linalg::{Block, Real};
 
 /// Values within this relative distance are one value: transformations that are one-to-one round differently.
@@ -35,6 +36,9 @@ pub trait EntryFacts {
 
     /// The number of rows, or columns, that are neither empty nor multiples of others.
     fn distinct(&self, of_columns: bool) -> usize;
+
+    /// Whether fewer than `least` rows, or columns, differ from all others in some entry.
+    fn has_rare(&self, of_columns: bool, least: usize) -> bool;
 }
 
 impl<T: Real> EntryFacts for Block<T> {
@@ -64,6 +68,11 @@ impl<T: Real> EntryFacts for Block<T> {
             Block::Dense(_) | Block::Sparse(_) => Entries::of(self).map_or(0, |entries| entries.distinct(of_columns)),
         }
     }
+
+    // Methods on Boolean blocks have no exact sums.
+    fn has_rare(&self, of_columns: bool, least: usize) -> bool {
+        Entries::of(self).is_some_and(|entries| entries.has_rare(of_columns, least))
+    }
 }
 
 impl<T: Real> EntryFacts for Entries<'_, T> {
@@ -88,6 +97,10 @@ impl<T: Real> EntryFacts for Entries<'_, T> {
     fn distinct(&self, of_columns: bool) -> usize {
         distinct_lines(nonzeros(*self).into_iter(), of_columns, shape(*self))
     }
+
+    fn has_rare(&self, of_columns: bool, least: usize) -> bool {
+        !rare(*self, of_columns, least).is_empty()
+    }
 }
 
 /// The facts of entries that become zeros and ones (`--binarize`).
@@ -109,6 +122,10 @@ impl EntryFacts for ZerosAndOnes<'_> {
     /// Of the entries before they are zeros and ones, which may be fewer.
     fn distinct(&self, of_columns: bool) -> usize {
         self.0.distinct(of_columns)
+    }
+
+    fn has_rare(&self, of_columns: bool, least: usize) -> bool {
+        self.0.has_rare(of_columns, least)
     }
 }
 

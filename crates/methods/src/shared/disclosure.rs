@@ -11,14 +11,18 @@ use std::collections::BTreeSet;
 use fednmf_base::words::Words;
 
 use crate::federated::few_values::EntryFacts;
-use crate::parameters::{Auto, ParamType, ParamValue, Parsed, count};
+use crate::parameters::{Auto, OrNone, ParamType, ParamValue, Parsed, count, or_none};
 
-/// The largest ratio of opened vectors to hidden rows or columns.
-const SHARE: usize = 10;
+/// The reciprocal of the largest ratio of opened vectors to hidden rows or columns.
+pub const SHARE: usize = 10;
 
 /// The least number of rows or columns of a party, whatever k is, and for each component.
 const LEAST: usize = 20;
 const LEAST_FOR_EACH_COMPONENT: usize = 4;
+
+/// The least number of a party's records that differ from the others in a variable, where sums are exact: the usual threshold for
+/// cells of a table.
+const LEAST_IN_A_CELL: usize = 3;
 
 /// The least number of terms in a sum that hides each of them, if more parties are there.
 const LEAST_SUMMED: usize = 3;
@@ -33,6 +37,8 @@ fednmf_base::words! {
         Membership = "membership",
         /// Whole numbers and other entries with few values, from a single exact sum
         FewValues = "few-values",
+        /// Whole rows or columns, from exact sums, if they are the only ones with an entry (--suppress-rare)
+        RareEntries = "rare-entries",
         /// The data from sketches of them: raw columns, or sketches that determine them (dsanls-secure)
         Sketches = "sketches",
     }
@@ -85,9 +91,14 @@ fednmf_base::parameters! {
         /// --accept-risk few-rows
         #[affects_result = false]
         pub min_rows: Auto<usize> = Auto::Auto, "N";
+        /// Each party changes rare entries in its own data, before anything leaves: in a variable in which fewer than N of its rows
+        /// differ from all its others, these get the value of the others, mostly 0 (rows and variables are columns and rows where
+        /// columns are private). N is at least 3
+        pub suppress_rare: OrNone<usize> = OrNone::None, "N|none", or_none(count(LEAST_IN_A_CELL));
         /// Run although others may compute this, several by commas: few-rows, the rows or columns of a party that has few;
         /// membership, whether a row or column is among those of the parties, and perhaps the row itself; few-values, whole
-        /// numbers from a single exact sum; sketches, the data from sketches of them (dsanls-secure)
+        /// numbers from a single exact sum; rare-entries, whole rows that alone have an entry, from exact sums; sketches, the data
+        /// from sketches of them (dsanls-secure)
         #[affects_result = false]
         pub accept_risk: Accepted = Accepted::default(), "RISK[,RISK]";
     }
@@ -176,7 +187,24 @@ pub struct Disclosure {
     pub reason: String,
 }
 
+/// What the checks ask of private rows or columns before their numbers are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The least number that each party has.
+    pub least: usize,
+    /// The number of vectors in all sums of the run, if they have at least as many entries; 0 if no sum tells about single rows.
+    pub vectors: usize,
+    /// The number that colluding parties must not have, then.
+    pub hidden: usize,
+}
+
 impl DisclosureParams {
+    /// What [`DisclosureParams::check`] asks.
+    pub fn limits(&self, k: usize, sums: Option<OpenedSums>, run: Duration) -> Limits {
+        let vectors = sums.map_or(0, |sums| k.saturating_mul(sums.over(run)));
+        Limits { least: self.least(k), vectors, hidden: SHARE.saturating_mul(vectors) }
+    }
+
     /// The risk of too few rows or columns if those that are empty, or multiples of others, hide nothing: `own` has the number of
     /// all and of the distinct ones of each hosted party. A party with a tenth of such ones is judged by its distinct ones alone.
     pub fn check_distinct(
@@ -254,6 +282,31 @@ impl DisclosureParams {
                  --accept-risk {} goes on all the same",
                 part.or_instead(),
                 Risk::FewValues
+            ),
+        })
+    }
+
+    /// The risk that exact sums give away whole records: what is summed of an entry that one record has is this record's part of
+    /// the other factor, and a few of them are linear equations for all its entries.
+    pub fn check_rare(
+        &self,
+        part: &PrivatePart<'_>,
+        sums: Option<OpenedSums>,
+        blocks: &[&dyn EntryFacts],
+    ) -> Option<Disclosure> {
+        let exact = matches!(sums, Some(OpenedSums::ExactProducts(_))) && part.owners() > 1;
+        if !exact || self.accept_risk.contains(Risk::RareEntries) {
+            return None;
+        }
+        let (what, of_columns) = (part.what, part.what == "columns");
+        blocks.iter().any(|block| block.has_rare(of_columns, LEAST_IN_A_CELL)).then(|| Disclosure {
+            risk: Risk::RareEntries,
+            reason: format!(
+                "a party has entries that fewer than {LEAST_IN_A_CELL} of its {what} have, and the exact sums of this run may give \
+                 others these {what} whole; use --suppress-rare {LEAST_IN_A_CELL}, with which each party leaves out such entries of \
+                 its own{}; --accept-risk {} goes on all the same",
+                part.or_instead(),
+                Risk::RareEntries
             ),
         })
     }

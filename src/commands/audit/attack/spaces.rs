@@ -1,10 +1,12 @@
 //! Attacks on the space that the sums of all iterations span: hidden columns of secure-hals, and membership for all methods with
 //! a shared factor.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 
+use fednmf_audit::candidates;
 use fednmf_audit::deviations::Deviations;
 use fednmf_audit::membership::auc;
 use fednmf_audit::quadratic;
@@ -27,6 +29,8 @@ const MORE_ENTRIES: usize = 10;
 /// Largest numbers of rows and columns, and the time, for linear programs.
 const MOST_PROGRAMS: (usize, usize) = (600, 100);
 const PROGRAMS_TIME: Duration = Duration::from_secs(20);
+/// Most vectors on a list of candidates.
+const MOST_CANDIDATES: usize = 4000;
 /// Common directions that are removed, for each component.
 const COMMON: usize = 2;
 
@@ -153,8 +157,7 @@ pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<
             pooled.k, pooled.n
         );
         let relative = |rows: Array2<f64>| ratios::fitted(&rows.view(), &v.view(), beta);
-        let found = membership(pooled, &sum, (usize::MAX, ROUNDING), &assumed, inputs, &relative)?;
-        return Ok(found.into_iter().collect());
+        return membership(pooled, &sum, (usize::MAX, ROUNDING), &assumed, inputs, &relative);
     }
     of_rows(pooled, &factors(pooled)?, inputs)
 }
@@ -166,7 +169,7 @@ pub fn of_factors(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<
 pub fn of_rows(pooled: &PooledView, sums: &[Array2<f64>], inputs: &AttackInputs<'_>) -> Result<Vec<Finding>> {
     let Some(all) = joined(sums, Axis(1)) else { return Ok(Vec::new()) };
     let assumed = format!("{} sums or shared factors, {} vectors of {} entries", sums.len(), all.ncols(), all.nrows());
-    Ok(membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs, &|rows| rows)?.into_iter().collect())
+    membership(pooled, &all, (usize::MAX, ROUNDING), &assumed, inputs, &|rows| rows)
 }
 
 /// The hidden parties' part of each sum of a run; if there are no such sums, the shared factors that a party receives.
@@ -198,10 +201,10 @@ fn membership(
     assumed: &str,
     inputs: &AttackInputs<'_>,
     summed: &dyn Fn(Array2<f64>) -> Array2<f64>,
-) -> Result<Option<Finding>> {
+) -> Result<Vec<Finding>> {
     let began = Instant::now();
     let by_rows = |matrix: Array2<f64>| if pooled.by_columns { matrix.reversed_axes() } else { matrix };
-    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows).map(summed) else { return Ok(None) };
+    let Some(members) = inputs.ground_truth.hidden(pooled).map(by_rows).map(summed) else { return Ok(Vec::new()) };
     let own = match pooled.is_all() {
         true => None,
         false => {
@@ -221,7 +224,7 @@ fn membership(
             }
             (summed(others), own, "candidates")
         }
-        (None, None) => return Ok(None),
+        (None, None) => return Ok(Vec::new()),
         (None, Some(own)) => {
             let half = |first: usize| {
                 let places: Vec<usize> = (first..own.nrows()).step_by(2).collect();
@@ -236,9 +239,11 @@ fn membership(
         Some(deviations) => deviations.space(&sums.view(), most, tolerance),
         None => Space::of(&sums.view(), most, tolerance),
     };
-    let Some(space) = space else { return Ok(None) };
+    let Some(space) = space else { return Ok(Vec::new()) };
+    let list = deviations.as_ref().and_then(|known| of_list(known, sums, (&members, &others), assumed, whose));
     if space.is_everything() {
-        return Ok(Some(found.note("they span everything, so that all distances are 0")));
+        let found = found.note("they span everything, so that all distances are 0");
+        return Ok(iter::once(found).chain(list).collect());
     }
     let distances = |rows: &Array2<f64>| match &deviations {
         Some(deviations) => space.distances(&deviations.from_common(&rows.view()).view()),
@@ -257,5 +262,28 @@ fn membership(
         space.rank(),
         far.len()
     );
-    Ok(Some(found.note(note).since(began)))
+    Ok(iter::once(found.note(note).since(began)).chain(list).collect())
+}
+
+/// How well members are distinguished on a list of all of them and the others, by which of the list make up the sums (d × q).
+fn of_list(
+    known: &Deviations,
+    sums: &Array2<f64>,
+    (members, others): (&Array2<f64>, &Array2<f64>),
+    assumed: &str,
+    whose: &str,
+) -> Option<Finding> {
+    let began = Instant::now();
+    let found = Finding::new("membership, list", assumed).of("members");
+    let listed = concatenate(Axis(0), &[members.view(), others.view()]).ok()?;
+    if listed.nrows() > MOST_CANDIDATES {
+        return Some(found.note(format!("a list of more than {MOST_CANDIDATES}: not tried")));
+    }
+    let from_common = |vectors: &ArrayView2<'_, f64>| known.from_common(vectors);
+    let scores = candidates::scores(&from_common(&listed.view()).view(), &from_common(&sums.t()).view())?;
+    let (near, far) = scores.split_at(members.nrows());
+    let mut found = found.note(format!("on a list of all {} members and {} {whose}", near.len(), far.len()));
+    found.auc = auc(near, far);
+    found.baseline = Some(0.5);
+    Some(found.since(began))
 }
