@@ -14,17 +14,28 @@ PROGRAM = os.environ.get("FEDNMF_BINARY") or shutil.which("fednmf")
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="needs the program fednmf")
-@pytest.mark.skipif(shutil.which("nvflare", path=PATH) is None, reason="needs nvflare: pip install nvflare")
-def test_nvflare_carries_a_run(tmp_path):
+def _carries(platform, directory):
     path = os.pathsep.join([str(Path(PROGRAM).resolve().parent), PATH])
     ran = subprocess.run(
-        ["bash", EXAMPLES / "nvflare" / "try.sh", tmp_path / "new"],
+        ["bash", EXAMPLES / platform / "try.sh", directory],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=900,
+        # Flower takes seven minutes on two cores with nothing else to do.
+        timeout=1800,
     )
-    log = tmp_path / "new" / "nvflare.log"
-    assert ran.returncode == 0, ran.stdout + ran.stderr + (log.read_text()[-3000:] if log.exists() else "")
+    logs = "".join(log.read_text()[-3000:] for log in sorted(directory.glob("*.log")))
+    assert ran.returncode == 0, ran.stdout + ran.stderr + logs
     assert "All sites have the same V, to the bit." in ran.stdout
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs the program fednmf")
+@pytest.mark.skipif(shutil.which("nvflare", path=PATH) is None, reason="needs nvflare: pip install nvflare")
+def test_nvflare_carries_a_run(tmp_path):
+    _carries("nvflare", tmp_path / "new")
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs the program fednmf")
+@pytest.mark.skipif(shutil.which("flower-superlink", path=PATH) is None, reason="needs flwr: pip install 'flwr==1.41.*'")
+def test_flower_carries_a_run(tmp_path):
+    _carries("flower", tmp_path / "new")
