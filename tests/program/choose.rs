@@ -114,10 +114,21 @@ fn the_sums_of_all_runs_together_are_warned_of() {
         names.push(name);
     }
     // 600 rows are hidden from each party, so 60 vectors are allowed.
-    let warned = |names: &[String]| answer(&format!("choose {} --json", names.join(" ")))["warnings"].to_string();
+    let warned = |names: &[String]| {
+        let done = fednmf(0, &format!("choose {} --json", names.join(" "))).run();
+        // A single run of each k says nothing of its stability.
+        assert!(done.code == Some(1) && done.stderr.contains("no k has stable components; run more seeds"), "{done:?}");
+        let found: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert!(found["recommended"].is_null(), "{found:#}");
+        found["warnings"].to_string()
+    };
     assert!(!warned(&names[..2]).contains("vectors"), "{}", warned(&names[..2]));
     let all = warned(&names);
     assert!(all.contains("these 3 runs together give others 90 vectors in the space of the rows"), "{all}");
+    let output = dir.path().join("none.h5");
+    let done = fednmf(0, &format!("choose {} --output {}", names.join(" "), output.display())).run();
+    assert!(done.code == Some(1) && !output.exists() && done.stdout.contains("recommended: none"), "{done:?}");
+    assert!(done.stderr.contains("none.h5 is not written"), "{}", done.stderr);
 }
 
 /// As in cNMF, a cluster may have several components of a run, and outlying ones are in none.

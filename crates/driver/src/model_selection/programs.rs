@@ -1,12 +1,13 @@
 //! The programmes of cNMF (Kotliar et al., eLife 2019; step `consensus` of its package 1.7) from the components of all runs
 //! with one k. Outlying components are left out, a programme is the median of a cluster, and usages and spectra are refitted
-//! by exact nonnegative least squares. The matrices of cells are read a panel at a time if memory does not hold them.
+//! by exact nonnegative least squares. The matrices of cells are read a panel at a time if memory does not hold them. Owners of
+//! different cells need only sums over all cells ([`CellSums`]).
 
 use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
-use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Loaded, Panels};
 use fednmf_linalg::nls::{Penalty, project};
@@ -19,6 +20,52 @@ use crate::by_weight;
 const SPECTRA: MessageTag = MessageTag::new("programmes: spectra", Payload::SharedFactor);
 const USAGES: MessageTag = MessageTag::new("programmes: usages", Payload::SharedFactor);
 const SUMS: MessageTag = MessageTag::new("programmes: sums over cells", Payload::Product);
+
+/// The cells of all owners, which need not show them to each other.
+pub trait CellSums {
+    /// The ranks that share the cells of this owner.
+    fn ranks(&self) -> &Communicator;
+
+    /// The number of cells of all owners.
+    fn cells(&self) -> usize;
+
+    /// Adds up numbers over all ranks and owners. Collective.
+    ///
+    /// # Errors
+    /// If the sum fails.
+    fn sum(&mut self, numbers: &mut [f64]) -> Result<()>;
+
+    /// The same, for products whose terms and sums are at most `bounds` in magnitude. Collective.
+    ///
+    /// # Errors
+    /// If the sum fails.
+    fn sum_products(&mut self, products: &mut [f64], bounds: &[f64]) -> Result<()>;
+}
+
+/// The cells of one owner, shared by all ranks.
+pub struct OneOwner<'a> {
+    pub ranks: &'a Communicator,
+    pub cells: usize,
+}
+
+impl CellSums for OneOwner<'_> {
+    fn ranks(&self) -> &Communicator {
+        self.ranks
+    }
+
+    fn cells(&self) -> usize {
+        self.cells
+    }
+
+    fn sum(&mut self, numbers: &mut [f64]) -> Result<()> {
+        self.ranks.sum(SUMS, numbers);
+        Ok(())
+    }
+
+    fn sum_products(&mut self, products: &mut [f64], _: &[f64]) -> Result<()> {
+        self.sum(products)
+    }
+}
 
 /// Starts of k-means, and the most passes of each.
 const STARTS: u64 = 10;
@@ -74,6 +121,29 @@ impl Spectra {
         Spectra { values, k, density }
     }
 
+    /// The spectra of the runs with one k, and their clusters.
+    ///
+    /// # Errors
+    /// If there are too few runs to tell which spectra are outlying, or too few others are left.
+    pub fn kept(runs: &[Array2<f64>], threshold: f64) -> Result<(Spectra, Clusters)> {
+        let (count, k) = (runs.len(), runs.first().map_or(0, Array2::ncols));
+        let wrong = |why: String| Error::input(format!("--density-threshold {threshold}: {why}"));
+        let neighbours = Spectra::neighbours(count);
+        if neighbours == 0 {
+            return Err(wrong(format!(
+                "{count} runs with k = {k} are too few to find outlying components; at least 4 are needed"
+            )));
+        }
+        let spectra = Spectra::new(runs, neighbours);
+        let clusters = spectra.clusters(threshold).map_err(|left| {
+            wrong(format!(
+                "only {left} of {} components are not outlying, for k = {k}; give a larger threshold or more runs",
+                count * k
+            ))
+        })?;
+        Ok((spectra, clusters))
+    }
+
     /// The clusters of all spectra, and of those whose density is below the threshold. `Err` is how many these are, if they
     /// are fewer than clusters.
     pub fn clusters(&self, threshold: f64) -> std::result::Result<Clusters, usize> {
@@ -96,6 +166,8 @@ pub struct Genes<'a> {
     pub cells: &'a Loaded<f64>,
     /// The place among all genes of each one that was factorised.
     pub places: &'a [usize],
+    /// The number of cells of all owners.
+    count: f64,
     mean: Vec<f64>,
     squares: Vec<f64>,
 }
@@ -104,18 +176,18 @@ impl<'a> Genes<'a> {
     /// Computes the moments. Collective.
     ///
     /// # Errors
-    /// On all ranks, if a file cannot be read.
-    pub fn new(cells: &'a Loaded<f64>, places: &'a [usize], comm: &Communicator) -> SharedResult<Self> {
-        let (m, n) = (cells.header.rows as f64, cells.header.cols);
+    /// On all ranks, if a file cannot be read; if a sum fails.
+    pub fn new(cells: &'a Loaded<f64>, places: &'a [usize], all: &mut dyn CellSums) -> Result<Self> {
+        let (m, n) = (all.cells() as f64, cells.header.cols);
         let mut sums = vec![0.0; n];
-        visit(cells, comm, |_, block| {
+        visit(cells, all.ranks(), |_, block| {
             (0..block.shape().0).for_each(|i| block.for_each_nonzero(i, |j, x| sums[j] += x));
         })?;
-        comm.sum(SUMS, &mut sums);
+        all.sum(&mut sums)?;
         let mean: Vec<f64> = sums.iter().map(|sum| sum / m).collect();
         // Those of the entries that are not zero, and their number.
         let mut squares = vec![0.0; 2 * n];
-        visit(cells, comm, |_, block| {
+        visit(cells, all.ranks(), |_, block| {
             for i in 0..block.shape().0 {
                 block.for_each_nonzero(i, |j, x| {
                     squares[j] += (x - mean[j]).powi(2);
@@ -123,27 +195,38 @@ impl<'a> Genes<'a> {
                 });
             }
         })?;
-        comm.sum(SUMS, &mut squares);
+        all.sum(&mut squares)?;
         let (nonzeros, stored) = (squares.split_off(n), squares);
         let all = stored.iter().zip(&nonzeros).zip(&mean).map(|((sum, count), mean)| sum + (m - count) * mean * mean);
         let squares = all.collect();
-        Ok(Genes { cells, places, mean, squares })
+        Ok(Genes { cells, places, count: m, mean, squares })
     }
 
     /// The standard deviation of each gene, 0 if it is constant, with a divisor of the number of cells less `less`.
     pub fn deviations(&self, less: f64) -> Array1<f64> {
-        let count = (self.cells.header.rows as f64 - less).max(1.0);
+        let count = (self.count - less).max(1.0);
         let all = self.squares.iter().zip(&self.mean).map(|(squares, mean)| {
             let deviation = (squares / count).sqrt();
             if deviation > ROUNDING * mean { deviation } else { 0.0 }
         });
         all.collect()
     }
+
+    /// The norm of each gene.
+    fn norms(&self) -> Vec<f64> {
+        let square = |(squares, mean): (&f64, &f64)| (squares + self.count * mean * mean).sqrt();
+        self.squares.iter().zip(&self.mean).map(square).collect()
+    }
+
+    /// The numbers of this rank's cells, from those of all cells of the owner.
+    fn own(&self, u: &Array2<f64>, ranks: &Communicator) -> Array2<f64> {
+        u.slice(s![self.cells.cuts.rows[ranks.rank()].clone(), ..]).to_owned()
+    }
 }
 
 /// The programmes of one k, the most used one first. The same on all ranks.
 pub struct Programs {
-    /// Usages (cells × k).
+    /// Usages (cells of this owner × k).
     pub usages: Array2<f64>,
     /// The genes that were factorised; each row has sum 1 (k × n).
     pub spectra: Array2<f64>,
@@ -155,17 +238,18 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Refits usages and spectra. Only rank 0 has the `clusters`; every rank knows k. Collective.
+    /// Refits usages and spectra. Of the ranks of an owner only the first has the `clusters`; every rank knows k. Collective.
     ///
     /// # Errors
-    /// On all ranks, if a file cannot be read.
+    /// On all ranks, if a file cannot be read; if a sum fails.
     pub fn new(
         clusters: Option<&Clusters>,
         k: usize,
         counts: &Loaded<f64>,
         genes: &Genes<'_>,
-        comm: &Communicator,
+        owners: &mut dyn CellSums,
     ) -> Result<Self> {
+        let comm = owners.ranks().clone();
         let shared = |of: fn(&Clusters) -> &Array2<f64>| {
             let mut medians = Array2::zeros((k, counts.header.cols));
             if let Some(clusters) = clusters {
@@ -177,23 +261,25 @@ impl Programs {
         };
         let (all, kept) = (shared(|clusters| &clusters.all), shared(|clusters| &clusters.kept));
         let mut error = [0.0];
-        let usages = of_all_cells(counts, k, comm, |block| {
+        let usages = of_all_cells(counts, k, &comm, |block| {
             let fitted = project(block, &all.t(), Penalty::NONE);
             error[0] += block.residual2(&fitted.view(), &all.t());
             project(block, &kept.t(), Penalty::NONE)
         })?;
-        comm.sum(SUMS, &mut error);
+        owners.sum(&mut error)?;
         let mut shares = usages.clone();
         for mut row in shares.rows_mut() {
             row /= nonzero(row.sum());
         }
-        let order = by_weight(&shares.sum_axis(Axis(0)).to_vec());
+        let mut weights = genes.own(&shares, &comm).sum_axis(Axis(0)).to_vec();
+        owners.sum(&mut weights)?;
+        let order = by_weight(&weights);
         let [usages, shares] = [usages, shares].map(|x| x.select(Axis(1), &order));
         let spectra = kept.select(Axis(0), &order);
 
-        let per_million = spectra_of(&shares, genes, comm)?;
-        let scores = regression(&usages, genes, comm)?;
-        let usages = usages_of(&per_million, genes, comm)?;
+        let per_million = spectra_of(&shares, genes, owners)?;
+        let scores = regression(&usages, genes, owners)?;
+        let usages = usages_of(&per_million, genes, &comm)?;
         Ok(Programs { usages, spectra, per_million, scores, error: error[0] })
     }
 
@@ -236,38 +322,53 @@ fn of_all_cells(
     Ok(all)
 }
 
-/// The products of the genes with k numbers of each cell (genes × k), and of these with each other. Collective.
-fn products(u: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<(Array2<f64>, Array2<f64>)> {
+/// Sums over all cells of k numbers of each.
+struct Products {
+    /// With each gene (genes × k).
+    genes: Array2<f64>,
+    /// With each other (k × k).
+    gram: Array2<f64>,
+    sums: Vec<f64>,
+}
+
+/// The sums over all cells of k numbers of each, given for those of this owner. Collective.
+fn products(u: &Array2<f64>, genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Products> {
     let (n, k) = (genes.cells.header.cols, u.ncols());
-    let first = genes.cells.cuts.rows[comm.rank()].start;
+    let own = genes.own(u, owners.ranks());
+    let mut small = gram_of(&own).into_iter().collect::<Vec<_>>();
+    small.extend(own.sum_axis(Axis(0)));
+    owners.sum(&mut small)?;
+    let sums = small.split_off(k * k);
+    let gram = Array2::from_shape_vec((k, k), small).expect("k rows");
     let mut product = Array2::zeros((n, k));
-    visit(genes.cells, comm, |rows, block| {
+    visit(genes.cells, owners.ranks(), |rows, block| {
         let order = block.order();
-        let (mut own, mut sum) = (order.zeros(rows.len(), k), order.zeros(n, k));
-        own.assign(&u.slice(s![first + rows.start..first + rows.end, ..]));
-        block.tmul(&own.view(), &mut sum.view_mut());
+        let (mut part, mut sum) = (order.zeros(rows.len(), k), order.zeros(n, k));
+        part.assign(&own.slice(s![rows, ..]));
+        block.tmul(&part.view(), &mut sum.view_mut());
         product += &sum;
     })?;
-    comm.sum(SUMS, product.as_slice_mut().expect("made in row order"));
-    Ok((product, gram_of(u)))
+    // By Cauchy and Schwarz.
+    let norms = genes.norms();
+    let bounds: Vec<f64> = norms.iter().flat_map(|norm| gram.diag().map(|square| norm * square.sqrt())).collect();
+    owners.sum_products(product.as_slice_mut().expect("made in row order"), &bounds)?;
+    Ok(Products { genes: product, gram, sums })
 }
 
 /// The spectra of all genes for given usages (k × genes). Collective.
-fn spectra_of(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
-    let (product, gram) = products(usages, genes, comm)?;
+fn spectra_of(usages: &Array2<f64>, genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Array2<f64>> {
+    let Products { genes: product, gram, .. } = products(usages, genes, owners)?;
     let mut spectra = Array2::zeros(product.dim());
     solve(&mut spectra, &product, &gram);
     Ok(spectra.reversed_axes().as_standard_layout().into_owned())
 }
 
 /// The coefficients of ordinary least squares of the genes' z-scores on the usages (k × genes). Collective.
-fn regression(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
-    let (product, gram) = products(usages, genes, comm)?;
-    let sums = usages.sum_axis(Axis(0)).to_vec();
+fn regression(usages: &Array2<f64>, genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Array2<f64>> {
+    let Products { genes: mut scores, gram, sums } = products(usages, genes, owners)?;
     let mut cholesky = Cholesky::default();
     // A programme that no cell uses has coefficients of zero.
     cholesky.factorise(sums.len(), FLOOR, |i, j| if i == j { nonzero(gram[[i, i]]) } else { gram[[i, j]] });
-    let mut scores = product;
     for ((mut row, mean), deviation) in scores.rows_mut().into_iter().zip(&genes.mean).zip(genes.deviations(0.0)) {
         row.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (*x - sum * mean) / nonzero(deviation));
         cholesky.solve(row.as_slice_mut().expect("a row of a matrix in row order"));
