@@ -239,7 +239,9 @@ pub fn read_runs(paths: &[PathBuf]) -> Result<BTreeMap<usize, Vec<Run<'_>>>> {
         if set.is_some() && alike.iter().any(|other| other.attributes.get(SET) == set) {
             continue;
         }
-        if let Some(other) = alike.iter().find(|other| other.shared == run.shared) {
+        // Of other seeds they may be the same to the bit, where both have converged.
+        let is_same = |other: &&Run<'_>| other.shared == run.shared && other.count("seed") == run.count("seed");
+        if let Some(other) = alike.iter().find(is_same) {
             return Err(Error::input(format!(
                 "{} and {} have the same components: they are one run; give each run a --seed of its own",
                 other.path.display(),

@@ -8,7 +8,7 @@ use ndarray::Array2;
 #[cfg(feature = "sites")]
 use serde_json::{Map, Value, json};
 
-use fednmf_base::error::{EXIT_DONE, Error, Result};
+use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
@@ -40,7 +40,7 @@ pub struct ProgramsArgs {
     /// Outputs of runs of one method on the same cells, with at least 4 seeds for each k (.h5, .h5ad, .npz)
     #[arg(required = true, value_name = "F.h5")]
     pub runs: Vec<PathBuf>,
-    /// The cells that were factorised. {party} in a path stands for 0, 1, ...: one file per party, and a rank for each
+    /// The cells that were factorised. {party} in a path stands for 0, 1, ...: one file per party
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: String,
     /// The same cells with all genes, each with the same total: 'prepare counts --row-total 1e6'
@@ -117,7 +117,14 @@ struct Own {
     cells: usize,
 }
 
-/// Writes the programmes of one owner, or of parties with a rank each. Collective.
+impl Own {
+    /// The names of all genes.
+    fn genes(&self) -> &[String] {
+        self.names[1].columns.as_deref().unwrap_or_default()
+    }
+}
+
+/// Writes the programmes of one owner on one rank, or of parties on any number of ranks. Collective.
 ///
 /// # Errors
 /// If the runs or the cells cannot be used, or a file cannot be written.
@@ -170,28 +177,35 @@ impl JointPrograms {
     /// As [`programs`].
     pub fn perform(self, comm: &Communicator) -> Result<i32> {
         let has_parties = self.by_party || comm.has_owners();
+        let count = match self.by_party {
+            true => comm.broadcast_value(HEADERS, highest_party(&self.args.input).map_or(0, |last| last + 1)),
+            false => comm.size(),
+        };
         if !has_parties && comm.size() > 1 {
-            let why = "programs: each rank has the cells of a party; name the files with {party}, or start one process";
+            let why =
+                "programs: one owner works on one rank; name the files of parties with {party}, or start one process";
             return Err(Error::input(why).on_all_ranks().into());
         }
-        let parties = Parties { count: comm.size(), ranks: comm.size() };
-        let own = comm.agree_on_error(self.own(comm))?;
-        let genes = own.names[1].columns.as_deref().unwrap_or_default();
-        let shapes = comm.all_gather_value(HEADERS, &(own.cells, genes.len()));
-        let counts: Vec<usize> = shapes.iter().map(|(cells, _)| *cells).collect();
-        if let Some(other) = shapes.iter().position(|shape| shape.1 != shapes[0].1) {
-            let [(_, here), (_, there)] = [shapes[0], shapes[other]];
-            return Err(Error::input(format!(
-                "--tpm: {} has {here} genes, and {} {there}; prepare these files together, with --common-columns",
-                comm.name_of(0),
-                comm.name_of(other)
-            ))
-            .on_all_ranks()
-            .into());
+        if count < comm.size() {
+            let why = format!("programs: {} ranks, but {count} parties; start at most a rank for each", comm.size());
+            return Err(Error::input(why).on_all_ranks().into());
         }
+        let parties = Parties { count, ranks: comm.size() };
+        let own =
+            comm.agree_on_error(parties.hosted(comm.rank()).map(|party| self.own(party)).collect::<Result<Vec<_>>>())?;
+        let counts = agreed_counts(&own, comm)?;
+        let first = &own[0];
+        let genes = first.genes();
         let opened = SUMS_OF_GENES + self.runs.iter().map(|of_k| 2 * of_k.k).sum::<usize>();
         check_opened(&self.args.disclosure.0, &counts, genes.len(), opened).map_err(Error::on_all_ranks)?;
         let mut progress = Progress::new(comm.reports(), None);
+        let alike = match own.iter().all(|other| other.genes() == genes) {
+            true => Ok(()),
+            false => {
+                Err(Error::input("--tpm: the files have other genes; prepare them together, with --common-columns"))
+            }
+        };
+        comm.agree_on_error(alike)?;
         if has_parties {
             compare_used(genes, comm)?;
         }
@@ -200,35 +214,31 @@ impl JointPrograms {
                 "masks hide nothing between two parties: each can subtract its own term from the sum; use three or more",
             );
         }
-        let loaded = comm.agree_on_error(self.load(&own, &mut progress))?;
+        let (cells, all) = comm.agree_on_error(self.load(&own, &mut progress))?;
         progress.finish();
         let mut sums = PartySums::new(comm, parties, counts.iter().sum())?;
-        let [cells, all] = &loaded;
-        let genes = Genes::new(all, &own.places, &mut sums)?;
+        let genes = Genes::new(&all, &first.places, &mut sums)?;
         let (mut statistics, threshold) = (Vec::new(), self.args.density_threshold);
         for OfK { k, spectra, clusters } in &self.runs {
-            let found = Programs::new(Some(clusters), *k, cells, &genes, &mut sums)?;
-            let [names, of_all] = &own.names;
-            let labels = axis(&names.rows, own.cells);
-            let files = Files { cnmf: &own.cnmf, k: *k, threshold, cells: labels, names, all: of_all };
+            let found = Programs::new(Some(clusters), *k, &cells, &genes, &mut sums)?;
             statistics.push([*k as f64, threshold, clusters.silhouette, found.error]);
-            comm.agree_on_error(files.write(spectra, &found, &genes))?;
+            let write = |(place, own): (usize, &Own)| {
+                let [names, of_all] = &own.names;
+                let labels = axis(&names.rows, own.cells);
+                let files = Files { cnmf: &own.cnmf, k: *k, threshold, cells: labels, names, all: of_all };
+                files.write(spectra, (&found, place), &genes)
+            };
+            comm.agree_on_error(own.iter().enumerate().try_for_each(write))?;
         }
-        comm.agree_on_error(own.cnmf.write_statistics(Array2::from(statistics).view()))?;
+        let statistics = Array2::from(statistics);
+        comm.agree_on_error(own.iter().try_for_each(|own| own.cnmf.write_statistics(statistics.view())))?;
         Ok(EXIT_DONE)
     }
 
-    /// The files of this rank's party, of which only headers and names are read.
-    fn own(&self, comm: &Communicator) -> Result<Own> {
-        let party = comm.rank();
+    /// The files of a party, of which only headers and names are read.
+    fn own(&self, party: usize) -> Result<Own> {
         let cnmf = CnmfDirectory::make(&PathBuf::from(self.args.cnmf.replace(PARTY, &party.to_string())))?;
         let spec = |option: &str, pattern: &str| {
-            if let Some(last) = highest_party(pattern).filter(|last| self.by_party && *last >= comm.size()) {
-                return Err(Error::input(format!(
-                    "{option} {pattern}: there is a file for party {last}; start a rank for each party: mpirun -n {}",
-                    last + 1
-                )));
-            }
             let path = if self.by_party { party_path(pattern, party) } else { Some(pattern.to_string()) };
             let path =
                 path.ok_or_else(|| Error::input(format!("{option} {pattern}: there is no file for party {party}")));
@@ -262,13 +272,41 @@ impl JointPrograms {
         Ok(Own { cnmf, specs, names: [names, all], places, cells: shape.0 })
     }
 
-    /// The cells as they were factorised, and with all genes.
-    fn load(&self, own: &Own, progress: &mut Progress) -> Result<[Loaded<f64>; 2]> {
+    /// The cells of each hosted party as they were factorised, and with all genes.
+    fn load(&self, own: &[Own], progress: &mut Progress) -> Result<(Vec<Loaded<f64>>, Vec<Loaded<f64>>)> {
         let most = self.runs.iter().map(|of_k| of_k.k).max().unwrap_or(0);
         let local = Communicator::local();
         let mut read = |spec| load(spec, 0.0, most, &local, progress).map(|(loaded, _)| loaded);
-        Ok([read(&own.specs[0])?, read(&own.specs[1])?])
+        let pairs = own.iter().map(|own| Ok((read(&own.specs[0])?, read(&own.specs[1])?)));
+        Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
     }
+}
+
+/// The number of cells of each party, if all have as many genes. Collective.
+fn agreed_counts(own: &[Own], comm: &Communicator) -> SharedResult<Vec<usize>> {
+    let own_shapes: Vec<(usize, usize)> = own.iter().map(|own| (own.cells, own.genes().len())).collect();
+    let by_rank = comm.all_gather_value(HEADERS, &own_shapes);
+    let shapes: Vec<(usize, (usize, usize))> = by_rank
+        .into_iter()
+        .enumerate()
+        .flat_map(|(rank, all)| all.into_iter().map(move |shape| (rank, shape)))
+        .collect();
+    let counts: Vec<usize> = shapes.iter().map(|(_, (cells, _))| *cells).collect();
+    if let Some(other) = shapes.iter().position(|(_, shape)| shape.1 != shapes[0].1.1) {
+        let name = |party: usize| match comm.has_owners() {
+            true => comm.name_of(shapes[party].0),
+            false => format!("party {party}"),
+        };
+        return Err(Error::input(format!(
+            "--tpm: {} has {} genes, and {} {}; prepare these files together, with --common-columns",
+            name(0),
+            shapes[0].1.1,
+            name(other),
+            shapes[other].1.1
+        ))
+        .on_all_ranks());
+    }
+    Ok(counts)
 }
 
 /// Refuses runs that cNMF's programmes do not follow from.
@@ -315,27 +353,30 @@ impl CellSums for PartySums {
         self.cells
     }
 
-    fn sum(&mut self, numbers: &mut [f64]) -> Result<()> {
-        if numbers.iter().any(|x| !x.is_finite()) {
+    fn sum(&mut self, own: Vec<Vec<f64>>) -> Result<Vec<f64>> {
+        if own.iter().flatten().any(|x| !x.is_finite()) {
             return Err(Error::failed("programs: a sum over cells is not finite; check --input and --tpm"));
         }
         // Fixed point would need a bound, which tells of the largest entry.
-        let fill = |_: usize, words: &mut [u64]| {
-            numbers.iter().zip(words.chunks_exact_mut(wide::WORDS)).for_each(|(x, words)| wide::encode(*x, words));
+        let fill = |place: usize, words: &mut [u64]| {
+            let numbers = own[place].iter().zip(words.chunks_exact_mut(wide::WORDS));
+            numbers.for_each(|(x, words)| wide::encode(*x, words));
         };
-        let total = self.sums.sum_words(&self.comm, SUMS, numbers.len() * wide::WORDS, fill)?;
-        numbers.iter_mut().zip(total.chunks_exact(wide::WORDS)).for_each(|(x, words)| *x = wide::decode(words));
-        Ok(())
+        let length = own.first().map_or(0, Vec::len) * wide::WORDS;
+        let total = self.sums.sum_words(&self.comm, SUMS, length, fill)?;
+        Ok(total.chunks_exact(wide::WORDS).map(wide::decode).collect())
     }
 
-    fn sum_products(&mut self, products: &mut [f64], bounds: &[f64]) -> Result<()> {
-        let share = |(x, bound): (&f64, &f64)| if *bound > 0.0 { x / bound } else { 0.0 };
-        let term: Vec<f64> = products.iter().zip(bounds).map(share).collect();
+    fn sum_products(&mut self, mut own: Vec<Vec<f64>>, bounds: &[f64]) -> Result<Vec<f64>> {
+        for term in &mut own {
+            term.iter_mut().zip(bounds).for_each(|(x, bound)| *x = if *bound > 0.0 { *x / bound } else { 0.0 });
+        }
         // Room for rounding.
         let most = self.sums.without_headroom(2.0);
-        self.sums.sum(&self.comm, PRODUCTS, most, std::iter::once(&term[..]), products)?;
-        products.iter_mut().zip(bounds).for_each(|(x, bound)| *x *= bound);
-        Ok(())
+        let mut sum = vec![0.0; bounds.len()];
+        self.sums.sum(&self.comm, PRODUCTS, most, own.iter().map(Vec::as_slice), &mut sum)?;
+        sum.iter_mut().zip(bounds).for_each(|(x, bound)| *x *= bound);
+        Ok(sum)
     }
 }
 

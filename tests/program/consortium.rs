@@ -373,8 +373,14 @@ fn programmes_by_masked_sums_are_those_of_all_cells() {
         let [input, tpm, cnmf] = names;
         format!("programs {runs} --input {input} --tpm {tpm} --cnmf {cnmf} {more}")
     };
-    let done = fednmf(3, &parties("")).run();
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    // On any number of ranks.
+    let mut scores = Vec::new();
+    for ranks in [0, 3, 2] {
+        let done = fednmf(ranks, &parties("")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        scores.push(std::fs::read(dir.path().join("site-1/site-1.gene_spectra_score.k_4.dt_0_5.txt")).unwrap());
+    }
+    assert!(scores.iter().all(|other| *other == scores[0]), "sums over parties are exact");
     for k in [3, 4] {
         let file = |folder: &str, kind: &str| {
             dir.path().join(folder).join(format!("{folder}.{}.txt", kind.replace('K', &k.to_string())))
@@ -406,7 +412,7 @@ fn programmes_by_masked_sums_are_those_of_all_cells() {
     let refused = |ranks: usize, line: String, words: &[&str]| {
         fednmf(ranks, &line).own_process().refused(words);
     };
-    refused(0, parties(""), &["a rank for each party: mpirun -n 3"]);
+    refused(4, parties(""), &["4 ranks, but 3 parties"]);
     refused(3, parties("--colluding 2 --min-rows 300"), &["--min-rows 300", "--accept-risk few-rows"]);
     refused(3, parties("--density-threshold 1e-9"), &["--density-threshold", "larger threshold"]);
     refused(0, of_all.replace("cells.csv", "tpm.csv"), &["tpm.csv: has other genes than the runs"]);

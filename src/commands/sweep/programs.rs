@@ -61,6 +61,7 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
     };
     let places: Vec<usize> = comm.broadcast_value(FOUND, comm.agree_on_error(places)?);
     let mut owner = OneOwner { ranks: comm, cells: counts.header.rows };
+    let (counts, tpm) = ([counts], [tpm]);
     let genes = Genes::new(&tpm, &places, &mut owner)?;
     let mut statistics = Vec::new();
     for (i, &k) in sweep.ks.iter().enumerate() {
@@ -79,12 +80,12 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         }
         let clusters = clusters.and_then(std::result::Result::ok);
         let found = Programs::new(clusters.as_ref(), k, &counts, &genes, &mut owner)?;
-        let cells = axis(&names.rows, counts.header.rows);
+        let cells = axis(&names.rows, counts[0].header.rows);
         let files = Files { cnmf, k, threshold, cells, names: &names, all: &of_tpm };
         let written = match (&spectra, &clusters) {
             (Some(spectra), Some(clusters)) => {
                 statistics.push([k as f64, threshold, clusters.silhouette, found.error]);
-                files.write(spectra, &found, &genes)
+                files.write(spectra, (&found, 0), &genes)
             }
             _ => Ok(()),
         };
@@ -167,11 +168,11 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Writes them.
+    /// Writes them, for the owner at this place among those here.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn write(&self, spectra: &Spectra, found: &Programs, genes: &Genes<'_>) -> Result<()> {
+    pub fn write(&self, spectra: &Spectra, (found, owner): (&Programs, usize), genes: &Genes<'_>) -> Result<()> {
         let Files { cnmf, k, threshold, cells, names, all } = *self;
         let label = format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"));
         let topics: Vec<String> =
@@ -184,7 +185,7 @@ impl Files<'_> {
         let cache = format!("local_density_cache.k_{k}.merged");
         cnmf.write_table(&cache, density, Axis::Names(&topics), Axis::Names(&title))?;
         cnmf.write_result(&format!("spectra.{label}.consensus"), found.spectra.view(), programs, factorised)?;
-        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages.view(), cells, programs)?;
+        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages[owner].view(), cells, programs)?;
         cnmf.write_result(&format!("gene_spectra_tpm.{label}"), found.per_million.view(), programs, all)?;
         cnmf.write_result(&format!("gene_spectra_score.{label}"), found.scores.view(), programs, all)?;
         let numbered: Vec<String> = (1..=k).map(|i| format!("GEP{i}")).collect();
