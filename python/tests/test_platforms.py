@@ -14,14 +14,14 @@ PROGRAM = os.environ.get("FEDNMF_BINARY") or shutil.which("fednmf")
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
-def _carries(platform, directory):
+def _carries(platform, directory, **settings):
     path = os.pathsep.join([str(Path(PROGRAM).resolve().parent), PATH])
     ran = subprocess.run(
         ["bash", EXAMPLES / platform / "try.sh", directory],
-        env={**os.environ, "PATH": path},
+        env={**os.environ, **settings, "PATH": path},
         capture_output=True,
         text=True,
-        # Flower takes seven minutes on two cores with nothing else to do.
+        # A SuperNode of Flower handles about one message a second.
         timeout=1800,
     )
     logs = "".join(log.read_text()[-3000:] for log in sorted(directory.glob("*.log")))
@@ -38,4 +38,4 @@ def test_nvflare_carries_a_run(tmp_path):
 @pytest.mark.skipif(PROGRAM is None, reason="needs the program fednmf")
 @pytest.mark.skipif(shutil.which("flower-superlink", path=PATH) is None, reason="needs flwr: pip install 'flwr==1.41.*'")
 def test_flower_carries_a_run(tmp_path):
-    _carries("flower", tmp_path / "new")
+    _carries("flower", tmp_path / "new", ROUNDS="3")

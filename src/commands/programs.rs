@@ -214,7 +214,8 @@ impl JointPrograms {
                 "masks hide nothing between two parties: each can subtract its own term from the sum; use three or more",
             );
         }
-        let (cells, all) = comm.agree_on_error(self.load(&own, &mut progress))?;
+        let mut load = |which: usize| self.load(own.iter().map(|own| own.specs[which].clone()), &mut progress);
+        let (cells, all) = (comm.agree_on_error(load(0))?, comm.agree_on_error(load(1))?);
         progress.finish();
         let mut sums = PartySums::new(comm, parties, counts.iter().sum())?;
         let genes = Genes::new(&all, &first.places, &mut sums)?;
@@ -272,13 +273,11 @@ impl JointPrograms {
         Ok(Own { cnmf, specs, names: [names, all], places, cells: shape.0 })
     }
 
-    /// The cells of each hosted party as they were factorised, and with all genes.
-    fn load(&self, own: &[Own], progress: &mut Progress) -> Result<(Vec<Loaded<f64>>, Vec<Loaded<f64>>)> {
+    /// The cells of each hosted party: as they were factorised, or with all genes.
+    fn load(&self, specs: impl Iterator<Item = InputSpec>, progress: &mut Progress) -> Result<Vec<Loaded<f64>>> {
         let most = self.runs.iter().map(|of_k| of_k.k).max().unwrap_or(0);
         let local = Communicator::local();
-        let mut read = |spec| load(spec, 0.0, most, &local, progress).map(|(loaded, _)| loaded);
-        let pairs = own.iter().map(|own| Ok((read(&own.specs[0])?, read(&own.specs[1])?)));
-        Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+        specs.map(|spec| Ok(load(&spec, 0.0, most, &local, progress)?.0)).collect()
     }
 }
 

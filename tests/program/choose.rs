@@ -56,6 +56,19 @@ fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
     assert!(fit["kl_divergence"].as_f64() < Some(1.02 * of_runs), "{fit}");
 }
 
+/// Each party holds out entries of its own, and k is the one that predicts them best.
+#[test]
+fn parties_choose_k_by_entries_that_each_holds_out() {
+    let dir = tempdir().unwrap();
+    let line = "--algo fed-kl --secure-sum --accept-risk membership --holdout 0.05 --max-iters 60";
+    let names = run_all(dir.path(), line);
+    let found = answer(&format!("choose {names} --json"));
+    assert_eq!(found["recommended"], 4, "{found:#}");
+    let held = |at: usize| found["points"][at]["heldout"][0].as_f64().unwrap();
+    assert!(held(1) < 0.5 * held(0) && held(1) < held(2), "{found:#}");
+    assert!(found["reasons"].to_string().contains("held-out KL divergence per entry is least at k = 4"), "{found:#}");
+}
+
 #[test]
 fn private_columns_share_the_other_factor() {
     let dir = tempdir().unwrap();

@@ -342,6 +342,9 @@ struct DivergenceRun<T: Real, R> {
     iteration: usize,
 }
 
+/// The block of a party, or its observed entries if some are left out.
+type Separated<T> = (Block<T>, Option<Private<ObservedRows<T>>>);
+
 /// Statistics of the observed entries of all parties.
 #[derive(Debug, Clone, Copy)]
 struct Tally {
@@ -443,7 +446,7 @@ impl Tally {
     /// # Errors
     /// On all ranks, if no entry above zero is observed, or none is held out of a positive share.
     fn of<T: Real>(
-        blocks: &[(Block<T>, Option<Private<ObservedRows<T>>>)],
+        blocks: &[Separated<T>],
         (comm, party_sum): (&PartyCommunicator, &mut PartySum),
         ((m, n), [sum, norm2]): ((usize, usize), [f64; 2]),
         holdout: f64,
