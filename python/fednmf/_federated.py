@@ -125,7 +125,7 @@ def federated(
                    noise, penalties
     ipalm          inertia, start; masks, drop-outs, noise, penalties
     mur            start; masks, drop-outs, noise, penalties
-    fed-kl         extrapolation; masks, drop-outs
+    fed-kl         extrapolation, missing, holdout; masks, drop-outs
     fed-beta       beta; masks, drop-outs
     inmf           own_penalty, update, local_iters; masks, drop-outs
     mpc-rows       secret_seed

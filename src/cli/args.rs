@@ -16,6 +16,7 @@ use crate::commands::evaluate::EvaluateArgs;
 use crate::commands::factorize::RunArgs;
 use crate::commands::predict::PredictArgs;
 use crate::commands::prepare::PrepareArgs;
+use crate::commands::programs::ProgramsArgs;
 use crate::commands::project::ProjectArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::sweep::SweepArgs;
@@ -85,6 +86,9 @@ pub enum Command {
     /// Make a matrix from raw data: counts at a common total, tf-idf weights, ones above a quantile of each column, or a column for
     /// each value of a table (one-hot). Parties prepare their files together, by masked sums
     Prepare(Box<PrepareArgs>),
+    /// Write the programmes of cells from finished runs in the files of cNMF: usages, spectra and scores of genes. Parties need masked
+    /// sums only
+    Programs(Box<ProgramsArgs>),
     /// Describe a matrix: shape, density, range, zero rows and columns
     Inspect {
         /// Any input that a run takes

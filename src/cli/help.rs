@@ -8,7 +8,7 @@ use super::Cli;
 
 /// The commands that are described, in groups.
 static GROUPS: [(&str, &[&str]); 2] = [
-    ("Factorise", &["sweep", "choose", "project", "predict", "estimate"]),
+    ("Factorise", &["sweep", "choose", "programs", "project", "predict", "estimate"]),
     ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
 ];
 

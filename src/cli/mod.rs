@@ -41,7 +41,7 @@ use crate::commands::factorize::RunArgs;
 #[cfg(feature = "sites")]
 use crate::commands::{approve, join, join::JoinArgs, join::profile::Profile, keygen, serve};
 use crate::commands::{
-    audit, choose, clusters, estimate, evaluate, list, predict, prepare, project, report, sweep, tools, top,
+    audit, choose, clusters, estimate, evaluate, list, predict, prepare, programs, project, report, sweep, tools, top,
 };
 
 /// The parsed request.
@@ -175,7 +175,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
     if let Some(("join", matches)) = matches.subcommand()
         && let Some(join) = command_of(&**of_words).find_subcommand("join")
     {
-        join::work::check_preparation(join, matches)?;
+        join::work::check_options(join, matches)?;
     }
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(unexpected)?;
     Ok(match (cli.command, method) {
@@ -389,6 +389,7 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
                 tools::inspect(&spec, json, comm)
             }
             Command::Prepare(args) => prepare::prepare(*args, comm),
+            Command::Programs(args) => programs::programs(*args, comm),
             Command::Evaluate(args) => evaluate::evaluate(&args, comm),
             Command::Audit(args) => audit::audit(&args, comm),
             Command::Project(args) => project::project(&args, comm),

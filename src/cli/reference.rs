@@ -9,8 +9,8 @@ use fednmf_methods::registry;
 
 use super::revealed::revealed;
 use super::{Cli, options};
+use crate::commands::list;
 use crate::commands::list::owner;
-use crate::commands::prepare::sums;
 
 /// The table of all algorithms.
 pub fn algorithms() -> String {
@@ -60,8 +60,10 @@ pub fn reference() -> String {
     message_table(&mut out, None, COMMON_MESSAGES.iter());
     out.push_str("\nWith the algorithms without parties also:\n\n");
     message_table(&mut out, None, RANK_MESSAGES.iter());
-    out.push_str("\nWith `prepare` of the files of parties, from each party:\n\n");
-    message_table(&mut out, Some(&sums::DESCRIPTION), sums::messages());
+    for list::Joint { description, messages } in &list::JOINT {
+        let _ = writeln!(out, "\nWith `{}` of the files of parties, from each party:\n", description.name);
+        message_table(&mut out, Some(description), messages().into_iter());
+    }
     out.push_str("\nAnd with each of the algorithms:\n");
     let all = options::all();
     for m in registry::descriptions() {

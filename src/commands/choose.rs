@@ -69,17 +69,17 @@ const ALIKE_PARAMETERS: [&str; 11] = [
 ];
 
 /// A finished run.
-struct Run<'a> {
-    path: &'a Path,
+pub struct Run<'a> {
+    pub path: &'a Path,
     attributes: Map<String, Value>,
     /// The factor that all parties share, and the names of its rows.
-    shared: Array2<f64>,
-    names: Option<Vec<String>>,
+    pub shared: Array2<f64>,
+    pub names: Option<Vec<String>>,
     /// Whether the vectors that `project` fits are columns of the input.
-    by_columns: bool,
+    pub by_columns: bool,
     errors: Errors,
     /// The method, with the parameters of the run.
-    method: Arc<dyn ConfiguredMethod>,
+    pub method: Arc<dyn ConfiguredMethod>,
 }
 
 /// The factor that all parties know: the components are its columns.
@@ -88,7 +88,11 @@ fn shared_factor(method: &Description) -> &'static str {
 }
 
 impl<'a> Run<'a> {
-    fn read(path: &'a Path) -> Result<Run<'a>> {
+    /// Reads the output of a run.
+    ///
+    /// # Errors
+    /// If the file is none.
+    pub fn read(path: &'a Path) -> Result<Run<'a>> {
         let wrong = |why: &str| Error::input(format!("{}: {why}", path.display()));
         let stored = Stored::open_factors(path)?;
         let attributes = stored.attributes().clone();
@@ -132,7 +136,10 @@ impl<'a> Run<'a> {
     }
 
     /// Refuses runs that cannot be compared.
-    fn check_like(&self, other: &Run<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    /// Naming what differs.
+    pub fn check_like(&self, other: &Run<'_>) -> Result<()> {
         let parameter = |run: &Run<'_>, name: &str| run.attributes.get("params").and_then(|all| all.get(name)).cloned();
         let of_run = ALIKE.into_iter().map(|name| (name, [other, self].map(|run| run.attributes.get(name).cloned())));
         let of_method = ALIKE_PARAMETERS.into_iter().map(|name| (name, [other, self].map(|run| parameter(run, name))));
@@ -213,42 +220,19 @@ fn consensus_of(components: &[Array2<f64>], threshold: Option<f64>) -> Result<(A
     let Some(threshold) = threshold else {
         return Ok((Matched::new(components).as_ref().map(Matched::means).unwrap_or_default(), None));
     };
-    let (runs, k) = (components.len(), components.first().map_or(0, Array2::ncols));
-    let wrong = |why: String| Error::input(format!("--density-threshold {threshold}: {why}"));
-    let neighbours = Spectra::neighbours(runs);
-    if neighbours == 0 {
-        return Err(wrong(format!(
-            "{runs} runs with k = {k} are too few to find outlying components; at least 4 are needed"
-        )));
-    }
-    let spectra = Spectra::new(components, neighbours);
-    let clusters = spectra.clusters(threshold).map_err(|left| {
-        wrong(format!(
-            "only {left} of {} components are not outlying, for k = {k}; give a larger threshold or more runs",
-            runs * k
-        ))
-    })?;
+    let (spectra, clusters) = Spectra::kept(components, threshold)?;
     let outlying = spectra.density.iter().filter(|density| **density >= threshold).count();
     Ok((clusters.kept.reversed_axes().as_standard_layout().into_owned(), Some(outlying)))
 }
 
-/// Chooses. On one rank.
+/// Reads runs that can be compared, by k. Files of the parties of one run count as one.
 ///
 /// # Errors
 /// If a file cannot be read, or the runs are not of one kind.
-pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
-    if comm.size() > 1 {
-        return Err(Error::input("choose: works on one rank; start it without mpirun").on_all_ranks().into());
-    }
-    if let Some(path) = &args.output {
-        let sources: Vec<_> = args.runs.iter().map(|run| ("F.h5", run.clone())).collect();
-        targets::check(&[Target { option: "--output", path, content: Content::Factors }], &sources)?;
-    }
-    let runs = args.runs.iter().map(|path| Run::read(path)).collect::<Result<Vec<_>>>()?;
+pub fn read_runs(paths: &[PathBuf]) -> Result<BTreeMap<usize, Vec<Run<'_>>>> {
+    let runs = paths.iter().map(|path| Run::read(path)).collect::<Result<Vec<_>>>()?;
     runs.iter().skip(1).try_for_each(|run| run.check_like(&runs[0]))?;
     let mut by_k = BTreeMap::<usize, Vec<Run<'_>>>::new();
-    let largest =
-        ["m", "n"].iter().filter_map(|name| runs[0].attributes.get(*name)?.as_u64()).min().unwrap_or(u64::MAX);
     for run in runs {
         let alike = by_k.entry(run.shared.ncols()).or_default();
         // `*.h5` names the files of the parties of a run too.
@@ -256,7 +240,9 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         if set.is_some() && alike.iter().any(|other| other.attributes.get(SET) == set) {
             continue;
         }
-        if let Some(other) = alike.iter().find(|other| other.shared == run.shared) {
+        // Of other seeds they may be the same to the bit, where both have converged.
+        let is_same = |other: &&Run<'_>| other.shared == run.shared && other.count("seed") == run.count("seed");
+        if let Some(other) = alike.iter().find(is_same) {
             return Err(Error::input(format!(
                 "{} and {} have the same components: they are one run; give each run a --seed of its own",
                 other.path.display(),
@@ -265,6 +251,31 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
         }
         alike.push(run);
     }
+    Ok(by_k)
+}
+
+/// The error if nothing can be recommended, with what follows from it.
+fn none_stable(follows: &str) -> Error {
+    Error::failed(format!(
+        "choose: no k has stable components{follows}; run more seeds of each k, with more iterations, or smaller k"
+    ))
+}
+
+/// Chooses. On one rank.
+///
+/// # Errors
+/// If a file cannot be read, the runs are not of one kind, or no k is stable.
+pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
+    if comm.size() > 1 {
+        return Err(Error::input("choose: works on one rank; start it without mpirun").on_all_ranks().into());
+    }
+    if let Some(path) = &args.output {
+        let sources: Vec<_> = args.runs.iter().map(|run| ("F.h5", run.clone())).collect();
+        targets::check(&[Target { option: "--output", path, content: Content::Factors }], &sources)?;
+    }
+    let by_k = read_runs(&args.runs)?;
+    let first = by_k.values().flatten().next().expect("at least one run");
+    let largest = ["m", "n"].iter().filter_map(|name| first.attributes.get(*name)?.as_u64()).min().unwrap_or(u64::MAX);
     let components = |k: usize| by_k[&k].iter().map(|run| run.shared.clone()).collect::<Vec<_>>();
     let of = |(k, runs): (&usize, &Vec<Run<'_>>)| {
         point(*k, &runs.iter().map(|run| run.errors).collect::<Vec<_>>(), &components(*k))
@@ -292,7 +303,11 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     } else {
         print(&text(&points, (choice.as_ref(), &warnings), written.map(|path| (path, by_columns)), left_out))?;
     }
-    Ok(EXIT_DONE)
+    match (&choice, &args.output) {
+        (Some(_), _) => Ok(EXIT_DONE),
+        (None, Some(path)) => Err(none_stable(&format!(", so {} is not written", path.display()))),
+        (None, None) => Err(none_stable("")),
+    }
 }
 
 /// Writes the consensus as V, with the attributes of one of its runs, from which `project` prepares a matrix.
@@ -344,7 +359,7 @@ fn text(
         Some(choice) => {
             let _ = writeln!(out, "\nrecommended: k = {}, since {}.", choice.k, choice.reasons.join("; "));
         }
-        None => out.push_str("\nrecommended: none: no k is stable. Try smaller ones, or more iterations.\n"),
+        None => out.push_str("\nrecommended: none\n"),
     }
     warnings.iter().for_each(|warning| {
         let _ = writeln!(out, "warning: {warning}");

@@ -8,6 +8,7 @@ use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::registry;
 
 use super::prepare::sums;
+use super::programs;
 use crate::cli::parameters;
 
 /// One method, or with `wire` only its message table.
@@ -15,30 +16,48 @@ use crate::cli::parameters;
 /// # Errors
 /// When there is no such method.
 pub fn one(name: &str, wire: bool) -> Result<String> {
-    if sums::DESCRIPTION.is_called(name) {
-        return Ok(of_preparation(wire));
+    if let Some(joint) = joint(name) {
+        return Ok(joint.describe(wire));
     }
     let method = registry::find(name).ok_or_else(|| Error::input(format!("{name}: {}", registry::unknown(name))))?;
     Ok(if wire { message_table(method.description()) } else { describe(&**method) })
 }
 
-/// What the method, or a joint preparation, with this name declares.
+/// What the method, or another joint computation, with this name declares.
 pub fn description(name: &str) -> Option<&'static Description> {
     let method = registry::find(name).map(|entry| entry.description());
-    method.or_else(|| Some(&sums::DESCRIPTION).filter(|preparation| preparation.is_called(name)))
+    method.or_else(|| joint(name).map(|joint| joint.description))
 }
 
-/// A joint preparation; with `wire` only its message table.
-fn of_preparation(wire: bool) -> String {
-    let table = table(sums::messages().map(|w| row(&sums::DESCRIPTION, w)));
-    let [first, second] = sums::DESCRIPTION.limits.unwrap_or_default();
-    match wire {
-        true => table,
-        false => format!(
-            "{}: {}; 'fednmf prepare --help' shows its options\n\nLimits: {first}\n{second}\n\nWhat leaves a party:\n{table}",
-            sums::DESCRIPTION.name,
-            sums::DESCRIPTION.summary
-        ),
+/// What parties compute together beside factorisations.
+pub struct Joint {
+    pub description: &'static Description,
+    pub messages: fn() -> Vec<&'static MessageSpec>,
+}
+
+/// All of them.
+pub static JOINT: [Joint; 2] = [
+    Joint { description: &sums::DESCRIPTION, messages: sums::messages },
+    Joint { description: &programs::DESCRIPTION, messages: programs::messages },
+];
+
+fn joint(name: &str) -> Option<&'static Joint> {
+    JOINT.iter().find(|joint| joint.description.is_called(name))
+}
+
+impl Joint {
+    /// The description; with `wire` only the message table.
+    fn describe(&self, wire: bool) -> String {
+        let m = self.description;
+        let table = table((self.messages)().into_iter().map(|w| row(m, w)));
+        let [first, second] = m.limits.unwrap_or_default();
+        match wire {
+            true => table,
+            false => format!(
+                "{0}: {1}; 'fednmf {0} --help' shows its options\n\nLimits: {first}\n{second}\n\nWhat leaves a party:\n{table}",
+                m.name, m.summary
+            ),
+        }
     }
 }
 

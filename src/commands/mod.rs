@@ -18,6 +18,7 @@ pub mod list;
 mod matched_input;
 pub mod predict;
 pub mod prepare;
+pub mod programs;
 pub mod project;
 mod provenance;
 pub mod report;

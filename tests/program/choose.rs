@@ -56,6 +56,19 @@ fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
     assert!(fit["kl_divergence"].as_f64() < Some(1.02 * of_runs), "{fit}");
 }
 
+/// Each party holds out entries of its own, and k is the one that predicts them best.
+#[test]
+fn parties_choose_k_by_entries_that_each_holds_out() {
+    let dir = tempdir().unwrap();
+    let line = "--algo fed-kl --secure-sum --accept-risk membership --holdout 0.05 --max-iters 60";
+    let names = run_all(dir.path(), line);
+    let found = answer(&format!("choose {names} --json"));
+    assert_eq!(found["recommended"], 4, "{found:#}");
+    let held = |at: usize| found["points"][at]["heldout"][0].as_f64().unwrap();
+    assert!(held(1) < 0.5 * held(0) && held(1) < held(2), "{found:#}");
+    assert!(found["reasons"].to_string().contains("held-out KL divergence per entry is least at k = 4"), "{found:#}");
+}
+
 #[test]
 fn private_columns_share_the_other_factor() {
     let dir = tempdir().unwrap();
@@ -114,10 +127,21 @@ fn the_sums_of_all_runs_together_are_warned_of() {
         names.push(name);
     }
     // 600 rows are hidden from each party, so 60 vectors are allowed.
-    let warned = |names: &[String]| answer(&format!("choose {} --json", names.join(" ")))["warnings"].to_string();
+    let warned = |names: &[String]| {
+        let done = fednmf(0, &format!("choose {} --json", names.join(" "))).run();
+        // A single run of each k says nothing of its stability.
+        assert!(done.code == Some(1) && done.stderr.contains("no k has stable components; run more seeds"), "{done:?}");
+        let found: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert!(found["recommended"].is_null(), "{found:#}");
+        found["warnings"].to_string()
+    };
     assert!(!warned(&names[..2]).contains("vectors"), "{}", warned(&names[..2]));
     let all = warned(&names);
     assert!(all.contains("these 3 runs together give others 90 vectors in the space of the rows"), "{all}");
+    let output = dir.path().join("none.h5");
+    let done = fednmf(0, &format!("choose {} --output {}", names.join(" "), output.display())).run();
+    assert!(done.code == Some(1) && !output.exists() && done.stdout.contains("recommended: none"), "{done:?}");
+    assert!(done.stderr.contains("none.h5 is not written"), "{}", done.stderr);
 }
 
 /// As in cNMF, a cluster may have several components of a run, and outlying ones are in none.

@@ -182,6 +182,16 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
             fednmf(0, "audit verify").arg(&transcript).arg("--ca").arg(stage.keys("ca.pem")).run().code,
             Some(0)
         );
+        let verified = fednmf(0, "audit verify --json").arg(&transcript).run();
+        let verified: Value = serde_json::from_str(&verified.stdout).unwrap();
+        let mut listed: Vec<&str> =
+            verified[0]["agreed"][0]["names"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        listed.sort_unstable();
+        let mut expected: Vec<&str> = genes[..common].iter().map(String::as_str).collect();
+        expected.sort_unstable();
+        assert_eq!(listed, expected, "all can read on which genes they agreed");
+        let shown = fednmf(0, "audit verify").arg(&transcript).run().stdout;
+        assert!(shown.contains(&format!("{common}  columns that are used: ")), "{shown}");
         let sent = text(&transcript);
         assert!(
             ["columns that are used", "rows with an entry in each column", "sums and squares of the columns"]
@@ -241,6 +251,50 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
     let least = cosines(&weights, &factor(one.as_ref(), "U")).into_iter().fold(1.0, f64::min);
     assert!(least >= 0.95, "{least}");
 
+    // The files of cNMF at each site, as for one owner of all cells.
+    for (name, recipe) in
+        [("norm.csv", "--keep-counts --variable-columns 40 --unit-variance"), ("tpm.csv", "--row-total 1e6")]
+    {
+        together(&mut stage, |site| {
+            let (_, file, more) = FILES[site];
+            format!("prepare counts {{site}}/{file} --common-columns {more} {recipe} --output {{site}}/{name}")
+        });
+    }
+    let names = [1, 2, 3, 4].map(|seed| format!("squares-{seed}.h5"));
+    for (seed, name) in names.iter().enumerate() {
+        together(&mut stage, |_| {
+            format!(
+                "--algo fnmf --secure-sum -k 4 --seed {seed} --max-iters 6 --input {{site}}/norm.csv --output {{site}}/{name}"
+            )
+        });
+    }
+    let programs = |_: usize| {
+        let runs = names.each_ref().map(|name| format!("{{site}}/{name}")).join(" ");
+        format!(
+            "--transcript {{site}}/programs.jsonl programs {runs} --input {{site}}/norm.csv --tpm {{site}}/tpm.csv --cnmf {{site}}/cells \
+             --density-threshold 2"
+        )
+    };
+    together(&mut stage, programs);
+    let of_site = |site: &str, kind: &str| table(&stage.at(site).join(format!("cells/cells.{kind}.txt"))).1;
+    for kind in ["gene_spectra_score.k_4.dt_2_0", "gene_spectra_tpm.k_4.dt_2_0"] {
+        let [a, b, c] = SITES.map(|site| of_site(site, kind));
+        assert!(a.dim() == (4, common) && a == b && b == c, "{kind}: all sites have the same");
+    }
+    for (site, cells) in SITES.iter().zip(CELLS) {
+        assert_eq!(of_site(site, "usages.k_4.dt_2_0.consensus").dim(), (cells, 4));
+        let transcript = stage.at(site).join("programs.jsonl");
+        let verified = fednmf(0, "audit verify").arg(&transcript).arg("--ca").arg(stage.keys("ca.pem")).run();
+        assert_eq!(verified.code, Some(0), "{}", verified.stderr);
+        let sent = sent(&transcript);
+        let leaves = |what: &str| sent.iter().any(|[kind, _]| kind == what);
+        assert!(leaves("sums over cells") && leaves("products of genes with usages"), "{sent:?}");
+    }
+    // Before the site connects.
+    let line = programs(1).replace("programs.jsonl", "others.jsonl").replace("squares-2.h5", "k4-1.h5");
+    let (code, _) = end_of(start(&stage, 1, &line), "b");
+    assert!(code == Some(2) && stage.says("b").contains("cannot be compared"), "{code:?}: {}", stage.says("b"));
+
     // The other ways: nothing opened but the result, and each cell protected.
     let squares = stage.at("squares.h5").display().to_string();
     fednmf(0, &format!("--algo hals -k 4 --max-iters 100 --seed 1 --input {all} --output {squares}")).ok();
@@ -263,6 +317,109 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
     }
 }
 
+/// The table of results of cNMF in a file: names of rows, and numbers.
+fn table(path: &Path) -> (Vec<String>, Array2<f64>) {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let lines: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split('\t').collect()).collect();
+    let names = lines.iter().map(|line| line[0].to_string()).collect();
+    let numbers: Vec<f64> = lines.iter().flat_map(|line| &line[1..]).map(|x| x.parse().unwrap()).collect();
+    (names, Array2::from_shape_vec((lines.len(), lines[0].len() - 1), numbers).unwrap())
+}
+
+/// Programmes, spectra and scores of all parties' cells are those of one owner of all cells, and usages are those of the own cells.
+#[test]
+fn programmes_by_masked_sums_are_those_of_all_cells() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (genes, counts) = cells();
+    let all: Vec<Vec<u64>> = counts.rows().into_iter().map(|row| row.to_vec()).collect();
+    let first = |party: usize| CELLS[..party].iter().sum::<usize>();
+    for party in 0..3 {
+        let own = &all[first(party)..][..CELLS[party]];
+        write(at(&format!("raw-{party}.csv")).as_ref(), &genes, own, Form::Cells);
+    }
+    write(at("raw.csv").as_ref(), &genes, &all, Form::Cells);
+    for (raw, cells, tpm) in
+        [("raw-{party}.csv", "cells-{party}.csv", "tpm-{party}.csv"), ("raw.csv", "cells.csv", "tpm.csv")]
+    {
+        let raw = at(raw);
+        for (recipe, output) in
+            [("--keep-counts --variable-columns 30 --unit-variance", cells), ("--row-total 1e6", tpm)]
+        {
+            let done = fednmf(0, &format!("prepare counts {raw} {recipe} --output {}", at(output))).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+        }
+    }
+    let mut runs = Vec::new();
+    for (k, seed) in [3, 4].into_iter().flat_map(|k| (1..=4).map(move |seed| (k, seed))) {
+        let run = at(&format!("k{k}-{seed}.h5"));
+        let line = "--algo fnmf --update hals --secure-sum --accept-risk membership --max-iters 40";
+        fednmf(0, &format!("{line} -k {k} --seed {seed} --input {} --output {run}", at("cells-{party}.csv"))).ok();
+        runs.push(run);
+    }
+    // In any order.
+    let backwards: Vec<&str> = runs.iter().rev().map(String::as_str).collect();
+    let of_all = format!(
+        "programs {} --input {} --tpm {} --cnmf {}",
+        backwards.join(" "),
+        at("cells.csv"),
+        at("tpm.csv"),
+        at("all")
+    );
+    assert_eq!(fednmf(0, &of_all).run().code, Some(0));
+    let runs = runs.join(" ");
+    let parties = |more: &str| {
+        let names = ["cells-{party}.csv", "tpm-{party}.csv", "site-{party}"].map(at);
+        let [input, tpm, cnmf] = names;
+        format!("programs {runs} --input {input} --tpm {tpm} --cnmf {cnmf} {more}")
+    };
+    // On any number of ranks.
+    let mut scores = Vec::new();
+    for ranks in [0, 3, 2] {
+        let done = fednmf(ranks, &parties("")).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        scores.push(std::fs::read(dir.path().join("site-1/site-1.gene_spectra_score.k_4.dt_0_5.txt")).unwrap());
+    }
+    assert!(scores.iter().all(|other| *other == scores[0]), "sums over parties are exact");
+    for k in [3, 4] {
+        let file = |folder: &str, kind: &str| {
+            dir.path().join(folder).join(format!("{folder}.{}.txt", kind.replace('K', &k.to_string())))
+        };
+        for kind in ["gene_spectra_score.k_K.dt_0_5", "gene_spectra_tpm.k_K.dt_0_5", "spectra.k_K.dt_0_5.consensus"] {
+            let expected = table(&file("all", kind)).1;
+            let most = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            for party in 0..3 {
+                let found = table(&file(&format!("site-{party}"), kind)).1;
+                let off = (&found - &expected).iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+                assert!(found.dim() == expected.dim() && off <= 1e-9 * most, "{kind}, party {party}: {off} of {most}");
+            }
+        }
+        let (_, expected) = table(&file("all", "usages.k_K.dt_0_5.consensus"));
+        for party in 0..3 {
+            let (cells, found) = table(&file(&format!("site-{party}"), "usages.k_K.dt_0_5.consensus"));
+            assert_eq!((cells.len(), cells[1].as_str()), (CELLS[party], "cell1"), "its own cells alone");
+            let expected = expected.slice(ndarray::s![first(party)..first(party) + CELLS[party], ..]);
+            let off = (&found - &expected).iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            assert!(off < 1e-8, "party {party}: {off}");
+        }
+    }
+    let tables = dir.path().join("site-0/cnmf_tmp");
+    for kind in ["spectra.k_3.merged", "local_density_cache.k_4.merged"] {
+        assert!(tables.join(format!("site-0.{kind}.df.npz")).exists());
+    }
+    assert!(dir.path().join("site-0/site-0.k_selection_stats.df.npz").exists());
+
+    let refused = |ranks: usize, line: String, words: &[&str]| {
+        fednmf(ranks, &line).own_process().refused(words);
+    };
+    refused(4, parties(""), &["4 ranks, but 3 parties"]);
+    refused(3, parties("--colluding 2 --min-rows 300"), &["--min-rows 300", "--accept-risk few-rows"]);
+    refused(3, parties("--density-threshold 1e-9"), &["--density-threshold", "larger threshold"]);
+    refused(0, of_all.replace("cells.csv", "tpm.csv"), &["tpm.csv: has other genes than the runs"]);
+    refused(0, format!("{of_all} --colluding 2"), &["--colluding", "{party}"]);
+    refused(0, of_all.replace("/tpm.csv", "/tpm-0.csv"), &["tpm-0.csv: has other cells"]);
+}
+
 #[test]
 #[cfg(feature = "sites")]
 fn wrong_counts_are_refused_before_anything_leaves() {
@@ -282,7 +439,7 @@ fn wrong_counts_are_refused_before_anything_leaves() {
     }
     stage.start_hub("--keep --sites a,b,c");
     for (name, why) in [
-        ("others.csv", "no column name is in all files"),
+        ("others.csv", "site c has 51 names, of which others have 0; use the same identifiers"),
         ("twice.csv", "has the name of an earlier one"),
         ("negative.csv", "is negative"),
         ("shares.csv", "entries are not whole numbers"),

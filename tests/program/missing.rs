@@ -803,6 +803,7 @@ fn what_parties_send_does_not_depend_on_what_they_miss() {
         "syn-ssd-uv --secure-sum --accept-risk few-rows,membership",
         "asyn-sd",
         "fnmf",
+        "fed-kl",
     ] {
         let mut sent = Vec::new();
         for share in [0.0, 0.3] {
@@ -823,4 +824,50 @@ fn what_parties_send_does_not_depend_on_what_they_miss() {
                 --eval-every 3 --input";
     let summary = fednmf(2, line).arg(&file).ok();
     assert!(number(&summary, "clipped_releases") > 0.0, "{summary}");
+}
+
+/// Numerators and denominators over the observed entries of all parties are those of all rows: the factors of `kl-mu`, and its errors
+/// on the same held-out entries.
+#[test]
+fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
+    let dir = tempdir().unwrap();
+    let [dense, sparse, out] = ["m.npy", "m.mtx", "o.h5"].map(|name| dir.path().join(name));
+    let mut m = data(120, 40, 0.3);
+    m.slice_mut(ndarray::s![..40, 7]).fill(f64::NAN);
+    m.row_mut(50).fill(f64::NAN);
+    save_npy(&dense, &m);
+    let entries: Vec<(usize, usize, f64)> =
+        (0..900).map(|i| (i * 7919 % 120, (i * i + 3 * i) / 7 % 40, ((i * i * 5 + i) % 9) as f64 + 1.0)).collect();
+    let mut places: Vec<_> = entries.into_iter().map(|(i, j, x)| ((i, j), x)).collect();
+    places.sort_by_key(|(place, _)| *place);
+    places.dedup_by_key(|(place, _)| *place);
+    write_mtx(&sparse, (120, 40), &places.into_iter().map(|((i, j), x)| (i, j, x)).collect::<Vec<_>>());
+    let secure = "--secure-sum --accept-risk few-rows,membership,few-values";
+    for (file, left_out) in [
+        (&dense, "--missing nan"),
+        (&dense, "--missing nan --holdout 0.1"),
+        (&sparse, "--missing zero-unobserved"),
+        (&sparse, "--missing zero-unobserved --holdout 0.1"),
+        (&sparse, "--holdout 0.05"),
+    ] {
+        let run = |ranks: usize, algo: &str| {
+            let line = format!("--algo {algo} {left_out} -k 4 --max-iters 12 --seed 3 --tol 0 --input");
+            let found = fednmf(ranks, &line).arg(file).arg("--output").arg(&out).ok();
+            (found, factor(&out, "U").dot(&matrix(&out, "V").t()))
+        };
+        let (expected, product) = run(1, "kl-mu --init random");
+        for (ranks, more, rounding) in [(1, "", 1e-9), (3, "", 1e-9), (2, secure, 1e-5)] {
+            let (found, fit) = run(ranks, &format!("fed-kl --parties 3 {more}"));
+            assert!(distance(&fit, &product) < rounding, "{left_out} {more}: {}", distance(&fit, &product));
+            let held: &[&str] =
+                if left_out.contains("holdout") { &["heldout_rmse", "heldout_kl_divergence"] } else { &[] };
+            for key in [&["rel_error", "kl_divergence"], held].concat() {
+                let [found, expected] = [&found, &expected].map(|summary| number(summary, key));
+                assert!((found - expected).abs() <= rounding * expected, "{left_out} {more} {key}: {found} {expected}");
+            }
+        }
+    }
+    let run = |words: &str| fednmf(0, &format!("--algo fed-kl --parties 3 {words} --input")).arg(&dense);
+    run("--missing nan --extrapolation restart").refused(&["--extrapolation restart", "--missing"]);
+    run("--missing nan --holdout 1e-9").refused(&["--holdout", "larger"]);
 }

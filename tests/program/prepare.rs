@@ -410,7 +410,11 @@ fn wrong_files_of_parties_are_refused() {
         ("few", "", vec!["--min-rows 20", "--accept-risk few-rows"]),
         ("share", "", vec!["party 1", "whole numbers", "raw counts"]),
         ("negative", "", vec!["negative"]),
-        ("other", "--common-columns", vec!["--common-columns", "no column name is in all files"]),
+        (
+            "other",
+            "--common-columns",
+            vec!["--common-columns", "no column name is in all files", "party 2 has 6 names, of which others have 0"],
+        ),
         ("other", "", vec!["different names"]),
         ("twice", "--all-columns", vec!["--all-columns", "column 2", "name of its own"]),
         ("ok", "--variable-columns 2 --unit-variance --min-rows 30", vec![]),

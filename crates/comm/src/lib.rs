@@ -261,6 +261,13 @@ impl Communicator {
         self.ledger.borrow_mut().transcript.take()
     }
 
+    /// Adds a list that all parties agreed on to the transcript, if one is kept.
+    pub fn note_agreed<'a>(&self, what: &str, names: impl Iterator<Item = &'a str>) {
+        if let Some(transcript) = &mut self.ledger.borrow_mut().transcript {
+            transcript.agreed(what, names);
+        }
+    }
+
     /// From now on, ends the job before a message that `send_filter` refuses is sent.
     pub fn set_send_filter(&self, send_filter: SendFilter) {
         self.ledger.borrow_mut().send_filter = Some(send_filter);

@@ -27,7 +27,11 @@ pub fn aligned(spec: &InputSpec, pattern: &str, parties: Parties, comm: &Communi
     let own_names =
         || parties.hosted(comm.rank()).map(|party| names_of(spec, &own_path(spec, pattern, party, parties)?)).collect();
     let own: Vec<Vec<String>> = comm.agree_on_error(own_names())?;
-    Ok(InputSpec { common: Some(common_names(&own, comm)?), ..spec.clone() })
+    let common = common_names(&own, comm)?;
+    if let Some(names) = own.first() {
+        comm.note_agreed("common columns", common_places(&common, names).into_iter().map(|j| names[j].as_str()));
+    }
+    Ok(InputSpec { common: Some(common), ..spec.clone() })
 }
 
 /// The names that all parties have, in the order of party 0; `own` are the names of the hosted parties. Collective.
@@ -38,19 +42,35 @@ pub fn common_names(own: &[Vec<String>], comm: &Communicator) -> SharedResult<Co
     let key = shared_key(comm)?;
     let digests: Vec<Vec<String>> =
         own.iter().map(|names| names.iter().map(|name| digest(&key, name)).collect()).collect();
-    let all: Vec<Vec<String>> = comm.all_gather_value(NAME_DIGESTS, &digests).into_iter().flatten().collect();
+    let by_rank = comm.all_gather_value(NAME_DIGESTS, &digests);
+    let hosts: Vec<usize> = by_rank.iter().enumerate().flat_map(|(rank, own)| own.iter().map(move |_| rank)).collect();
+    let all: Vec<Vec<String>> = by_rank.into_iter().flatten().collect();
     let Some((first, others)) = all.split_first() else { return Ok(CommonColumns { key, digests: Vec::new() }) };
     let others: Vec<HashSet<&String>> = others.iter().map(|digests| digests.iter().collect()).collect();
     let common: Vec<&String> = first.iter().filter(|name| others.iter().all(|other| other.contains(name))).collect();
     if common.is_empty() {
-        let counts = all.iter().enumerate().map(|(party, names)| format!("party {party} has {}", names.len()));
-        return Err(Error::input(format!(
-            "--common-columns: no column name is in all files ({}); use the same identifiers everywhere, such as gene symbols",
-            counts.collect::<Vec<_>>().join(", ")
-        ))
-        .on_all_ranks());
+        let name = |party: usize| match comm.has_owners() {
+            true => comm.name_of(hosts[party]),
+            false => format!("party {party}"),
+        };
+        return Err(no_common_name(&all, name).on_all_ranks());
     }
     Ok(CommonColumns { key, digests: common.into_iter().cloned().collect() })
+}
+
+/// The error if no name is in all files: how many of each party's names, whose digests are given, another one has.
+fn no_common_name(all: &[Vec<String>], name: impl Fn(usize) -> String) -> Error {
+    let mut holders = HashMap::<&String, usize>::new();
+    all.iter().flatten().for_each(|digest| *holders.entry(digest).or_default() += 1);
+    let describe = |(party, own): (usize, &Vec<String>)| {
+        let shared = own.iter().filter(|digest| holders[digest] > 1).count();
+        format!("{} has {} names, of which others have {shared}", name(party), own.len())
+    };
+    Error::input(format!(
+        "--common-columns: no column name is in all files: {}; use the same identifiers everywhere, such as gene symbols, and \
+         --transpose for a file whose columns are the rows of the others",
+        all.iter().enumerate().map(describe).collect::<Vec<_>>().join("; ")
+    ))
 }
 
 /// The names of the columns of a party's file.

@@ -18,7 +18,7 @@ use super::shared::disclosure::{DisclosureParams, OpenedSums, PrivatePart};
 use super::shared::dp::DpParams;
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
-use super::shared::missing::{MissingParams, PartyMissing, PartyMissingParams};
+use super::shared::missing::{MissingParams, PartyHoldoutParams, PartyMissing, PartyMissingParams};
 use super::shared::regularization::RegularizationParams;
 use super::shared::secure_sum::{SecureSumParams, ThresholdParams};
 use super::shared::sketched_step::{DsanlsSketchParams, SketchParams, StepParams};
@@ -33,6 +33,7 @@ pub struct Groups<'a> {
     pub init: Option<&'a InitParams>,
     pub missing: Option<&'a MissingParams>,
     pub party_missing: Option<&'a PartyMissingParams>,
+    pub party_holdout: Option<&'a PartyHoldoutParams>,
     pub regularization: Option<&'a RegularizationParams>,
     pub secure_sum: Option<&'a SecureSumParams>,
     pub disclosure: Option<&'a DisclosureParams>,
@@ -51,6 +52,7 @@ impl<'a> Groups<'a> {
             init: group(parameters),
             missing: group(parameters),
             party_missing: group(parameters),
+            party_holdout: group(parameters),
             regularization: group(parameters),
             secure_sum: group(parameters),
             disclosure: group(parameters),
@@ -103,7 +105,7 @@ impl<'a> Groups<'a> {
     /// objective if there are penalties, else the measure of the method.
     pub fn measure(&self, method: &Description) -> Measure {
         let held_out = |group: &MissingParams| group.holdout > 0.0 || group.missing.marks().is_some();
-        if self.missing.is_some_and(held_out) {
+        if self.missing.is_some_and(held_out) || self.party_holdout.is_some_and(|group| group.holdout > 0.0) {
             if method.measure == Measure::Divergence { Measure::HeldoutDivergence } else { Measure::HeldoutRmse }
         } else if self.is_regularized() {
             Measure::Objective

@@ -92,6 +92,22 @@ pub struct Sent {
     pub digest: String,
 }
 
+/// A list on which all parties agreed, in full: each of them has all names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// What it lists.
+    pub agreed: String,
+    pub names: Vec<String>,
+}
+
+/// A line between the first and the last.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Sent(Sent),
+    Agreed(Agreed),
+}
+
 /// The privacy budget that the run spent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
@@ -144,6 +160,11 @@ impl Transcript {
         };
         self.messages += 1;
         self.line(&sent);
+    }
+
+    /// Adds a list on which all parties agreed.
+    pub fn agreed<'a>(&mut self, what: &str, names: impl Iterator<Item = &'a str>) {
+        self.line(&Agreed { agreed: what.into(), names: names.map(String::from).collect() });
     }
 
     /// Signs and ends the transcript.
@@ -201,6 +222,7 @@ fn conclude(chain: &[u8; 32], spent: Option<&Spent>) -> [u8; 32] {
 pub struct Verified {
     pub heading: Heading,
     pub sent: Vec<Sent>,
+    pub agreed: Vec<Agreed>,
     pub spent: Option<Spent>,
     /// The public key of the signer, in hexadecimal digits.
     pub public_key: String,
@@ -224,9 +246,15 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
         .map_err(|_| at(rest.len(), "is no signature: the run did not come to its end, or the end was cut off"))?;
     let chain = rest.iter().fold([0; 32], |chain, line| link(&chain, line));
     let chain = conclude(&chain, end.spent.as_ref());
-    let mut sent = Vec::with_capacity(rest.len());
+    let (mut sent, mut agreed) = (Vec::with_capacity(rest.len()), Vec::new());
     for (number, line) in rest.iter().enumerate().skip(1) {
-        let one: Sent = serde_json::from_str(line).map_err(|_| at(number, "is no message"))?;
+        let one = match serde_json::from_str(line).map_err(|_| at(number, "is no message"))? {
+            Line::Sent(one) => one,
+            Line::Agreed(list) => {
+                agreed.push(list);
+                continue;
+            }
+        };
         if one.number != sent.len() as u64 {
             return Err(at(number, "a message is missing before it"));
         }
@@ -244,7 +272,7 @@ pub fn verify(text: &str, expected: Option<&str>) -> Result<Verified> {
     if !signed || end.messages != sent.len() as u64 || end.chain != hex(&chain) {
         return Err(forged());
     }
-    Ok(Verified { heading, sent, spent: end.spent, public_key: end.public_key })
+    Ok(Verified { heading, sent, agreed, spent: end.spent, public_key: end.public_key })
 }
 
 /// Bytes as hexadecimal digits.
@@ -296,6 +324,7 @@ mod tests {
         for content in [&b"one"[..], b"two", b"three"] {
             transcript.sent("sum V_i", "Masked", "masked", content);
         }
+        transcript.agreed("columns", ["a", "b"].into_iter());
         transcript.finish(Some(Spent { epsilon: 0.5, runs: vec!["ab".into()] })).unwrap();
         String::from_utf8(out.0.lock().unwrap().clone()).unwrap()
     }
@@ -305,6 +334,7 @@ mod tests {
         let text = written("7f");
         let verified = verify(&text, None).unwrap();
         assert_eq!(verified.sent.len(), 3);
+        assert_eq!(verified.agreed, [Agreed { agreed: "columns".into(), names: vec!["a".into(), "b".into()] }]);
         assert!(verify(&text, Some(&verified.public_key)).is_ok());
         let other = hex(SigningKey::from_bytes(&[8; 32]).verifying_key().as_bytes());
         assert!(verify(&text, Some(&other)).is_err_and(|e| e.message.contains("another key")));

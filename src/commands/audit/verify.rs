@@ -18,7 +18,7 @@ use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
 #[cfg(feature = "sites")]
 use fednmf_privacy::transcript::Subject;
-use fednmf_privacy::transcript::Verified;
+use fednmf_privacy::transcript::{Agreed, Verified};
 #[cfg(feature = "sites")]
 use fednmf_sites::{Authority, Event, VerifiedLog, read_log};
 
@@ -27,6 +27,8 @@ use crate::commands::list;
 /// What was spent is the same within this relative distance.
 #[cfg(feature = "sites")]
 const SAME: f64 = 1e-9;
+/// The names of an agreed list that are shown.
+const SHOWN: usize = 20;
 
 /// Arguments of `fednmf audit verify`.
 #[derive(Debug, Args)]
@@ -257,6 +259,11 @@ fn describe(text: &mut String, path: &Path, verified: &Verified, sums: &Sums, ch
     for ([kind, payload, protection], [count, size]) in sums {
         let _ = writeln!(text, "  {count:8}  {:>10}  {protection:17}  {kind} ({payload})", bytes(*size));
     }
+    for Agreed { agreed, names } in &verified.agreed {
+        let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if names.len() > SHOWN { ", ... (all with --json)" } else { "" };
+        let _ = writeln!(text, "  {:8}  {agreed}: {shown}{more}", names.len());
+    }
     if let Some(spent) = &verified.spent {
         let _ = writeln!(text, "  epsilon spent: {}", spent.epsilon);
     }
@@ -272,5 +279,5 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Valu
         .collect();
     json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
            "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key, "site": site,
-           "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
+           "agreed": verified.agreed, "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
 }

@@ -40,10 +40,11 @@ use self::policy::{Hold, Intended, Policy};
 use self::profile::Profile;
 use self::proposal::{Approved, Message, Proposal};
 use self::run_log::RunLog;
-use self::work::{JointPreparation, Work};
+use self::work::{JointWork, Work};
 use super::factorize::RunArgs;
 use super::list;
 use super::prepare::{Preparation, PrepareArgs};
+use super::programs::{JointPrograms, ProgramsArgs};
 use super::serve::waiting;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
@@ -103,7 +104,7 @@ pub struct JoinArgs {
     #[command(flatten)]
     run: RunArgs,
     #[command(subcommand)]
-    preparation: Option<JoinCommand>,
+    other: Option<JoinCommand>,
 }
 
 /// What a site takes part in instead of a factorisation.
@@ -111,6 +112,9 @@ pub struct JoinArgs {
 enum JoinCommand {
     /// Prepare the data together with the other sites, by masked sums: counts or tf-idf. INPUT and --output are the site's own files
     Prepare(Box<PrepareArgs>),
+    /// The programmes of the cells of all sites as in cNMF, from finished runs, by masked sums. --input, --tpm and --cnmf are the
+    /// site's own
+    Programs(Box<ProgramsArgs>),
 }
 
 /// Options that each site may set for itself: others need not know them, and they do not affect the result.
@@ -132,7 +136,16 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         ));
     }
     let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
-    let mut work = match args.preparation {
+    let joint = |task, run: RunArgs| {
+        Work::Joint(Box::new(JointWork {
+            task,
+            transcript: run.transcript,
+            transcript_key: run.transcript_key,
+            quiet: run.quiet,
+            consent: Consent::default(),
+        }))
+    };
+    let mut work = match args.other {
         None => {
             let mut spec = args.run.check(method, std::env::args().collect())?;
             check_run(&spec, args.propose.is_some())?;
@@ -142,13 +155,8 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
             }
             Work::Run(Box::new(spec))
         }
-        Some(JoinCommand::Prepare(prepare)) => Work::Preparation(Box::new(JointPreparation {
-            preparation: Preparation::check(*prepare, true)?,
-            transcript: args.run.transcript,
-            transcript_key: args.run.transcript_key,
-            quiet: args.run.quiet,
-            consent: Consent::default(),
-        })),
+        Some(JoinCommand::Prepare(prepare)) => joint(Box::new(Preparation::check(*prepare, true)?), args.run),
+        Some(JoinCommand::Programs(programs)) => joint(Box::new(JointPrograms::check(*programs, true)?), args.run),
     };
     let recipients = match work.run() {
         Some(spec) => args.hold_for.as_deref().map(|path| recipients(path, spec)).transpose()?,
@@ -286,7 +294,7 @@ fn take_part(work: Work, sites: &Sites, comm: &Communicator) -> Result<i32> {
     same_options(&work, sites.names(), comm)?;
     match work {
         Work::Run(spec) => work::factorise(*spec, comm),
-        Work::Preparation(joint) => joint.perform(comm),
+        Work::Joint(joint) => joint.perform(comm),
     }
 }
 
@@ -376,6 +384,7 @@ fn typed(name: &str) -> String {
         "version" => "fednmf".into(),
         "k" => "-k, --components".into(),
         "prepare" => "what is prepared".into(),
+        "runs" => "the runs (the results of all seeds)".into(),
         _ => format!("--{}", name.replace('_', "-")),
     }
 }

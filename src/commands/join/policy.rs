@@ -164,7 +164,7 @@ impl<'a> Facts<'a> {
         let spec = match work {
             Work::Run(spec) => spec,
             // Its sums are always masked, and its files are the site's own rows.
-            Work::Preparation(joint) => {
+            Work::Joint(joint) => {
                 return Facts {
                     name,
                     partition,
@@ -175,7 +175,7 @@ impl<'a> Facts<'a> {
                     k: 0,
                     precision: Precision::F64,
                     evaluates: false,
-                    accepted: joint.preparation.accepted(),
+                    accepted: joint.task.accepted(),
                     outputs: Vec::new(),
                 };
             }
@@ -342,7 +342,7 @@ impl Policy {
         reasons
     }
 
-    /// What the policy has against the messages of a preparation, all of which are known before.
+    /// What the policy has against the messages of a preparation or of programmes, all of which are known before.
     fn against_messages(&self, work: &Work) -> Vec<String> {
         if work.run().is_some() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What a site takes part in: a factorisation, or the preparation of the data for one.
+//! What a site takes part in: a factorisation, the preparation of the data for one, or what follows from several.
 
 use std::path::PathBuf;
 
@@ -13,30 +13,55 @@ use fednmf_driver::spec::{Consent, Spec};
 use fednmf_driver::transcript;
 use fednmf_files::InputSpec;
 use fednmf_files::output::attributes;
-use fednmf_methods::description::Description;
+use fednmf_methods::description::{Description, MessageSpec};
 
 use super::compared_of_run;
 use super::policy::own_shape_of_run;
 use super::proposal::{Message, messages_of_run};
-use crate::commands::prepare::{Preparation, sums};
 
 /// What a site takes part in.
 pub enum Work {
     Run(Box<Spec>),
-    Preparation(Box<JointPreparation>),
+    Joint(Box<JointWork>),
 }
 
-/// A preparation, and what `join` has for it.
-pub struct JointPreparation {
-    pub preparation: Preparation,
+/// What sites compute together beside a factorisation.
+pub trait Joint {
+    fn description(&self) -> &'static Description;
+
+    /// What must be equal at all sites, by name.
+    fn settings(&self) -> Map<String, Value>;
+
+    /// All that may leave a site.
+    fn sent(&self) -> Vec<&'static MessageSpec>;
+
+    /// The risks that are accepted, with commas between them.
+    fn accepted(&self) -> String;
+
+    /// Rows and columns of the file of a site, after `--transpose`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn own_shape(&self) -> Result<(usize, usize)>;
+
+    /// Computes with the other sites; returns the exit code. Collective.
+    ///
+    /// # Errors
+    /// If it cannot be done.
+    fn perform_with(self: Box<Self>, comm: &Communicator) -> Result<i32>;
+}
+
+/// Such a computation, and what `join` has for it.
+pub struct JointWork {
+    pub task: Box<dyn Joint>,
     pub transcript: Option<PathBuf>,
     pub transcript_key: Option<PathBuf>,
     pub quiet: bool,
     pub consent: Consent,
 }
 
-/// The options of `join` that a preparation takes too; all others are about a factorisation.
-const OF_PREPARATION: [&str; 18] = [
+/// The options of `join` that other computations take too; all others are about a factorisation.
+const OF_ALL: [&str; 18] = [
     "color",
     "hub",
     "cert",
@@ -57,20 +82,17 @@ const OF_PREPARATION: [&str; 18] = [
     "help",
 ];
 
-/// Refuses options of a factorisation that were typed before `prepare`; `join` is the command.
+/// Refuses options of a factorisation that were typed before `prepare` or `programs`; `join` is the command.
 ///
 /// # Errors
 /// Naming the first.
-pub fn check_preparation(join: &clap::Command, matches: &ArgMatches) -> Result<()> {
-    if matches.subcommand_name().is_none() {
-        return Ok(());
-    }
+pub fn check_options(join: &clap::Command, matches: &ArgMatches) -> Result<()> {
+    let Some(name) = matches.subcommand_name() else { return Ok(()) };
     let typed = |arg: &&clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
-    let is_other = |arg: &&clap::Arg| !OF_PREPARATION.contains(&arg.get_id().as_str());
+    let is_other = |arg: &&clap::Arg| !OF_ALL.contains(&arg.get_id().as_str());
     match join.get_arguments().filter(is_other).find(typed) {
         Some(arg) => Err(Error::input(format!(
-            "--{}: is about a factorisation, and this is a preparation; leave it out, or put options of the preparation after \
-             'prepare'",
+            "--{}: is about a factorisation, and this is {name}; leave it out, or put options of {name} after this word",
             arg.get_long().unwrap_or_default()
         ))),
         None => Ok(()),
@@ -78,32 +100,32 @@ pub fn check_preparation(join: &clap::Command, matches: &ArgMatches) -> Result<(
 }
 
 impl Work {
-    /// The declaration of the method or of preparations.
+    /// The declaration of the method, or of the other computation.
     pub fn description(&self) -> &'static Description {
         match self {
             Work::Run(spec) => spec.description(),
-            Work::Preparation(_) => &sums::DESCRIPTION,
+            Work::Joint(joint) => joint.task.description(),
         }
     }
 
     pub fn consent(&self) -> &Consent {
         match self {
             Work::Run(spec) => &spec.consent,
-            Work::Preparation(joint) => &joint.consent,
+            Work::Joint(joint) => &joint.consent,
         }
     }
 
     pub fn consent_mut(&mut self) -> &mut Consent {
         match self {
             Work::Run(spec) => &mut spec.consent,
-            Work::Preparation(joint) => &mut joint.consent,
+            Work::Joint(joint) => &mut joint.consent,
         }
     }
 
     pub fn is_quiet(&self) -> bool {
         match self {
             Work::Run(spec) => spec.quiet,
-            Work::Preparation(joint) => joint.quiet,
+            Work::Joint(joint) => joint.quiet,
         }
     }
 
@@ -116,7 +138,7 @@ impl Work {
     pub fn compared(&self) -> Map<String, Value> {
         let mut all = match self {
             Work::Run(spec) => compared_of_run(spec),
-            Work::Preparation(joint) => joint.preparation.settings(),
+            Work::Joint(joint) => joint.task.settings(),
         };
         all.insert("version".into(), attributes::VERSION.into());
         all.extend(self.consent().proposal.clone().map(|digest| ("approved".to_string(), digest.into())));
@@ -127,9 +149,9 @@ impl Work {
     pub fn messages(&self) -> Vec<Message> {
         match self {
             Work::Run(spec) => messages_of_run(spec),
-            Work::Preparation(joint) => {
-                let sent = sums::messages().filter(|w| joint.preparation.sends(w));
-                sent.map(|w| Message::new(w, sums::DESCRIPTION.protection(w))).collect()
+            Work::Joint(joint) => {
+                let description = joint.task.description();
+                joint.task.sent().into_iter().map(|w| Message::new(w, description.protection(w))).collect()
             }
         }
     }
@@ -142,32 +164,31 @@ impl Work {
     pub fn own_shape(&self) -> Result<Option<(usize, usize)>> {
         match self {
             Work::Run(spec) => own_shape_of_run(spec),
-            Work::Preparation(joint) => joint.preparation.own_shape().map(Some),
+            Work::Joint(joint) => joint.task.own_shape().map(Some),
         }
     }
 }
 
-impl JointPreparation {
-    /// Prepares with the other sites; returns the exit code. Collective.
+impl JointWork {
+    /// Computes with the other sites, and keeps the transcript; returns the exit code. Collective.
     ///
     /// # Errors
-    /// As [`Preparation::perform`], or if the transcript cannot be written.
+    /// As [`Joint::perform_with`], or if the transcript cannot be written.
     pub fn perform(self, comm: &Communicator) -> Result<i32> {
-        let JointPreparation { mut preparation, transcript: path, transcript_key, consent, .. } = self;
-        preparation.spec.parties = Some(comm.size());
+        let JointWork { task, transcript: path, transcript_key, consent, .. } = self;
         transcript::begin(
             &transcript::Request {
                 path: path.as_deref(),
                 key: transcript_key.as_deref(),
-                method: sums::DESCRIPTION.name,
-                settings: preparation.settings(),
+                method: task.description().name,
+                settings: task.settings(),
                 consent: &consent,
             },
             None,
             comm,
         )?;
-        let done = preparation.perform(comm);
-        // Also of a preparation that was refused: shapes have left, and perhaps sums.
+        let done = task.perform_with(comm);
+        // Also if it was refused: shapes have left, and perhaps sums.
         let ended = transcript::end(path.as_deref(), comm, None);
         done.and_then(|code| ended.map(|()| code))
     }

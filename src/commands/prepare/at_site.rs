@@ -10,20 +10,23 @@ use fednmf_comm::{Communicator, Payload};
 use fednmf_data::messages::NAME_DIGESTS;
 use fednmf_files as data;
 use fednmf_files::InputSpec;
-use fednmf_methods::description::MessageSpec;
+use fednmf_methods::description::{Description, MessageSpec};
 use fednmf_methods::parameters::ParamType as _;
 
 use super::read::{COLUMN_NAMES, USED_COLUMNS};
 use super::{Preparation, PrepareArgs, sums};
+use crate::commands::join::work::Joint;
 
-impl Preparation {
-    /// The risks that are accepted, with commas between them.
-    pub fn accepted(&self) -> String {
+impl Joint for Preparation {
+    fn description(&self) -> &'static Description {
+        &sums::DESCRIPTION
+    }
+
+    fn accepted(&self) -> String {
         self.args.disclosure.0.accept_risk.text().unwrap_or_default()
     }
 
-    /// What must be equal for all parties, by name.
-    pub fn settings(&self) -> Map<String, Value> {
+    fn settings(&self) -> Map<String, Value> {
         let PrepareArgs { how, common_columns, all_columns, rules, disclosure, .. } = &self.args;
         let how = how.to_possible_value().map(|word| word.get_name().to_string());
         let mut all = parameters::to_json(&disclosure.0);
@@ -39,8 +42,25 @@ impl Preparation {
         all
     }
 
+    fn sent(&self) -> Vec<&'static MessageSpec> {
+        sums::messages().into_iter().filter(|w| self.sends(w)).collect()
+    }
+
+    fn own_shape(&self) -> Result<(usize, usize)> {
+        let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
+        let input = data::open(&spec, &Communicator::local())?;
+        Ok((input.header().rows, input.header().cols))
+    }
+
+    fn perform_with(mut self: Box<Self>, comm: &Communicator) -> Result<i32> {
+        self.spec.parties = Some(comm.size());
+        self.perform(comm)
+    }
+}
+
+impl Preparation {
     /// Whether the preparation sends a message of the table of preparations.
-    pub fn sends(&self, w: &MessageSpec) -> bool {
+    fn sends(&self, w: &MessageSpec) -> bool {
         match w.payload {
             _ if w.kind == NAME_DIGESTS.kind => self.args.common_columns,
             _ if w.kind == COLUMN_NAMES.kind => self.args.all_columns,
@@ -49,15 +69,5 @@ impl Preparation {
             Payload::Masked => self.args.rules.is_none() && sums::is_opened(w, self.opened_sums()),
             _ => true,
         }
-    }
-
-    /// Rows and columns of the file of a site, after `--transpose`.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn own_shape(&self) -> Result<(usize, usize)> {
-        let spec = InputSpec { own_disk: false, common_columns: false, ..self.spec.clone() };
-        let input = data::open(&spec, &Communicator::local())?;
-        Ok((input.header().rows, input.header().cols))
     }
 }

@@ -11,7 +11,7 @@ mod counts;
 mod loess;
 mod matrix;
 mod one_hot;
-mod read;
+pub mod read;
 mod rules;
 pub mod sums;
 mod variable;
@@ -31,7 +31,7 @@ use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
 use fednmf_files::{InputSpec, PARTY, Source, TableFormat, TableOptions, names};
 use fednmf_methods::parameters;
-use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
+use fednmf_methods::shared::disclosure::DisclosureParams;
 
 use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::Group;
@@ -329,25 +329,7 @@ impl Preparation {
         if self.args.rules.is_some() {
             return Ok(());
         }
-        let limits = &self.args.disclosure.0;
-        let sums = self.opened_sums().min(length);
-        let summed = counts.iter().filter(|count| **count > 0).count();
-        let part = PrivatePart { counts, length, k: sums, masked: true, summed, what: "rows", instead: &[] };
-        let once = Duration { iterations: 0, eval_every: 0 };
-        let Some(found) = limits.check(&part, Some(OpenedSums::AtEvaluations), once) else { return Ok(()) };
-        let why = match found.risk {
-            Risk::FewRows => format!(
-                "a party has fewer rows than --min-rows {}, and others may rebuild them from its sums over columns; unite small \
-                 parties",
-                limits.least(sums)
-            ),
-            _ => format!(
-                "the {sums} sums over columns may tell others whether a row is among the rows that they do not have; at least {} \
-                 such rows hide it",
-                10 * sums
-            ),
-        };
-        Err(Error::input(format!("{why}; --accept-risk {} goes on all the same", found.risk)))
+        sums::check_opened(&self.args.disclosure.0, counts, length, self.opened_sums())
     }
 }
 

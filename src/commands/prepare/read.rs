@@ -155,7 +155,10 @@ pub fn aligned(
 }
 
 /// Makes sure that all parties use the same columns in the same order, and says how they can be recognised. Collective.
-fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
+///
+/// # Errors
+/// On all ranks, if they do not.
+pub fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
     let own = (used.len(), names::digest(used));
     let all = comm.all_gather_value(USED_COLUMNS, &own);
     if let Some(other) = (1..all.len()).find(|&rank| all[rank] != all[0]) {
@@ -166,6 +169,7 @@ fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
         );
         return Err(Error::input(why).on_all_ranks());
     }
+    comm.note_agreed(USED_COLUMNS.kind, used.iter().map(String::as_str));
     if comm.reports() {
         note(&format!("{} columns are used; the SHA-256 of their names is {}", own.0, own.1));
     }

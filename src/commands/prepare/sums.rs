@@ -1,10 +1,11 @@
 //! What a joint preparation computes from the rows of all parties: sums over columns, masked where there are several parties.
 
-use fednmf_base::error::{Error, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::messages::{HEADERS, NAME_DIGESTS};
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 use fednmf_privacy::wide;
 
 use super::matrix::Prepared;
@@ -43,15 +44,41 @@ pub static DESCRIPTION: Description = Description {
 };
 
 /// All that leaves a party.
-pub fn messages() -> impl Iterator<Item = &'static MessageSpec> {
+pub fn messages() -> Vec<&'static MessageSpec> {
     let kinds = [CONTROL.kind, AGREEMENT.kind, HEADERS.kind, NAME_DIGESTS.kind];
-    COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages)
+    COMMON_MESSAGES.iter().filter(move |w| kinds.contains(&w.kind)).chain(DESCRIPTION.messages).collect()
 }
 
 /// Whether a preparation that opens so many sums sends this one.
 #[cfg(feature = "sites")]
 pub fn is_opened(w: &MessageSpec, sums: usize) -> bool {
     w.kind == CARRIERS.kind || sums > 1
+}
+
+/// Refuses sums over rows that would tell more of a party's rows than its limits allow: `sums` vectors of `length` entries over
+/// rows of which each party has as many as `counts` says.
+///
+/// # Errors
+/// Naming the limit.
+pub fn check_opened(limits: &DisclosureParams, counts: &[usize], length: usize, sums: usize) -> Result<()> {
+    let sums = sums.min(length);
+    let summed = counts.iter().filter(|count| **count > 0).count();
+    let part = PrivatePart { counts, length, k: sums, masked: true, summed, what: "rows", instead: &[] };
+    let once = Duration { iterations: 0, eval_every: 0 };
+    let Some(found) = limits.check(&part, Some(OpenedSums::AtEvaluations), once) else { return Ok(()) };
+    let why = match found.risk {
+        Risk::FewRows => format!(
+            "a party has fewer rows than --min-rows {}, and others may rebuild them from its sums over columns; unite small \
+             parties",
+            limits.least(sums)
+        ),
+        _ => format!(
+            "the {sums} sums over columns may tell others whether a row is among the rows that they do not have; at least {} \
+             such rows hide it",
+            10 * sums
+        ),
+    };
+    Err(Error::input(format!("{why}; --accept-risk {} goes on all the same", found.risk)))
 }
 
 /// Sums over the rows of all parties, the same on any number of ranks.

@@ -39,6 +39,19 @@ impl CnmfDirectory {
         Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned() })
     }
 
+    /// As [`CnmfDirectory::open`], after making the directory if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be made, or is no such directory.
+    pub fn make(path: &Path) -> Result<Self> {
+        if !path.exists() {
+            std::fs::create_dir_all(path.join("cnmf_tmp")).map_err(|e| {
+                Error::input(format!("--cnmf {}: cannot be made ({e}); choose a directory of your own", path.display()))
+            })?;
+        }
+        CnmfDirectory::open(path)
+    }
+
     /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep, which
     /// cNMF would combine with them.
     ///

@@ -3,9 +3,9 @@
 //! a sweep that was stopped continues where it was, and several jobs may share a directory.
 
 mod args;
-mod cnmf;
+pub mod cnmf;
 mod consensus;
-mod programs;
+pub mod programs;
 mod runs;
 mod summary;
 

@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayView2};
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Loaded;
-use fednmf_driver::model_selection::{Genes, Programs, Spectra};
+use fednmf_driver::model_selection::{Genes, OneOwner, Programs, Spectra};
 use fednmf_driver::progress::Progress;
 use fednmf_driver::{metadata, streaming};
 use fednmf_files as data;
@@ -33,7 +33,8 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         progress.note(&format!("--cnmf: the spectra of all runs are written, and no programmes, since {why}"));
         return Ok(());
     }
-    let (counts, names) = load(&sweep.input, 0.0, sweep, comm, progress)?;
+    let most = sweep.ks.iter().copied().max().unwrap_or(0);
+    let (counts, names) = load(&sweep.input, 0.0, most, comm, progress)?;
     let mut tpm = InputSpec::parse(&cnmf.transcripts().to_string_lossy())?;
     tpm.memory = sweep.args.memory;
     // The memory that is free now is without the counts, and the one that the user allows is not.
@@ -41,7 +42,7 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         (None, Some(_)) => counts.header.least_bytes(&counts.layout, comm.size(), size_of::<f64>()),
         _ => 0.0,
     };
-    let (tpm, of_tpm) = load(&tpm, held, sweep, comm, progress)?;
+    let (tpm, of_tpm) = load(&tpm, held, most, comm, progress)?;
     if tpm.header.rows != counts.header.rows {
         return Err(Error::input(format!(
             "--cnmf: {} has {} cells, and the matrix {}; prepare both together",
@@ -52,9 +53,16 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         .on_all_ranks()
         .into());
     }
-    let places = if comm.is_root() { places(&names, &of_tpm, cnmf) } else { Ok(Vec::new()) };
+    let places = if comm.is_root() {
+        let wrong = |why: &str| Error::input(format!("--cnmf: {} {why}", cnmf.transcripts().display()));
+        places(&names, &of_tpm).map_err(|why| wrong(&format!("{why}; prepare both together")))
+    } else {
+        Ok(Vec::new())
+    };
     let places: Vec<usize> = comm.broadcast_value(FOUND, comm.agree_on_error(places)?);
-    let genes = Genes::new(&tpm, &places, comm)?;
+    let mut owner = OneOwner { ranks: comm, cells: counts.header.rows };
+    let (counts, tpm) = ([counts], [tpm]);
+    let genes = Genes::new(&tpm, &places, &mut owner)?;
     let mut statistics = Vec::new();
     for (i, &k) in sweep.ks.iter().enumerate() {
         let spectra = if comm.is_root() { sweep.components(k).map(Some) } else { Ok(None) };
@@ -71,13 +79,13 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
             continue;
         }
         let clusters = clusters.and_then(std::result::Result::ok);
-        let found = Programs::new(clusters.as_ref(), k, &counts, &genes, comm)?;
-        let cells = axis(&names.rows, counts.header.rows);
+        let found = Programs::new(clusters.as_ref(), k, &counts, &genes, &mut owner)?;
+        let cells = axis(&names.rows, counts[0].header.rows);
         let files = Files { cnmf, k, threshold, cells, names: &names, all: &of_tpm };
         let written = match (&spectra, &clusters) {
             (Some(spectra), Some(clusters)) => {
                 statistics.push([k as f64, threshold, clusters.silhouette, found.error]);
-                files.write(spectra, &found, &genes)
+                files.write(spectra, (&found, 0), &genes)
             }
             _ => Ok(()),
         };
@@ -106,17 +114,20 @@ fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option
     }
 }
 
-/// The whole rows of a matrix of cells, beside `held` bytes, with their names on rank 0. Collective.
-fn load(
+/// The whole rows of a matrix of cells for programmes of at most k components, beside `held` bytes, with their names on rank 0.
+/// Collective.
+///
+/// # Errors
+/// On all ranks, if the file cannot be read, or memory is lacking.
+pub fn load(
     spec: &InputSpec,
     held: f64,
-    sweep: &Sweep<'_>,
+    k: usize,
     comm: &Communicator,
     progress: &mut Progress,
 ) -> Result<(Loaded<f64>, Names)> {
     let input = data::open(spec, comm)?;
     let (m, n) = (input.header().rows, input.header().cols);
-    let k = sweep.ks.iter().copied().max().unwrap_or(0);
     // Usages and shares in two orders; products with the columns.
     let beside = held + (size_of::<f64>() * k * (4 * m + 4 * n)) as f64;
     let (mut loaded, note) = streaming::load_rows(input, beside, Ok(()), comm, &mut |part| progress.loading(part))?;
@@ -126,38 +137,42 @@ fn load(
 }
 
 /// The place among all genes of each one that was factorised.
-fn places(names: &Names, all: &Names, cnmf: &CnmfDirectory) -> Result<Vec<usize>> {
-    let wrong = |what: &str| Error::input(format!("--cnmf: {} {what}", cnmf.transcripts().display()));
+///
+/// # Errors
+/// What is wrong with the names of all genes.
+pub fn places(names: &Names, all: &Names) -> std::result::Result<Vec<usize>, String> {
     let (Some(own), Some(all)) = (&names.columns, &all.columns) else {
-        return Err(wrong("or the matrix has no names of genes; give the files that `cnmf prepare` made"));
+        return Err("or the matrix has no names of genes".into());
     };
     let place: HashMap<&String, usize> = all.iter().enumerate().map(|(place, name)| (name, place)).collect();
     let find = |gene: &String| {
-        place
-            .get(gene)
-            .copied()
-            .ok_or_else(|| wrong(&format!("has no gene {gene}, which the matrix has; prepare both together")))
+        place.get(gene).copied().ok_or_else(|| format!("has no gene {gene}, which the factorised matrix has"))
     };
     own.iter().map(find).collect()
 }
 
-fn axis(names: &Option<Vec<String>>, count: usize) -> Axis<'_> {
+/// The labels of rows or columns: names, or numbers from 0.
+pub fn axis(names: &Option<Vec<String>>, count: usize) -> Axis<'_> {
     names.as_deref().map_or(Axis::Numbers(0, count), Axis::Names)
 }
 
 /// The files of the programmes of one k.
-struct Files<'a> {
-    cnmf: &'a CnmfDirectory,
-    k: usize,
-    threshold: f64,
-    cells: Axis<'a>,
+pub struct Files<'a> {
+    pub cnmf: &'a CnmfDirectory,
+    pub k: usize,
+    pub threshold: f64,
+    pub cells: Axis<'a>,
     /// Of the matrix that was factorised, and of all genes.
-    names: &'a Names,
-    all: &'a Names,
+    pub names: &'a Names,
+    pub all: &'a Names,
 }
 
 impl Files<'_> {
-    fn write(&self, spectra: &Spectra, found: &Programs, genes: &Genes<'_>) -> Result<()> {
+    /// Writes them, for the owner at this place among those here.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&self, spectra: &Spectra, (found, owner): (&Programs, usize), genes: &Genes<'_>) -> Result<()> {
         let Files { cnmf, k, threshold, cells, names, all } = *self;
         let label = format!("k_{k}.dt_{}", format!("{threshold:?}").replace('.', "_"));
         let topics: Vec<String> =
@@ -170,7 +185,7 @@ impl Files<'_> {
         let cache = format!("local_density_cache.k_{k}.merged");
         cnmf.write_table(&cache, density, Axis::Names(&topics), Axis::Names(&title))?;
         cnmf.write_result(&format!("spectra.{label}.consensus"), found.spectra.view(), programs, factorised)?;
-        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages.view(), cells, programs)?;
+        cnmf.write_result(&format!("usages.{label}.consensus"), found.usages[owner].view(), cells, programs)?;
         cnmf.write_result(&format!("gene_spectra_tpm.{label}"), found.per_million.view(), programs, all)?;
         cnmf.write_result(&format!("gene_spectra_score.{label}"), found.scores.view(), programs, all)?;
         let numbered: Vec<String> = (1..=k).map(|i| format!("GEP{i}")).collect();

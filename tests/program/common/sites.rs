@@ -118,7 +118,9 @@ impl Stage {
     /// The command of a site, which accepts no risk that its words do not name; without `--policy` it agrees to everything.
     pub fn join_within_limits(&self, site: &str, words: &str) -> Command {
         let words = words.replace("{site}", &self.at(site).display().to_string());
-        let (words, preparation) = match words.find("prepare ") {
+        // Those of another command stay together.
+        let other = ["prepare ", "programs "].into_iter().filter_map(|name| words.find(name)).min();
+        let (words, preparation) = match other {
             Some(at) => words.split_at(at),
             None => (&*words, ""),
         };

@@ -14,7 +14,7 @@ pub use choice::{Choice, Point, STABLE, choose};
 pub use consensus::{Component, Consensus};
 pub use method::{SweepMissing, configure, left_out, sweepable, sweepable_method};
 pub use plan::{SweepPlan, group_of};
-pub use programs::{Genes, Programs, Spectra};
+pub use programs::{CellSums, Clusters, Genes, OneOwner, Programs, Spectra};
 pub use spectrum::{drops, inertias};
 pub use stability::{Matched, Similarities, Stability};
 pub use trial::{Errors, Finished, Trial, check_sizes, layout, point};

@@ -1,12 +1,13 @@
 //! The programmes of cNMF (Kotliar et al., eLife 2019; step `consensus` of its package 1.7) from the components of all runs
 //! with one k. Outlying components are left out, a programme is the median of a cluster, and usages and spectra are refitted
-//! by exact nonnegative least squares. The matrices of cells are read a panel at a time if memory does not hold them.
+//! by exact nonnegative least squares. The matrices of cells are read a panel at a time if memory does not hold them. Owners of
+//! different cells need only sums over all cells ([`CellSums`]).
 
 use std::ops::Range;
 
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
-use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::{Loaded, Panels};
 use fednmf_linalg::nls::{Penalty, project};
@@ -19,6 +20,53 @@ use crate::by_weight;
 const SPECTRA: MessageTag = MessageTag::new("programmes: spectra", Payload::SharedFactor);
 const USAGES: MessageTag = MessageTag::new("programmes: usages", Payload::SharedFactor);
 const SUMS: MessageTag = MessageTag::new("programmes: sums over cells", Payload::Product);
+
+/// Sums over the cells of all owners, which need not show them to each other. A rank may have the cells of several.
+pub trait CellSums {
+    /// The ranks that share the cells of each owner here.
+    fn ranks(&self) -> &Communicator;
+
+    /// The number of cells of all owners.
+    fn cells(&self) -> usize;
+
+    /// The sum of what each owner here has, over all ranks and owners. Collective.
+    ///
+    /// # Errors
+    /// If the sum fails.
+    fn sum(&mut self, own: Vec<Vec<f64>>) -> Result<Vec<f64>>;
+
+    /// The same, for products that are at most `bounds` in magnitude, as is their sum. Collective.
+    ///
+    /// # Errors
+    /// If the sum fails.
+    fn sum_products(&mut self, own: Vec<Vec<f64>>, bounds: &[f64]) -> Result<Vec<f64>>;
+}
+
+/// The cells of one owner, shared by all ranks.
+pub struct OneOwner<'a> {
+    pub ranks: &'a Communicator,
+    pub cells: usize,
+}
+
+impl CellSums for OneOwner<'_> {
+    fn ranks(&self) -> &Communicator {
+        self.ranks
+    }
+
+    fn cells(&self) -> usize {
+        self.cells
+    }
+
+    fn sum(&mut self, own: Vec<Vec<f64>>) -> Result<Vec<f64>> {
+        let mut sum = own.into_iter().next().unwrap_or_default();
+        self.ranks.sum(SUMS, &mut sum);
+        Ok(sum)
+    }
+
+    fn sum_products(&mut self, own: Vec<Vec<f64>>, _: &[f64]) -> Result<Vec<f64>> {
+        self.sum(own)
+    }
+}
 
 /// Starts of k-means, and the most passes of each.
 const STARTS: u64 = 10;
@@ -74,6 +122,29 @@ impl Spectra {
         Spectra { values, k, density }
     }
 
+    /// The spectra of the runs with one k, and their clusters.
+    ///
+    /// # Errors
+    /// If there are too few runs to tell which spectra are outlying, or too few others are left.
+    pub fn kept(runs: &[Array2<f64>], threshold: f64) -> Result<(Spectra, Clusters)> {
+        let (count, k) = (runs.len(), runs.first().map_or(0, Array2::ncols));
+        let wrong = |why: String| Error::input(format!("--density-threshold {threshold}: {why}"));
+        let neighbours = Spectra::neighbours(count);
+        if neighbours == 0 {
+            return Err(wrong(format!(
+                "{count} runs with k = {k} are too few to find outlying components; at least 4 are needed"
+            )));
+        }
+        let spectra = Spectra::new(runs, neighbours);
+        let clusters = spectra.clusters(threshold).map_err(|left| {
+            wrong(format!(
+                "only {left} of {} components are not outlying, for k = {k}; give a larger threshold or more runs",
+                count * k
+            ))
+        })?;
+        Ok((spectra, clusters))
+    }
+
     /// The clusters of all spectra, and of those whose density is below the threshold. `Err` is how many these are, if they
     /// are fewer than clusters.
     pub fn clusters(&self, threshold: f64) -> std::result::Result<Clusters, usize> {
@@ -93,9 +164,12 @@ impl Spectra {
 
 /// The matrix of all genes that the programmes are described by, with the mean and the sum of squares about it of each gene.
 pub struct Genes<'a> {
-    pub cells: &'a Loaded<f64>,
+    /// The cells of each owner here.
+    pub cells: &'a [Loaded<f64>],
     /// The place among all genes of each one that was factorised.
     pub places: &'a [usize],
+    /// The number of cells of all owners.
+    count: f64,
     mean: Vec<f64>,
     squares: Vec<f64>,
 }
@@ -104,47 +178,68 @@ impl<'a> Genes<'a> {
     /// Computes the moments. Collective.
     ///
     /// # Errors
-    /// On all ranks, if a file cannot be read.
-    pub fn new(cells: &'a Loaded<f64>, places: &'a [usize], comm: &Communicator) -> SharedResult<Self> {
-        let (m, n) = (cells.header.rows as f64, cells.header.cols);
-        let mut sums = vec![0.0; n];
-        visit(cells, comm, |_, block| {
-            (0..block.shape().0).for_each(|i| block.for_each_nonzero(i, |j, x| sums[j] += x));
-        })?;
-        comm.sum(SUMS, &mut sums);
-        let mean: Vec<f64> = sums.iter().map(|sum| sum / m).collect();
+    /// On all ranks, if a file cannot be read; if a sum fails.
+    pub fn new(cells: &'a [Loaded<f64>], places: &'a [usize], all: &mut dyn CellSums) -> Result<Self> {
+        let (m, n) = (all.cells() as f64, cells.first().map_or(0, |cells| cells.header.cols));
+        let of_owner = |cells: &Loaded<f64>| {
+            let mut sums = vec![0.0; n];
+            visit(cells, all.ranks(), |_, block| {
+                (0..block.shape().0).for_each(|i| block.for_each_nonzero(i, |j, x| sums[j] += x));
+            })?;
+            Ok(sums)
+        };
+        let own = cells.iter().map(of_owner).collect::<Result<Vec<_>>>()?;
+        let mean: Vec<f64> = all.sum(own)?.iter().map(|sum| sum / m).collect();
         // Those of the entries that are not zero, and their number.
-        let mut squares = vec![0.0; 2 * n];
-        visit(cells, comm, |_, block| {
-            for i in 0..block.shape().0 {
-                block.for_each_nonzero(i, |j, x| {
-                    squares[j] += (x - mean[j]).powi(2);
-                    squares[n + j] += 1.0;
-                });
-            }
-        })?;
-        comm.sum(SUMS, &mut squares);
+        let of_owner = |cells: &Loaded<f64>| {
+            let mut squares = vec![0.0; 2 * n];
+            visit(cells, all.ranks(), |_, block| {
+                for i in 0..block.shape().0 {
+                    block.for_each_nonzero(i, |j, x| {
+                        squares[j] += (x - mean[j]).powi(2);
+                        squares[n + j] += 1.0;
+                    });
+                }
+            })?;
+            Ok(squares)
+        };
+        let own = cells.iter().map(of_owner).collect::<Result<Vec<_>>>()?;
+        let mut squares = all.sum(own)?;
         let (nonzeros, stored) = (squares.split_off(n), squares);
         let all = stored.iter().zip(&nonzeros).zip(&mean).map(|((sum, count), mean)| sum + (m - count) * mean * mean);
         let squares = all.collect();
-        Ok(Genes { cells, places, mean, squares })
+        Ok(Genes { cells, places, count: m, mean, squares })
     }
 
     /// The standard deviation of each gene, 0 if it is constant, with a divisor of the number of cells less `less`.
     pub fn deviations(&self, less: f64) -> Array1<f64> {
-        let count = (self.cells.header.rows as f64 - less).max(1.0);
+        let count = (self.count - less).max(1.0);
         let all = self.squares.iter().zip(&self.mean).map(|(squares, mean)| {
             let deviation = (squares / count).sqrt();
             if deviation > ROUNDING * mean { deviation } else { 0.0 }
         });
         all.collect()
     }
+
+    /// The norm of each gene.
+    fn norms(&self) -> Vec<f64> {
+        let square = |(squares, mean): (&f64, &f64)| (squares + self.count * mean * mean).sqrt();
+        self.squares.iter().zip(&self.mean).map(square).collect()
+    }
+
+    /// The numbers of this rank's cells, from those of all cells of each owner here.
+    fn own(&self, u: &[Array2<f64>], ranks: &Communicator) -> Vec<Array2<f64>> {
+        let part = |(u, cells): (&Array2<f64>, &Loaded<f64>)| {
+            u.slice(s![cells.cuts.rows[ranks.rank()].clone(), ..]).to_owned()
+        };
+        u.iter().zip(self.cells).map(part).collect()
+    }
 }
 
 /// The programmes of one k, the most used one first. The same on all ranks.
 pub struct Programs {
-    /// Usages (cells × k).
-    pub usages: Array2<f64>,
+    /// Usages of each owner here (cells × k).
+    pub usages: Vec<Array2<f64>>,
     /// The genes that were factorised; each row has sum 1 (k × n).
     pub spectra: Array2<f64>,
     /// All genes: contribution to the transcripts per million, and regression on their z-scores (k × genes).
@@ -155,19 +250,20 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Refits usages and spectra. Only rank 0 has the `clusters`; every rank knows k. Collective.
+    /// Refits usages and spectra. Of the ranks of an owner only the first has the `clusters`; every rank knows k. Collective.
     ///
     /// # Errors
-    /// On all ranks, if a file cannot be read.
+    /// On all ranks, if a file cannot be read; if a sum fails.
     pub fn new(
         clusters: Option<&Clusters>,
         k: usize,
-        counts: &Loaded<f64>,
+        counts: &[Loaded<f64>],
         genes: &Genes<'_>,
-        comm: &Communicator,
+        owners: &mut dyn CellSums,
     ) -> Result<Self> {
+        let comm = owners.ranks().clone();
         let shared = |of: fn(&Clusters) -> &Array2<f64>| {
-            let mut medians = Array2::zeros((k, counts.header.cols));
+            let mut medians = Array2::zeros((k, counts.first().map_or(0, |counts| counts.header.cols)));
             if let Some(clusters) = clusters {
                 medians.assign(of(clusters));
             }
@@ -176,25 +272,32 @@ impl Programs {
             medians
         };
         let (all, kept) = (shared(|clusters| &clusters.all), shared(|clusters| &clusters.kept));
-        let mut error = [0.0];
-        let usages = of_all_cells(counts, k, comm, |block| {
-            let fitted = project(block, &all.t(), Penalty::NONE);
-            error[0] += block.residual2(&fitted.view(), &all.t());
-            project(block, &kept.t(), Penalty::NONE)
-        })?;
-        comm.sum(SUMS, &mut error);
+        let (mut usages, mut errors) = (Vec::new(), Vec::new());
+        for counts in counts {
+            let mut error = 0.0;
+            usages.push(of_all_cells(counts, k, &comm, |block| {
+                let fitted = project(block, &all.t(), Penalty::NONE);
+                error += block.residual2(&fitted.view(), &all.t());
+                project(block, &kept.t(), Penalty::NONE)
+            })?);
+            errors.push(vec![error]);
+        }
+        let error = owners.sum(errors)?[0];
         let mut shares = usages.clone();
-        for mut row in shares.rows_mut() {
+        for mut row in shares.iter_mut().flat_map(|shares| shares.rows_mut()) {
             row /= nonzero(row.sum());
         }
-        let order = by_weight(&shares.sum_axis(Axis(0)).to_vec());
-        let [usages, shares] = [usages, shares].map(|x| x.select(Axis(1), &order));
+        let own = genes.own(&shares, &comm).iter().map(|shares| shares.sum_axis(Axis(0)).to_vec()).collect();
+        let weights = owners.sum(own)?;
+        let order = by_weight(&weights);
+        let [usages, shares] =
+            [usages, shares].map(|all| all.iter().map(|x| x.select(Axis(1), &order)).collect::<Vec<_>>());
         let spectra = kept.select(Axis(0), &order);
 
-        let per_million = spectra_of(&shares, genes, comm)?;
-        let scores = regression(&usages, genes, comm)?;
-        let usages = usages_of(&per_million, genes, comm)?;
-        Ok(Programs { usages, spectra, per_million, scores, error: error[0] })
+        let per_million = spectra_of(&shares, genes, owners)?;
+        let scores = regression(&usages, genes, owners)?;
+        let usages = usages_of(&per_million, genes, &comm)?;
+        Ok(Programs { usages, spectra, per_million, scores, error })
     }
 
     /// The spectra per million of the genes that were factorised, each divided by its standard deviation (k × n): a reference
@@ -236,38 +339,56 @@ fn of_all_cells(
     Ok(all)
 }
 
-/// The products of the genes with k numbers of each cell (genes × k), and of these with each other. Collective.
-fn products(u: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<(Array2<f64>, Array2<f64>)> {
-    let (n, k) = (genes.cells.header.cols, u.ncols());
-    let first = genes.cells.cuts.rows[comm.rank()].start;
-    let mut product = Array2::zeros((n, k));
-    visit(genes.cells, comm, |rows, block| {
-        let order = block.order();
-        let (mut own, mut sum) = (order.zeros(rows.len(), k), order.zeros(n, k));
-        own.assign(&u.slice(s![first + rows.start..first + rows.end, ..]));
-        block.tmul(&own.view(), &mut sum.view_mut());
-        product += &sum;
-    })?;
-    comm.sum(SUMS, product.as_slice_mut().expect("made in row order"));
-    Ok((product, gram_of(u)))
+/// Sums over all cells of k numbers of each.
+struct Products {
+    /// With each gene (genes × k).
+    genes: Array2<f64>,
+    /// With each other (k × k).
+    gram: Array2<f64>,
+    sums: Vec<f64>,
+}
+
+/// The sums over all cells of k numbers of each, given for those of this owner. Collective.
+fn products(u: &[Array2<f64>], genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Products> {
+    let (n, k) = (genes.mean.len(), u.first().map_or(0, Array2::ncols));
+    let own = genes.own(u, owners.ranks());
+    let small = |u: &Array2<f64>| gram_of(u).into_iter().chain(u.sum_axis(Axis(0))).collect();
+    let mut small = owners.sum(own.iter().map(small).collect())?;
+    let sums = small.split_off(k * k);
+    let gram = Array2::from_shape_vec((k, k), small).expect("k rows");
+    let of_owner = |(u, cells): (&Array2<f64>, &Loaded<f64>)| {
+        let mut product = Array2::zeros((n, k));
+        visit(cells, owners.ranks(), |rows, block| {
+            let order = block.order();
+            let (mut part, mut sum) = (order.zeros(rows.len(), k), order.zeros(n, k));
+            part.assign(&u.slice(s![rows, ..]));
+            block.tmul(&part.view(), &mut sum.view_mut());
+            product += &sum;
+        })?;
+        Ok(product.into_raw_vec_and_offset().0)
+    };
+    let terms = own.iter().zip(genes.cells).map(of_owner).collect::<Result<Vec<_>>>()?;
+    // By Cauchy and Schwarz.
+    let norms = genes.norms();
+    let bounds: Vec<f64> = norms.iter().flat_map(|norm| gram.diag().map(|square| norm * square.sqrt())).collect();
+    let product = owners.sum_products(terms, &bounds)?;
+    Ok(Products { genes: Array2::from_shape_vec((n, k), product).expect("n rows"), gram, sums })
 }
 
 /// The spectra of all genes for given usages (k × genes). Collective.
-fn spectra_of(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
-    let (product, gram) = products(usages, genes, comm)?;
+fn spectra_of(usages: &[Array2<f64>], genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Array2<f64>> {
+    let Products { genes: product, gram, .. } = products(usages, genes, owners)?;
     let mut spectra = Array2::zeros(product.dim());
     solve(&mut spectra, &product, &gram);
     Ok(spectra.reversed_axes().as_standard_layout().into_owned())
 }
 
 /// The coefficients of ordinary least squares of the genes' z-scores on the usages (k × genes). Collective.
-fn regression(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
-    let (product, gram) = products(usages, genes, comm)?;
-    let sums = usages.sum_axis(Axis(0)).to_vec();
+fn regression(usages: &[Array2<f64>], genes: &Genes<'_>, owners: &mut dyn CellSums) -> Result<Array2<f64>> {
+    let Products { genes: mut scores, gram, sums } = products(usages, genes, owners)?;
     let mut cholesky = Cholesky::default();
     // A programme that no cell uses has coefficients of zero.
     cholesky.factorise(sums.len(), FLOOR, |i, j| if i == j { nonzero(gram[[i, i]]) } else { gram[[i, j]] });
-    let mut scores = product;
     for ((mut row, mean), deviation) in scores.rows_mut().into_iter().zip(&genes.mean).zip(genes.deviations(0.0)) {
         row.iter_mut().zip(&sums).for_each(|(x, sum)| *x = (*x - sum * mean) / nonzero(deviation));
         cholesky.solve(row.as_slice_mut().expect("a row of a matrix in row order"));
@@ -275,10 +396,10 @@ fn regression(usages: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> S
     Ok(scores.reversed_axes().as_standard_layout().into_owned())
 }
 
-/// The usages (cells × k) of the genes that were factorised, each divided by its standard deviation, for given spectra of all
-/// genes. Collective.
-fn usages_of(per_million: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Array2<f64>> {
-    let (n, k) = (genes.cells.header.cols, per_million.nrows());
+/// The usages of each owner here (cells × k) of the genes that were factorised, each divided by its standard deviation, for given
+/// spectra of all genes. Collective.
+fn usages_of(per_million: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) -> SharedResult<Vec<Array2<f64>>> {
+    let (n, k) = (genes.mean.len(), per_million.nrows());
     let (of_all, of_sample) = (genes.deviations(0.0), genes.deviations(1.0));
     let (mut spectra, mut operand) = (Array2::zeros((genes.places.len(), k)), Array2::zeros((n, k)));
     for (mut row, &j) in spectra.rows_mut().into_iter().zip(genes.places) {
@@ -286,7 +407,7 @@ fn usages_of(per_million: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) 
         operand.row_mut(j).assign(&(&row / nonzero(of_sample[j])));
     }
     let gram = gram_of(&spectra);
-    of_all_cells(genes.cells, k, comm, |block| {
+    let fit = |block: &Block<f64>| {
         let (order, rows) = (block.order(), block.shape().0);
         let (mut v, mut product) = (order.zeros(n, k), order.zeros(rows, k));
         v.assign(&operand);
@@ -294,7 +415,8 @@ fn usages_of(per_million: &Array2<f64>, genes: &Genes<'_>, comm: &Communicator) 
         let mut own = Array2::zeros((rows, k));
         solve(&mut own, &product, &gram);
         own
-    })
+    };
+    genes.cells.iter().map(|cells| of_all_cells(cells, k, comm, fit)).collect()
 }
 
 /// x, or 1 in place of 0, to divide by.

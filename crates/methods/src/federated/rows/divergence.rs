@@ -10,6 +10,9 @@
 //! of U_i (Lee and Seung 2001). Parties send only N_i and D_i, whose sums can be masked. V is the last factor of an
 //! iteration, so that the first sums contain U_i that were fitted to private data instead of a start that others know.
 //!
+//! If entries are missing or held out, N_i and D_i are sums over the observed ones, so that D_i differs from column to column.
+//! Each party draws its own held-out entries; the sums of the errors on them are those of an evaluation.
+//!
 //! With extrapolation (Hien, Leplat, Gillis, arXiv 2401.06646) both updates start at extrapolated rows. Those of V follow from
 //! two iterates that all parties know. A row of V whose sums do not show that the divergence falls keeps its last value: an
 //! update from there, as without parties, would take further sums.
@@ -18,9 +21,10 @@ use std::ops::Range;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use fednmf_base::error::{Result, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{Joint, KEYS, PartySum, masked};
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
+use fednmf_data::Statistics;
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{
@@ -39,13 +43,18 @@ use crate::metrics::Measure;
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::init;
+use crate::shared::missing;
+use crate::shared::missing::{Counted, Holdout, ObservedRows, PartyHoldoutParams, PartyMissing, PartyMissingParams};
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
 use crate::{Algorithm, Measures, Problem};
 
 /// N_i V, n × k; for β ≠ 1 the columns of N_i and D_i, n × 2k.
 pub const TERMS: MessageTag = MessageTag::new("sum of the terms of V's update", Payload::Product);
-/// The column sums of U_i, for β = 1.
+/// The column sums of U_i, for β = 1; over the observed entries of each column, if some are left out.
 const SUMS: MessageTag = MessageTag::new("sum of the columns of U_r", Payload::Product);
+
+/// What is known of the observed entries of all parties.
+const OBSERVED: MessageTag = MessageTag::new("observed entries", Payload::Scalar);
 
 const fn describe(
     name: &'static str,
@@ -67,14 +76,14 @@ const fn describe(
     }
 }
 
-/// The message table, with the shapes of what is summed in each iteration.
+/// The message table, with the shapes of what is summed in each iteration, and in each evaluation with masks.
 macro_rules! messages {
-    ($($each:expr),*) => {
+    ($at_evaluations:literal, $($each:expr),*) => {
         &[
             $($each,)*
             MessageSpec::new(metrics::RESIDUAL, "1", "each evaluation"),
             MessageSpec::new(metrics::DIVERGENCE, "1", "each evaluation"),
-            MessageSpec::new(masked(metrics::RESIDUAL), "2, with the divergence", "the same, with --secure-sum"),
+            MessageSpec::new(masked(metrics::RESIDUAL), $at_evaluations, "the same, with --secure-sum"),
             LARGEST_TERM,
             MessageSpec::control(KEYS, "32 bytes", "once, with --secure-sum"),
             SURVIVING[0],
@@ -89,8 +98,16 @@ fednmf_base::parameters! {
     pub struct FedKl {
         /// Where a factor's update starts
         pub extrapolation: Extrapolation = Extrapolation::None, "HOW";
+        group missing: PartyMissingParams;
+        group holdout: PartyHoldoutParams;
         group secure_sum: SecureSumParams;
         group threshold: ThresholdParams;
+    }
+}
+
+impl FedKl {
+    fn left_out(&self) -> LeftOut {
+        LeftOut { missing: self.missing.missing, holdout: self.holdout.holdout }
     }
 }
 
@@ -102,19 +119,38 @@ impl Method for FedKl {
         (
             Measure::Divergence,
             messages!(
+                "2, with the divergence; 4 with --holdout",
                 MessageSpec::new(TERMS, "n x k", "each iteration"),
-                MessageSpec::new(SUMS, "k", "each iteration"),
+                MessageSpec::new(SUMS, "k; n x k with --missing or --holdout", "each iteration"),
                 MessageSpec::new(
                     masked(TERMS),
-                    "n x k, and k for the columns of U, as one",
+                    "n x k, and k for the columns of U, as one; 2 n x k with --missing or --holdout",
                     "each iteration, with --secure-sum"
-                )
+                ),
+                MessageSpec::new(missing::HELD, "2", "each evaluation, with --holdout"),
+                MessageSpec::new(
+                    OBSERVED,
+                    "4: sum, squares and number of the observed entries, number of those held out",
+                    "once, with --missing or --holdout"
+                ),
+                MessageSpec::new(masked(OBSERVED), "the same", "the same, with --secure-sum")
             ),
         ),
     );
 
+    fn check(&self) -> Result<()> {
+        if self.extrapolation == Extrapolation::Restart && self.left_out().any() {
+            let what = "--extrapolation restart cannot be combined with --missing and --holdout";
+            return Err(Error::input(format!("{what}; leave it out")));
+        }
+        Ok(())
+    }
+
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        let mut cost = cost(1.0, (&self.secure_sum, &self.threshold), workload, ranks);
+        let Workload { n, k, .. } = *workload;
+        let below = if self.left_out().any() { n * k } else { k };
+        let sums = [(TERMS, n * k), (SUMS, below)];
+        let mut cost = cost(1.0, (&self.secure_sum, &self.threshold), workload, (ranks, &sums));
         if self.extrapolation == Extrapolation::Restart {
             let (parties, hosted) = workload.parties(ranks);
             cost.factors += workload.bytes((workload.m.div_ceil(parties) * hosted + workload.n) * workload.k);
@@ -123,12 +159,13 @@ impl Method for FedKl {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts(1))
+        Some(OpenedSums::ExactProducts(if self.left_out().any() { 2 } else { 1 }))
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let (update, multiply) = (KlMultiply::new(problem.k), BetaMultiply::new(1.0, problem.k, 1.0));
-        let kind = Kind { beta: 1.0, unit: 1.0, measure: Measure::Divergence, extrapolation: self.extrapolation };
+        let (extrapolation, left_out) = (self.extrapolation, self.left_out());
+        let kind = Kind { beta: 1.0, unit: 1.0, measure: Measure::Divergence, extrapolation, left_out };
         build(kind, (&self.secure_sum, &self.threshold), problem, update, multiply)
     }
 }
@@ -151,6 +188,7 @@ impl Method for FedBeta {
         (
             Measure::BetaDivergence,
             messages!(
+                "2, with the divergence",
                 MessageSpec::new(TERMS, "n x 2k; n x k for --beta 1", "each iteration"),
                 MessageSpec::new(SUMS, "k", "each iteration, with --beta 1"),
                 MessageSpec::new(masked(TERMS), "the same as one", "each iteration, with --secure-sum")
@@ -159,7 +197,9 @@ impl Method for FedBeta {
     );
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
-        Ok(Some(cost(self.beta.0, (&self.secure_sum, &self.threshold), workload, ranks)))
+        let Workload { n, k, .. } = *workload;
+        let sums = if self.beta.0 == 1.0 { vec![(TERMS, n * k), (SUMS, k)] } else { vec![(TERMS, 2 * n * k)] };
+        Ok(Some(cost(self.beta.0, (&self.secure_sum, &self.threshold), workload, (ranks, &sums))))
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
@@ -170,13 +210,19 @@ impl Method for FedBeta {
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         let Beta(beta) = self.beta;
         let (update, unit) = update_for(beta, &problem)?;
-        let kind = Kind { beta, unit, measure: Measure::BetaDivergence, extrapolation: Extrapolation::None };
+        let (extrapolation, left_out) = (Extrapolation::None, LeftOut::NOTHING);
+        let kind = Kind { beta, unit, measure: Measure::BetaDivergence, extrapolation, left_out };
         build(kind, (&self.secure_sum, &self.threshold), problem, update.clone(), update)
     }
 }
 
-/// The cost of an iteration.
-fn cost(beta: f64, (sum, threshold): (&SecureSumParams, &ThresholdParams), workload: &Workload, ranks: usize) -> Cost {
+/// The cost of an iteration with these `sums`.
+fn cost(
+    beta: f64,
+    (sum, threshold): (&SecureSumParams, &ThresholdParams),
+    workload: &Workload,
+    (ranks, sums): (usize, &[(MessageTag, usize)]),
+) -> Cost {
     let Workload { m, n, k, word, .. } = *workload;
     let (parties, hosted) = workload.parties(ranks);
     let rows = m.div_ceil(parties) * hosted;
@@ -190,15 +236,30 @@ fn cost(beta: f64, (sum, threshold): (&SecureSumParams, &ThresholdParams), workl
     // As for the same updates without parties, in both halves of an iteration.
     let entry = if beta == 1.0 { 4.0 } else { 6.0 } * k as f64;
     cost.add(Kernel::Other, 2.0 * entry * own, 2.0 * entry * all);
-    let sums = if beta == 1.0 { vec![(TERMS, n * k), (SUMS, k)] } else { vec![(TERMS, 2 * n * k)] };
-    sum.add_cost(Some(threshold), &mut cost, (ranks, parties), &sums, (word, 1));
+    sum.add_cost(Some(threshold), &mut cost, (ranks, parties), sums, (word, 1));
     // By rows, and by columns.
     cost.data = 2.0 * workload.block(rows, workload.part(rows, n));
     cost.shape = Shape { block: (rows / hosted, n), ..Shape::default() };
-    let terms = if beta == 1.0 { 1 } else { 2 };
-    cost.factors = workload.bytes((rows + ((hosted + 1) * terms + 1) * n) * k) + (16 * terms * n * k) as f64;
+    let terms: usize = sums.iter().map(|(_, words)| words).sum();
+    cost.factors = workload.bytes((rows + n) * k + (hosted + 1) * terms) + (16 * terms) as f64;
     cost.caveat("the flops are those of the printed formulas; no kernel counts them");
     cost
+}
+
+/// The entries of the parties' data that do not count.
+#[derive(Debug, Clone, Copy)]
+struct LeftOut {
+    missing: PartyMissing,
+    /// The share of the observed entries that is held out.
+    holdout: f64,
+}
+
+impl LeftOut {
+    const NOTHING: LeftOut = LeftOut { missing: PartyMissing::None, holdout: 0.0 };
+
+    fn any(self) -> bool {
+        self.missing != PartyMissing::None || self.holdout > 0.0
+    }
 }
 
 /// What is minimised, and how.
@@ -208,8 +269,9 @@ struct Kind {
     unit: f64,
     /// The measure as which the divergence is reported.
     measure: Measure,
-    /// Only for β = 1.
+    /// Only for β = 1, as the next.
     extrapolation: Extrapolation,
+    left_out: LeftOut,
 }
 
 /// Names in a checkpoint of the rows before the last update.
@@ -219,18 +281,20 @@ const LAST_V: &str = "V_last";
 /// A party: its rows, its factor, and its terms of the sums.
 struct PartyState<T: Real> {
     index: usize,
-    /// X_i, rows × n
+    /// X_i, rows × n; empty if entries are left out
     rows: Private<Block<T>>,
-    /// X_iᵀ
+    /// X_iᵀ, likewise
     columns: Private<Block<T>>,
+    /// X_i, if entries are left out
+    observed: Option<Private<ObservedRows<T>>>,
     /// U_i, rows × k
     u: Private<Array2<T>>,
     /// U_i before its last update; without rows if nothing is extrapolated
     last: Private<Array2<T>>,
     /// The terms, n × k or n × 2k
     terms: Array2<T>,
-    /// The column sums of U_i
-    sums: Vec<T>,
+    /// The column sums of U_i (1 × k), or those of each column of X_i (n × k)
+    sums: Array2<T>,
 }
 
 /// Buffers that the parties of a rank use in turn.
@@ -267,18 +331,31 @@ struct DivergenceRun<T: Real, R> {
     members: Vec<PartyState<T>>,
     /// V, n × k
     v: Array2<T>,
-    /// The sums that V is updated from: n × k or n × 2k, and k
+    /// The sums that V is updated from: n × k or n × 2k, and 1 × k or n × k
     terms: Array2<T>,
-    sums: Vec<T>,
+    sums: Array2<T>,
     scratch: Scratch,
     /// Expected sizes of the entries of the sums: terms, column sums, divergence.
     expected: [f64; 3],
     norm2: f64,
+    tally: Option<Tally>,
     iteration: usize,
 }
 
+/// The block of a party, or its observed entries if some are left out.
+type Separated<T> = (Block<T>, Option<Private<ObservedRows<T>>>);
+
+/// Statistics of the observed entries of all parties.
+#[derive(Debug, Clone, Copy)]
+struct Tally {
+    sum: f64,
+    norm2: f64,
+    observed: f64,
+    held: f64,
+}
+
 fn build<T: Real, R: Majorant<T> + Sync>(
-    Kind { beta, unit, measure, extrapolation }: Kind,
+    Kind { beta, unit, measure, extrapolation, left_out }: Kind,
     (secure_sum, threshold): (&SecureSumParams, &ThresholdParams),
     problem: Problem<'_, T>,
     update: R,
@@ -287,22 +364,47 @@ fn build<T: Real, R: Majorant<T> + Sync>(
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
-    let scale = init::scale(data.statistics.sum, (m, n), k);
+    let Statistics { sum, norm2, nonzeros, .. } = data.statistics;
     let width = if beta == 1.0 { k } else { 2 * k };
+    let mut party_sum = party_sum(&comm, parties, secure_sum, Some(threshold))?;
+    let own_rows = |index: usize| data.cuts.rows[index].clone();
+    let separated = |(block, index): (Block<T>, usize)| {
+        if !left_out.any() {
+            return (block, None);
+        }
+        let (only_stored, sparse) =
+            (left_out.missing == PartyMissing::ZeroUnobserved, matches!(block, Block::Sparse(_)));
+        let holdout = Holdout::new(seed, left_out.holdout, Counted { shape: (m, n), nonzeros, sparse, only_stored });
+        let observed = ObservedRows::new(block, only_stored, (holdout, own_rows(index).start), k);
+        (Block::Dense(Array2::zeros((0, 0)).into()), Some(Private::new(observed)))
+    };
+    let hosted = parties.hosted(comm.rank());
+    let blocks: Vec<_> = data.blocks.into_iter().zip(hosted.clone()).map(separated).collect();
+    let tally = match left_out.any() {
+        true => Some(Tally::of(&blocks, (&comm, &mut party_sum), ((m, n), [sum, norm2]), left_out.holdout)?),
+        false => None,
+    };
+    let sum = tally.map_or(sum, |tally| tally.sum / tally.observed * m as f64 * n as f64);
+    let scale = init::scale(sum, (m, n), k);
+    let below = if left_out.any() { n } else { 1 };
     let mut members = Vec::new();
-    for (block, index) in data.blocks.into_iter().zip(parties.hosted(comm.rank())) {
-        let rows: Range<usize> = data.cuts.rows[index].clone();
+    for ((block, observed), index) in blocks.into_iter().zip(hosted) {
+        let rows: Range<usize> = own_rows(index);
         let mut u = Array2::zeros((rows.len(), k));
         init::u(seed, &rows, scale, u.view_mut());
+        if let Some(observed) = &observed {
+            observed.clear_unobserved(&mut u);
+        }
         let last = if extrapolation == Extrapolation::Restart { u.clone() } else { Array2::zeros((0, k)) };
         members.push(PartyState {
             index,
             columns: Private::new(block.transposed()),
             rows: Private::new(block),
+            observed,
             u: Private::new(u),
             last: Private::new(last),
             terms: Array2::zeros((n, width)),
-            sums: vec![T::zero(); k],
+            sums: Array2::zeros((below, k)),
         });
     }
     let mut v = Array2::zeros((n, k));
@@ -321,7 +423,7 @@ fn build<T: Real, R: Majorant<T> + Sync>(
         beta,
         unit,
         measure,
-        party_sum: party_sum(&comm, parties, secure_sum, Some(threshold))?,
+        party_sum,
         comm,
         updates: PerThread::new(update),
         extrapolating,
@@ -329,12 +431,53 @@ fn build<T: Real, R: Majorant<T> + Sync>(
         members,
         v,
         terms: Array2::zeros((n, width)),
-        sums: vec![T::zero(); k],
+        sums: Array2::zeros((below, k)),
         scratch: Scratch { sums: vec![0.0; k], gram: vec![0.0; gram], ones: vec![1.0; k] },
         expected: [terms, rows * scale, rows * n as f64 * mean.powf(beta)],
-        norm2: data.statistics.norm2,
+        norm2: tally.map_or(norm2, |tally| tally.norm2),
+        tally,
         iteration: 0,
     }))
+}
+
+impl Tally {
+    /// Sums over the parties, whose entries have this sum and these squares if nothing is left out. Collective.
+    ///
+    /// # Errors
+    /// On all ranks, if no entry above zero is observed, or none is held out of a positive share.
+    fn of<T: Real>(
+        blocks: &[Separated<T>],
+        (comm, party_sum): (&PartyCommunicator, &mut PartySum),
+        ((m, n), [sum, norm2]): ((usize, usize), [f64; 2]),
+        holdout: f64,
+    ) -> SharedResult<Tally> {
+        let counts = |observed: &Private<ObservedRows<T>>| {
+            let fit = observed.statistics();
+            [[fit.sum], [fit.norm2], [fit.count], [fit.held]]
+        };
+        let own: Vec<[[f64; 1]; 4]> = blocks.iter().filter_map(|(_, observed)| observed.as_ref()).map(counts).collect();
+        let entries = m as f64 * n as f64;
+        let own = &own;
+        let terms = [0, 1, 2, 3].map(|at| move |hosted: usize| &own[hosted][at][..]);
+        let mut totals = [[0.0]; 4];
+        let joint = terms.iter().zip([sum, norm2, entries, entries]).zip(&mut totals);
+        let mut joint: Vec<Joint<'_, f64>> =
+            joint.map(|((term, expected), out)| Joint { tag: OBSERVED, expected, term, out }).collect();
+        party_sum.sum_together(comm, &mut joint).map_err(Error::on_all_ranks)?;
+        // Numbers of entries are whole, also after rounding in fixed point.
+        let [[sum], [norm2], [observed], [held]] = totals;
+        let tally = Tally { sum, norm2, observed: observed.round(), held: held.round() };
+        if tally.observed <= 0.0 || tally.sum <= 0.0 {
+            return Err(Error::input("no observed entry is above zero: there is nothing to factorise").on_all_ranks());
+        }
+        if holdout > 0.0 && tally.held == 0.0 {
+            return Err(Error::input(format!(
+                "--holdout {holdout}: so small a share of the {m} x {n} matrix holds no entry out; give a larger one, or 0"
+            ))
+            .on_all_ranks());
+        }
+        Ok(tally)
+    }
 }
 
 impl<T: Real> PartyState<T> {
@@ -345,6 +488,9 @@ impl<T: Real> PartyState<T> {
         (updates, weight): (&PerThread<R>, f64),
         scratch: &mut Scratch,
     ) {
+        if let Some(observed) = &mut self.observed {
+            return observed.update(&mut self.u, &v.view());
+        }
         let Scratch { sums, gram, .. } = scratch;
         let rows = v.entries();
         column_sums(rows, sums);
@@ -372,6 +518,10 @@ impl<T: Real> PartyState<T> {
         updates: &PerThread<R>,
         scratch: &mut Scratch,
     ) {
+        let PartyState { observed, u, terms, sums: below, .. } = self;
+        if let Some(observed) = observed {
+            return observed.terms(&u.view(), v, [terms, below]);
+        }
         let Scratch { sums, ones, .. } = scratch;
         let rows = self.u.entries();
         column_sums(rows, sums);
@@ -435,22 +585,24 @@ impl<T: Real, R: Majorant<T> + Sync> DivergenceRun<T, R> {
             });
         }
         let of_terms = |hosted: usize| members[hosted].terms.entries();
-        let of_sums = |hosted: usize| &members[hosted].sums[..];
+        let of_sums = |hosted: usize| members[hosted].sums.entries();
         let all = &mut [
             Joint { tag: TERMS, expected: expected[0], term: &of_terms, out: terms.entries_mut() },
-            Joint { tag: SUMS, expected: expected[1], term: &of_sums, out: &mut sums[..] },
+            Joint { tag: SUMS, expected: expected[1], term: &of_sums, out: sums.entries_mut() },
         ];
         party_sum.sum_together(comm, if kullback_leibler { all } else { &mut all[..1] })?;
         comm.work("update", || {
             if kullback_leibler {
-                scratch.sums.iter_mut().zip(&*sums).for_each(|(to, sum)| *to = sum.as_f64());
+                let (sums, of_columns) = (sums.entries(), sums.nrows() > 1);
+                scratch.sums.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.as_f64());
                 let column_sums = FixedFactor { rows: &[], sums: &scratch.sums, gram: &[] };
                 for (j, products) in terms.rows().into_iter().enumerate() {
                     let v = &mut v.entries_mut()[j * k..(j + 1) * k];
                     if let Some(Extrapolating { from, .. }) = extrapolating {
                         from.copy_from_slice(v);
                     }
-                    for ((v, &product), &sum) in v.iter_mut().zip(products).zip(&*sums) {
+                    let below = if of_columns { &sums[j * k..(j + 1) * k] } else { sums };
+                    for ((v, &product), &sum) in v.iter_mut().zip(products).zip(below) {
                         *v = quotient(product.max(T::zero()), sum);
                     }
                     if let Some(Extrapolating { from, last, .. }) = extrapolating {
@@ -497,27 +649,44 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
 
     /// The relative error, and the divergence. The divergence is infinite if a nonzero entry has the fit 0.
     fn measure(&mut self) -> Result<Measures> {
-        let DivergenceRun { beta, unit, measure, comm, party_sum, members, v, norm2, expected, .. } = self;
-        let each: Vec<[f64; 2]> = members
+        let DivergenceRun { beta, unit, measure, comm, party_sum, members, v, norm2, expected, tally, .. } = self;
+        let held = tally.filter(|tally| tally.held > 0.0);
+        let v = v.view();
+        // Residual, divergence, and both of the held-out entries.
+        let each: Vec<[f64; 4]> = members
             .iter()
-            .map(|PartyState { rows, u, .. }| {
-                let residual2 = rows.residual2(&u.view(), &v.view()).max(0.0);
-                [residual2, metrics::own_divergence(*beta, rows, &u.view(), &v.view(), *unit)]
+            .map(|PartyState { rows, observed, u, .. }| {
+                let u = u.view();
+                if let Some(observed) = observed {
+                    let (fit, mean) = (observed.fit(&u, &v), tally.map_or(0.0, |tally| tally.sum / tally.observed));
+                    let held = if held.is_some() { observed.heldout_divergence(&u, &v, mean) } else { 0.0 };
+                    return [fit.residual2, observed.divergence(&u, &v), fit.held2, held];
+                }
+                let residual2 = rows.residual2(&u, &v).max(0.0);
+                [residual2, metrics::own_divergence(*beta, rows, &u, &v, *unit), 0.0, 0.0]
             })
             .collect();
-        let [mut residual2, mut divergence] = [[0.0]; 2];
+        let ([mut residual2, mut divergence], mut off) = ([[0.0]; 2], [0.0; 2]);
         let residual_of = |hosted: usize| &each[hosted][..1];
-        let divergence_of = |hosted: usize| &each[hosted][1..];
-        party_sum.sum_together(
-            comm,
-            &mut [
-                Joint { tag: metrics::RESIDUAL, expected: *norm2, term: &residual_of, out: &mut residual2 },
-                Joint { tag: metrics::DIVERGENCE, expected: expected[2], term: &divergence_of, out: &mut divergence },
-            ],
-        )?;
+        let divergence_of = |hosted: usize| &each[hosted][1..2];
+        let off_of = |hosted: usize| &each[hosted][2..];
+        let mut all = vec![
+            Joint { tag: metrics::RESIDUAL, expected: *norm2, term: &residual_of, out: &mut residual2 },
+            Joint { tag: metrics::DIVERGENCE, expected: expected[2], term: &divergence_of, out: &mut divergence },
+        ];
+        if held.is_some() {
+            let expected = norm2.max(expected[2]);
+            all.push(Joint { tag: missing::HELD, expected, term: &off_of, out: &mut off });
+        }
+        party_sum.sum_together(comm, &mut all)?;
+        drop(all);
         let norm2 = *norm2 * party_sum.share_left();
         let divergence = metrics::not_negative(divergence[0]);
         let mut all = vec![("rel_error", metrics::relative(residual2[0], norm2)), (measure.key(), divergence)];
+        if let Some(Tally { held, .. }) = held {
+            all.push((Measure::HeldoutRmse.key(), (off[0].max(0.0) / held).sqrt()));
+            all.push((Measure::HeldoutDivergence.key(), off[1].max(0.0) / held));
+        }
         all.extend(party_sum.losses());
         Ok(all)
     }

@@ -104,6 +104,41 @@ impl DivergenceStep {
     }
 }
 
+impl DivergenceStep {
+    /// The terms of the update of the rows x by sums over blocks that have other rows y: x times the numerators, and the
+    /// denominators.
+    pub fn terms<T: Real>(
+        &mut self,
+        data: Rows<'_, T>,
+        (x, y): (&Array2<T>, &ArrayView2<'_, T>),
+        [above, below]: [&mut Array2<T>; 2],
+    ) {
+        let DivergenceStep { threads, totals } = self;
+        let (rows, k) = (y.row_major(), totals.len());
+        column_sums(rows, totals);
+        let totals = &*totals;
+        over_rows(&mut below.view_mut(), &|first, mut below| {
+            threads.with(|OneThread { sums, .. }| {
+                for (a, below) in below.rows_mut().into_iter().enumerate() {
+                    data.observed_sums(first + a, |j| &rows[j * k..(j + 1) * k], totals, sums);
+                    below.into_iter().zip(&*sums).for_each(|(to, &sum)| *to = T::from_f64(sum));
+                }
+            });
+        });
+        above.assign(x);
+        over_rows(&mut above.view_mut(), &|first, mut above| {
+            threads.with(|OneThread { multiply, sums, .. }| {
+                // An update for denominators of one.
+                sums.fill(1.0);
+                let y = FixedFactor { rows, sums, gram: &[] };
+                for (a, mut above) in above.rows_mut().into_iter().enumerate() {
+                    multiply.update((data.block, first + a), y, above.row_major_mut(), Penalty::NONE);
+                }
+            });
+        });
+    }
+}
+
 /// The rows U ≥ 0 that minimise the divergence on the observed entries of a block's rows plus the penalty.
 pub fn project<T: Real>(data: Rows<'_, T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
     let (rows, k) = (data.block.shape().0, v.ncols());

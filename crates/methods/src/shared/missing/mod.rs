@@ -9,6 +9,7 @@ mod divergence;
 mod lists;
 mod masked;
 mod observed;
+mod party_rows;
 mod sampled;
 mod separated;
 mod step;
@@ -26,11 +27,12 @@ pub use completed::{MissingEntries, Side};
 pub use lists::{Counted, Holdout, Listed};
 pub use masked::build;
 pub use observed::{Fit, Observed, held_out_positions};
+pub use party_rows::ObservedRows;
 pub use sampled::SampledMissing;
 pub use separated::{Separated, Tally};
 pub use step::UpdateKind;
 
-const HELD: MessageTag = MessageTag::of_evaluation("evaluation: errors held out", Payload::Scalar);
+pub const HELD: MessageTag = MessageTag::of_evaluation("evaluation: errors held out", Payload::Scalar);
 
 /// Messages in addition to those of the exact methods.
 pub const MESSAGES: MessageSpec =
@@ -60,9 +62,19 @@ fednmf_base::parameters! {
     /// Missing entries of data that parties keep to themselves. A file of marks, and held-out entries whose error all would have
     /// to add up, are left to the methods that split one matrix.
     pub struct PartyMissingParams {
-        /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). Each party
-        /// completes its own data by its factors before each step, and releases what it would release of complete data
+        /// Missing entries: nan (NaN), or zero-unobserved (zeros, also those that a file stores: only nonzeros count). A party
+        /// completes its own data by its factors before each step, and releases what it would release of complete data; fed-kl sums
+        /// over the observed entries instead
         pub missing: PartyMissing = PartyMissing::None, "WHICH";
+    }
+}
+
+fednmf_base::parameters! {
+    /// Held-out entries of data that parties keep to themselves.
+    pub struct PartyHoldoutParams {
+        /// Each party holds out this share of its observed entries, drawn by the seed (of sparse data at most as many as it has
+        /// nonzeros); heldout_rmse and heldout_kl_divergence are the errors on those of all parties
+        pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
     }
 }
 

@@ -88,12 +88,11 @@ impl<T: Real> Observed<T> {
 
     /// The error of U (rows × k) and V (n × k).
     pub fn fit(&self, u: &ArrayView2<'_, T>, v: &ArrayView2<'_, T>) -> Fit {
-        let (rows, n) = self.block.shape();
+        let rows = self.block.shape().0;
         let value = |a: usize, b: u32| -> f64 {
             u.row(a).iter().zip(v.row(b as usize)).map(|(u, v)| u.as_f64() * v.as_f64()).sum()
         };
-        let mut fit = Fit { norm2: self.block.norm2(), held: self.held.len() as f64, ..Fit::default() };
-        (0..rows).for_each(|a| self.block.for_each_nonzero(a, |_, x| fit.sum += x.as_f64()));
+        let mut fit = self.statistics();
         fit.held2 = self.held.iter().map(|&(a, b, x)| (x.as_f64() - value(a as usize, b)).powi(2)).sum();
         for a in 0..rows {
             let (columns, values) = self.lists.row(a);
@@ -102,13 +101,20 @@ impl<T: Real> Observed<T> {
                 fit.residual2 += (x - value(a, b)).powi(2);
             }
         }
-        if self.only_stored {
-            fit.count = self.lists.len() as f64;
-        } else {
+        if !self.only_stored {
             // The block has zeros at missing entries, so the fit there is not an error.
             fit.residual2 = (self.block.residual2(u, v) - fit.residual2).max(0.0);
-            fit.count = rows as f64 * n as f64 - self.lists.len() as f64;
         }
+        fit
+    }
+
+    /// The statistics of a [`Fit`], without its errors.
+    pub(super) fn statistics(&self) -> Fit {
+        let (rows, n) = self.block.shape();
+        let mut fit = Fit { norm2: self.block.norm2(), held: self.held.len() as f64, ..Fit::default() };
+        (0..rows).for_each(|a| self.block.for_each_nonzero(a, |_, x| fit.sum += x.as_f64()));
+        let listed = self.lists.len() as f64;
+        fit.count = if self.only_stored { listed } else { rows as f64 * n as f64 - listed };
         fit
     }
 }
@@ -133,9 +139,25 @@ impl<T: Real> Observed<T> {
         project(self.rows(), v, penalty)
     }
 
-    fn rows(&self) -> Rows<'_, T> {
-        let listed = if self.only_stored { Listed::Observed } else { Listed::Missing };
-        Rows { block: &self.block, lists: &self.lists, listed }
+    /// The rows, for updates and errors.
+    pub(super) fn rows(&self) -> Rows<'_, T> {
+        Rows { block: &self.block, lists: &self.lists, listed: self.listed() }
+    }
+
+    fn listed(&self) -> Listed {
+        if self.only_stored { Listed::Observed } else { Listed::Missing }
+    }
+
+    /// The same entries by columns, without the held-out ones.
+    pub(super) fn transposed(&self) -> Self {
+        let n = self.block.shape().1;
+        let (block, lists) = (self.block.transposed(), self.lists.transposed(n));
+        Observed { block, lists, only_stored: self.only_stored, held: Vec::new() }
+    }
+
+    /// Zeros the rows of a factor without an observed entry.
+    pub(super) fn clear_unobserved(&self, u: &mut Array2<T>) {
+        self.lists.clear_unobserved(self.listed(), self.block.shape().1, u);
     }
 }
 
