@@ -17,8 +17,10 @@ use fednmf_driver::metadata;
 use fednmf_driver::model_selection::{CellSums, Clusters, Genes, Programs, Spectra};
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
+#[cfg(feature = "sites")]
+use fednmf_files::names;
 use fednmf_files::names::Names;
-use fednmf_files::{InputSpec, PARTY, Source, highest_party, names, party_path};
+use fednmf_files::{InputSpec, PARTY, Source, highest_party, party_path};
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
