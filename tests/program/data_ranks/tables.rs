@@ -31,7 +31,7 @@ pub fn tables(comm: &Communicator, dir: &str) {
         ("both.tsv", format!("\t{}\n{}", numbers(0).join("\t"), rows(&dense, "{}\t", "\t")), true, true),
         ("header.csv", format!("{}\n{plain}", numbers(0).join(",")), true, false),
         ("from-1.csv", format!("{}\n{plain}", numbers(1).join(",")), true, false),
-        ("index.csv", rows(&dense, "{},", ","), false, true),
+        ("index.csv", rows(&dense, "r{},", ","), false, true),
         ("named.csv", format!("index,{}\n{}", numbers(2001).join(","), rows(&dense, "7{},", ",")), true, true),
         ("r.txt", format!("{}\n{}", numbers(0).join(" "), rows(&dense, "{} ", " ")), true, true),
         ("plain.csv", plain.clone(), false, false),
