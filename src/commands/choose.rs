@@ -54,7 +54,9 @@ fn distance(text: &str) -> std::result::Result<f64, String> {
 /// What has to be equal in all runs.
 const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
 /// The same, of the parameters: what determines the matrix and the loss.
-const ALIKE_PARAMETERS: [&str; 11] = [
+const ALIKE_PARAMETERS: [&str; 13] = [
+    "suppress_rare",
+    "holdout",
     "transpose",
     "scale",
     "binarize",
@@ -240,8 +242,11 @@ pub fn read_runs(paths: &[PathBuf]) -> Result<BTreeMap<usize, Vec<Run<'_>>>> {
         if set.is_some() && alike.iter().any(|other| other.attributes.get(SET) == set) {
             continue;
         }
-        // Of other seeds they may be the same to the bit, where both have converged.
-        let is_same = |other: &&Run<'_>| other.shared == run.shared && other.count("seed") == run.count("seed");
+        // Of other seeds they may be the same to the bit, where both have converged; from one file they always are.
+        let init = run.attributes.get("params").and_then(|all| all["init"].as_str()).unwrap_or("auto").to_string();
+        let is_drawn = ["auto", "random", "sampled", "compressed", "nndsvdar"].contains(&init.as_str());
+        let is_same =
+            |other: &&Run<'_>| other.shared == run.shared && (!is_drawn || other.count("seed") == run.count("seed"));
         if let Some(other) = alike.iter().find(is_same) {
             return Err(Error::input(format!(
                 "{} and {} have the same components: they are one run; give each run a --seed of its own",

@@ -378,6 +378,9 @@ impl MatchedInput<'_> {
     pub fn print_notes(&self, progress: &mut Progress) {
         progress.notes(&self.header().notes);
         progress.warnings(&self.header().warnings);
+        if self.opened.factors.run.suppressed {
+            progress.warn("the run changed rare entries (--suppress-rare), which this matrix has: errors differ from those of the run");
+        }
     }
 
     /// Reads the rows of each rank, and the marks of missing entries. Rows that do not fit into memory become panels, unless

@@ -9,6 +9,7 @@ use ndarray::Array2;
 use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
+use fednmf_base::unfinished::Access;
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
@@ -22,6 +23,7 @@ use fednmf_files::names;
 use fednmf_files::names::Names;
 use fednmf_files::{InputSpec, PARTY, Source, highest_party, party_path};
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_methods::federated::few_values::EntryFacts;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::shared::disclosure::DisclosureParams;
@@ -31,7 +33,7 @@ use super::choose::{Run, read_runs};
 #[cfg(feature = "sites")]
 use super::join::work::Joint;
 use super::prepare::read::{USED_COLUMNS, compare_used};
-use super::prepare::sums::check_opened;
+use super::prepare::sums::{check_opened, check_rare};
 use super::sweep::cnmf::CnmfDirectory;
 use super::sweep::programs::{Files, axis, load, places};
 use crate::cli::parameters::Group;
@@ -107,6 +109,8 @@ pub struct JointPrograms {
     genes: Vec<String>,
     /// Whether there is a file for each party.
     by_party: bool,
+    /// Whether the cells are those of parties.
+    of_parties: bool,
 }
 
 /// The own cells.
@@ -145,7 +149,7 @@ impl JointPrograms {
         let of_parties = named.iter().filter(|(_, name)| name.contains(PARTY)).count();
         let why = match of_parties {
             0 if !at_site && args.disclosure.0 != DisclosureParams::default() => {
-                "--colluding, --min-rows, --accept-risk: are about files of parties, with {party} in --input; leave them out"
+                "--colluding, --min-rows, --suppress-rare, --accept-risk: are about files of parties, with {party} in --input; leave them out"
             }
             0 => "",
             _ if at_site => "--input, --tpm and --cnmf: a site names its own files, without {party}",
@@ -170,7 +174,13 @@ impl JointPrograms {
             runs.push(OfK { k, spectra, clusters });
             genes = own.swap_remove(0).names.or(genes);
         }
-        Ok(JointPrograms { by_party: of_parties > 0, runs, genes: genes.unwrap_or_default(), args })
+        Ok(JointPrograms {
+            by_party: of_parties > 0,
+            of_parties: at_site || of_parties > 0,
+            runs,
+            genes: genes.unwrap_or_default(),
+            args,
+        })
     }
 
     /// Computes and writes. Collective.
@@ -216,9 +226,15 @@ impl JointPrograms {
                 "masks hide nothing between two parties: each can subtract its own term from the sum; use three or more",
             );
         }
-        let mut load = |which: usize| self.load(own.iter().map(|own| own.specs[which].clone()), &mut progress);
+        let mut load = |which: usize| {
+            let specs = own.iter().map(|own| own.specs[which].clone());
+            self.load(specs, parties.count > 1, &mut progress)
+        };
         let (cells, all) = (comm.agree_on_error(load(0))?, comm.agree_on_error(load(1))?);
         progress.finish();
+        let facts: Vec<&dyn EntryFacts> =
+            cells.iter().chain(&all).flat_map(|own| &own.blocks).map(|block| block as &dyn EntryFacts).collect();
+        comm.agree_on_error(check_rare(&self.args.disclosure.0, &counts, genes.len(), &facts))?;
         let mut sums = PartySums::new(comm, parties, counts.iter().sum())?;
         let genes = Genes::new(&all, &first.places, &mut sums)?;
         let (mut statistics, threshold) = (Vec::new(), self.args.density_threshold);
@@ -240,12 +256,17 @@ impl JointPrograms {
 
     /// The files of a party, of which only headers and names are read.
     fn own(&self, party: usize) -> Result<Own> {
-        let cnmf = CnmfDirectory::make(&PathBuf::from(self.args.cnmf.replace(PARTY, &party.to_string())))?;
+        let path = PathBuf::from(self.args.cnmf.replace(PARTY, &party.to_string()));
+        // The usages are rows of a party.
+        let of_one = [&self.args.input, &self.args.tpm];
+        let access = if self.of_parties { Access::OwnerOnly } else { Access::as_of(of_one) };
+        let cnmf = CnmfDirectory::make(&path, access)?;
         let spec = |option: &str, pattern: &str| {
             let path = if self.by_party { party_path(pattern, party) } else { Some(pattern.to_string()) };
             let path =
                 path.ok_or_else(|| Error::input(format!("{option} {pattern}: there is no file for party {party}")));
-            InputSpec::parse(&path?).map_err(|e| e.at(option))
+            let suppress = self.args.disclosure.0.suppress_rare.as_ref().copied();
+            InputSpec::parse(&path?).map(|spec| InputSpec { suppress, ..spec }).map_err(|e| e.at(option))
         };
         let specs = [spec("--input", &self.args.input)?, spec("--tpm", &self.args.tpm)?];
         let local = Communicator::local();
@@ -276,10 +297,16 @@ impl JointPrograms {
     }
 
     /// The cells of each hosted party: as they were factorised, or with all genes.
-    fn load(&self, specs: impl Iterator<Item = InputSpec>, progress: &mut Progress) -> Result<Vec<Loaded<f64>>> {
+    fn load(
+        &self,
+        specs: impl Iterator<Item = InputSpec>,
+        has_parties: bool,
+        progress: &mut Progress,
+    ) -> Result<Vec<Loaded<f64>>> {
         let most = self.runs.iter().map(|of_k| of_k.k).max().unwrap_or(0);
         let local = Communicator::local();
-        specs.map(|spec| Ok(load(&spec, 0.0, most, &local, progress)?.0)).collect()
+        let streaming = || if has_parties { Err("rare entries are looked for in memory".to_string()) } else { Ok(()) };
+        specs.map(|spec| Ok(load(&spec, (0.0, most), streaming(), &local, progress)?.0)).collect()
     }
 }
 
@@ -389,8 +416,11 @@ impl Joint for JointPrograms {
 
     fn settings(&self) -> Map<String, Value> {
         let mut all = fednmf_base::parameters::to_json(&self.args.disclosure.0);
-        // The spectra are known to all sites.
-        let bits = |of_k: &OfK| of_k.spectra.values.iter().map(|x| format!("{:x}", x.to_bits())).collect::<Vec<_>>();
+        // The spectra are known to all sites, which find the same clusters in them.
+        let bits = |of_k: &OfK| {
+            let medians = of_k.clusters.kept.iter().chain(&of_k.clusters.all);
+            of_k.spectra.values.iter().chain(medians).map(|x| format!("{:x}", x.to_bits())).collect::<Vec<_>>()
+        };
         let spectra: Vec<String> = self.runs.iter().flat_map(bits).chain(self.genes.iter().cloned()).collect();
         all.insert("runs".into(), names::digest(&spectra).into());
         all.insert("density_threshold".into(), json!(self.args.density_threshold));

@@ -60,7 +60,7 @@ fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
 #[test]
 fn parties_choose_k_by_entries_that_each_holds_out() {
     let dir = tempdir().unwrap();
-    let line = "--algo fed-kl --secure-sum --accept-risk membership --holdout 0.05 --max-iters 60";
+    let line = "--algo fed-kl --secure-sum --accept-risk membership,rare-entries --holdout 0.05 --max-iters 60";
     let names = run_all(dir.path(), line);
     let found = answer(&format!("choose {names} --json"));
     assert_eq!(found["recommended"], 4, "{found:#}");

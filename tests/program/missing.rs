@@ -803,7 +803,7 @@ fn what_parties_send_does_not_depend_on_what_they_miss() {
         "syn-ssd-uv --secure-sum --accept-risk few-rows,membership",
         "asyn-sd",
         "fnmf",
-        "fed-kl",
+        "fed-kl --accept-risk rare-entries",
     ] {
         let mut sent = Vec::new();
         for share in [0.0, 0.3] {
@@ -842,7 +842,11 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
     places.sort_by_key(|(place, _)| *place);
     places.dedup_by_key(|(place, _)| *place);
     write_mtx(&sparse, (120, 40), &places.into_iter().map(|((i, j), x)| (i, j, x)).collect::<Vec<_>>());
-    let secure = "--secure-sum --accept-risk few-rows,membership,few-values";
+    // The sums tell single rows.
+    let line = "--algo fed-kl --parties 3 --missing nan -k 4 --input";
+    fednmf(3, line).arg(&dense).refused(&["--missing, --holdout", "a single one of U", "--accept-risk rare-entries"]);
+    let plain = "--accept-risk rare-entries";
+    let secure = "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries";
     for (file, left_out) in [
         (&dense, "--missing nan"),
         (&dense, "--missing nan --holdout 0.1"),
@@ -856,7 +860,7 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
             (found, factor(&out, "U").dot(&matrix(&out, "V").t()))
         };
         let (expected, product) = run(1, "kl-mu --init random");
-        for (ranks, more, rounding) in [(1, "", 1e-9), (3, "", 1e-9), (2, secure, 1e-5)] {
+        for (ranks, more, rounding) in [(1, plain, 1e-9), (3, plain, 1e-9), (2, secure, 1e-5)] {
             let (found, fit) = run(ranks, &format!("fed-kl --parties 3 {more}"));
             assert!(distance(&fit, &product) < rounding, "{left_out} {more}: {}", distance(&fit, &product));
             let held: &[&str] =
@@ -867,7 +871,7 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
             }
         }
     }
-    let run = |words: &str| fednmf(0, &format!("--algo fed-kl --parties 3 {words} --input")).arg(&dense);
+    let run = |words: &str| fednmf(0, &format!("--algo fed-kl --parties 3 {plain} {words} --input")).arg(&dense);
     run("--missing nan --extrapolation restart").refused(&["--extrapolation restart", "--missing"]);
     run("--missing nan --holdout 1e-9").refused(&["--holdout", "larger"]);
 }

@@ -53,8 +53,8 @@ fn runs(method: &Description) -> Vec<String> {
     }
     if method.name == "fed-kl" {
         let held = "--holdout 0.3";
-        all.push(held.into());
-        all.push(format!("{held} --secure-sum --accept-risk few-rows,membership,few-values"));
+        all.push(format!("{held} --accept-risk rare-entries"));
+        all.push(format!("{held} --secure-sum --accept-risk few-rows,membership,few-values,rare-entries"));
     }
     if has("plain") {
         all.extend(["--plain --admm-tol 1e-3".to_string(), "--key-bits 128 --insecure-key".to_string()]);

@@ -65,7 +65,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// That of a file which is computed from these: who may not read one of them may not read it either.
+    /// That of a file which is computed from these: if only its owner may read one of them, only the owner may read it.
     pub fn as_of<P: AsRef<Path>>(sources: impl IntoIterator<Item = P>) -> Access {
         let is_private = |path: P| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 == 0);
         if sources.into_iter().any(is_private) { Access::OwnerOnly } else { Access::Default }

@@ -3,6 +3,8 @@
 //! records where these are few; and if a diagnosis is a column of ones, and its absence another, both are rare in the same
 //! record.
 
+use std::collections::BTreeSet;
+
 use fednmf_base::error::Result;
 use fednmf_linalg::Real;
 
@@ -12,27 +14,33 @@ use crate::layout::Tile;
 /// A variable with rare entries, and the value that it usually has.
 pub type Rare<T> = (usize, T);
 
-/// The variables in which 1 to `least` − 1 records differ from all others, which are more than half. Records are rows, or columns.
+/// The variables in which 1 to `least` − 1 records differ from all others, which are more than half. Records are rows, or columns;
+/// missing values (NaN) do not count.
 pub fn rare<T: Real>(block: Entries<'_, T>, of_columns: bool, least: usize) -> Vec<Rare<T>> {
     let (records, variables) = (block.lines(of_columns), block.lines(!of_columns));
-    let mut nonzeros = vec![0; variables];
+    let (mut nonzeros, mut missing) = (vec![0; variables], vec![0; variables]);
     // A value that most records have wins each vote (Boyer and Moore 1991).
     let mut votes = vec![(T::zero(), 0usize); variables];
     for_each_nonzero(block, of_columns, |variable, x| {
+        if x.is_nan() {
+            missing[variable] += 1;
+            return;
+        }
         nonzeros[variable] += 1;
         match &mut votes[variable] {
-            (value, count) if same(*value, x) => *count += 1,
+            (value, count) if *value == x => *count += 1,
             vote @ (_, 0) => *vote = (x, 1),
             (_, count) => *count -= 1,
         }
     });
     let mut alike = vec![0; variables];
-    for_each_nonzero(block, of_columns, |variable, x| alike[variable] += usize::from(same(votes[variable].0, x)));
+    for_each_nonzero(block, of_columns, |variable, x| alike[variable] += usize::from(votes[variable].0 == x));
     let rare = |variable: usize| {
-        let zeros = records - nonzeros[variable];
+        let observed = records - missing[variable];
+        let zeros = observed - nonzeros[variable];
         let (usual, count) =
-            if 2 * zeros > records { (T::zero(), zeros) } else { (votes[variable].0, alike[variable]) };
-        (2 * count > records && (1..least).contains(&(records - count))).then_some((variable, usual))
+            if 2 * zeros > observed { (T::zero(), zeros) } else { (votes[variable].0, alike[variable]) };
+        (2 * count > observed && (1..least).contains(&(observed - count))).then_some((variable, usual))
     };
     (0..variables).filter_map(rare).collect()
 }
@@ -50,7 +58,8 @@ pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -
     match block {
         LocalBlock::Dense(mut x) => {
             for (variable, usual) in found {
-                if of_columns { x.row_mut(variable).fill(usual) } else { x.column_mut(variable).fill(usual) }
+                let mut entries = if of_columns { x.row_mut(variable) } else { x.column_mut(variable) };
+                entries.mapv_inplace(|x| if x.is_nan() { x } else { usual });
             }
             Ok((LocalBlock::Dense(x), changed))
         }
@@ -62,26 +71,28 @@ pub fn suppress<T: Real>(block: LocalBlock<T>, of_columns: bool, least: usize) -
             let everywhere: Vec<Rare<T>> = found.into_iter().filter(|(_, value)| *value != T::zero()).collect();
             let tile = Tile { rows: 0..rows, cols: 0..cols, transposed: false };
             let mut builder = TileBuilder::sparse(&tile, x.nnz() + everywhere.len() * records);
+            let mut gaps = BTreeSet::new();
             for (value, (i, j)) in x.iter() {
                 let (i, j) = (i as usize, j as usize);
-                if usual[if of_columns { i } else { j }].is_none() {
+                let is_rare = usual[if of_columns { i } else { j }].is_some();
+                if !is_rare || value.is_nan() {
                     builder.push(i, j, *value);
+                }
+                if is_rare && value.is_nan() {
+                    gaps.insert((i, j));
                 }
             }
             for (variable, value) in everywhere {
                 for record in 0..records {
                     let (i, j) = if of_columns { (variable, record) } else { (record, variable) };
-                    builder.push(i, j, value);
+                    if !gaps.contains(&(i, j)) {
+                        builder.push(i, j, value);
+                    }
                 }
             }
             Ok((builder.finish(Combine::Sum)?.0, changed))
         }
     }
-}
-
-/// Missing values (NaN) are alike.
-fn same<T: Real>(a: T, b: T) -> bool {
-    a == b || (a.is_nan() && b.is_nan())
 }
 
 /// Calls `f` with the variable of each entry that is not zero, and with the entry.
@@ -154,12 +165,22 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_is_a_value() {
-        let mut x = Array2::from_elem((9, 2), f64::NAN);
-        x[(4, 0)] = 3.0;
-        (0..9).filter(|i| *i != 5).for_each(|i| x[(i, 1)] = 2.0);
-        let found = rare(dense(&x).entries(), false, 3);
-        assert!(found[0].1.is_nan() && found[1] == (1, 2.0) && found.len() == 2, "{found:?}");
+    fn missing_values_hide_nothing_and_stay() {
+        // A one among zeros and twos, beside many gaps; a gap alone.
+        let x = Array2::from_shape_fn((12, 3), |(i, j)| match (i, j) {
+            (0..5, 0 | 1) | (3, 2) => f64::NAN,
+            (11, 0 | 1) => 1.0,
+            (_, 0) => 0.0,
+            _ => 2.0,
+        });
+        for block in [dense(&x), sparse(&x)] {
+            assert_eq!(rare(block.entries(), false, 3), [(0, 0.0), (1, 2.0)]);
+            let (found, _) = suppress(block, false, 3).unwrap();
+            let expected = x.mapv(|x| if x == 1.0 { -1.0 } else { x });
+            for (found, expected) in table(&found).indexed_iter().map(|(at, x)| (*x, expected[at])) {
+                assert!(found.is_nan() && expected.is_nan() || found == expected || expected == -1.0 && found != 1.0);
+            }
+        }
     }
 
     proptest! {

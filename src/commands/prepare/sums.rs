@@ -5,6 +5,7 @@ use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::messages::{HEADERS, NAME_DIGESTS};
 use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Partition};
+use fednmf_methods::federated::few_values::EntryFacts;
 use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 use fednmf_privacy::wide;
 
@@ -79,6 +80,22 @@ pub fn check_opened(limits: &DisclosureParams, counts: &[usize], length: usize, 
         ),
     };
     Err(Error::input(format!("{why}; --accept-risk {} goes on all the same", found.risk)))
+}
+
+/// Refuses rare entries of a party, whose products with its other factor are summed exactly.
+///
+/// # Errors
+/// With the option that leaves them out.
+pub fn check_rare(
+    limits: &DisclosureParams,
+    counts: &[usize],
+    length: usize,
+    blocks: &[&dyn EntryFacts],
+) -> Result<()> {
+    let summed = counts.iter().filter(|count| **count > 0).count();
+    let part = PrivatePart { counts, length, k: 1, masked: true, summed, what: "rows", instead: &[] };
+    let found = limits.check_rare(&part, Some(OpenedSums::ExactProducts(2)), blocks);
+    found.map_or(Ok(()), |found| Err(Error::input(found.reason)))
 }
 
 /// Sums over the rows of all parties, the same on any number of ranks.

@@ -21,6 +21,8 @@ use super::runs::Task;
 pub struct CnmfDirectory {
     folder: PathBuf,
     name: String,
+    /// Who may read its files.
+    access: Access,
 }
 
 impl CnmfDirectory {
@@ -28,7 +30,7 @@ impl CnmfDirectory {
     ///
     /// # Errors
     /// If it is not such a directory.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path, access: Access) -> Result<Self> {
         let wrong = |why: &str| Error::input(format!("--cnmf {}: {why}", path.display()));
         let folder = path.join("cnmf_tmp");
         if !folder.is_dir() {
@@ -36,20 +38,20 @@ impl CnmfDirectory {
         }
         let found = std::fs::canonicalize(path).ok();
         let name = found.as_deref().and_then(Path::file_name).ok_or_else(|| wrong("has no name"))?;
-        Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned() })
+        Ok(CnmfDirectory { folder, name: name.to_string_lossy().into_owned(), access })
     }
 
     /// As [`CnmfDirectory::open`], after making the directory if there is none.
     ///
     /// # Errors
     /// If it cannot be made, or is no such directory.
-    pub fn make(path: &Path) -> Result<Self> {
+    pub fn make(path: &Path, access: Access) -> Result<Self> {
         if !path.exists() {
             std::fs::create_dir_all(path.join("cnmf_tmp")).map_err(|e| {
                 Error::input(format!("--cnmf {}: cannot be made ({e}); choose a directory of your own", path.display()))
             })?;
         }
-        CnmfDirectory::open(path)
+        CnmfDirectory::open(path, access)
     }
 
     /// Checks that writing these runs replaces no file that a sweep did not write, and leaves none of another sweep, which
@@ -111,7 +113,7 @@ impl CnmfDirectory {
     pub fn write(&self, task: Task, v: &Array2<f64>, genes: Option<&[String]>) -> Result<()> {
         let (n, k) = v.dim();
         let genes = genes.map_or(Axis::Numbers(0, n), Axis::Names);
-        write_table(&self.file(task), v.t(), Axis::Numbers(1, k), genes)
+        write_table((&self.file(task), self.access), v.t(), Axis::Numbers(1, k), genes)
     }
 
     /// The transcripts per million of all genes, which `cnmf prepare` wrote.
@@ -124,7 +126,8 @@ impl CnmfDirectory {
     /// # Errors
     /// If the file cannot be written.
     pub fn write_table(&self, kind: &str, table: ArrayView2<'_, f64>, rows: Axis<'_>, columns: Axis<'_>) -> Result<()> {
-        write_table(&self.folder.join(format!("{}.{kind}.df.npz", self.name)), table, rows, columns)
+        let path = self.folder.join(format!("{}.{kind}.df.npz", self.name));
+        write_table((&path, self.access), table, rows, columns)
     }
 
     /// Writes a table of results: as [`CnmfDirectory::write_table`], and as the text `NAME.KIND.txt`.
@@ -140,7 +143,7 @@ impl CnmfDirectory {
     ) -> Result<()> {
         self.write_table(kind, table, rows, columns)?;
         let path = self.above(format!("{}.{kind}.txt", self.name));
-        let written = unfinished::replace(&path, Access::Default, |file| {
+        let written = unfinished::replace(&path, self.access, |file| {
             let mut out = BufWriter::new(file);
             (0..table.ncols()).try_for_each(|j| write!(out, "\t{}", columns.label(j)))?;
             for (i, row) in table.rows().into_iter().enumerate() {
@@ -160,7 +163,7 @@ impl CnmfDirectory {
     pub fn write_statistics(&self, table: ArrayView2<'_, f64>) -> Result<()> {
         let columns = ["k", "local_density_threshold", "silhouette", "prediction_error"].map(String::from);
         let path = self.above(format!("{}.k_selection_stats.df.npz", self.name));
-        write_table(&path, table, Axis::Numbers(0, table.nrows()), Axis::Names(&columns))
+        write_table((&path, self.access), table, Axis::Numbers(0, table.nrows()), Axis::Names(&columns))
     }
 
     fn above(&self, name: String) -> PathBuf {
@@ -192,10 +195,15 @@ impl Axis<'_> {
     }
 }
 
-fn write_table(path: &Path, table: ArrayView2<'_, f64>, rows: Axis<'_>, columns: Axis<'_>) -> Result<()> {
+fn write_table(
+    (path, access): (&Path, Access),
+    table: ArrayView2<'_, f64>,
+    rows: Axis<'_>,
+    columns: Axis<'_>,
+) -> Result<()> {
     let (m, n) = table.dim();
     // pandas takes the three arrays as its arguments, and no others.
-    let mut archive = Archive::create(path, Map::new(), Access::Default)?;
+    let mut archive = Archive::create(path, Map::new(), access)?;
     archive.array("data", "<f8", &[m, n], &bytes(table.iter().map(|x| x.to_le_bytes())))?;
     rows.write(&mut archive, "index")?;
     columns.write(&mut archive, "columns")?;

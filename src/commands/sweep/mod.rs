@@ -13,6 +13,7 @@ use std::path::Path;
 
 pub use self::args::SweepArgs;
 use fednmf_base::error::{EXIT_DONE, EXIT_REQUEUE, Error, Result};
+use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
 use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, MessageTag, Payload, Signals};
@@ -73,7 +74,9 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     let checked = created.and_then(|()| if comm.is_root() { check_results(args, &sweep.ks) } else { Ok(()) });
     comm.agree_on_error(checked)?;
     let tasks: Vec<Task> = sweep.ks.iter().flat_map(|&k| (0..args.runs).map(move |run| Task { k, run })).collect();
-    let cnmf = comm.agree_on_error(args.cnmf.as_deref().map(CnmfDirectory::open).transpose())?;
+    let cnmf = comm.agree_on_error(
+        args.cnmf.as_deref().map(|path| CnmfDirectory::open(path, Access::as_of(sweep.input.files()))).transpose(),
+    )?;
     let cnmf_files = cnmf.as_ref().filter(|_| comm.is_root()).map_or(Ok(()), |cnmf| cnmf.check(&tasks));
     comm.agree_on_error(cnmf_files)?;
     let most = args.groups.unwrap_or(comm.size()).clamp(1, comm.size().min(tasks.len()));

@@ -34,7 +34,7 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         return Ok(());
     }
     let most = sweep.ks.iter().copied().max().unwrap_or(0);
-    let (counts, names) = load(&sweep.input, 0.0, most, comm, progress)?;
+    let (counts, names) = load(&sweep.input, (0.0, most), Ok(()), comm, progress)?;
     let mut tpm = InputSpec::parse(&cnmf.transcripts().to_string_lossy())?;
     tpm.memory = sweep.args.memory;
     // The memory that is free now is without the counts, and the one that the user allows is not.
@@ -42,7 +42,7 @@ pub fn write(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, comm: &Communicator, progr
         (None, Some(_)) => counts.header.least_bytes(&counts.layout, comm.size(), size_of::<f64>()),
         _ => 0.0,
     };
-    let (tpm, of_tpm) = load(&tpm, held, most, comm, progress)?;
+    let (tpm, of_tpm) = load(&tpm, (held, most), Ok(()), comm, progress)?;
     if tpm.header.rows != counts.header.rows {
         return Err(Error::input(format!(
             "--cnmf: {} has {} cells, and the matrix {}; prepare both together",
@@ -121,8 +121,8 @@ fn why_not(sweep: &Sweep<'_>, cnmf: &CnmfDirectory, neighbours: usize) -> Option
 /// On all ranks, if the file cannot be read, or memory is lacking.
 pub fn load(
     spec: &InputSpec,
-    held: f64,
-    k: usize,
+    (held, k): (f64, usize),
+    streaming: std::result::Result<(), String>,
     comm: &Communicator,
     progress: &mut Progress,
 ) -> Result<(Loaded<f64>, Names)> {
@@ -130,7 +130,7 @@ pub fn load(
     let (m, n) = (input.header().rows, input.header().cols);
     // Usages and shares in two orders; products with the columns.
     let beside = held + (size_of::<f64>() * k * (4 * m + 4 * n)) as f64;
-    let (mut loaded, note) = streaming::load_rows(input, beside, Ok(()), comm, &mut |part| progress.loading(part))?;
+    let (mut loaded, note) = streaming::load_rows(input, beside, streaming, comm, &mut |part| progress.loading(part))?;
     note.iter().for_each(|note| progress.note(note));
     loaded.release();
     Ok((loaded, metadata::names_of(spec, false, comm)))

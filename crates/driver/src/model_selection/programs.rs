@@ -90,7 +90,7 @@ pub struct Spectra {
 /// What the clusters of spectra are: their medians, each with sum 1 (k × n), and how well they are separated.
 pub struct Clusters {
     /// Of all spectra.
-    all: Array2<f64>,
+    pub all: Array2<f64>,
     /// Of those that are not outlying.
     pub kept: Array2<f64>,
     /// Mean silhouette of all spectra; NaN with a single cluster.

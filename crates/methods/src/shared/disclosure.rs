@@ -37,7 +37,8 @@ fednmf_base::words! {
         Membership = "membership",
         /// Whole numbers and other entries with few values, from a single exact sum
         FewValues = "few-values",
-        /// Whole rows or columns, from exact sums, if they are the only ones with an entry (--suppress-rare)
+        /// Whole rows or columns, from exact sums, if they are the only ones with an entry (--suppress-rare), or if entries are left out
+        /// (--missing, --holdout)
         RareEntries = "rare-entries",
         /// The data from sketches of them: raw columns, or sketches that determine them (dsanls-secure)
         Sketches = "sketches",
@@ -113,6 +114,9 @@ pub enum OpenedSums {
     EachIteration(usize),
     /// This number in each iteration, which are combinations of the rows or columns, exactly.
     ExactProducts(usize),
+    /// Two such sums in each iteration, of which each entry is over the rows that are observed there. The difference of two entries is
+    /// one over few rows, often a single one.
+    ObservedProducts,
 }
 
 /// How long a run may last.
@@ -128,8 +132,22 @@ impl OpenedSums {
     pub fn over(self, run: Duration) -> usize {
         match self {
             OpenedSums::AtEvaluations => 1 + run.iterations.checked_div(run.eval_every).unwrap_or(0),
-            OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) => count.saturating_mul(run.iterations),
+            each => each.count().saturating_mul(run.iterations),
         }
+    }
+
+    /// Their number in an iteration.
+    fn count(self) -> usize {
+        match self {
+            OpenedSums::AtEvaluations => 0,
+            OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) => count,
+            OpenedSums::ObservedProducts => 2,
+        }
+    }
+
+    /// Whether the sums are combinations of the rows or columns, exactly.
+    fn are_exact(self) -> bool {
+        matches!(self, OpenedSums::ExactProducts(_) | OpenedSums::ObservedProducts)
     }
 }
 
@@ -269,7 +287,7 @@ impl DisclosureParams {
     ) -> Option<Disclosure> {
         let empty: usize = own.iter().map(|(all, distinct)| all - distinct.min(all)).sum();
         let hidden = part.hidden(self.colluding).saturating_sub(empty * part.owners());
-        let exact = matches!(sums, Some(OpenedSums::ExactProducts(_))) && part.owners() > 1 && hidden < part.length;
+        let exact = sums.is_some_and(OpenedSums::are_exact) && part.owners() > 1 && hidden < part.length;
         if !exact || self.accept_risk.contains(Risk::FewValues) {
             return None;
         }
@@ -294,7 +312,7 @@ impl DisclosureParams {
         sums: Option<OpenedSums>,
         blocks: &[&dyn EntryFacts],
     ) -> Option<Disclosure> {
-        let exact = matches!(sums, Some(OpenedSums::ExactProducts(_))) && part.owners() > 1;
+        let exact = sums.is_some_and(OpenedSums::are_exact) && part.owners() > 1;
         if !exact || self.accept_risk.contains(Risk::RareEntries) {
             return None;
         }
@@ -341,7 +359,19 @@ impl DisclosureParams {
             );
             return Some(Disclosure { risk: Risk::Membership, reason });
         }
-        few().or_else(|| self.membership(part, sums?, run).and_then(|reason| refused(Risk::Membership, reason)))
+        let of_few_rows = || {
+            let reason = format!(
+                "--missing, --holdout: the sums of this run are over the {what} that are observed in each place, so that the difference \
+                 of two is often a single one of U, from which others may find the whole {one}; leave these options out{}",
+                part.or_instead(),
+                what = part.what,
+                one = part.what.trim_end_matches('s')
+            );
+            (sums == Some(OpenedSums::ObservedProducts)).then(|| refused(Risk::RareEntries, reason)).flatten()
+        };
+        few()
+            .or_else(of_few_rows)
+            .or_else(|| self.membership(part, sums?, run).and_then(|reason| refused(Risk::Membership, reason)))
     }
 
     /// Why the sums tell who is among the parties' rows or columns, and what to change.
@@ -354,8 +384,9 @@ impl DisclosureParams {
         let what = part.what;
         let seen = if part.masked { "the sums of this run give" } else { "what a party sends in this run gives" };
         let shorter = match sums {
-            OpenedSums::EachIteration(count) | OpenedSums::ExactProducts(count) if hidden / SHARE >= count * part.k => {
-                format!("--max-iters {} or less, or ", hidden / SHARE / (count * part.k))
+            OpenedSums::AtEvaluations => String::new(),
+            each if hidden / SHARE >= each.count() * part.k => {
+                format!("--max-iters {} or less, or ", hidden / SHARE / (each.count() * part.k))
             }
             _ => String::new(),
         };

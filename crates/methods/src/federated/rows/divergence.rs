@@ -159,7 +159,7 @@ impl Method for FedKl {
     }
 
     fn opened_sums(&self) -> Option<OpenedSums> {
-        Some(OpenedSums::ExactProducts(if self.left_out().any() { 2 } else { 1 }))
+        Some(if self.left_out().any() { OpenedSums::ObservedProducts } else { OpenedSums::ExactProducts(1) })
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
@@ -684,6 +684,8 @@ impl<T: Real, R: Majorant<T> + Sync> Algorithm<T> for DivergenceRun<T, R> {
         let divergence = metrics::not_negative(divergence[0]);
         let mut all = vec![("rel_error", metrics::relative(residual2[0], norm2)), (measure.key(), divergence)];
         if let Some(Tally { held, .. }) = held {
+            // Of the parties that are left.
+            let held = held * party_sum.share_left();
             all.push((Measure::HeldoutRmse.key(), (off[0].max(0.0) / held).sqrt()));
             all.push((Measure::HeldoutDivergence.key(), off[1].max(0.0) / held));
         }
