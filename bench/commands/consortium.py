@@ -1,15 +1,29 @@
-"""Gene programmes of three sites with parts of a set of cells, against those of one owner of all cells.
+"""Three sites with parts of a set of rows, against one owner of all of them.
 
     bench/run consortium FILE.h5ad --labels bulk_labels
+    bench/run consortium batches
+    bench/run consortium mutations
+    bench/run consortium questionnaire
 
-A seventh of the cells, drawn at random, is in nobody's data. The sites have a half, three tenths and two tenths of the others; each
-table has its genes in an order of its own, and lacks two of them. They are prepared together, factorised by fed-kl with masked sums for
-each k and several seeds, and `choose` takes k. One owner does the same with kl-mu, from the same starts and from others, which shows
-how much a start matters. Compared are the number of programmes, the cosines of programmes and weights, and how well k-means on the
-weights finds the labels (adjusted Rand index). The adversary attacks a run of the chosen k from the view of the largest site, with the
-cells that are in nobody's data as candidates.
+The sites have a half, three tenths and two tenths of the rows. A seventh is in nobody's data.
 
-Counts that were divided by totals and whose logarithms are stored are restored: the least entry of a cell is a count of 1.
+FILE.h5ad: cells, divided at random. Each table has its genes in an order of its own, and lacks two of them. They are prepared together,
+factorised by fed-kl with masked sums for each k and several seeds, and `choose` takes k. One owner does the same with kl-mu, from the
+same starts and from others, which shows how much a start matters. Compared are the number of programmes, the cosines of programmes and
+weights, and how well k-means on the weights finds the labels (adjusted Rand index). The adversary attacks a run of the chosen k from
+the view of the largest site, with the cells that are in nobody's data as candidates. Counts that were divided by totals and whose
+logarithms are stored are restored: the least entry of a cell is a count of 1.
+
+The others are drawn (lib/planted.py), so that what is to be found is known:
+
+batches: counts of six types of cells. A site has a programme of its own in all of its cells, and factors of its own for the genes. inmf
+with masked sums, on cells that each site scales by itself, is compared with hals and kl-mu of one owner, with as many components as
+there are programmes and with one more for each site. Of several seeds the least objective counts.
+
+mutations: 96 types of mutations, five signatures. The same as with cells: fed-kl, kl-mu, `choose`, the adversary.
+
+questionnaire: zeros and ones, six patterns of answers, a tenth of the answers flipped. The Boolean methods with masked sums are compared
+with the same methods of one owner.
 """
 
 import argparse
@@ -24,13 +38,19 @@ from pathlib import Path
 
 import anndata
 import numpy as np
+from lib import planted
 from lib.program import ONE_THREAD, add_binary_option, find_binary
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 SHARES = (0.5, 0.3, 0.2)
-#: The share of cells that are in nobody's data.
+#: The share of rows that are in nobody's data.
 OUTSIDE = 1 / 7
+#: Rows that are drawn.
+ROWS = 2333
+#: Weights of the penalty on the own parts (inmf): the default, and less.
+OWN_PENALTIES = (5, 1, 0.1)
+BOOLEAN = ("felb", "felb-mu", "elbmf", "asso", "grecond", "mebf", "zhang")
 #: Counts that are restored from logarithms may be off by this share.
 ROUNDING = 0.02
 
@@ -41,6 +61,26 @@ def run(words, at):
     if done.returncode:
         sys.exit(f"{shlex.join(words)}\nexited with {done.returncode}: {done.stderr}{done.stdout}")
     return done.stdout
+
+
+def sizes(rows):
+    """The number of rows of each site, and of those in nobody's data."""
+    outside = round(OUTSIDE * rows)
+    cuts = np.cumsum([round(share * (rows - outside)) for share in SHARES])[:-1]
+    return [*np.diff([0, *cuts, rows - outside]), outside]
+
+
+def drawings(kind, options, at):
+    """Yields data, and a directory with raw-0.npy, ... of the sites, raw.npy of one owner, and outside.npy."""
+    for seed in range(options.seed, options.seed + options.drawings):
+        drawn = kind(np.random.default_rng(seed), sizes(ROWS))
+        here = at / str(seed)
+        here.mkdir()
+        for party, rows in enumerate(drawn.sites):
+            np.save(here / f"raw-{party}.npy", rows)
+        np.save(here / "raw.npy", np.concatenate(drawn.sites))
+        np.save(here / "outside.npy", drawn.outside)
+        yield drawn, here
 
 
 def counts_of(adata):
@@ -74,94 +114,242 @@ def clusters(weights, count):
     return KMeans(count, n_init=20, random_state=0).fit(shares).labels_
 
 
+def fit(words, output, at):
+    """Runs a method; returns its result, V and the rows of U of all parties."""
+    found = json.loads(run([*words, "--tol", 0, "--json", "--quiet", "--output", output], at))
+    shared = np.load(at / output)
+    files = [output] if "U" in shared else [f"{Path(output).stem}.party-{party:02}.npz" for party in range(shared["parties"])]
+    return found, shared["V"], np.concatenate([np.load(at / file)["U"] for file in files])
+
+
+def sent_by_each(found):
+    """Bytes, without those received."""
+    return found["party_bytes"] / 2 / len(SHARES)
+
+
+def table(header, rows):
+    print("| " + " | ".join(header) + " |")
+    print("|" + " --- |" * len(header))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def every_k(options, launch, at, private, alone):
+    """Runs all k and seeds at the sites and at one owner (twice), and chooses k.
+
+    Returns what each site sent in each run, the seconds of the runs of the sites, k, and V and the weights of all rows.
+    """
+    each = [(k, seed) for k in options.ks for seed in range(1, options.runs + 1)]
+    binary, sent, began = launch[-1], [], time.monotonic()
+    for k, seed in each:
+        words = ["-k", k, "--seed", seed, "--max-iters", options.iterations, "--tol", 0, "--json", "--quiet"]
+        method = ["--algo", "fed-kl", "--secure-sum", "--input", private]
+        files = ["--output", f"sites-k{k}-{seed}.h5", "--record-view", f"view-k{k}-{seed}.h5"]
+        sent.append(sent_by_each(json.loads(run([*launch, *method, *words, *files], at))))
+    seconds = time.monotonic() - began
+    for who, first in (("one", 0), ("other", 100)):
+        for k, seed in each:
+            words = ["-k", k, "--seed", first + seed, "--max-iters", options.iterations, "--tol", 0, "--quiet"]
+            output = ["--input", alone, "--output", f"{who}-k{k}-{seed}.h5"]
+            run([binary, "--algo", "kl-mu", "--init", "random", *output, *words], at)
+    chosen, V, U = {}, {}, {}
+    for who in ("sites", "one", "other"):
+        names = [f"{who}-k{k}-{seed}.h5" for k, seed in each]
+        consensus = f"{who}.npz"
+        chosen[who] = json.loads(run([binary, "choose", *names, "--json", "--output", consensus], at))["recommended"]
+        V[who] = np.load(at / consensus)["V"]
+        inputs = [private.format(party=party) for party in range(len(SHARES))] if who == "sites" else [alone]
+        weights = []
+        for number, rows_of in enumerate(inputs):
+            output = f"{who}-weights-{number}.npz"
+            run([binary, "project", consensus, "--input", rows_of, "--output", output, "--quiet"], at)
+            weights.append(np.load(at / output)["U"])
+        U[who] = np.concatenate(weights)
+    return sent, seconds, chosen, V, U
+
+
+def attacks(binary, at, k, private, candidates):
+    """What the adversary finds in the view of the largest site."""
+    view = next(at.glob(f"view-k{k}-1*rank-00*"))
+    found = run([binary, "audit", "attack", view, "--truth", private, "--candidates", candidates], at)
+    return f"The adversary, from the view of the largest site:\n\n```\n{found.rstrip()}\n```"
+
+
+OWNERS = ("", "three sites", "one owner, the same starts", "one owner, other starts")
+
+
+def against_sites(of_all):
+    """Cells of a table: the least cosine of a column of the sites with one of an owner."""
+    return ["", *(f"{cosines(of_all['sites'], of_all[who]).min():.6f}" for who in ("one", "other"))]
+
+
+def real_cells(options, launch, at):
+    binary = launch[-1]
+    adata = anndata.read_h5ad(options.data)
+    genes = np.asarray((adata if adata.raw is None else adata.raw).var_names)
+    counts, cells, labels = counts_of(adata), np.asarray(adata.obs_names), np.asarray(adata.obs[options.labels])
+    rng = np.random.default_rng(options.seed)
+    outside, order = np.split(rng.permutation(len(cells)), [round(OUTSIDE * len(cells))])
+    sites = np.split(order, np.cumsum(sizes(len(cells))[:-2]))
+    common = rng.permutation(len(genes))[len(sites) :]
+    alone = np.setdiff1d(np.arange(len(genes)), common)
+    for party, own in enumerate(sites):
+        kept = np.append(common, alone[party])
+        write_table(at / f"raw-{party}.csv", counts[own], cells[own], genes, rng.permutation(kept) if party else kept)
+    # Starts depend on the order of the genes.
+    for name, own in (("raw", order), ("outside", outside)):
+        write_table(at / f"{name}.csv", counts[own], cells[own], genes, common)
+    recipe = ["--log1p", "--variable-columns", options.genes]
+    began = time.monotonic()
+    joint = ["raw-{party}.csv", "--common-columns", *recipe, "--output", "cells-{party}.csv"]
+    run([*launch, "prepare", "counts", *joint, "--save-rules", "rules.json"], at)
+    seconds = time.monotonic() - began
+    run([binary, "prepare", "counts", "raw.csv", *recipe, "--output", "cells.csv"], at)
+    run([binary, "prepare", "counts", "outside.csv", "--rules", "rules.json", "--output", "candidates.csv"], at)
+    used = [(at / name).read_text().split("\n", 1)[0].split(",")[1:] for name in ("cells-0.csv", "cells.csv")]
+    if used[0] != used[1]:
+        sys.exit("the sites chose other genes than one owner")
+    sent, more, chosen, V, U = every_k(options, launch, at, "cells-{party}.csv", "cells.csv")
+    found = attacks(binary, at, chosen["sites"], "cells-{party}.csv", "candidates.csv")
+
+    types = labels[order]
+    count = len(np.unique(types))
+    print(f"{len(order)} cells of {count} types, {', '.join(str(len(own)) for own in sites)} at each site, {options.genes} genes\n")
+    agreement = [f"{adjusted_rand_score(types, clusters(weights, count)):.3f}" for weights in U.values()]
+    rows = [
+        ["programmes", *(str(k) for k in chosen.values())],
+        ["adjusted Rand index of the types", *agreement],
+        ["least cosine of a programme of the sites", *against_sites(V)],
+        ["least cosine of weights of the sites", *against_sites(U)],
+    ]
+    table(OWNERS, rows)
+    print(f"{len(sent)} runs of the sites: {sum(sent) / 1e6:.2f} MB sent by each, {seconds + more:.0f} s with the preparation\n")
+    print(found)
+
+
+def at_each(drawn):
+    return f"{', '.join(str(len(rows)) for rows in drawn.sites)} at each site"
+
+
+def batches(options, launch, at):
+    binary, (k, more) = launch[-1], (planted.TYPES, planted.TYPES + len(SHARES))
+    sites, owner = [*launch, "--secure-sum"], [binary, "--init", "random"]
+    scaled, raw = ["--input", "scaled-raw-{party}.npy"], ["--input", "raw-{party}.npy"]
+    inmf = [(f"`inmf`, λ = {x:g}", [*sites, "--algo", "inmf", "--own-penalty", x, *scaled], "objective") for x in OWN_PENALTIES]
+    others = [
+        ("`fed-kl`", [*sites, "--algo", "fed-kl", *raw], "kl_divergence"),
+        ("`hals`", [*owner, "--algo", "hals", "--input", "scaled-raw.npy"], "rel_error"),
+        ("`kl-mu`", [*owner, "--algo", "kl-mu", "--input", "raw.npy"], "kl_divergence"),
+    ]
+    values = {(case[0], k): [] for case in inmf} | {(case[0], count): [] for case in others for count in (k, more)}
+    of_name = {name: (words, objective) for name, words, objective in inmf + others}
+    for drawn, here in drawings(planted.cells, options, at):
+        for name in (*(f"raw-{party}" for party in range(len(SHARES))), "raw"):
+            recipe = ["--row-total", planted.DEPTH, "--unit-variance", "--output", f"scaled-{name}.npy"]
+            run([binary, "prepare", "counts", f"{name}.npy", *recipe], here)
+        # Programmes are compared in counts, so what the scaling divided by is undone.
+        *own, joint = [
+            (rows / rows.sum(axis=1, keepdims=True)).std(axis=0)[:, None] for rows in (*drawn.sites, np.concatenate(drawn.sites))
+        ]
+        undo = {"objective": np.mean(own, axis=0), "rel_error": joint, "kl_divergence": 1}
+        for name, count in values:
+            words, objective = of_name[name]
+            began, fits = time.monotonic(), []
+            for seed in range(1, options.runs + 1):
+                fits.append(fit([*words, "-k", count, "--seed", seed, "--max-iters", options.iterations], "fit.npz", here))
+            seconds = time.monotonic() - began
+            _, V, U = min(fits, key=lambda x: x[0][objective])
+            agreement = adjusted_rand_score(drawn.known, clusters(U * np.linalg.norm(V, axis=0), planted.TYPES))
+            cosine = cosines(drawn.parts, V * undo[objective])
+            sent = sum(sent_by_each(found) for found, *_ in fits)
+            values[name, count].append([cosine.min(), cosine.mean(), agreement, sent / 1e6, seconds])
+    print(f"{len(drawn.known)} cells of {planted.TYPES} types, {at_each(drawn)}, {planted.GENES} genes; ", end="")
+    print(f"{options.drawings} drawings, of each the best of {options.runs} runs\n")
+    rows = []
+    for (name, count), of_drawings in values.items():
+        least, mean, agreement, sent, seconds = np.transpose(of_drawings)
+        at_sites = of_name[name][0][: len(launch)] == launch
+        figures = [", ".join(f"{x:.2f}" for x in least), f"{mean.mean():.3f}", ", ".join(f"{x:.2f}" for x in agreement)]
+        costs = [f"{sent.mean():.1f} MB" if at_sites else "", f"{seconds.mean():.1f} s"]
+        rows.append([name, "three sites" if at_sites else "one owner", str(count), *figures, *costs])
+    header = ["", "", "k", "least cosine of a planted programme", "mean of all", "ARI of the types"]
+    table([*header, f"sent by each in {options.runs} runs", "time of these"], rows)
+
+
+def mutations(options, launch, at):
+    what = {
+        "signatures": lambda drawn, k, V, U, who: f"{k[who]}",
+        "least cosine of a planted signature": lambda drawn, k, V, U, who: f"{cosines(drawn.parts, V[who]).min():.3f}",
+        "least cosine of planted weights": lambda drawn, k, V, U, who: f"{cosines(drawn.known, U[who]).min():.3f}",
+        "least cosine of a signature of the sites": lambda drawn, k, V, U, who: f"{cosines(V['sites'], V[who]).min():.6f}",
+        "least cosine of weights of the sites": lambda drawn, k, V, U, who: f"{cosines(U['sites'], U[who]).min():.6f}",
+    }
+    found, costs = [], []
+    for drawn, here in drawings(planted.mutations, options, at):
+        sent, seconds, k, V, U = every_k(options, launch, here, "raw-{party}.npy", "raw.npy")
+        report = attacks(launch[-1], here, k["sites"], "raw-{party}.npy", "outside.npy")
+        found.append({(name, who): of(drawn, k, V, U, who) for name, of in what.items() for who in k})
+        costs.append([sum(sent) / 1e6, seconds])
+    print(f"{len(drawn.known)} samples, {at_each(drawn)}, {planted.MUTATIONS} types of mutations, ", end="")
+    print(f"{planted.SIGNATURES} signatures; {options.drawings} drawings\n")
+    table(OWNERS, [[name, *(", ".join(x[name, who] for x in found) for who in k)] for name in what])
+    megabytes, seconds = np.mean(costs, axis=0)
+    print(f"{len(sent)} runs of the sites with one drawing: {megabytes:.2f} MB sent by each, {seconds:.0f} s\n")
+    print(report)
+
+
+def f1(a, b):
+    return 2 * (a & b).sum() / (a.sum() + b.sum())
+
+
+def questionnaire(options, launch, at):
+    sites, owner = [*launch, "--secure-sum", "--input", "raw-{party}.npy"], [launch[-1], "--parties", 1, "--input", "raw.npy"]
+    values = {(method, who): [] for method in BOOLEAN for who in ("three sites", "one owner")}
+    flipped = []
+    for drawn, here in drawings(planted.answers, options, at):
+        flipped.append(f1(np.concatenate(drawn.sites) > 0, drawn.known))
+        for method, who in values:
+            words = [*(owner if who == "one owner" else sites), "--algo", method, "-k", planted.PATTERNS]
+            began = time.monotonic()
+            found, V, U = fit([*words, "--max-iters", options.iterations], "fit.npz", here)
+            seconds = time.monotonic() - began
+            V, U = V > 0.5, U > 0.5
+            same = (drawn.parts[:, :, None] == V[:, None]).all(axis=0).any(axis=1)
+            score = f1((U[:, None] & V).any(axis=2), drawn.known)
+            values[method, who].append([score, same.sum(), sent_by_each(found) / 1e3, seconds])
+    print(f"{len(drawn.known)} persons, {at_each(drawn)}, {planted.QUESTIONS} questions, ", end="")
+    print(f"{planted.PATTERNS} patterns; {options.drawings} drawings\n")
+    rows = []
+    for (method, who), of_drawings in values.items():
+        score, same, sent, seconds = np.transpose(of_drawings)
+        costs = [f"{sent.mean():.0f} kB" if who == "three sites" else "", f"{seconds.mean():.1f} s"]
+        rows.append([f"`{method}`", who, f"{score.mean():.3f}", f"{score.min():.3f}", ", ".join(f"{x:.0f}" for x in same), *costs])
+    found = f"patterns found exactly, of {planted.PATTERNS}"
+    table(["", "", "F1, mean", "least", found, "sent by each", "a run"], rows)
+    print(f"F1 is that with the answers before a tenth was flipped, to which the flipped ones have {np.mean(flipped):.3f}.")
+
+
+CASES = {"batches": batches, "mutations": mutations, "questionnaire": questionnaire}
+
+
 def main(argv):
     parser = argparse.ArgumentParser(
         prog="bench/run consortium", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_binary_option(parser)
-    parser.add_argument("file", help="cells with counts, as AnnData")
-    parser.add_argument("--labels", required=True, help="column of obs with the types of cells")
+    parser.add_argument("data", help=f"cells with counts, as AnnData, or what to draw: {', '.join(CASES)}")
+    parser.add_argument("--labels", help="column of obs with the types of cells")
     parser.add_argument("--mpirun", default="mpirun --oversubscribe", help="launcher [%(default)s]")
-    parser.add_argument("--genes", type=int, default=30, help="most variable genes that are used [%(default)s]")
-    parser.add_argument("--ks", type=int, nargs="+", default=[3, 4, 5, 6, 7], help="[3 to 7]")
+    parser.add_argument("--genes", type=int, default=30, help="most variable genes that are used, of AnnData [%(default)s]")
+    parser.add_argument("--ks", type=int, nargs="+", default=[3, 4, 5, 6, 7], help="of which choose takes one [3 to 7]")
     parser.add_argument("--runs", type=int, default=4, help="seeds for each k [%(default)s]")
+    parser.add_argument("--drawings", type=int, default=3, help="of data that are drawn [%(default)s]")
     parser.add_argument("--iterations", type=int, default=100, help="of a run [%(default)s]")
-    parser.add_argument("--seed", type=int, default=0, help="of the division [%(default)s]")
+    parser.add_argument("--seed", type=int, default=0, help="of the division, or of the first drawing [%(default)s]")
     options = parser.parse_args(argv)
-    binary = find_binary(options.binary)
-    adata = anndata.read_h5ad(options.file)
-    genes = np.asarray((adata if adata.raw is None else adata.raw).var_names)
-    counts, cells, labels = counts_of(adata), np.asarray(adata.obs_names), np.asarray(adata.obs[options.labels])
-    rng = np.random.default_rng(options.seed)
-    outside, order = np.split(rng.permutation(len(cells)), [round(OUTSIDE * len(cells))])
-    cuts = np.cumsum([round(share * len(order)) for share in SHARES])[:-1]
-    sites = np.split(order, cuts)
-    each = [(k, seed) for k in options.ks for seed in range(1, options.runs + 1)]
-
+    if options.data not in CASES and options.labels is None:
+        parser.error("cells need --labels")
+    launch = [*shlex.split(options.mpirun), "-n", str(len(SHARES)), str(find_binary(options.binary))]
     with tempfile.TemporaryDirectory() as scratch:
-        at = Path(scratch)
-        common = rng.permutation(len(genes))[len(sites) :]
-        alone = np.setdiff1d(np.arange(len(genes)), common)
-        for party, own in enumerate(sites):
-            kept = np.append(common, alone[party])
-            write_table(at / f"raw-{party}.csv", counts[own], cells[own], genes, rng.permutation(kept) if party else kept)
-        # Starts depend on the order of the genes.
-        for name, own in (("raw", order), ("outside", outside)):
-            write_table(at / f"{name}.csv", counts[own], cells[own], genes, common)
-        launch = [*shlex.split(options.mpirun), "-n", len(sites), binary]
-        recipe = ["--log1p", "--variable-columns", options.genes]
-        began = time.monotonic()
-        joint = ["raw-{party}.csv", "--common-columns", *recipe, "--output", "cells-{party}.csv"]
-        run([*launch, "prepare", "counts", *joint, "--save-rules", "rules.json"], at)
-        sent = []
-        for k, seed in each:
-            words = ["-k", k, "--seed", seed, "--max-iters", options.iterations, "--tol", 0, "--json", "--quiet"]
-            private = ["--algo", "fed-kl", "--secure-sum", "--input", "cells-{party}.csv"]
-            files = ["--output", f"sites-k{k}-{seed}.h5", "--record-view", f"view-k{k}-{seed}.h5"]
-            found = json.loads(run([*launch, *private, *words, *files], at))
-            sent.append(found["party_bytes"] / 2 / len(sites))
-        seconds = time.monotonic() - began
-        run([binary, "prepare", "counts", "raw.csv", *recipe, "--output", "cells.csv"], at)
-        run([binary, "prepare", "counts", "outside.csv", "--rules", "rules.json", "--output", "candidates.csv"], at)
-        for who, first in (("one", 0), ("other", 100)):
-            for k, seed in each:
-                words = ["-k", k, "--seed", first + seed, "--max-iters", options.iterations, "--tol", 0, "--quiet"]
-                output = ["--input", "cells.csv", "--output", f"{who}-k{k}-{seed}.h5"]
-                run([binary, "--algo", "kl-mu", "--init", "random", *output, *words], at)
-        chosen, V, U = {}, {}, {}
-        for who in ("sites", "one", "other"):
-            names = [f"{who}-k{k}-{seed}.h5" for k, seed in each]
-            consensus = f"{who}.npz"
-            chosen[who] = json.loads(run([binary, "choose", *names, "--json", "--output", consensus], at))["recommended"]
-            V[who] = np.load(at / consensus)["V"]
-            inputs = [f"cells-{party}.csv" for party in range(len(sites))] if who == "sites" else ["cells.csv"]
-            weights = []
-            for number, cells_of in enumerate(inputs):
-                output = f"{who}-weights-{number}.npz"
-                run([binary, "project", consensus, "--input", cells_of, "--output", output, "--quiet"], at)
-                weights.append(np.load(at / output)["U"])
-            U[who] = np.concatenate(weights)
-        used = [(at / name).read_text().split("\n", 1)[0].split(",")[1:] for name in ("cells-0.csv", "cells.csv")]
-        if used[0] != used[1]:
-            sys.exit("the sites chose other genes than one owner")
-        view = next(at.glob(f"view-k{chosen['sites']}-1*rank-00*"))
-        words = ["--truth", "cells-{party}.csv", "--candidates", "candidates.csv"]
-        attacks = run([binary, "audit", "attack", view, *words], at)
-
-    types = labels[order]
-    count = len(np.unique(types))
-    print(f"{len(order)} cells of {count} types, {', '.join(str(len(own)) for own in sites)} at each site, {options.genes} genes\n")
-    print("| | three sites | one owner, the same starts | one owner, other starts |")
-    print("| --- | --- | --- | --- |")
-    rows = {
-        "programmes": [str(chosen[who]) for who in U],
-        "adjusted Rand index of the types": [
-            f"{adjusted_rand_score(types, clusters(weights, count)):.3f}" for weights in U.values()
-        ],
-        "least cosine of a programme of the sites": ["", *(f"{cosines(V['sites'], V[who]).min():.6f}" for who in ("one", "other"))],
-        "least cosine of weights of the sites": ["", *(f"{cosines(U['sites'], U[who]).min():.6f}" for who in ("one", "other"))],
-    }
-    for name, values in rows.items():
-        print("| " + " | ".join([name, *values]) + " |")
-    print(f"\n{len(sent)} runs of the sites: {sum(sent) / 1e6:.2f} MB sent by each, {seconds:.0f} s with the preparation")
-    print(f"\nThe adversary, from the view of the largest site:\n\n```\n{attacks.rstrip()}\n```")
+        CASES.get(options.data, real_cells)(options, launch, Path(scratch))
