@@ -843,7 +843,7 @@ fn parties_fit_the_divergence_on_observed_entries_as_one_owner() {
     places.dedup_by_key(|(place, _)| *place);
     write_mtx(&sparse, (120, 40), &places.into_iter().map(|((i, j), x)| (i, j, x)).collect::<Vec<_>>());
     // The sums tell single rows.
-    let line = "--algo fed-kl --parties 3 --missing nan -k 4 --input";
+    let line = "--algo fed-kl --parties 3 --secure-sum --accept-risk few-rows,membership,few-values --missing nan -k 4 --input";
     fednmf(3, line).arg(&dense).refused(&["--missing, --holdout", "a single one of U", "--accept-risk rare-entries"]);
     let plain = "--accept-risk rare-entries";
     let secure = "--secure-sum --accept-risk few-rows,membership,few-values,rare-entries";

@@ -331,7 +331,7 @@ fn few_values_are_found_before_any_statistic_of_the_data() {
     run(&format!("{hals} --scale max --binarize 0.5")).refused(&["few values"]);
     let sketches = "--algo dsanls-secure --secure-sum --accept-risk few-rows --max-iters 2 --eval-every 0";
     run(sketches).refused(&["few values", "--accept-risk sketches"]);
-    run(&format!("{hals} --accept-risk few-values")).refused(&["too large"]);
+    run(&format!("{hals} --accept-risk few-values")).refused(&["beyond the range of numbers"]);
 }
 
 /// Party 1 has two rows that alone have an entry in column 10, two that alone lack one in column 11, and two whose entries in column 9

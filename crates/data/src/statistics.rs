@@ -62,14 +62,14 @@ fn magnitude(ends: Ends, what: impl Fn(f64) -> String) -> Result<f64> {
         return Ok(largest);
     }
     Err(Error::input(format!(
-        "{}, whose square is beyond the range of numbers; divide the data first (--scale max)",
+        "{} whose square is beyond the range of numbers; divide the data first (--scale max)",
         what(largest)
     )))
 }
 
 /// The magnitude by which sums over a public matrix are scaled.
 fn largest_of_all(ends: Ends) -> SharedResult<f64> {
-    magnitude(ends, |largest| format!("the largest entry is {largest:e}")).map_err(Error::on_all_ranks)
+    magnitude(ends, |largest| format!("the largest entry is {largest:e},")).map_err(Error::on_all_ranks)
 }
 
 /// Completes the tallies of blocks, and returns the ends of all their values.

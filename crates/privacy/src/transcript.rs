@@ -92,7 +92,7 @@ pub struct Sent {
     pub digest: String,
 }
 
-/// A list on which all parties agreed, in full: each of them has all names.
+/// A list on which all parties agreed, in full: each of them knows all names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreed {
     /// What it lists.

@@ -215,7 +215,7 @@ impl Limits {
             0 => String::new(),
             _ => format!(
                 "; others can read {vectors} vectors in all sums (never more than a {} has entries), so {} must lack at least \
-                 {hidden} {of} of the others (never more than {SHARE} for each entry)",
+                 {hidden} {of} of the others (never more than {SHARE} for each entry), or of each of them without --secure-sum",
                 of.trim_end_matches('s'),
                 counted(*colluding, "site", "sites together")
             ),

@@ -37,8 +37,8 @@ fednmf_base::words! {
         Membership = "membership",
         /// Whole numbers and other entries with few values, from a single exact sum
         FewValues = "few-values",
-        /// Whole rows or columns, from exact sums, if they are the only ones with an entry (--suppress-rare), or if entries are left out
-        /// (--missing, --holdout)
+        /// Whole rows or columns, from exact sums, if they are the only ones with an entry (--suppress-rare), or if entries are
+        /// left out (--missing, --holdout)
         RareEntries = "rare-entries",
         /// The data from sketches of them: raw columns, or sketches that determine them (dsanls-secure)
         Sketches = "sketches",
@@ -93,8 +93,8 @@ fednmf_base::parameters! {
         #[affects_result = false]
         pub min_rows: Auto<usize> = Auto::Auto, "N";
         /// Each party changes rare entries in its own data, before anything leaves: in a variable in which fewer than N of its rows
-        /// differ from all its others, these get the value of the others, mostly 0 (rows and variables are columns and rows where
-        /// columns are private). N is at least 3
+        /// differ from all its others, these get the value of the others, mostly 0 (where columns are private, read columns for rows).
+        /// N is at least 3
         pub suppress_rare: OrNone<usize> = OrNone::None, "N|none", or_none(count(LEAST_IN_A_CELL));
         /// Run although others may compute this, several by commas: few-rows, the rows or columns of a party that has few;
         /// membership, whether a row or column is among those of the parties, and perhaps the row itself; few-values, whole
@@ -114,8 +114,8 @@ pub enum OpenedSums {
     EachIteration(usize),
     /// This number in each iteration, which are combinations of the rows or columns, exactly.
     ExactProducts(usize),
-    /// Two such sums in each iteration, of which each entry is over the rows that are observed there. The difference of two entries is
-    /// one over few rows, often a single one.
+    /// Two such sums in each iteration, of which each entry is over the rows that are observed there. The difference of two
+    /// entries is one over few rows, often a single one.
     ObservedProducts,
 }
 
