@@ -9,7 +9,8 @@ The sites have a half, three tenths and two tenths of the rows. A seventh is in 
 
 FILE.h5ad: cells, divided at random. Each table has its genes in an order of its own, and lacks two of them. They are prepared together,
 factorised by fed-kl with masked sums for each k and several seeds, and `choose` takes k. One owner does the same with kl-mu, from the
-same starts and from others, which shows how much a start matters. Compared are the number of programmes, the cosines of programmes and
+same starts and from others, which shows how much a start matters. Rare entries are left out (--suppress-rare 3), also of what the
+owner of all rows has. Compared are the number of programmes, the cosines of programmes and
 weights, and how well k-means on the weights finds the labels (adjusted Rand index). The adversary attacks a run of the chosen k from
 the view of the largest site, with the cells that are in nobody's data as candidates. Counts that were divided by totals and whose
 logarithms are stored are restored: the least entry of a cell is a count of 1.
@@ -51,6 +52,8 @@ ROWS = 2333
 #: Weights of the penalty on the own parts (inmf): the default, and less.
 OWN_PENALTIES = (5, 1, 0.1)
 BOOLEAN = ("felb", "felb-mu", "elbmf", "asso", "grecond", "mebf", "zhang")
+#: Entries of one or two rows of a site would give these rows away.
+RARE = ("--suppress-rare", "3")
 #: Counts that are restored from logarithms may be off by this share.
 ROUNDING = 0.02
 
@@ -202,14 +205,12 @@ def real_cells(options, launch, at):
         write_table(at / f"{name}.csv", counts[own], cells[own], genes, common)
     recipe = ["--log1p", "--variable-columns", options.genes]
     began = time.monotonic()
-    joint = ["raw-{party}.csv", "--common-columns", *recipe, "--output", "cells-{party}.csv"]
+    joint = ["raw-{party}.csv", "--common-columns", *RARE, *recipe, "--output", "cells-{party}.csv"]
     run([*launch, "prepare", "counts", *joint, "--save-rules", "rules.json"], at)
     seconds = time.monotonic() - began
-    run([binary, "prepare", "counts", "raw.csv", *recipe, "--output", "cells.csv"], at)
+    tables = [(at / f"cells-{party}.csv").read_text().split("\n", 1) for party in range(len(sites))]
+    (at / "cells.csv").write_text("\n".join([tables[0][0], *(rows.rstrip("\n") for _, rows in tables)]) + "\n")
     run([binary, "prepare", "counts", "outside.csv", "--rules", "rules.json", "--output", "candidates.csv"], at)
-    used = [(at / name).read_text().split("\n", 1)[0].split(",")[1:] for name in ("cells-0.csv", "cells.csv")]
-    if used[0] != used[1]:
-        sys.exit("the sites chose other genes than one owner")
     sent, more, chosen, V, U = every_k(options, launch, at, "cells-{party}.csv", "cells.csv")
     found = attacks(binary, at, chosen["sites"], "cells-{party}.csv", "candidates.csv")
 
@@ -287,8 +288,11 @@ def mutations(options, launch, at):
     }
     found, costs = [], []
     for drawn, here in drawings(planted.mutations, options, at):
-        sent, seconds, k, V, U = every_k(options, launch, here, "raw-{party}.npy", "raw.npy")
-        report = attacks(launch[-1], here, k["sites"], "raw-{party}.npy", "outside.npy")
+        kept = ["--keep-counts", *RARE, "--output", "kept-{party}.npy"]
+        run([*launch, "prepare", "counts", "raw-{party}.npy", *kept], here)
+        np.save(here / "kept.npy", np.vstack([np.load(here / f"kept-{party}.npy") for party in range(len(drawn.sites))]))
+        sent, seconds, k, V, U = every_k(options, launch, here, "kept-{party}.npy", "kept.npy")
+        report = attacks(launch[-1], here, k["sites"], "kept-{party}.npy", "outside.npy")
         found.append({(name, who): of(drawn, k, V, U, who) for name, of in what.items() for who in k})
         costs.append([sum(sent) / 1e6, seconds])
     print(f"{len(drawn.known)} samples, {at_each(drawn)}, {planted.MUTATIONS} types of mutations, ", end="")

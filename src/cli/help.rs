@@ -9,13 +9,13 @@ use super::Cli;
 /// The commands that are described, in groups.
 static GROUPS: [(&str, &[&str]); 2] = [
     ("Factorise", &["sweep", "choose", "programs", "project", "predict", "estimate"]),
-    ("Data and results", &["inspect", "prepare", "generate", "evaluate", "top", "clusters", "report"]),
+    ("Data and results", &["inspect", "prepare", "evaluate", "top", "clusters", "report"]),
 ];
 
 /// Commands that are only named: of private parties, and of the program.
 static NAMED: [(&str, &[&str]); 2] = [
     ("Private parties", &["join", "serve", "approve", "keygen", "account", "audit"]),
-    ("The program", &["list", "completions", "man"]),
+    ("The program", &["list", "generate", "completions", "man"]),
 ];
 
 /// The options that most runs have.

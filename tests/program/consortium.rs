@@ -413,6 +413,26 @@ fn programmes_by_masked_sums_are_those_of_all_cells() {
         fednmf(ranks, &line).own_process().refused(words);
     };
     refused(4, parties(""), &["4 ranks, but 3 parties"]);
+    // A gene of one cell would give its usages away.
+    let mut rare = all.clone();
+    rare.iter_mut().for_each(|cell| cell[0] = 0);
+    rare[1][0] = 3;
+    for party in 0..3 {
+        write(at(&format!("rare-{party}.csv")).as_ref(), &genes, &rare[first(party)..][..CELLS[party]], Form::Cells);
+    }
+    for (options, output) in [("", "tpm-rare-{party}.csv"), ("--suppress-rare 3", "tpm-kept-{party}.csv")] {
+        let line = format!("prepare counts {} --min-rows-per-column 1 --row-total 1e6 {options}", at("rare-{party}.csv"));
+        let done = fednmf(0, &format!("{line} --output {}", at(output))).run();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+    let with = |tpm: &str, more: &str| parties(more).replace("/tpm-{party}", &format!("/{tpm}-{{party}}"));
+    for ranks in [0, 3] {
+        refused(ranks, with("tpm-rare", ""), &["fewer than 3 of its rows", "--suppress-rare 3"]);
+    }
+    for line in [with("tpm-rare", "--suppress-rare 3"), with("tpm-kept", "")] {
+        let done = fednmf(3, &line).run();
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+    }
     refused(3, parties("--colluding 2 --min-rows 300"), &["--min-rows 300", "--accept-risk few-rows"]);
     refused(3, parties("--density-threshold 1e-9"), &["--density-threshold", "larger threshold"]);
     refused(0, of_all.replace("cells.csv", "tpm.csv"), &["tpm.csv: has other genes than the runs"]);
