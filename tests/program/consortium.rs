@@ -421,7 +421,8 @@ fn programmes_by_masked_sums_are_those_of_all_cells() {
         write(at(&format!("rare-{party}.csv")).as_ref(), &genes, &rare[first(party)..][..CELLS[party]], Form::Cells);
     }
     for (options, output) in [("", "tpm-rare-{party}.csv"), ("--suppress-rare 3", "tpm-kept-{party}.csv")] {
-        let line = format!("prepare counts {} --min-rows-per-column 1 --row-total 1e6 {options}", at("rare-{party}.csv"));
+        let line =
+            format!("prepare counts {} --min-rows-per-column 1 --row-total 1e6 {options}", at("rare-{party}.csv"));
         let done = fednmf(0, &format!("{line} --output {}", at(output))).run();
         assert_eq!(done.code, Some(0), "{}", done.stderr);
     }

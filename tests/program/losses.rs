@@ -13,7 +13,7 @@ use crate::common::{Run, distance, factor, fednmf, number};
 
 /// The methods whose sums tolerate drop-outs, with their shared factor.
 const METHODS: [(&str, &str); 10] = [
-    ("--algo secure-hals --start public", "U"),
+    ("--algo secure-hals --start public --accept-risk few-values", "U"),
     ("--algo syn-sd", "U"),
     ("--algo syn-ssd-u", "U"),
     ("--algo syn-ssd-u --weights equal", "U"),
@@ -104,7 +104,7 @@ fn a_party_that_drops_out_after_sending_its_values_is_in_the_sum() {
 fn nothing_is_summed_again_after_a_drop_out() {
     let dir = tempdir().unwrap();
     let input = parts(dir.path(), 5);
-    for algo in ["--algo secure-hals --start public", "--algo fnmf --local-iters 1"] {
+    for algo in ["--algo secure-hals --start public --accept-risk few-values", "--algo fnmf --local-iters 1"] {
         let sums = |drop: &str| {
             let line = format!(
                 "{algo} --parties 5 -k 3 --max-iters 4 --eval-every 1 --secure-sum --accept-risk few-rows,membership,few-values,rare-entries --secure-threshold 3 --input"

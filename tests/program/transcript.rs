@@ -70,6 +70,13 @@ fn a_transcript_has_every_message_of_the_ledger_and_no_change_goes_unnoticed() {
         assert_eq!((&masked["protection"], &masked["messages"]), (&"masked".into(), &3.into()));
     }
     let text = std::fs::read_to_string(file("t.rank-00.jsonl")).unwrap();
+    let heading: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let settings = &heading["settings"];
+    assert_eq!(
+        (&settings["accept_risk"], &settings["colluding"]),
+        (&"few-rows,membership".into(), &1.into()),
+        "{heading}"
+    );
     std::fs::write(file("changed.jsonl"), text.replacen("masked", "noised", 1)).unwrap();
     fednmf(0, "audit verify").arg(file("changed.jsonl")).refused(&["changed.jsonl", "signature does not fit"]);
     let cut: String = text.lines().take(5).map(|line| format!("{line}\n")).collect();

@@ -263,9 +263,12 @@ impl Spec {
         self.method.assumed().description()
     }
 
-    /// The parameters that decide the result, for those who see neither files nor command line of a party.
+    /// The parameters that decide the result, and the limits and accepted risks of this party, for those who see neither files nor
+    /// command line of a party.
     pub fn shown_settings(&self) -> Map<String, Value> {
-        let mut all = self.result_parameters(self.method.assumed(), self.precision);
+        let method = self.method.assumed();
+        let mut all = self.result_parameters(method, self.precision);
+        all.extend(method.groups().disclosure.map(fednmf_base::parameters::to_json).unwrap_or_default());
         all.values_mut().for_each(hide_files);
         all
     }

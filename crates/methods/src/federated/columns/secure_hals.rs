@@ -37,7 +37,7 @@ use crate::method::Method;
 use crate::metrics;
 use crate::parameters::{Auto, SecretSource, Sizes, count};
 use crate::shared::alternating::Factor;
-use crate::shared::disclosure::OpenedSums;
+use crate::shared::disclosure::{OpenedSums, Risk};
 use crate::shared::dp;
 use crate::shared::dp::DpParams;
 use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
@@ -150,6 +150,13 @@ impl Method for SecureHals {
             return Err(Error::input(
                 "--extrapolation restart: it depends on the objective, and the L1 penalty on V would need another sum; omit it, \
                  or use --l1-ratio 0 or --alpha-v 0",
+            ));
+        }
+        let accepted = self.secure_sum.disclosure.accept_risk.contains(Risk::FewValues);
+        if self.secure_sum.secure_sum && self.start.given() == Some(StartOfV::Public) && !accepted {
+            return Err(Error::input(
+                "--start public: the first sum is then one of the parties' columns with factors that all know, from which whole numbers \
+                 and sparse entries follow, however many columns there are; leave it out; --accept-risk few-values goes on all the same",
             ));
         }
         if self.sketch == RowSketch::None && self.sketch_size.given().is_some() {
