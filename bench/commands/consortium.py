@@ -155,7 +155,7 @@ def every_k(options, launch, at, private, alone):
         for k, seed in each:
             words = ["-k", k, "--seed", first + seed, "--max-iters", options.iterations, "--tol", 0, "--quiet"]
             output = ["--input", alone, "--output", f"{who}-k{k}-{seed}.h5"]
-            run([binary, "--algo", "kl-mu", "--init", "random", *output, *words], at)
+            run([binary, "--algo", "kl-mu", "--init", "random", "--extrapolation", "none", *output, *words], at)
     chosen, V, U = {}, {}, {}
     for who in ("sites", "one", "other"):
         names = [f"{who}-k{k}-{seed}.h5" for k, seed in each]
@@ -288,7 +288,7 @@ def mutations(options, launch, at):
     }
     found, costs = [], []
     for drawn, here in drawings(planted.mutations, options, at):
-        kept = ["--keep-counts", *RARE, "--output", "kept-{party}.npy"]
+        kept = ["--keep-counts", "--min-rows-per-column", "1", *RARE, "--output", "kept-{party}.npy"]
         run([*launch, "prepare", "counts", "raw-{party}.npy", *kept], here)
         np.save(here / "kept.npy", np.vstack([np.load(here / f"kept-{party}.npy") for party in range(len(drawn.sites))]))
         sent, seconds, k, V, U = every_k(options, launch, here, "kept-{party}.npy", "kept.npy")

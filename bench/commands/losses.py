@@ -23,17 +23,19 @@ CASES = {
     "planted, kl": ("synthetic:planted,m=800,n=500,k=10,noise=0.1,seed=3", 10, "kl", 200),
     "planted, 0.5": ("synthetic:planted,m=300,n=200,k=6,noise=0.1,seed=3", 6, "0.5", 200),
 }
-RESTART = ["--extrapolation", "restart"]
+RESTART, NONE = ["--extrapolation", "restart"], ["--extrapolation", "none"]
+RANDOM, SAMPLED = ["--init", "random"], ["--init", "sampled"]
 
 
 def methods(loss):
     """The names of the compared methods, and their options of fednmf."""
-    plain = ["--algo", "kl-mu"] if loss == "kl" else ["--algo", "beta-mu", "--beta", loss]
-    found = [("auto", ["--loss", loss]), ("updates", plain), ("updates, sampled", [*plain, "--init", "sampled"])]
+    method = ["--algo", "kl-mu"] if loss == "kl" else ["--algo", "beta-mu", "--beta", loss]
+    plain = [*method, *NONE]
+    found = [("auto", ["--loss", loss]), ("updates", [*plain, *RANDOM]), ("updates, sampled", [*plain, *SAMPLED])]
     if loss in ("kl", "1.5"):
-        found.append(("extrapolated", [*plain, *RESTART]))
+        found.append(("extrapolated", [*method, *RESTART, *RANDOM]))
     if loss == "kl":
-        found += [("kl-cd", ["--algo", "kl-cd"]), ("kl-cd, sampled", ["--algo", "kl-cd", "--init", "sampled"])]
+        found += [("kl-cd", ["--algo", "kl-cd", *RANDOM]), ("kl-cd, sampled", ["--algo", "kl-cd", *SAMPLED])]
     return found
 
 
