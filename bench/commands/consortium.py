@@ -288,9 +288,12 @@ def mutations(options, launch, at):
     }
     found, costs = [], []
     for drawn, here in drawings(planted.mutations, options, at):
-        kept = ["--keep-counts", "--min-rows-per-column", "1", *RARE, "--output", "kept-{party}.npy"]
-        run([*launch, "prepare", "counts", "raw-{party}.npy", *kept], here)
-        np.save(here / "kept.npy", np.vstack([np.load(here / f"kept-{party}.npy") for party in range(len(drawn.sites))]))
+        # As --suppress-rare, of which one owner has no need.
+        tables = [np.load(here / f"raw-{party}.npy") for party in range(len(drawn.sites))]
+        tables = [own * (np.count_nonzero(own, axis=0) >= int(RARE[1])) for own in tables]
+        for party, kept in enumerate(tables):
+            np.save(here / f"kept-{party}.npy", kept)
+        np.save(here / "kept.npy", np.vstack(tables))
         sent, seconds, k, V, U = every_k(options, launch, here, "kept-{party}.npy", "kept.npy")
         report = attacks(launch[-1], here, k["sites"], "kept-{party}.npy", "outside.npy")
         found.append({(name, who): of(drawn, k, V, U, who) for name, of in what.items() for who in k})
