@@ -159,6 +159,31 @@ fn named_methods_for_divergences_end_near_the_optimum() {
     }
 }
 
+/// Rounding errors of singular vectors are zeros, which `nndsvda` fills; multiplicative updates would not leave them.
+#[test]
+fn a_start_from_singular_vectors_keeps_no_rounding_errors() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("x.npy");
+    let blocks =
+        Array2::from_shape_fn(
+            (41, 11),
+            |(i, j)| {
+                if i / 14 == j / 4 { 0.5 + ((7 * i + 5 * j) % 11) as f64 / 11.0 } else { 0.0 }
+            },
+        );
+    for scale in [1.0, 1e-6, 1e6] {
+        save_npy(&file, &(&blocks * scale));
+        for beta in [0.5, 1.0, 1.5] {
+            let run = |init: &str| {
+                let line = format!("--algo beta-mu --beta {beta} -k 1 --max-iters 200 --init {init}");
+                number(&fednmf(0, &line).arg("--input").arg(&file).ok(), "beta_divergence")
+            };
+            let (found, expected) = (run("nndsvda"), run("random"));
+            assert!(found <= 1.01 * expected, "beta {beta} at {scale}: {found} {expected}");
+        }
+    }
+}
+
 /// The objective falls in every iteration, further than without extrapolation, on any number of ranks; a resumed run has the same
 /// bits.
 #[test]

@@ -56,7 +56,7 @@ fn parties_choose_the_planted_k_and_fit_their_rows_to_the_consensus() {
     assert!(fit["kl_divergence"].as_f64() < Some(1.02 * of_runs), "{fit}");
 }
 
-/// Each party holds out entries of its own, and k is the one that predicts them best.
+/// Entries of all parties are held out, and k is the one that predicts them best.
 #[test]
 fn parties_choose_k_by_entries_that_each_holds_out() {
     let dir = tempdir().unwrap();

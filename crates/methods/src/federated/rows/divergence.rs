@@ -11,7 +11,8 @@
 //! iteration, so that the first sums contain U_i that were fitted to private data instead of a start that others know.
 //!
 //! If entries are missing or held out, N_i and D_i are sums over the observed ones, so that D_i differs from column to column.
-//! Each party draws its own held-out entries; the sums of the errors on them are those of an evaluation.
+//! The held-out entries follow from the seed, so all parties know their places. The sums of the errors on them are those of an
+//! evaluation.
 //!
 //! With extrapolation (Hien, Leplat, Gillis, arXiv 2401.06646) both updates start at extrapolated rows. Those of V follow from
 //! two iterates that all parties know. A row of V whose sums do not show that the divergence falls keeps its last value: an
