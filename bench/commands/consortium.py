@@ -4,6 +4,7 @@
     bench/run consortium batches
     bench/run consortium mutations
     bench/run consortium questionnaire
+    bench/run consortium public
 
 The sites have a half, three tenths and two tenths of the rows. A seventh is in nobody's data.
 
@@ -25,6 +26,10 @@ mutations: 96 types of mutations, five signatures. The same as with cells: fed-k
 
 questionnaire: zeros and ones, six patterns of answers, a tenth of the answers flipped. The Boolean methods with masked sums are compared
 with the same methods of one owner.
+
+public: the cells of `batches`. Those in nobody's data, whose number is that of all sites together here, are published as an atlas. The
+programmes of the atlas (hals), to which each owner fits its own cells, are compared with those of hals on the cells of all sites, and
+with those that the sites find with noise (secure-hals --transpose). Weights are fitted anew to each.
 """
 
 import argparse
@@ -41,6 +46,7 @@ import anndata
 import numpy as np
 from lib import planted
 from lib.program import ONE_THREAD, add_binary_option, find_binary
+from scipy.optimize import nnls
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -54,6 +60,8 @@ OWN_PENALTIES = (5, 1, 0.1)
 BOOLEAN = ("felb", "felb-mu", "elbmf", "asso", "grecond", "mebf", "zhang")
 #: Entries of one or two rows of a site would give these rows away.
 RARE = ("--suppress-rare", "3")
+#: Budgets of runs with noise, and their numbers of iterations, of which the best counts.
+EPSILONS, ROUNDS = (1, 4, 16), (3, 5, 8)
 #: Counts that are restored from logarithms may be off by this share.
 ROUNDING = 0.02
 
@@ -73,14 +81,14 @@ def sizes(rows):
     return [*np.diff([0, *cuts, rows - outside]), outside]
 
 
-def drawings(kind, options, at):
+def drawings(kind, options, at, rows=None):
     """Yields data, and a directory with raw-0.npy, ... of the sites, raw.npy of one owner, and outside.npy."""
     for seed in range(options.seed, options.seed + options.drawings):
-        drawn = kind(np.random.default_rng(seed), sizes(ROWS))
+        drawn = kind(np.random.default_rng(seed), rows or sizes(ROWS))
         here = at / str(seed)
         here.mkdir()
-        for party, rows in enumerate(drawn.sites):
-            np.save(here / f"raw-{party}.npy", rows)
+        for party, own in enumerate(drawn.sites):
+            np.save(here / f"raw-{party}.npy", own)
         np.save(here / "raw.npy", np.concatenate(drawn.sites))
         np.save(here / "outside.npy", drawn.outside)
         yield drawn, here
@@ -337,7 +345,35 @@ def questionnaire(options, launch, at):
     print(f"F1 is that with the answers before a tenth was flipped, to which the flipped ones have {np.mean(flipped):.3f}.")
 
 
-CASES = {"batches": batches, "mutations": mutations, "questionnaire": questionnaire}
+def refitted(X, V):
+    """Relative error of X with the best nonnegative weights of V."""
+    return np.linalg.norm([nnls(V, row)[1] for row in X]) / np.linalg.norm(X)
+
+
+def public(options, launch, at):
+    owner = [launch[-1], "-k", planted.TYPES, "--max-iters", options.iterations, "--algo", "hals"]
+    sites = [*launch, "--algo", "secure-hals", "--transpose", "--secure-sum", "--dp", "gaussian", "-k", planted.TYPES]
+    *of_sites, _ = sizes(ROWS)
+    found = {name: [] for name in ("the cells themselves", "the atlas", *(f"all sites, ε = {e}" for e in EPSILONS))}
+    for drawn, here in drawings(planted.cells, options, at, [*of_sites, sum(of_sites)]):
+        for name in (*(f"raw-{party}" for party in range(len(SHARES))), "raw", "outside"):
+            run([launch[-1], "prepare", "counts", f"{name}.npy", "--log1p", "--output", f"cells-{name}.npy"], here)
+        X = np.load(here / "cells-raw.npy")
+        for name, cells in (("the cells themselves", "raw"), ("the atlas", "outside")):
+            found[name].append(refitted(X, fit([*owner, "--input", f"cells-{cells}.npy"], "fit.npz", here)[1]))
+        for epsilon in EPSILONS:
+            errors = []
+            for rounds in ROUNDS:
+                noised = ["--epsilon", epsilon, "--max-iters", rounds, "--input", "cells-raw-{party}.npy", "--output", "noised.npz"]
+                run([*sites, "--quiet", *noised], here)
+                errors.append(refitted(X, np.load(here / "noised.npz")["U"]))
+            found[f"all sites, ε = {epsilon}"].append(min(errors))
+    print(f"{sum(of_sites)} cells of {planted.TYPES} types, {at_each(drawn)}, as many in the atlas, {planted.GENES} genes; ", end="")
+    print(f"{options.drawings} drawings\n")
+    table(["programmes of", "relative error"], [[name, ", ".join(f"{x:.3f}" for x in errors)] for name, errors in found.items()])
+
+
+CASES = {"batches": batches, "mutations": mutations, "questionnaire": questionnaire, "public": public}
 
 
 def main(argv):

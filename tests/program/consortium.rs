@@ -608,6 +608,7 @@ fn a_preparation_is_proposed_approved_and_recorded() {
             "approves another run",
         ),
         ("-k 3 prepare counts {site}/rows.npy --output {site}/o.npy", "--components: is about a factorisation"),
+        ("--profile clinical prepare counts {site}/rows.npy --output {site}/o.npy", "--profile: is about a factorisation"),
         ("prepare quantile {site}/rows.npy --output {site}/o.npy", "prepare quantile"),
         ("prepare counts {site}/rows.npy --parties 4 --output {site}/o.npy", "each site is a party"),
         ("prepare counts rows-{party}.npy --output {site}/o.npy", "without {party}"),
@@ -624,7 +625,8 @@ fn a_preparation_is_proposed_approved_and_recorded() {
     }
     for (rules, why) in [
         (r#"{"methods": ["fed-kl"]}"#, "does not allow prepare, only fed-kl"),
-        (r#"{"max_epsilon": 2}"#, "--dp is required"),
+        (r#"{"max_epsilon": 2}"#, "max_epsilon: demands noise, and prepare adds none"),
+        (r#"{"require": ["dp"]}"#, "require: demands noise, and prepare adds none"),
         (r#"{"min_rows": 41}"#, "requires 41 rows"),
         (r#"{"in_the_clear": ["agreement"]}"#, "in_the_clear: does not allow 'load headers' to leave in the clear"),
         (
@@ -641,6 +643,12 @@ fn a_preparation_is_proposed_approved_and_recorded() {
             "{why}: {code:?} {}",
             &stage.says("b")[before..]
         );
+    }
+
+    // The others hear once that this site has refused.
+    for site in ["a", "c"] {
+        let (code, _) = end_of(stage.join(site, work).spawn().unwrap(), site);
+        assert!(code == Some(2) && stage.says(site).contains("site b refuses the run"), "{}", stage.says(site));
     }
 
     // Of a run, masked messages are checked as they are sent.

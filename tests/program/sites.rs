@@ -509,6 +509,22 @@ fn a_policy_is_asked_before_anything_leaves() {
         );
     }
     assert!(!stage.hub_says().contains("joined"), "{}", stage.hub_says());
+    // Others that wait for the site, or come just after, end too.
+    std::fs::write(stage.at("p.json"), r#"{"methods": ["fnmf"]}"#).unwrap();
+    for site in ["b", "c"] {
+        // Each hears once of the refusals above.
+        assert_eq!(end_of(stage.join(site, run).spawn().unwrap(), site).0, Some(2));
+    }
+    let early = ["b", "c"].map(|site| stage.join(site, run).spawn().unwrap());
+    stage.wait_for(|stage| ["b joined", "c joined"].iter().all(|told| stage.hub_says().contains(told)));
+    let refusing = stage.join("a", &format!("{run} --policy {}", stage.at("p.json").display())).spawn().unwrap();
+    assert_eq!(end_of(refusing, "a refuses").0, Some(2));
+    let late = stage.join("d", run).spawn().unwrap();
+    for (site, process) in ["b", "c", "d"].into_iter().zip(early.into_iter().chain([late])) {
+        let (code, says) = (end_of(process, site).0, stage.says(site));
+        let why = "site a refuses the run, for a reason that it prints itself; start again once it agrees";
+        assert!(code == Some(2) && says.contains(why) && !says.contains("only fnmf"), "{site}: {code:?} {says}");
+    }
     // Policies that depend on the others: one site refuses, and the others receive a message.
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),

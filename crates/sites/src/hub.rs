@@ -1,7 +1,7 @@
 //! The hub relays between the sites of a run. It has no data and can read no message. It knows the participants, and sees
 //! sizes and times.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,8 @@ const RETURNS: (f64, f64) = (20.0, 1.0);
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 15 });
 /// Interval between two keep-alive frames.
 const PING: Duration = Duration::from_secs(5);
+/// Time for which a site that comes hears, once, that another one has refused the run.
+const REFUSAL_REMEMBERED: Duration = Duration::from_secs(20);
 /// Time for the sites of a failed run to receive the reason.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 
@@ -167,6 +169,8 @@ struct Site {
     /// The minimum number of sites with which it continues after losses; `None` if it does not.
     min_sites: Option<usize>,
     returns: Allowance,
+    /// When the site refused the run that has not begun yet, and which others know.
+    refused: Option<(Instant, BTreeSet<usize>)>,
     /// Why another process of the site was last told to wait. It tries again every few seconds, which is logged once.
     turned_away: String,
 }
@@ -438,7 +442,14 @@ impl Hub {
         };
         let welcome = Control::Welcome { run: run.clone(), sites: sites.clone(), rank };
         stream.send(&Frame::Control(welcome).encode()).ok()?;
-        let Control::Key(key) = next_control(&stream, &mut decoder, until)? else { return None };
+        let key = match next_control(&stream, &mut decoder, until)? {
+            Control::Key(key) => key,
+            Control::Abort(EXIT_INPUT) => {
+                self.refuse_run(&mut self.lock(), rank);
+                return None;
+            }
+            _ => return None,
+        };
         let outbox = Arc::new(Outbox { stream: stream.clone(), queue: Mutex::default(), changed: Condvar::new() });
         let silence = self.config.reconnect_timeout.clamp(PING * 2, PING * 6);
         stream.set_limits(silence, silence * 2).ok()?;
@@ -447,7 +458,8 @@ impl Hub {
         let mut state = self.lock();
         let same_run =
             if state.run == run { Ok(()) } else { Err(Control::RetryLater("the run has just ended".into())) };
-        if let Err(why) = same_run.and_then(|()| check_admission(&state, rank, name, &hello)) {
+        let nobody_refuses = same_run.and_then(|()| self.check_refusals(&mut state, rank));
+        if let Err(why) = nobody_refuses.and_then(|()| check_admission(&state, rank, name, &hello)) {
             drop(state);
             outbox.tell(why);
             outbox.end();
@@ -460,6 +472,40 @@ impl Hub {
         }
         self.admit(&mut state, rank, &outbox, *key, from);
         Some((rank, outbox, decoder))
+    }
+
+    /// A site does not take part in the run, which has not begun: the others end instead of waiting for it.
+    fn refuse_run(&self, state: &mut State, rank: usize) {
+        if state.begun {
+            return;
+        }
+        say(&format!("site {} refuses the run", self.config.sites[rank]));
+        let mut told = BTreeSet::new();
+        for (other, site) in state.sites.iter_mut().enumerate() {
+            if let Some(outbox) = site.outbox.take() {
+                outbox.tell(Control::Refused(self.refusal(rank)));
+                outbox.end();
+                told.insert(other);
+            }
+            site.key = None;
+        }
+        state.sites[rank].refused = Some((Instant::now(), told));
+    }
+
+    fn refusal(&self, rank: usize) -> String {
+        let site = &self.config.sites[rank];
+        format!("site {site} refuses the run, for a reason that it prints itself; start again once it agrees")
+    }
+
+    /// Whether this site still has to hear that another one has just refused the run.
+    fn check_refusals(&self, state: &mut State, rank: usize) -> std::result::Result<(), Control> {
+        let begun = state.begun;
+        let mut others = state.sites.iter_mut().enumerate().filter(|(other, _)| *other != rank && !begun);
+        let unheard = others.find_map(|(other, site)| {
+            let (since, told) = site.refused.as_mut()?;
+            (since.elapsed() < REFUSAL_REMEMBERED && told.insert(rank)).then_some(other)
+        });
+        unheard.map_or(Ok(()), |other| Err(Control::Refused(self.refusal(other))))
     }
 
     /// Whether a site's program version is accepted.
@@ -494,7 +540,7 @@ impl Hub {
             }
             return;
         }
-        state.sites[rank].key = Some(key);
+        (state.sites[rank].key, state.sites[rank].refused) = (Some(key), None);
         if present.len() < state.sites.len() {
             let missing = (0..state.sites.len()).filter(|r| !present.contains(r));
             let missing: Vec<String> = missing.map(|r| self.config.sites[r].clone()).collect();
@@ -683,6 +729,7 @@ fn new_state(config: &HubConfig) -> Result<State> {
         lost: None,
         min_sites: None,
         returns: Allowance::new(RETURNS),
+        refused: None,
         turned_away: String::new(),
     };
     let sites = config.sites.iter().map(|_| site()).collect();

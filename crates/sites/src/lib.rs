@@ -28,7 +28,7 @@ mod verifier;
 pub use self::frame::valid_name;
 pub use self::group::Sites;
 pub use self::hub::{Hub, HubConfig};
-pub use self::link::{Config, abort};
+pub use self::link::{Config, abort, refuse};
 pub use self::proxy::Address;
 pub use self::signed::Signed;
 pub use self::site_log::{

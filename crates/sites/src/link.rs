@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use fednmf_base::error::{EXIT_FAILED, Error, Result};
+use fednmf_base::error::{EXIT_FAILED, EXIT_INPUT, Error, Result};
 use fednmf_base::warning::{error, note, warn};
 use fednmf_privacy::transcript::{SiteSignature, Subject};
 
@@ -68,6 +68,9 @@ impl Kind {
 
 /// The queue of a message: its sender, its group and its kind.
 type Place = (usize, u64, Kind);
+
+/// Time for the hub to hear that this site refuses the run.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes before the text of a piece: group, kind, and whether the message ends with it.
 const HEAD: usize = 10;
@@ -362,6 +365,35 @@ fn join_run(
         }
         stream.receive(decoder.buffer()).map_err(broken)?;
     }
+}
+
+/// Tells the hub that this site does not take part in the run, so that the others do not wait for it. The reason stays here. A hub
+/// that is not there, or does not answer in time, is not told.
+pub fn refuse(config: &Config) {
+    let tell = || -> Option<()> {
+        let identity = Identity::read(&config.cert, &config.key, &config.ca, config.crl.as_deref()).ok()?;
+        let stream = Stream::connect(&identity, &config.hub.host, connect(&config.hub).ok()?).ok()?;
+        stream.set_limits(REFUSAL_TIMEOUT, REFUSAL_TIMEOUT).ok()?;
+        let send = |control: Control| stream.send(&Frame::Control(control).encode()).ok();
+        send(Control::Hello(Hello {
+            protocol: PROTOCOL,
+            version: config.version.clone(),
+            site: config.site.clone(),
+            instance: SiteSecret::new().ok()?.instance,
+            run: None,
+        }))?;
+        let mut decoder = Decoder::default();
+        loop {
+            match decoder.next_frame().ok()? {
+                Some(Frame::Control(Control::Welcome { .. })) => send(Control::Abort(EXIT_INPUT))?,
+                Some(Frame::Control(Control::Refused(_) | Control::RetryLater(_))) => return None,
+                Some(_) => {}
+                // The hub closes the connection once it knows.
+                None => stream.receive(decoder.buffer()).ok()?,
+            }
+        }
+    };
+    let _ = tell();
 }
 
 /// `site a`, `sites a, b`.

@@ -164,26 +164,27 @@ fn describe_log(text: &mut String, path: &Path, log: &VerifiedLog) {
     }
 }
 
-/// Checks that the budget has not less than the log says was spent: a file can be put back together with its key.
+/// Checks that what the log says was spent never falls, up to the budget: a file can be put back together with its key.
 #[cfg(feature = "sites")]
 fn spent_at_least(log: &VerifiedLog, budget: &BudgetFile) -> Result<()> {
-    let (epsilon, delta) = budget.spent();
-    let exceeds = |logged: f64, spent: f64| logged > spent * (1.0 + SAME);
-    for entry in &log.entries {
-        let (Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. }) = &entry.event else {
-            continue;
-        };
-        if exceeds(state.epsilon, epsilon) || exceeds(state.delta, delta) {
-            return Err(Error::failed(format!(
-                "entry {} has a budget with epsilon {} spent, and --budget one with {}: an earlier file was put back, or these \
-                 are of other data",
-                entry.number,
-                round_up_text(state.epsilon),
-                round_up_text(epsilon)
-            )));
+    let states = log.entries.iter().filter_map(|entry| match &entry.event {
+        Event::Begin { budget: Some(state), .. } | Event::End { budget: Some(state), .. } => {
+            Some((format!("entry {}", entry.number), state.epsilon, state.delta))
         }
+        _ => None,
+    });
+    let (epsilon, delta) = budget.spent();
+    let all: Vec<_> = states.chain([("--budget".to_string(), epsilon, delta)]).collect();
+    let exceeds = |before: f64, after: f64| before > after * (1.0 + SAME);
+    match all.windows(2).find(|pair| exceeds(pair[0].1, pair[1].1) || exceeds(pair[0].2, pair[1].2)) {
+        Some([(before, most, _), (after, less, _)]) => Err(Error::failed(format!(
+            "{before} has a budget with epsilon {} spent, and {after} one with {}: an earlier file was put back, or these are of \
+             other data",
+            round_up_text(*most),
+            round_up_text(*less)
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Kind, payload and protection of messages; how many, and their bytes.

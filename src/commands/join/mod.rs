@@ -177,12 +177,28 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         (None, true) => Hold::Aside,
         (None, false) => Hold::No,
     };
-    agreement.check(&work, args.site_log.is_some(), hold)?;
+    let config = Config {
+        hub: args.hub.ok_or_else(|| Error::input("--hub: say where the hub is"))?,
+        cert: args.cert,
+        key: args.key,
+        ca: args.ca,
+        crl: args.crl,
+        site: args.site,
+        version: attributes::VERSION.into(),
+        wait: args.wait,
+        reconnect_timeout: args.patience,
+        // The rest is for this site's own work.
+        max_untaken: (memory::free() / 2.0) as usize,
+        progress: watchdog::step,
+    };
+    agreement.check(&work, args.site_log.is_some(), hold).inspect_err(|_| fednmf_sites::refuse(&config))?;
     work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
     work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {
         Some(path) => {
-            Some(SiteLog::open(path, &site()?, Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?)?)
+            let Config { cert, key, ca, crl, .. } = &config;
+            let name = identity.site(config.site.as_deref())?;
+            Some(SiteLog::open(path, &name, Identity::read(cert, key, ca, crl.as_deref())?)?)
         }
         None => None,
     };
@@ -202,20 +218,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         let with = if work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
         say(&format!("What leaves this site with {with}:\n{table}"));
     }
-    let sites = Rc::new(Sites::join(Config {
-        hub: args.hub.ok_or_else(|| Error::input("--hub: say where the hub is"))?,
-        cert: args.cert,
-        key: args.key,
-        ca: args.ca,
-        crl: args.crl,
-        site: args.site,
-        version: attributes::VERSION.into(),
-        wait: args.wait,
-        reconnect_timeout: args.patience,
-        // The rest is for this site's own work.
-        max_untaken: (memory::free() / 2.0) as usize,
-        progress: watchdog::step,
-    })?);
+    let sites = Rc::new(Sites::join(config)?);
     let computing =
         if work.description().on_shares { &sites.names()[..sites.names().len().min(COMPUTING)] } else { &[] };
     agreement.check_sites(sites.names(), computing)?;

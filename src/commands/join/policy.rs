@@ -258,8 +258,15 @@ impl Policy {
             let what = if run.work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
             refuse("methods", format!("does not allow {what}, only {}", methods.join(", ")));
         }
+        // A preparation has no noise.
+        let without_noise = run.work.run().is_none();
+        let no_noise = || format!("demands noise, and {name} adds none; ask for a policy that allows it without, or use public rules");
         for required in &self.require {
             let (option, given) = match required {
+                Required::Dp | Required::Budget if without_noise => {
+                    refuse("require", no_noise());
+                    continue;
+                }
                 Required::SecureSum => ("--secure-sum", facts.masked),
                 Required::Dp => ("--dp", dp.is_some()),
                 Required::Transcript => ("--transcript", facts.transcript),
@@ -277,6 +284,7 @@ impl Policy {
         }
         if let Some(most) = self.max_epsilon {
             match dp.map(|dp| dp.epsilon.given()) {
+                None if without_noise => refuse("max_epsilon", no_noise()),
                 None => refuse("max_epsilon", format!("allows an --epsilon of at most {most}, so --dp is required")),
                 Some(None) => refuse("max_epsilon", format!("requires an --epsilon, of at most {most}")),
                 Some(Some(epsilon)) if epsilon > most => {
@@ -287,6 +295,7 @@ impl Policy {
         }
         if let Some(most) = self.max_delta {
             match dp.map(|dp| dp.delta) {
+                None if without_noise => refuse("max_delta", no_noise()),
                 None => refuse("max_delta", format!("allows a --delta of at most {most}, so --dp is required")),
                 Some(delta) if delta > most => {
                     refuse("max_delta", format!("allows a --delta of at most {most}, not {delta}"));
@@ -301,6 +310,7 @@ impl Policy {
                 Some(Some(limit)) => {
                     refuse("max_budget", format!("allows a --budget-limit of at most {most}, not {limit}"));
                 }
+                _ if without_noise => refuse("max_budget", no_noise()),
                 _ => refuse("max_budget", format!("requires --budget with a --budget-limit of at most {most}")),
             }
         }

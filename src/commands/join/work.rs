@@ -85,12 +85,13 @@ const OF_ALL: [&str; 18] = [
 /// Refuses options of a factorisation that were typed before `prepare` or `programs`; `join` is the command.
 ///
 /// # Errors
-/// Naming the first.
+/// Naming one of them.
 pub fn check_options(join: &clap::Command, matches: &ArgMatches) -> Result<()> {
     let Some(name) = matches.subcommand_name() else { return Ok(()) };
     let typed = |arg: &&clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
     let is_other = |arg: &&clap::Arg| !OF_ALL.contains(&arg.get_id().as_str());
-    match join.get_arguments().filter(is_other).find(typed) {
+    // A profile has put others beside itself.
+    match join.get_arguments().filter(is_other).filter(typed).max_by_key(|arg| arg.get_id() == "profile") {
         Some(arg) => Err(Error::input(format!(
             "--{}: is about a factorisation, and this is {name}; leave it out, or put options of {name} after this word",
             arg.get_long().unwrap_or_default()
