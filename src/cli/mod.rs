@@ -227,7 +227,9 @@ fn method_of(words: &[OsString]) -> Result<&'static Arc<dyn ConfiguredMethod>> {
 #[cfg(feature = "sites")]
 fn profile_of(words: &[OsString]) -> Option<Profile> {
     let joins = words.get(1).is_some_and(|word| word == "join");
-    value_of("--profile", words).filter(|_| joins).and_then(Profile::of)
+    // Other work takes no profile, which is then refused by name.
+    let factorises = !words.iter().filter_map(|word| word.to_str()).any(join::is_other_work);
+    value_of("--profile", words).filter(|_| joins && factorises).and_then(Profile::of)
 }
 
 /// The typed subcommand, if it takes no options of a method.

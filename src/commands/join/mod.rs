@@ -117,6 +117,11 @@ enum JoinCommand {
     Programs(Box<ProgramsArgs>),
 }
 
+/// Whether a word names what a site can take part in instead of a factorisation.
+pub fn is_other_work(word: &str) -> bool {
+    JoinCommand::has_subcommand(word)
+}
+
 /// Options that each site may set for itself: others need not know them, and they do not affect the result.
 const OWN: [&str; 4] = ["input", "threads", "budget", "budget_limit"];
 
