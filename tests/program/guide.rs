@@ -461,6 +461,18 @@ fn recipes_name_existing_files_and_versions() {
     }
 }
 
+/// A run that begins anew on the same data tells more than one that resumes, so services never begin one again by themselves.
+#[test]
+fn services_resume_what_they_start_again() {
+    let unit = text(&root().join("packaging/sites/fednmf-join@.service"));
+    let restarts = unit.lines().any(|line| line.starts_with("Restart=") && line != "Restart=no");
+    assert!(restarts && unit.contains("--checkpoint %S/fednmf/%i-state.h5 --resume"), "{unit}");
+    let hub = text(&root().join("packaging/sites/fednmf-hub.service"));
+    assert!(hub.contains("--journal %S/fednmf/hub.journal"), "{hub}");
+    let compose = text(&root().join("packaging/sites/compose.yaml"));
+    assert_eq!(compose.matches("restart:").count(), 1, "the hub's alone: {compose}");
+}
+
 /// Recipes that are Python parse as such.
 #[test]
 fn recipes_in_python_are_python() {

@@ -174,9 +174,14 @@ fn spent_at_least(log: &VerifiedLog, budget: &BudgetFile) -> Result<()> {
         _ => None,
     });
     let (epsilon, delta) = budget.spent();
-    let all: Vec<_> = states.chain([("--budget".to_string(), epsilon, delta)]).collect();
+    never_falls(&states.chain([("--budget".to_string(), epsilon, delta)]).collect::<Vec<_>>())
+}
+
+/// Checks that epsilon and delta never fall.
+#[cfg(feature = "sites")]
+fn never_falls(spent: &[(String, f64, f64)]) -> Result<()> {
     let exceeds = |before: f64, after: f64| before > after * (1.0 + SAME);
-    match all.windows(2).find(|pair| exceeds(pair[0].1, pair[1].1) || exceeds(pair[0].2, pair[1].2)) {
+    match spent.windows(2).find(|pair| exceeds(pair[0].1, pair[1].1) || exceeds(pair[0].2, pair[1].2)) {
         Some([(before, most, _), (after, less, _)]) => Err(Error::failed(format!(
             "{before} has a budget with epsilon {} spent, and {after} one with {}: an earlier file was put back, or these are of \
              other data",
@@ -281,4 +286,21 @@ fn as_json(path: &Path, verified: &Verified, sums: &Sums, checked: bool) -> Valu
     json!({"transcript": path.display().to_string(), "method": verified.heading.method, "rank": verified.heading.rank,
            "ranks": verified.heading.ranks, "messages": verified.sent.len(), "public_key": verified.public_key, "site": site,
            "agreed": verified.agreed, "epsilon_spent": verified.spent.as_ref().map(|spent| spent.epsilon), "sent": rows})
+}
+
+#[cfg(all(test, feature = "sites"))]
+mod tests {
+    use super::never_falls;
+
+    #[test]
+    fn a_budget_that_was_put_back_and_spent_again_is_noticed() {
+        let spent = |epsilons: &[f64]| {
+            let all = epsilons.iter().enumerate().map(|(at, epsilon)| (format!("entry {at}"), *epsilon, 1e-5));
+            never_falls(&all.collect::<Vec<_>>()).map_err(|e| e.message)
+        };
+        assert_eq!(spent(&[0.0, 1.0, 1.0, 1.4, 1.4]), Ok(()));
+        // The file at the end has as much as the log once said.
+        let found = spent(&[0.0, 1.0, 0.0, 1.0, 1.0]).unwrap_err();
+        assert!(found.starts_with("entry 1 has a budget with epsilon 1") && found.contains("entry 2"), "{found}");
+    }
 }
