@@ -11,6 +11,7 @@ from joblib import effective_n_jobs
 from sklearn.utils import check_array
 
 from . import _fednmf, _run
+from ._nmf import Loss, checked_loss
 
 #: Called with k, the run, the iteration and the last measures.
 Callback = Callable[[int, int, int, dict[str, float]], Any]
@@ -20,7 +21,7 @@ _COLUMNS = ("k", "rmse", "divergence", "heldout", "heldout_se", "silhouette", "l
 
 @dataclass(repr=False)
 class Consensus:
-    """What the runs with one k agree on: the mean of each component over the runs, and W fitted to it exactly."""
+    """What the runs with one k agree on: the mean of each component over the runs, and W, the exact minimiser of the loss for it."""
 
     #: n_samples x k.
     W: np.ndarray
@@ -28,6 +29,8 @@ class Consensus:
     H: np.ndarray
     #: Root mean squared error of W H.
     rmse: float
+    #: Of W H, if the method minimises a divergence.
+    divergence: Optional[float]
     #: Of each component: how well the runs agree on it (None with a single run).
     silhouette: Optional[np.ndarray]
     cosine: Optional[np.ndarray]
@@ -79,9 +82,10 @@ def choose_k(
     ks: Iterable[int],
     n_runs: int,
     *,
-    method: str,
+    method: Optional[str],
+    beta_loss: Optional[Loss],
     holdout: Optional[float],
-    max_iter: int,
+    max_iter: Optional[int],
     tol: float,
     random_state: Any,
     n_jobs: Optional[int],
@@ -98,8 +102,9 @@ def choose_k(
             "ks": checked,
             "runs": _run.count("n_runs", n_runs),
             "method": method,
+            "loss": None if beta_loss is None else checked_loss(beta_loss),
             "holdout": None if holdout is None else _share(holdout),
-            "max_iters": _run.count("max_iter", max_iter),
+            "max_iters": None if max_iter is None else _run.count("max_iter", max_iter),
             "tol": _run.at_least_zero("tol", tol),
             "seed": _run.seed_of(random_state),
             "threads": effective_n_jobs(n_jobs),
@@ -130,13 +135,16 @@ def _table(points: list[dict[str, Any]]) -> Any:
     return pd.DataFrame(columns)
 
 
-def _consensus(u: np.ndarray, v: np.ndarray, rmse: float, components: list[tuple]) -> Consensus:
+def _consensus(
+    u: np.ndarray, v: np.ndarray, rmse: float, divergence: Optional[float], components: list[tuple]
+) -> Consensus:
     silhouette, cosine, share = zip(*components)
     known = silhouette[0] is not None
     return Consensus(
         W=np.ascontiguousarray(u),
         H=np.ascontiguousarray(v.T),
         rmse=rmse,
+        divergence=divergence,
         silhouette=np.array(silhouette) if known else None,
         cosine=np.array(cosine) if known else None,
         share=np.array(share),

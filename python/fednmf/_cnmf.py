@@ -16,8 +16,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
 from . import _losses, _rows, _run
+from ._nmf import _FROBENIUS, Loss, checked_loss
 
-_LOSSES = {"frobenius": "auto", "kullback-leibler": "kl-mu"}
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
 _MOST_EXPRESSED = 20
 #: A standard deviation below this share of the mean is a rounding error.
@@ -54,7 +54,7 @@ def cnmf(
     tpm: Any = None,
     density_threshold: float = 0.5,
     local_neighborhood_size: float = 0.30,
-    beta_loss: str = "frobenius",
+    beta_loss: Loss = "frobenius",
     max_iter: int = 1000,
     tol: float = 1e-4,
     random_state: Any = None,
@@ -65,7 +65,7 @@ def cnmf(
 
     The steps prepare, factorize, combine, consensus and k_selection_plot (its numbers) of the `cnmf` package, whose
     methods `load_results`, `consensus`, `k_selection_plot` and others go on from the files. The runs are those of
-    fednmf, and usages and spectra are refitted by exact nonnegative least squares, where cNMF iterates.
+    fednmf, and usages and spectra are refitted by the exact minimisers of the loss, where cNMF iterates.
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ def cnmf(
         Spectra whose mean distance to their nearest neighbours is not below this are left out; 2 leaves out none.
     local_neighborhood_size : float
         Number of these neighbours, as a share of `n_iter`.
-    beta_loss : "frobenius" or "kullback-leibler"
+    beta_loss : str or float
+        As in `fednmf.NMF`.
     max_iter, tol
         Of each run, as in `fednmf.NMF`.
     random_state : int, RandomState or None
@@ -112,8 +113,7 @@ def cnmf(
             f"n_iter={n_iter}: local_neighborhood_size={local_neighborhood_size} of it is no neighbour; "
             "raise one of them"
         )
-    if beta_loss not in _LOSSES:
-        raise ValueError(f"beta_loss={beta_loss!r}: must be 'frobenius' or 'kullback-leibler'")
+    checked_loss(beta_loss)
     tol = _run.at_least_zero("tol", tol)
     max_iter = _run.count("max_iter", max_iter)
     cells = _Cells(adata, tpm, num_highvar_genes, None if genes is None else list(genes))
@@ -260,15 +260,14 @@ def overdispersed(mean: np.ndarray, variance: np.ndarray, count: int) -> np.ndar
 
 def _spectra(X: Any, k: int, seed: int, settings: dict[str, Any]) -> np.ndarray:
     """Of one run (k x genes)."""
-    algo = _LOSSES[settings["beta_loss"]]
     run = _run.factorize(
         [X],
-        algo=algo,
+        algo="auto",
         k=k,
         random_state=seed,
         max_iter=settings["max_iter"],
         tol=settings["tol"] / 10,
-        options={"init": "random"} if algo == "auto" else {},
+        options={"init": "random", "loss": checked_loss(settings["beta_loss"])},
         n_jobs=settings["n_jobs"],
         scale="balanced",
     )
@@ -278,9 +277,8 @@ def _spectra(X: Any, k: int, seed: int, settings: dict[str, Any]) -> np.ndarray:
 def _refit(X: Any, H: np.ndarray, settings: dict[str, Any]) -> np.ndarray:
     """W >= 0 for a given H."""
     H = np.ascontiguousarray(H, dtype=X.dtype)
-    if settings["beta_loss"] == "frobenius":
-        return _run.project(X, H, settings["n_jobs"])
-    return _run.project(X, H, settings["n_jobs"], beta=1.0)
+    beta = checked_loss(settings["beta_loss"])
+    return _run.project(X, H, settings["n_jobs"], beta=None if beta == _FROBENIUS else beta)
 
 
 def _consensus(
@@ -390,7 +388,7 @@ class _Files:
             "init": "random",
             "l1_ratio": 0.0,
             "max_iter": settings["max_iter"],
-            "solver": "cd" if settings["beta_loss"] == "frobenius" else "mu",
+            "solver": "cd" if checked_loss(settings["beta_loss"]) == _FROBENIUS else "mu",
             "tol": settings["tol"],
         }
         # YAML takes 1e-05 for a word.

@@ -18,8 +18,21 @@ _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
 _LOSSES = {"frobenius": _FROBENIUS, "kullback-leibler": _KULLBACK_LEIBLER, "itakura-saito": 0.0}
 #: Largest magnitude of a beta.
 _MOST = 10
+#: The types of a loss: a name, or its beta.
+Loss = Union[str, float]
 _INITS = (None, "random", "nndsvd", "nndsvda", "nndsvdar", "custom")
 _SOLVERS = ("auto", "cd", "mu")
+
+
+def checked_loss(beta_loss: Any) -> float:
+    """The beta of a loss."""
+    loss = _LOSSES.get(beta_loss) if isinstance(beta_loss, str) else beta_loss
+    if isinstance(loss, bool) or not isinstance(loss, numbers.Real) or not abs(loss) <= _MOST:
+        raise ValueError(
+            f"beta_loss={beta_loss!r}: must be 'frobenius' (2), 'kullback-leibler' (1), 'itakura-saito' (0) or a "
+            f"number from {-_MOST} to {_MOST}"
+        )
+    return float(loss)
 
 
 class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -75,7 +88,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         *,
         init: Optional[str] = None,
         solver: str = "auto",
-        beta_loss: Union[str, float] = "frobenius",
+        beta_loss: Loss = "frobenius",
         tol: float = 1e-4,
         max_iter: int = 200,
         random_state: Any = None,
@@ -225,15 +238,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise ValueError(f"init={self.init!r}: must be None, 'random', 'nndsvd', 'nndsvda', 'nndsvdar' or 'custom'")
         if self.solver not in _SOLVERS:
             raise ValueError(f"solver={self.solver!r}: must be 'auto', 'cd' or 'mu'")
-        loss = _LOSSES.get(self.beta_loss) if isinstance(self.beta_loss, str) else self.beta_loss
-        if isinstance(loss, bool) or not isinstance(loss, numbers.Real) or not abs(loss) <= _MOST:
-            raise ValueError(
-                f"beta_loss={self.beta_loss!r}: must be 'frobenius' (2), 'kullback-leibler' (1), 'itakura-saito' (0) or a "
-                f"number from {-_MOST} to {_MOST}"
-            )
+        loss = checked_loss(self.beta_loss)
         if loss != _FROBENIUS and self.solver == "cd":
             raise ValueError("solver='cd' is for beta_loss='frobenius'; use 'mu' or 'auto'")
-        return float(loss)
+        return loss
 
     def _penalties(self) -> dict[str, float]:
         """The options of the program; empty without penalties."""

@@ -13,7 +13,7 @@ from ._choose_k import Callback, KChoice
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
-from ._nmf import NMF
+from ._nmf import NMF, Loss
 from ._spectra import spectra, top_lists
 
 __all__ = [
@@ -139,9 +139,10 @@ def choose_k(
     layer: Optional[str] = None,
     use_highly_variable: Optional[bool] = None,
     *,
-    method: str = "hals",
+    method: Optional[str] = None,
+    beta_loss: Optional[Loss] = None,
     holdout: Optional[float] = None,
-    max_iter: int = 200,
+    max_iter: Optional[int] = None,
     tol: float = 1e-4,
     random_state: Any = 0,
     n_jobs: Optional[int] = None,
@@ -161,14 +162,17 @@ def choose_k(
         Runs for each.
     layer, use_highly_variable
         As in `nmf`, for AnnData.
-    method : "hals", "mu", "auto", "bpp", "kl-mu", "kl-cd" or "dsanls"
-        The error of "kl-mu" and "kl-cd" is the Kullback-Leibler divergence; on held-out entries its mean.
+    method : "hals", "mu", "auto", "bpp", "kl-mu", "kl-cd", "dsanls" or None
+        None: "hals", or "auto" with a `beta_loss`. The error of "kl-mu" and "kl-cd" is the Kullback-Leibler divergence; on
+        held-out entries its mean.
+    beta_loss : str, float or None
+        The loss to minimise, as in `fednmf.NMF`, by the method that "auto" chooses for it. A method that is named has its own.
     holdout : float or None
-        Share of the entries that a run does not see; None: 0.05, or 0 for "kl-mu" and "kl-cd". With 0
-        each run is faster, and stability and error decide.
+        Share of the entries that a run does not see; None: 0.05, or 0 for a divergence. With 0 each run is faster, and stability
+        and error decide.
     max_iter, tol
-        A run ends after `max_iter` iterations, or when in ten its error falls by less than `tol` times the first one, a
-        divergence by less than `tol` times the last one.
+        A run ends after `max_iter` iterations (None: 200, or 1000 for a divergence), or when in ten its error falls by less than
+        `tol` times the first one, a divergence by less than `tol` times the last one.
     random_state : int, RandomState or None
         A whole number is the seed of the first run, and the next ones count on.
     callback : callable or None
@@ -199,6 +203,7 @@ def choose_k(
         ks,
         n_runs,
         method=method,
+        beta_loss=beta_loss,
         holdout=holdout,
         max_iter=max_iter,
         tol=tol,

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use fednmf::{Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult, Start, Surrogate};
+use fednmf::{Beta, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult, Start, Surrogate};
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
@@ -34,6 +34,7 @@ fn in_python(message: &str) -> String {
         match name {
             "" => text.push_str("--"),
             "max-iters" => text.push_str("max_iter"),
+            "loss" => text.push_str("beta_loss"),
             "alpha-u" => text.push_str("alpha_W"),
             "alpha-v" => text.push_str("alpha_H"),
             name => text.push_str(&name.replace('-', "_")),
@@ -302,9 +303,10 @@ fn batches(m: usize, size: usize) -> Vec<Vec<(usize, usize)>> {
 struct SearchSettings {
     ks: Vec<usize>,
     runs: usize,
-    method: String,
+    method: Option<String>,
+    loss: Option<f64>,
     holdout: Option<f64>,
-    max_iters: usize,
+    max_iters: Option<usize>,
     tol: f64,
     seed: u64,
     threads: usize,
@@ -316,9 +318,17 @@ struct SearchSettings {
 /// consensus or None).
 #[pyfunction]
 fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
-    let SearchSettings { ks, runs, method, holdout, max_iters, tol, seed, threads, callback } = settings;
-    let mut search = Search::over(ks).method(&method).map_err(|e| raise(&e))?;
-    search = search.runs(runs).max_iters(max_iters).tol(tol).seed(seed).threads(threads);
+    let SearchSettings { ks, runs, method, loss, holdout, max_iters, tol, seed, threads, callback } = settings;
+    let mut search = Search::over(ks).runs(runs).tol(tol).seed(seed).threads(threads);
+    if let Some(method) = method {
+        search = search.method(&method).map_err(|e| raise(&e))?;
+    }
+    if let Some(loss) = loss {
+        search = search.loss(Beta(loss));
+    }
+    if let Some(max_iters) = max_iters {
+        search = search.max_iters(max_iters);
+    }
     if let Some(share) = holdout {
         search = search.holdout(share);
     }
@@ -355,7 +365,7 @@ fn search_result(py: Python<'_>, found: SearchResult) -> PyResult<Py<PyDict>> {
     let consensus = found.consensus.map(|consensus| {
         let table = consensus.components.iter().map(|c| (c.silhouette, c.cosine, c.share)).collect::<Vec<_>>();
         let (u, v) = (PyArray2::from_owned_array(py, consensus.u), PyArray2::from_owned_array(py, consensus.v));
-        (u, v, consensus.rmse, table)
+        (u, v, consensus.rmse, consensus.divergence, table)
     });
     all.set_item("consensus", consensus)?;
     Ok(all.unbind())

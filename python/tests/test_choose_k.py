@@ -59,7 +59,7 @@ def program():
 
 
 @pytest.mark.skipif(program() is None, reason="no program fednmf on the PATH")
-@pytest.mark.parametrize("words", [[], ["--holdout=0"], ["--algo=kl-mu"], ["--algo=kl-cd", "--holdout=0.1"], ["--algo=mu", "--seed=5", "--max-iters=30"]])
+@pytest.mark.parametrize("words", [[], ["--holdout=0"], ["--algo=kl-mu"], ["--algo=kl-cd", "--holdout=0.1"], ["--loss=kl"], ["--loss=1.5", "--max-iters=60"], ["--algo=mu", "--seed=5", "--max-iters=30"]])
 @pytest.mark.parametrize("form", ["npy", "npz"])
 def test_the_numbers_are_those_of_the_program(blocks, tmp_path, words, form):
     X = np.where(blocks > 0.2, blocks, 0) if form == "npz" else blocks
@@ -77,10 +77,11 @@ def test_the_numbers_are_those_of_the_program(blocks, tmp_path, words, form):
         X,
         range(2, 6),
         3,
-        method=given.get("algo", "hals"),
+        method=given.get("algo"),
+        beta_loss={None: None, "kl": "kullback-leibler", "1.5": 1.5}[given.get("loss")],
         holdout=float(given["holdout"]) if "holdout" in given else None,
         random_state=int(given.get("seed", 0)),
-        max_iter=int(given.get("max-iters", 200)),
+        max_iter=int(given["max-iters"]) if "max-iters" in given else None,
     )
     assert ours.recommended == theirs["recommended"]
     points = theirs["points"]
@@ -97,6 +98,7 @@ def test_the_numbers_are_those_of_the_program(blocks, tmp_path, words, form):
         np.testing.assert_allclose(ours.column(name), expected, rtol=1e-9, atol=1e-12, err_msg=name)
     if ours.consensus is not None:
         assert ours.consensus.rmse == pytest.approx(theirs["consensus"]["rmse"], rel=1e-9)
+        assert ours.consensus.divergence == pytest.approx(theirs["consensus"]["divergence"], rel=1e-9)
         shares = [component["share"] for component in theirs["consensus"]["components"]]
         np.testing.assert_allclose(ours.consensus.share, shares, rtol=1e-9)
 
@@ -160,6 +162,9 @@ def test_a_callback_sees_the_runs_and_ends_the_search(blocks):
         (([2, 61], 2), {}, "61 components are more than the 100 x 60 matrix"),
         (([0], 2), {}, "ks=0: must be a whole number"),
         (([2], 0), {}, "n_runs=0"),
+        (([2], 2), {"beta_loss": "mse"}, "beta_loss='mse': must be"),
+        (([2], 2), {"beta_loss": 1.5, "holdout": 0.1}, "holdout.* not for"),
+        (([2], 2), {"method": "hals", "beta_loss": 1}, "hals minimises"),
         (([2], 2), {"method": "nmf"}, "no method of a sweep; they are .*hals, bpp, mu"),
         (([2], 2), {"holdout": 0.95}, "holdout=0.95"),
         (([2], 2), {"layer": "counts"}, "are for AnnData"),

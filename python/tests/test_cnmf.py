@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment, nnls
 
 import fednmf
-from fednmf import _cnmf
+from fednmf import _cnmf, _losses, _nmf, _run
 
 pd = pytest.importorskip("pandas")
 anndata = pytest.importorskip("anndata")
@@ -106,14 +106,23 @@ def test_the_form_of_the_counts_does_not_matter(cells, ours, tmp_path):
     assert matched(found[5].gene_spectra_tpm.to_numpy(), ours[1][5].gene_spectra_tpm.to_numpy()).min() > 0.999
 
 
-def test_the_divergence_and_given_genes(cells, tmp_path):
+@pytest.mark.parametrize("loss", ["kullback-leibler", 1.5])
+def test_the_divergence_and_given_genes(cells, tmp_path, loss):
     adata = cells[0][:, :100].copy()
     genes = list(adata.var_names[::-1])
     found = fednmf.tl.cnmf(
-        adata, [5], name="kl", output_dir=tmp_path, n_iter=4, genes=genes, beta_loss="kullback-leibler", max_iter=200
+        adata, [5], name="kl", output_dir=tmp_path, n_iter=4, genes=genes, beta_loss=loss, max_iter=200, random_state=2
     )
     assert list(found[5].spectra.columns) == genes
     assert matched(found[5].gene_spectra_tpm.to_numpy(), cells[1][:, :100]).min() > 0.9
+    # Programmes come from normalised medians, and usages for them minimise the loss.
+    prepared = _cnmf._Cells(adata, None, GENES, genes)
+    medians = found[5].spectra.to_numpy()
+    of_medians = _cnmf._refit(prepared.normalized, medians, {"beta_loss": loss, "n_jobs": None})
+    beta = _nmf.checked_loss(loss)
+    least = _losses.divergence(prepared.normalized, of_medians, medians, beta)
+    by_squares = _run.project(prepared.normalized, medians)
+    assert least < _losses.divergence(prepared.normalized, by_squares, medians, beta)
 
 
 def test_a_gene_without_deviation_leaves_no_infinite_number(cells, tmp_path):
@@ -140,7 +149,8 @@ def test_a_gene_without_deviation_leaves_no_infinite_number(cells, tmp_path):
         ({"density_threshold": 0.0}, "k = 3: 0 of 12 spectra have a local density below 0.0"),
         ({"genes": ["gene3", "gene777"]}, "adata has no 'gene777'"),
         ({"genes": ["gene150"]}, "cells have no count in the genes"),
-        ({"beta_loss": "itakura-saito"}, "beta_loss='itakura-saito'"),
+        ({"beta_loss": "mse"}, "beta_loss='mse'"),
+        ({"beta_loss": "itakura-saito"}, "zero"),
         ({"name": "a/b"}, "name='a/b'"),
     ],
 )

@@ -31,9 +31,8 @@ use fednmf_files::hdf5_probe;
 use fednmf_files::hdf5_probe::Content;
 use fednmf_files::{InputSpec, Source};
 use fednmf_methods::description::DifferentialPrivacy;
-use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::distributed::auto::{LOSS, with_loss};
 use fednmf_methods::method::ConfiguredMethod;
-use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::registry;
 
 use crate::commands::estimate::EstimateArgs;
@@ -64,9 +63,6 @@ pub fn command_of(method: &'static dyn ConfiguredMethod) -> clap::Command {
     if cfg!(feature = "sites") { command.mut_subcommand("join", |join| join.args(args)) } else { command }
 }
 
-/// The option that selects the loss: a parameter of `auto`. A named method has its own loss.
-const LOSS: &str = "loss";
-
 /// `--loss` together with `--algo NAME`, which only confirms the loss of the method.
 fn named_loss() -> clap::Arg {
     clap::Arg::new(LOSS).long(LOSS).value_name("LOSS").allow_hyphen_values(true).hide(true)
@@ -81,19 +77,10 @@ fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Resul
     if method.takes(LOSS) {
         return Ok(configured);
     }
-    let Some(text) = matches.get_one::<String>(LOSS) else { return Ok(configured) };
-    let requested = Beta::parse(text).map_err(|must| Error::input(format!("--loss {text}: {must}")))?;
-    let (name, own) = (method.description().name, Beta::of_method(&*configured));
-    if own == Some(requested) {
-        return Ok(configured);
+    match matches.get_one::<String>(LOSS) {
+        Some(text) => with_loss(&configured, text),
+        None => Ok(configured),
     }
-    let minimises = match own {
-        Some(own) => format!("--algo {name} minimises the loss {}", own.name()),
-        None => format!("--algo {name} has a loss of its own"),
-    };
-    let cure =
-        if method.takes("beta") { format!("give --beta {}", requested.0) } else { "leave --algo out".to_string() };
-    Err(Error::input(format!("--loss {text}: {minimises}; {cure}, or leave --loss out")))
 }
 
 /// The parser with the options of all methods, for the man page and completions.

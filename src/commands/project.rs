@@ -163,8 +163,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
             let block = own.as_ref().unwrap_or(block);
             let solved = match run.beta {
                 None => nls::project(block, &v.view(), penalty),
-                Some(1.0) => nls::divergence::project(block, &v.view(), penalty),
-                Some(beta) => nls::divergence::project_beta(block, &v.view(), beta, penalty, unit),
+                Some(beta) => nls::divergence::project_on(block, &v.view(), beta, penalty, unit),
             };
             sums[0] += block.residual2(&solved.view(), &v.view());
             if let Some(beta) = run.beta {

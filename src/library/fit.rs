@@ -257,10 +257,9 @@ fn project_on_threads<T: Real>(
     let block = unsafe { matrix.unbounded() }?.checked_block()?;
     Ok(match beta {
         None => nls::project(&block, v, penalty),
-        Some(1.0) => nls::divergence::project(&block, v, penalty),
         Some(beta) => {
             let unit = nls::divergence::unit(block.norm2(), m as f64 * n as f64);
-            nls::divergence::project_beta(&block, v, beta, penalty, unit)
+            nls::divergence::project_on(&block, v, beta, penalty, unit)
         }
     })
 }

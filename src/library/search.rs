@@ -7,14 +7,14 @@ use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_driver::model_selection::{
-    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_sizes, choose, configure, drops,
-    inertias, layout, left_out, point, sweepable_method,
+    Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_settings, check_sizes, choose,
+    configure, drops, inertias, iterations, layout, left_out, point, requested, sweepable_method,
 };
 use fednmf_driver::spec::Precision;
 use fednmf_driver::{Observer, Stop, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
-use fednmf_methods::distributed::hals::Hals;
+use fednmf_methods::distributed::divergence::beta::Beta;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape, SweepSettings};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
@@ -44,9 +44,10 @@ use super::run::check_memory;
 pub struct Search {
     ks: Vec<usize>,
     runs: usize,
-    method: Arc<dyn ConfiguredMethod>,
+    method: Option<Arc<dyn ConfiguredMethod>>,
+    loss: Option<Beta>,
     holdout: Option<f64>,
-    max_iters: usize,
+    max_iters: Option<usize>,
     tol: f64,
     seed: u64,
     threads: usize,
@@ -83,9 +84,10 @@ impl Search {
         Search {
             ks: ks.into_iter().collect(),
             runs: 5,
-            method: Arc::new(Hals::default()),
+            method: None,
+            loss: None,
             holdout: None,
-            max_iters: 200,
+            max_iters: None,
             tol: 1e-4,
             seed: 0,
             threads: 1,
@@ -97,8 +99,10 @@ impl Search {
         runs: usize;
         /// Share of the entries that a run does not see.
         holdout: f64 => Some;
-        /// Largest number of iterations of a factorisation.
-        max_iters: usize;
+        /// Loss to minimise, by the method that `auto` chooses for it unless one is named.
+        loss: Beta => Some;
+        /// Largest number of iterations of a factorisation; by default 200, and 1000 for divergences.
+        max_iters: usize => Some;
         /// End a factorisation when its measure falls by less than this share of its first value, a divergence of its last value.
         tol: f64;
         /// Seed of the first run for each k; the next ones count on.
@@ -107,12 +111,12 @@ impl Search {
         threads: usize;
     }
 
-    /// The method of the factorisations, by its name: `hals` (the default), `auto`, `mu`, `kl-mu` and others.
+    /// The method of the factorisations, by its name: `hals` (the default without a loss), `auto`, `mu`, `kl-mu` and others.
     ///
     /// # Errors
     /// If a search cannot run it; the message names those that it can.
     pub fn method(mut self, name: &str) -> Result<Self> {
-        self.method = sweepable_method(name)?;
+        self.method = Some(sweepable_method(name)?);
         Ok(self)
     }
 
@@ -149,15 +153,18 @@ impl Search {
         let matrix = unsafe { matrix.unbounded() }?;
         let comm = Communicator::local();
         let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
-        let missing = left_out(&*self.method, Missing::None, self.holdout);
+        let loss = self.loss.map(|Beta(beta)| beta.to_string());
+        let method = requested(self.method.as_ref(), loss.as_deref())?;
+        let missing = left_out(&*method, Missing::None, self.holdout);
         let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
             return Err(Error::input("there must be at least one number of components and one run"));
         };
         check_sizes(&self.ks, shape)?;
         check_memory(shape, self.ks.iter().copied().max().unwrap_or(first), size_of::<f64>())?;
         let settings = SweepSettings { missing: missing.clone(), regularization: RegularizationParams::NONE };
+        check_settings(&*method, &settings)?;
         let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
-        let methods = configure(&self.method, &self.ks, matrix_shape, &settings);
+        let methods = configure(&method, &self.ks, matrix_shape, &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
         let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), None, &comm)?;
         check_size(Precision::F64, &loaded.statistics)?;
@@ -169,7 +176,7 @@ impl Search {
                     method: &*methods[&k],
                     k,
                     seed: self.seed.wrapping_add(run as u64),
-                    max_iters: self.max_iters,
+                    max_iters: self.max_iters.unwrap_or_else(|| iterations(&*method)),
                     tol: self.tol,
                 };
                 let of_run: Observer<'_> = Box::new(|iteration, measures| observe(k, run, iteration, measures));
@@ -184,7 +191,7 @@ impl Search {
             points.push(point(k, &errors, &components));
             all_matched.extend(Matched::new(&components));
         }
-        if !missing.any() && self.method.description().measure == Measure::RelativeError {
+        if !missing.any() && methods[&first].description().measure == Measure::RelativeError {
             let last = self.ks.iter().copied().max().unwrap_or(0);
             let drops = drops(&self.ks, &inertias(&loaded, last + 1, &comm)?);
             points.iter_mut().zip(drops).for_each(|(point, drop)| point.drop = Some(drop));
@@ -192,7 +199,8 @@ impl Search {
         let choice = choose(&points, shape.0.min(shape.1));
         let consensus = choice.as_ref().and_then(|choice| {
             let matched = self.ks.iter().zip(&all_matched).find(|(k, _)| **k == choice.k)?.1;
-            Some(Consensus::new(Some(matched), choice.k, (&loaded, SweepMissing::None), &comm))
+            let of_runs = (choice.k, &*methods[&choice.k]);
+            Some(Consensus::new(Some(matched), of_runs, (&loaded, SweepMissing::None), &comm))
         });
         let similarities = all_matched.iter().map(Matched::similarities).collect();
         Ok(SearchResult { points, similarities, choice, consensus: consensus.transpose()? })

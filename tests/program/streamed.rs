@@ -223,6 +223,9 @@ fn every_method_and_start_streams() {
         // Each of two evaluations takes a pass.
         ("--algo kl-mu --init random --extrapolation none --max-iters 4 --eval-every 4", Some(8)),
         ("--algo kl-mu --init random --extrapolation none --alpha-u 0.01 --alpha-v 0.02 --max-iters 4", None),
+        // Long enough for the safeguard to reject rows.
+        ("--algo kl-mu --init random --max-iters 30 --eval-every 30", Some(32)),
+        ("--algo kl-mu --init random --alpha-u 0.01 --alpha-v 0.02 --max-iters 8", None),
         ("--algo hals --scale max --max-iters 4", Some(8)),
         ("--algo hals --binarize 0.5 --max-iters 4", Some(7)),
     ] {
@@ -311,28 +314,31 @@ fn a_streamed_run_holds_much_less() {
 #[test]
 fn a_streamed_run_resumes_anywhere() {
     let dir = tempdir().unwrap();
+    let algos = ["hals --extrapolation restart", "kl-mu --init random"];
     for (name, x) in [("rows.npy", dense()), ("x.h5ad", sparse())] {
-        let large = in_file(dir.path(), name, &x, "1400K");
-        let whole = large.run(2, "--algo hals --extrapolation restart --max-iters 10", true);
-        let at = |file: &str| dir.path().join(file);
-        let line = |iterations: usize, memory: &str| {
-            format!("--algo hals --extrapolation restart -k 3 --seed 5 --max-iters {iterations} {memory}")
-        };
-        // In memory, streamed on other ranks, and in memory again.
-        for (ranks, iterations, memory) in [(1, 4, ""), (3, 7, "--memory 1400K"), (2, 10, "")] {
-            let run = fednmf(ranks, &line(iterations, memory)).arg("--input").arg(&large.file);
-            let run = run
-                .arg("--checkpoint")
-                .arg(at("c.h5"))
-                .arg("--resume")
-                .arg("--output")
-                .arg(at(&format!("{iterations}.h5")));
-            let done = run.ok();
-            assert_eq!(done["streamed"].is_null(), memory.is_empty(), "{name}");
+        for algo in algos {
+            let large = in_file(dir.path(), name, &x, "1400K");
+            let whole = large.run(2, &format!("--algo {algo} --max-iters 10"), true);
+            let at = |file: &str| dir.path().join(file);
+            let line = |iterations: usize, memory: &str| {
+                format!("--algo {algo} -k 3 --seed 5 --max-iters {iterations} {memory}")
+            };
+            // In memory, streamed on other ranks, and in memory again.
+            for (ranks, iterations, memory) in [(1, 4, ""), (3, 7, "--memory 1400K"), (2, 10, "")] {
+                let run = fednmf(ranks, &line(iterations, memory)).arg("--input").arg(&large.file);
+                let run = run
+                    .arg("--checkpoint")
+                    .arg(at("c.h5"))
+                    .arg("--resume")
+                    .arg("--output")
+                    .arg(at(&format!("{iterations}.h5")));
+                let done = run.ok();
+                assert_eq!(done["streamed"].is_null(), memory.is_empty(), "{name}");
+            }
+            let [u, v] = ["U", "V"].map(|factor| matrix(&at("10.h5"), factor));
+            assert!(distance(&whole.u, &u) < 1e-9 && distance(&whole.v, &v) < 1e-9, "{name} {algo}");
+            std::fs::remove_file(at("c.h5")).unwrap();
         }
-        let [u, v] = ["U", "V"].map(|factor| matrix(&at("10.h5"), factor));
-        assert!(distance(&whole.u, &u) < 1e-9 && distance(&whole.v, &v) < 1e-9, "{name}");
-        std::fs::remove_file(at("c.h5")).unwrap();
     }
 }
 
@@ -381,8 +387,7 @@ fn what_cannot_be_streamed_is_refused_with_advice() {
     for (line, file, words) in [
         ("--algo dsanls", &rows, &["dsanls needs the whole matrix", "hals, bpp, mu", "--algo hals"][..]),
         ("--algo kl-cd", &rows, &["kl-cd needs"]),
-        ("--algo kl-mu --extrapolation restart", &rows, &["kl-mu needs", "with these options, not with its defaults"]),
-        ("--algo kl-mu --init sampled", &rows, &["kl-mu needs", "with these options"]),
+        ("--algo kl-mu --init sampled", &rows, &["kl-mu needs", "with these options, not with its defaults"]),
         ("--algo online --precision mixed", &rows, &["--precision mixed"]),
         ("--algo hals --missing zero-unobserved", &rows, &["--missing"]),
         ("--algo hals --holdout 0.1", &rows, &["--holdout"]),

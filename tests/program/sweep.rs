@@ -95,7 +95,7 @@ fn swept(ranks: usize, words: &str, out: &Path) -> Value {
     serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stdout))
 }
 
-/// Whether the consensus has the components of the runs, and the U that exact least squares finds for them.
+/// Whether the consensus has the components of the runs, and the U that minimises the loss for them exactly.
 fn check_consensus(found: &Value, k: usize, out: &Path) {
     let consensus = &found["consensus"];
     let file = out.join(format!("consensus-k{k:04}.h5"));
@@ -110,7 +110,8 @@ fn check_consensus(found: &Value, k: usize, out: &Path) {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let (u, exact, v) = (matrix(&file, "U"), matrix(&fitted, "U"), matrix(&file, "V"));
     assert_eq!((u.dim(), v.dim()), ((90, k), (60, k)));
-    assert!((&u - &exact).iter().all(|e| e.abs() < 1e-7), "the U of exact nonnegative least squares");
+    let largest = exact.iter().copied().fold(0.0, f64::max);
+    assert!((&u - &exact).iter().all(|e| e.abs() < 1e-7 * largest), "the exact minimiser");
     assert!(v.columns().into_iter().all(|v| (v.dot(&v) - 1.0).abs() < 1e-9 && v.iter().all(|x| *x >= 0.0)));
     let weights: Vec<f64> = u.columns().into_iter().map(|u| u.dot(&u)).collect();
     assert!(weights.is_sorted_by(|a, b| *a >= b * (1.0 - 1e-7)), "by weight: {weights:?}");
@@ -120,6 +121,14 @@ fn check_consensus(found: &Value, k: usize, out: &Path) {
     assert!(rmse < 1.1 * mean, "{rmse} {mean}");
     let evaluated = fednmf(0, &format!("evaluate {} --json --input {BLOCKS}", file.display())).run();
     let error: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+    let measured = ["kl_divergence", "beta_divergence"].iter().find_map(|key| error[key].as_f64());
+    assert_eq!(measured.is_some(), consensus["divergence"].is_number(), "{error} {consensus}");
+    if let Some((measured, told)) = measured.zip(consensus["divergence"].as_f64()) {
+        assert!((measured / told - 1.0).abs() < 1e-9, "{measured} {told}");
+        let points = found["points"].as_array().unwrap();
+        let mean = points.iter().find(|p| p["k"] == k).unwrap()["divergence"].as_f64().unwrap();
+        assert!(told < 1.1 * mean, "{told} {mean}");
+    }
     let norm = matrix_norm();
     assert!(
         (error["rel_error"].as_f64().unwrap() * norm / f64::sqrt(90.0 * 60.0) / rmse - 1.0).abs() < 1e-6,
@@ -180,28 +189,83 @@ fn the_consensus_is_written_and_leads_to_the_next_command() {
 fn every_centralised_method_can_be_swept() {
     let dir = tempdir().unwrap();
     for (algo, next) in [
-        ("bpp", "fednmf --algo bpp "),
-        ("kl-mu", "fednmf --algo kl-mu "),
-        ("kl-cd", "fednmf --algo kl-cd "),
-        ("auto", "fednmf --input"),
-        ("mu", "fednmf --algo mu "),
-        ("dsanls", "fednmf --algo dsanls "),
+        ("--algo bpp", "fednmf --algo bpp "),
+        ("--algo kl-mu", "fednmf --algo kl-mu "),
+        ("--algo kl-cd", "fednmf --algo kl-cd "),
+        ("--algo auto", "fednmf --input"),
+        ("--algo mu", "fednmf --algo mu "),
+        ("--algo dsanls", "fednmf --algo dsanls "),
+        ("--loss frobenius", "fednmf --loss frobenius "),
+        ("--loss kl", "fednmf --loss kl "),
+        ("--loss 1.5", "fednmf --loss 1.5 "),
+        ("--loss kl --algo kl-cd", "fednmf --algo kl-cd --loss kl "),
     ] {
         let out = dir.path().join(algo);
-        let found = swept(2, &format!("--k 3,4,6 --runs 3 --algo {algo}"), &out);
+        let found = swept(2, &format!("--k 3,4,6 --runs 3 {algo}"), &out);
         let points = found["points"].as_array().unwrap();
-        let held = !algo.starts_with("kl-");
-        assert!(points.iter().all(|p| p["heldout"].is_null() != held), "{algo}: {found:#}");
-        assert!(points.iter().all(|p| p["divergence"].is_null() != algo.starts_with("kl-")), "{algo}: {found:#}");
+        let divergence = algo.contains("kl") || algo.contains("1.5");
+        assert!(points.iter().all(|p| p["heldout"].is_null() == divergence), "{algo}: {found:#}");
+        assert!(points.iter().all(|p| p["divergence"].is_null() != divergence), "{algo}: {found:#}");
         let k = found["recommended"].as_u64().unwrap_or_else(|| panic!("{algo}: {found:#}"));
-        assert!(algo == "dsanls" || k == 4, "{algo}: {found:#}");
-        assert!(found["next_command"].as_str().unwrap().starts_with(next), "{algo}: {found:#}");
-        let from_consensus = found["next_command"].as_str().unwrap().contains("--init");
-        assert_eq!(from_consensus, !matches!(algo, "mu" | "kl-mu"), "{found:#}");
-        if k == 4 && algo != "dsanls" && !algo.starts_with("kl-") {
+        assert!(algo.contains("dsanls") || k == 4, "{algo}: {found:#}");
+        let next = (found["next_command"].as_str().unwrap(), next);
+        assert!(next.0.starts_with(next.1), "{algo}: {found:#}");
+        let multiplies = ["--algo mu", "--algo kl-mu", "--loss kl", "--loss 1.5"].contains(&algo);
+        assert_eq!(next.0.contains("--init"), !multiplies, "{found:#}");
+        if k == 4 && !algo.contains("dsanls") {
             check_consensus(&found, 4, &out);
         }
     }
+    for (words, why) in [
+        ("--algo hals --loss kl", &["--loss kl", "--algo hals minimises", "leave --algo out"][..]),
+        ("--loss mse", &["--loss", "kullback-leibler or kl"]),
+        ("--loss 1.5 --holdout 0.1", &["--holdout", "--loss beta-divergence"]),
+        ("--loss 1.5 --missing zero-unobserved", &["--missing", "--loss frobenius"]),
+    ] {
+        let line = format!("sweep --k 3 --input {BLOCKS} {words} --output {}", dir.path().join("none").display());
+        fednmf(2, &line).refused(why);
+    }
+}
+
+/// The runs of a sweep stop by what they minimise: their divergences are those of a run with the same start.
+#[test]
+fn the_divergences_of_a_sweep_are_those_of_runs() {
+    let dir = tempdir().unwrap();
+    for input in ["synthetic:planted,m=90,n=60,k=6,noise=0.3", "synthetic:sparse,m=90,n=70,density=0.3,values=counts"] {
+        for (algo, measure) in
+            [("--algo kl-mu", "kl_divergence"), ("--loss kl", "kl_divergence"), ("--loss 1.5", "beta_divergence")]
+        {
+            let out = dir.path().join("sweep");
+            let _ = std::fs::remove_dir_all(&out);
+            let line = format!("sweep --k 4 --runs 3 {algo} --input {input} --quiet --output {}", out.display());
+            assert_eq!(fednmf(2, &line).run().code, Some(0), "{line}");
+            for run in 0..3 {
+                let line = format!("{algo} -k 4 --seed {run} --init random --input {input}");
+                let expected = fednmf(0, &line).ok()[measure].as_f64().unwrap();
+                let file = hdf5::File::open(out.join(format!("k0004-run00{run}.h5"))).unwrap();
+                let found = file.attr(measure).unwrap().read_scalar::<f64>().unwrap();
+                assert!(found < 1.01 * expected, "{algo} {input}: {found} {expected}");
+            }
+        }
+    }
+}
+
+/// Where entries are missing, the consensus minimises the divergence of the others.
+#[test]
+fn the_consensus_of_a_divergence_leaves_missing_entries_out() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let found = swept(2, "--k 4 --runs 3 --loss kl --missing zero-unobserved", &out);
+    let file = out.join("consensus-k0004.h5");
+    let evaluated = fednmf(0, &format!("evaluate {} --json --input {BLOCKS}", file.display())).run();
+    let evaluated: Value =
+        serde_json::from_str(&evaluated.stdout).unwrap_or_else(|e| panic!("{e}: {}", evaluated.stderr));
+    let [measured, told] =
+        [&evaluated["kl_divergence"], &found["consensus"]["divergence"]].map(|x| x.as_f64().unwrap());
+    assert!((measured / told - 1.0).abs() < 1e-9, "{measured} {told}");
+    let project = fednmf(1, &format!("project {} --json --input {BLOCKS}", file.display())).run();
+    let projected: Value = serde_json::from_str(&project.stdout).unwrap_or_else(|e| panic!("{e}: {}", project.stderr));
+    assert!((projected["kl_divergence"].as_f64().unwrap() / told - 1.0).abs() < 1e-7, "{projected} {told}");
 }
 
 /// What is measured on held-out entries is what the method minimises, and `evaluate` finds the same.

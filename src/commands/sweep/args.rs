@@ -11,9 +11,10 @@ use fednmf_base::units::parse_bytes;
 use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
-use fednmf_methods::distributed::hals::Hals;
-use fednmf_methods::method::{ConfiguredMethod, Method as _};
+use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
+use fednmf_methods::parameters::ParamType as _;
 use fednmf_methods::shared::regularization::RegularizationParams;
 
 use crate::cli::features::FeatureArgs;
@@ -25,6 +26,11 @@ fn sweepable_methods() -> impl TypedValueParser<Value = Arc<dyn ConfiguredMethod
         PossibleValue::new(method.description().name).aliases(method.description().aliases)
     };
     PossibleValuesParser::new(sweepable().map(value)).try_map(|name| sweepable_method(&name))
+}
+
+/// The name or number of a loss.
+fn loss(text: &str) -> parameters::Parsed<String> {
+    Beta::parse(text).map(|_| text.to_string())
 }
 
 /// `fednmf sweep`.
@@ -50,20 +56,26 @@ pub struct SweepArgs {
     /// Runs for each k, with different starts and entries held out
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parameters::whole_number)]
     pub runs: usize,
-    /// Method
-    #[arg(long, value_name = "NAME", value_parser = sweepable_methods(), default_value = Hals::DESCRIPTION.name)]
-    pub algo: Arc<dyn ConfiguredMethod>,
-    /// Share of the observed entries that a run does not see; k is chosen by the error on them, which is the divergence for kl-mu
-    /// and kl-cd. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for kl-mu and kl-cd]
+    /// Method [default: hals; auto with --loss]
+    #[arg(long, value_name = "NAME", value_parser = sweepable_methods())]
+    pub algo: Option<Arc<dyn ConfiguredMethod>>,
+    /// Loss to minimise, by the method that auto chooses for it: frobenius (the squared error), kullback-leibler or kl (for
+    /// counts), itakura-saito or is (for spectra, without zeros), or the number β of another β-divergence
+    #[arg(long, value_name = "LOSS", allow_hyphen_values = true, value_parser = loss)]
+    pub loss: Option<String>,
+    /// Share of the observed entries that a run does not see; k is chosen by the error on them, which is the divergence for the
+    /// Kullback-Leibler divergence. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for
+    /// divergences]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
     #[arg(long, value_name = "WHICH", value_parser = words::<SweepMissing>(), default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,
-    /// Most iterations of a run
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = parameters::whole_number)]
-    pub max_iters: usize,
-    /// A run ends when in ten iterations the error falls by less than X times the first error
+    /// Most iterations of a run [default: 200; 1000 for divergences]
+    #[arg(long, value_name = "N", value_parser = parameters::whole_number)]
+    pub max_iters: Option<usize>,
+    /// A run ends when in ten iterations the error falls by less than X times the first error, or the divergence by less than X
+    /// times itself
     #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = parameters::any_number)]
     pub tol: f64,
     /// Seed of the first run; the next ones count on

@@ -14,6 +14,7 @@ use fednmf_driver::model_selection::{Component, Matched, Similarities};
 use fednmf_files::output::{attributes, matrices};
 
 use super::runs::Sweep;
+use crate::commands::provenance::METHOD_OF_V;
 
 /// The consensus of the runs with k components: the file that holds it, and its error and components.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -23,6 +24,8 @@ pub struct Consensus {
     pub runs: usize,
     /// Root mean squared error on the entries that count, those held out by runs included.
     pub rmse: f64,
+    /// The divergence from these entries, if the method minimises one.
+    pub divergence: Option<f64>,
     pub components: Vec<Component>,
     /// How similar the components of all runs are.
     #[serde(skip)]
@@ -37,21 +40,26 @@ pub fn make(sweep: &Sweep<'_>, k: usize, loaded: &Loaded<f64>, group: &Communica
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     let read = || sweep.components(k).map(|components| Matched::new(&components));
     let matched = group.agree_on_error(if group.is_root() { read() } else { Ok(None) })?;
-    let found = model_selection::Consensus::new(matched.as_ref(), k, (loaded, sweep.args.missing), group)?;
-    let model_selection::Consensus { first, u, v, rmse, components } = found;
+    let method = sweep.method(k);
+    let found = model_selection::Consensus::new(matched.as_ref(), (k, method), (loaded, sweep.args.missing), group)?;
+    let model_selection::Consensus { first, u, v, rmse, divergence, components } = found;
 
     let file = sweep.args.output.join(format!("consensus-k{k:04}.h5"));
     let mut all = attributes::provenance();
     let more = json!({
-        "algo": "sweep", "method": sweep.method(k).description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,
+        "algo": "sweep", METHOD_OF_V: method.description().name, "input": sweep.args.input, "m": m, "n": n, "k": k,
         "runs": sweep.args.runs, "seed": sweep.args.seed, "transpose": u8::from(sweep.args.transpose), "missing": sweep.args.missing,
         "checksum": format!("{:016x}", loaded.statistics.checksum), "rmse": rmse, "components": components,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
+    if let Some(divergence) = divergence {
+        all.insert("params".into(), json!({"beta": sweep.beta()}));
+        all.extend(divergence.is_finite().then(|| (sweep.measure().key().to_string(), json!(divergence))));
+    }
     all.extend(sweep.prepared(loaded));
     let own_v = even_part(n, group.size(), group.rank());
     let pieces = [Piece::shared("U", m, first, u.view()), Piece::shared("V", n, own_v.start, v.slice(s![own_v, ..]))];
     matrices::write_factors(group, &file, &pieces, &all, &sweep.annotations())?;
     let similarities = matched.map(|matched| matched.similarities());
-    Ok(Consensus { file, k, runs: sweep.args.runs, rmse, components, similarities })
+    Ok(Consensus { file, k, runs: sweep.args.runs, rmse, divergence, components, similarities })
 }

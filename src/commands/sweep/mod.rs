@@ -183,7 +183,7 @@ fn perform(args: &SweepArgs, comm: &Communicator) -> Result<i32> {
     points.sort_by_key(|p| p.k);
     // Hours may have passed since the first check, so it is repeated.
     comm.agree_on_error(if comm.is_root() { check_results(args, &sweep.ks) } else { Ok(()) })?;
-    if !sweep.left_out.any() && sweep.method(sweep.ks[0]).description().measure == Measure::RelativeError {
+    if !sweep.left_out.any() && sweep.measure() == Measure::RelativeError {
         let ks: Vec<usize> = points.iter().map(|p| p.k).collect();
         let found = inertias(&loaded, ks.last().map_or(0, |k| k + 1), &group);
         let found = comm.agree_on_error(found.map_err(Error::from))?;
@@ -266,7 +266,7 @@ fn plan(
     let args = sweep.args;
     let planned = |left_out: &MissingParams| {
         let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
-        let runs = (&args.algo, &sweep.ks[..], &settings);
+        let runs = (&sweep.algo, &sweep.ks[..], &settings);
         SweepPlan::new(runs, header, input.check_streaming(), (most, args.groups), &nodes)
     };
     let refused = match planned(&sweep.left_out) {

@@ -24,7 +24,9 @@ use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::output::targets;
 use fednmf_files::output::targets::{Content, Target};
-use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::method::{ConfiguredMethod, SweepSettings};
+use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters;
 use fednmf_methods::shared::missing::MissingParams;
 
@@ -41,6 +43,10 @@ pub struct Task {
 /// The settings and data that all runs share.
 pub struct Sweep<'a> {
     pub args: &'a SweepArgs,
+    /// The requested method.
+    pub algo: Arc<dyn ConfiguredMethod>,
+    /// The most iterations of a run.
+    pub max_iters: usize,
     /// The entries that do not count.
     pub left_out: MissingParams,
     /// The method of each k, as soon as the shape of the matrix is known.
@@ -61,8 +67,10 @@ impl Sweep<'_> {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout);
-        if args.runs == 0 || args.max_iters == 0 {
+        let algo = model_selection::requested(args.algo.as_ref(), args.loss.as_deref())?;
+        let left_out = model_selection::left_out(&*algo, args.missing.into(), args.holdout);
+        let max_iters = args.max_iters.unwrap_or_else(|| model_selection::iterations(&*algo));
+        if args.runs == 0 || max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }
         if !(args.tol >= 0.0 && args.tol.is_finite()) {
@@ -71,6 +79,8 @@ impl Sweep<'_> {
         if args.regularization.0.l1_ratio > 0.0 && !args.regularization.0.is_on() {
             return Err(Error::input("--l1-ratio: divides a penalty, and there is none; add --alpha-u or --alpha-v"));
         }
+        let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
+        model_selection::check_settings(&*algo, &settings)?;
         let mut input = InputSpec::parse(&args.input)?;
         input.transpose = args.transpose;
         input.table = args.table.0;
@@ -87,6 +97,8 @@ impl Sweep<'_> {
         input.allow_nan = args.missing == SweepMissing::Nan;
         Ok(Sweep {
             args,
+            algo,
+            max_iters,
             left_out,
             methods: BTreeMap::new(),
             input,
@@ -100,6 +112,28 @@ impl Sweep<'_> {
     /// The method of the runs with k components.
     pub fn method(&self, k: usize) -> &dyn ConfiguredMethod {
         &*self.methods[&k]
+    }
+
+    /// Whether its method can hold entries out of this matrix.
+    pub fn can_hold_out(&self) -> bool {
+        let missing = MissingParams { holdout: 0.05, ..self.left_out.clone() };
+        let settings = SweepSettings { missing, regularization: self.args.regularization.0.clone() };
+        !self.streamed && model_selection::check_settings(&*self.algo, &settings).is_ok()
+    }
+
+    /// The measure of its methods.
+    pub fn measure(&self) -> Measure {
+        self.method(self.ks[0]).description().measure
+    }
+
+    /// The β of the divergence that they minimise.
+    pub fn beta(&self) -> Option<f64> {
+        Beta::of_method(self.method(self.ks[0])).map(|beta| beta.0)
+    }
+
+    /// The name of the measure, with its β.
+    pub fn measure_name(&self) -> String {
+        self.measure().label_with(self.beta())
     }
 
     /// The contents of its files in addition to factors and attributes.
@@ -116,7 +150,7 @@ impl Sweep<'_> {
         let args = self.args;
         let all = json!({
             "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
-            "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": args.max_iters, "tol": args.tol,
+            "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": self.max_iters, "tol": args.tol,
             "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
             "params": parameters::to_json(self.method(task.k)),
         });
@@ -213,7 +247,7 @@ impl Sweep<'_> {
             method: self.method(task.k),
             k: task.k,
             seed: self.args.seed + task.run as u64,
-            max_iters: self.args.max_iters,
+            max_iters: self.max_iters,
             tol: self.args.tol,
         };
         let found = trial.run(loaded, &self.left_out, (None, Some(signals.clone())), group)?;

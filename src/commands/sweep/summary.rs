@@ -106,11 +106,12 @@ impl Summary<'_> {
     /// The final recommendation and the next command.
     fn recommendation(&self) -> String {
         let Some(choice) = &self.choice else {
-            let more = match (self.sweep.streamed, self.sweep.args.runs) {
-                (false, 1) => "entries that are held out (--holdout 0.05), or several starts (--runs)",
-                (false, _) => "entries that are held out (--holdout 0.05)",
-                (true, 1) => "several starts (--runs)",
-                (true, _) => "memory for the whole matrix, with which entries can be held out",
+            let more = match (self.sweep.can_hold_out(), self.sweep.args.runs) {
+                (true, 1) => "entries that are held out (--holdout 0.05), or several starts (--runs)",
+                (true, _) => "entries that are held out (--holdout 0.05)",
+                (false, 1) => "several starts (--runs)",
+                (false, _) if self.sweep.streamed => "memory for the whole matrix, with which entries can be held out",
+                (false, _) => "more starts (--runs)",
             };
             return format!("No k can be recommended. Try smaller ones, more --max-iters, or {more}.");
         };
@@ -153,19 +154,14 @@ impl Summary<'_> {
         prepared.extend(memory.iter().flat_map(|bytes| ["--memory", bytes]));
         let penalties = args.regularization.0.words();
         prepared.extend(penalties.iter().map(String::as_str));
+        let mut algo: Vec<&str> = args.algo.iter().flat_map(|algo| ["--algo", algo.description().name]).collect();
+        algo.extend(args.loss.iter().flat_map(|loss| ["--loss", loss]));
         let Some(k) = self.choice.as_ref().map(|choice| choice.k) else {
             let output = format!("{}-2", args.output.display());
-            add(&[
-                "sweep",
-                "--input",
-                input,
-                "--k",
-                &args.components.join(","),
-                "--algo",
-                args.algo.description().name,
-            ]);
-            if self.sweep.streamed {
-                add(&["--holdout", "0", "--max-iters", &(2 * args.max_iters).to_string()]);
+            add(&["sweep", "--input", input, "--k", &args.components.join(",")]);
+            add(&algo);
+            if !self.sweep.can_hold_out() {
+                add(&["--holdout", "0", "--max-iters", &(2 * self.sweep.max_iters).to_string()]);
                 add(&["--runs", &args.runs.max(2).to_string()]);
             } else {
                 add(&["--holdout", "0.05"]);
@@ -178,7 +174,9 @@ impl Summary<'_> {
         };
         // The program's own choice is a faster form of the hals that was swept.
         let method = self.sweep.method(k);
-        if !method.as_any().is::<Hals>() {
+        if args.loss.is_some() {
+            add(&algo);
+        } else if !method.as_any().is::<Hals>() {
             add(&["--algo", method.description().name]);
         }
         add(&["--input", input, "-k", &k.to_string()]);
@@ -224,7 +222,7 @@ impl Summary<'_> {
             let _ = writeln!(out, "warning: {warning}");
         }
         if let Some(consensus) = &self.consensus {
-            let _ = writeln!(out, "\n{}", describe_consensus(consensus));
+            let _ = writeln!(out, "\n{}", describe_consensus(consensus, &self.sweep.measure_name()));
             let row = |cells: &[String]| {
                 format!("{:>9}  {:>10}  {:>8}  {:>7}  {}", cells[0], cells[1], cells[2], cells[3], cells[4])
             };
@@ -264,10 +262,14 @@ impl Summary<'_> {
         let stability = |of: fn(&Stability) -> f64| points(&|p| p.stability.map(|s| (of(&s), 0.0)));
         // Held-out errors may be far above those of the fit, so each has its own plot.
         let plot = |id, up, lines| report::Plot { id, up, lines, zero_up: false };
+        let divergence = match self.sweep.measure() {
+            Measure::BetaDivergence => "beta divergence of the fit",
+            _ => "KL divergence of the fit",
+        };
         let plots = vec![
             plot("elbow", "RMSE of the fit", vec![("fit", points(&|p| Some((p.rmse, p.rmse_error))))]),
             plot("heldout", "held-out RMSE", vec![("held out", points(&held_out(Measure::HeldoutRmse)))]),
-            plot("divergence", "KL divergence of the fit", vec![("fit", points(&|p| p.divergence.map(|x| (x, 0.0))))]),
+            plot("divergence", divergence, vec![("fit", points(&|p| p.divergence.map(|x| (x, 0.0))))]),
             plot(
                 "heldout-divergence",
                 Measure::HeldoutDivergence.label(),
@@ -291,7 +293,7 @@ impl Summary<'_> {
             let similar = consensus.similarities.as_ref().filter(|_| consensus.runs > 1);
             sections.push(report::Section {
                 heading: format!("Components of k = {}", consensus.k),
-                words: describe_consensus(consensus),
+                words: describe_consensus(consensus, &self.sweep.measure_name()),
                 rows: consensus.components.iter().map(|component| self.cells(component)).map(Vec::from).collect(),
                 head: &COMPONENTS,
                 figure: similar.map(|similar| report::similarities(&similar.cosines, &similar.clusters)),
@@ -339,11 +341,12 @@ impl Summary<'_> {
     }
 }
 
-/// Where the consensus is, and how well it fits.
-fn describe_consensus(consensus: &Consensus) -> String {
+/// Where the consensus is, and how well it fits by a divergence of this name, or the squared error.
+fn describe_consensus(consensus: &Consensus, divergence: &str) -> String {
+    let divergence = consensus.divergence.map_or_else(String::new, |x| format!("{divergence} {x:.6}, "));
     format!(
         "The consensus of {} with k = {} is in {}: V has the mean of each component over the runs, U is fitted to it exactly \
-         (rmse {:.6}). Components, and columns without names, are numbered from 0.",
+         ({divergence}rmse {:.6}). Components, and columns without names, are numbered from 0.",
         counted(consensus.runs, "run", "runs"),
         consensus.k,
         consensus.file.display(),

@@ -14,7 +14,7 @@ pub struct Point {
     /// The standard error of `rmse`; 0 with one run, and in files of versions that did not keep it.
     #[serde(default)]
     pub rmse_error: f64,
-    /// The mean of the Kullback-Leibler divergence, where the method is about it.
+    /// The mean of the divergence that the method minimises; `None` for the squared error.
     pub divergence: Option<f64>,
     /// The loss of the best run: the divergence, or the squared `rmse`. `None` in files of versions that did not keep it.
     #[serde(default)]

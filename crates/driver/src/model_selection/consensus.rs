@@ -1,16 +1,22 @@
-//! The consensus of the runs with one k: V has the mean of each cluster of matched components, and U is fitted to it by
-//! exact nonnegative least squares.
+//! The consensus of the runs with one k: V has the mean of each cluster of matched components, and U is the exact minimiser of the
+//! loss of the method for it.
 
 use ndarray::{Array2, ArrayView2, Axis, s};
 
-use fednmf_base::error::SharedResult;
+use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::{Layout, Loaded};
-use fednmf_linalg::nls::Pivoting;
+use fednmf_data::{Layout, Loaded, Panels};
+use fednmf_linalg::nls::divergence::{project_on, unit};
+use fednmf_linalg::nls::{Penalty, Pivoting};
 use fednmf_linalg::{Block, gram};
+use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::metrics;
+use fednmf_methods::metrics::Measure;
 use fednmf_methods::shared::factor_side::{FactorTags, GRAM_V};
 use fednmf_methods::shared::grid;
 use fednmf_methods::shared::grid::Grid;
+use fednmf_methods::shared::missing::Observed;
 use fednmf_methods::shared::rank_data::rank_data;
 
 use super::method::SweepMissing;
@@ -51,18 +57,20 @@ pub struct Consensus {
     pub v: Array2<f64>,
     /// Root mean squared error on the entries that count, those held out by runs included.
     pub rmse: f64,
+    /// The divergence from these entries, if the method minimises one.
+    pub divergence: Option<f64>,
     pub components: Vec<Component>,
 }
 
 impl Consensus {
-    /// The consensus of matched runs, which only rank 0 of the group has. Every rank knows the `k` of the runs.
+    /// The consensus of matched runs, which only rank 0 of the group has. Every rank knows `k` and `method` of the runs.
     /// Collective in a group, which has the whole matrix.
     ///
     /// # Errors
     /// On all ranks of the group, if the matrix does not suit the kernels, or cannot be read.
     pub fn new(
         matched: Option<&Matched>,
-        k: usize,
+        (k, method): (usize, &dyn ConfiguredMethod),
         (loaded, missing): (&Loaded<f64>, SweepMissing),
         group: &Communicator,
     ) -> SharedResult<Self> {
@@ -73,15 +81,17 @@ impl Consensus {
         let repeated = matched.and_then(Matched::repeated);
         // The other ranks add zeros, so the sum has the bits of the means.
         group.sum(MEANS, v.as_slice_mut().expect("made in row order"));
-        let fit = match loaded.layout {
-            Layout::RowsAndColumns { .. } => fit_rows(loaded, missing, &v, group)?,
-            _ => fit_grid(loaded, &v, group)?,
+        let of_divergence = method.description().measure != Measure::RelativeError;
+        let fit = match (Beta::of_method(method).filter(|_| of_divergence), &loaded.layout) {
+            (Some(beta), _) => fit_by_divergence(loaded, missing, (&v, beta), group)?,
+            (None, Layout::RowsAndColumns { .. }) => fit_rows(loaded, missing, &v, group)?,
+            (None, _) => fit_grid(loaded, &v, group)?,
         };
-        let mut sums = vec![fit.squared, fit.count];
+        let mut sums = vec![fit.squared, fit.count, fit.divergence];
         sums.extend(fit.u.columns().into_iter().map(|u| u.dot(&u)));
         group.sum(SUMS, &mut sums);
         // V is normalised, so the norm of a term is that of its column of U.
-        let weights: Vec<f64> = sums[2..].iter().map(|x| x.sqrt()).collect();
+        let weights: Vec<f64> = sums[3..].iter().map(|x| x.sqrt()).collect();
         let order = by_weight(&weights);
         let weights: Vec<f64> = order.iter().map(|&j| weights[j]).collect();
         let v = v.select(Axis(1), &order);
@@ -92,6 +102,7 @@ impl Consensus {
             components: components(&v, &weights, repeated.as_deref()),
             v,
             rmse: (sums[0] / sums[1]).sqrt(),
+            divergence: of_divergence.then(|| metrics::not_negative(sums[2])),
         })
     }
 }
@@ -114,12 +125,14 @@ fn components(v: &Array2<f64>, weights: &[f64], repeated: Option<&[Repeated]>) -
     (0..weights.len()).map(of).collect()
 }
 
-/// This rank's rows of U, and its term of the squared error and of the number of entries.
+/// This rank's rows of U, and its term of the squared error, of the number of entries and of the divergence.
 struct Fit {
     first: usize,
     u: Array2<f64>,
     squared: f64,
     count: f64,
+    /// 0 for the squared error.
+    divergence: f64,
 }
 
 /// X ← the minimiser for each row of the right-hand side.
@@ -156,7 +169,36 @@ fn fit_grid(loaded: &Loaded<f64>, v: &Array2<f64>, group: &Communicator) -> Shar
     solve(&mut grid.u.own, &grid.u.rhs, &gram_of(v));
     let squared = grid.residual2(group)?;
     let count = tile.rows.len() as f64 * tile.cols.len() as f64;
-    Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count })
+    Ok(Fit { first: grid.u.own_rows.start, u: grid.u.own, squared, count, divergence: 0.0 })
+}
+
+/// The fit by a divergence: each rank has whole rows, in memory or in panels.
+fn fit_by_divergence(
+    loaded: &Loaded<f64>,
+    missing: SweepMissing,
+    (v, Beta(beta)): (&Array2<f64>, Beta),
+    group: &Communicator,
+) -> SharedResult<Fit> {
+    let own = loaded.cuts.rows[group.rank()].clone();
+    let block = loaded.blocks.first().map(Block::transposed);
+    if missing != SweepMissing::None {
+        let block = group.agree_on_error(block.ok_or_else(|| Error::failed("a rank has no block")))?;
+        let observed = Observed::new(block, missing == SweepMissing::ZeroUnobserved, std::iter::empty());
+        let u = observed.project_by_divergence(&v.view(), Penalty::NONE);
+        let (fit, divergence) = (observed.fit(&u.view(), &v.view()), observed.divergence(&u.view(), &v.view()));
+        return Ok(Fit { first: own.start, u, squared: fit.residual2, count: fit.count, divergence });
+    }
+    let unit = unit(loaded.statistics.norm2, loaded.header.rows as f64 * v.nrows() as f64);
+    let mut u = Array2::zeros((own.len(), v.ncols()));
+    let (mut squared, mut divergence) = (0.0, 0.0);
+    let mut panels = loaded.panels.as_ref().map(Panels::copy);
+    Panels::pass_over(&mut panels, block.as_ref(), group, |rows, block| {
+        let solved = project_on(block, &v.view(), beta, Penalty::NONE, unit);
+        squared += block.residual2(&solved.view(), &v.view());
+        divergence += metrics::own_divergence(beta, block, &solved.view(), &v.view(), unit);
+        u.slice_mut(s![rows, ..]).assign(&solved);
+    })?;
+    Ok(Fit { first: own.start, u, squared, count: own.len() as f64 * v.nrows() as f64, divergence })
 }
 
 /// The fit if each rank has whole rows of its own.
@@ -168,7 +210,7 @@ fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group:
     let g = gram_of(v);
     if missing != SweepMissing::None {
         let (squared, count) = fit_observed(&block, missing, v, &g, &mut u);
-        return Ok(Fit { first: rows.start, u, squared, count });
+        return Ok(Fit { first: rows.start, u, squared, count, divergence: 0.0 });
     }
     group.agree_on_error(block.prepare(k))?;
     let order = block.order();
@@ -177,7 +219,8 @@ fn fit_rows(loaded: &Loaded<f64>, missing: SweepMissing, v: &Array2<f64>, group:
     block.mul(&operand.view(), &mut rhs.view_mut());
     solve(&mut u, &rhs, &g);
     let squared = block.residual2(&u.view(), &v.view());
-    Ok(Fit { first: rows.start, u, squared, count: rows.len() as f64 * v.nrows() as f64 })
+    let count = rows.len() as f64 * v.nrows() as f64;
+    Ok(Fit { first: rows.start, u, squared, count, divergence: 0.0 })
 }
 
 /// Each row by the entries that count in it: its Gram matrix is that of their rows of V. Returns the squared error and the

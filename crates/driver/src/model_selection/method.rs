@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_methods::distributed::auto::with_loss;
+use fednmf_methods::distributed::hals::Hals;
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape, SweepSettings};
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::parameters::Missing;
@@ -32,8 +34,9 @@ impl From<SweepMissing> for Missing {
     }
 }
 
-/// The default share of held-out entries.
+/// The default share of held-out entries, and the default number of iterations, for the squared error.
 const HELD_OUT: f64 = 0.05;
+const ITERATIONS: usize = 200;
 
 /// The methods that a sweep can run.
 pub fn sweepable() -> impl Iterator<Item = &'static Arc<dyn ConfiguredMethod>> {
@@ -56,11 +59,46 @@ pub fn sweepable_method(name: &str) -> Result<Arc<dyn ConfiguredMethod>> {
     })
 }
 
+/// The method of a sweep: by default `hals`, and for a loss the choice of `auto`.
+///
+/// # Errors
+/// If there is no such loss, or the method has another one.
+pub fn requested(method: Option<&Arc<dyn ConfiguredMethod>>, loss: Option<&str>) -> Result<Arc<dyn ConfiguredMethod>> {
+    match (method, loss) {
+        (method, Some(loss)) => with_loss(method.unwrap_or(&registry::AUTO), loss),
+        (Some(method), None) => Ok(method.clone()),
+        (None, None) => Ok(Arc::new(Hals::default())),
+    }
+}
+
+/// Whether a method, or what it chooses, minimises the squared error.
+fn is_for_squared_error(method: &dyn ConfiguredMethod) -> bool {
+    let measure = |method: &dyn ConfiguredMethod| method.description().measure;
+    method.choose(None).map_or_else(|| measure(method), |choice| measure(&*choice.method)) == Measure::RelativeError
+}
+
 /// The missing and held-out entries of a sweep with these options. By default, methods for a divergence hold none out: their
 /// runs are many times as fast then.
 pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option<f64>) -> MissingParams {
-    let usual = if method.description().measure == Measure::RelativeError { HELD_OUT } else { 0.0 };
+    let usual = if is_for_squared_error(method) { HELD_OUT } else { 0.0 };
     MissingParams { missing, holdout: holdout.unwrap_or(usual) }
+}
+
+/// The most iterations of a run by default: for a divergence those of the method, which needs more than methods for the squared
+/// error.
+pub fn iterations(method: &dyn ConfiguredMethod) -> usize {
+    if is_for_squared_error(method) {
+        return ITERATIONS;
+    }
+    method.choose(None).map_or(method.description().stop, |choice| choice.method.description().stop).max_iters
+}
+
+/// Checks that a method supports the settings of a sweep.
+///
+/// # Errors
+/// Naming the option that it does not support.
+pub fn check_settings(method: &dyn ConfiguredMethod, settings: &SweepSettings) -> Result<()> {
+    method.for_sweep(settings).map_or(Ok(()), |method| method.check())
 }
 
 /// The method of each k for a matrix of this shape, whatever its k. All are the same method, so that their errors can be
@@ -98,6 +136,28 @@ mod tests {
         assert_eq!(fit_all, ["kl-mu", "kl-cd"]);
         assert!(sweepable_method("nmf").unwrap_err().message.contains("kl-mu"));
         assert_eq!(sweepable_method("anls").unwrap().description().name, "bpp");
+    }
+
+    #[test]
+    fn a_loss_chooses_the_method() {
+        let hals: Arc<dyn ConfiguredMethod> = Arc::new(Hals::default());
+        let kl_cd = sweepable_method("kl-cd").unwrap();
+        let found = |method: Option<&Arc<dyn ConfiguredMethod>>, loss| {
+            let method = requested(method, loss).unwrap();
+            let chosen = method.choose(None).map_or_else(|| method.clone(), |choice| choice.method);
+            (chosen.description().name, left_out(&*method, Missing::None, None).holdout, iterations(&*method))
+        };
+        assert_eq!(found(None, None), ("hals", 0.05, 200));
+        assert_eq!(found(None, Some("frobenius")), ("hals", 0.05, 200));
+        assert_eq!(found(None, Some("kl")), ("kl-mu", 0.0, 1000));
+        assert_eq!(found(None, Some("1.5")), ("beta-mu", 0.0, 1000));
+        assert_eq!(found(Some(&kl_cd), Some("1")), ("kl-cd", 0.0, 1000));
+        assert!(requested(Some(&hals), Some("kl")).unwrap_err().message.contains("--algo hals"));
+        assert!(requested(None, Some("mse")).unwrap_err().message.contains("--loss mse"));
+        let held_out = MissingParams { missing: Missing::None, holdout: 0.1 };
+        let settings = SweepSettings { missing: held_out, regularization: RegularizationParams::NONE };
+        let check = |loss| check_settings(&*requested(None, Some(loss)).unwrap(), &settings);
+        assert!(check("kl").is_ok() && check("2").is_ok() && check("1.5").unwrap_err().message.contains("--holdout"));
     }
 
     #[test]

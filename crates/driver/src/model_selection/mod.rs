@@ -12,7 +12,9 @@ mod trial;
 
 pub use choice::{Choice, Point, STABLE, choose};
 pub use consensus::{Component, Consensus};
-pub use method::{SweepMissing, configure, left_out, sweepable, sweepable_method};
+pub use method::{
+    SweepMissing, check_settings, configure, iterations, left_out, requested, sweepable, sweepable_method,
+};
 pub use plan::{SweepPlan, group_of};
 pub use programs::{CellSums, Clusters, Genes, OneOwner, Programs, Spectra};
 pub use spectrum::{drops, inertias};

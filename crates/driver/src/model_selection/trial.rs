@@ -55,7 +55,8 @@ impl Errors {
     pub fn named(value: impl Fn(&str) -> Option<f64>) -> Self {
         let of = |measure: Measure| value(measure.key());
         let heldout = of(Measure::HeldoutDivergence).or_else(|| of(Measure::HeldoutRmse));
-        Errors { rmse: value("rmse"), heldout, divergence: of(Measure::Divergence) }
+        let divergence = of(Measure::Divergence).or_else(|| of(Measure::BetaDivergence));
+        Errors { rmse: value("rmse"), heldout, divergence }
     }
 }
 
@@ -107,7 +108,8 @@ impl Trial<'_> {
             time_limit: None,
             eval_every: EVAL_EVERY,
         };
-        let leading = if is_penalised { Measure::Objective } else { Measure::RelativeError };
+        // The tolerance is that of what the method minimises, also where entries are held out.
+        let leading = if is_penalised { Measure::Objective } else { self.method.description().measure };
         let algorithm = f64::build(self.method, problem)?;
         let mut driver = Driver::silent(algorithm, limits, leading, comm);
         driver.signals = signals;

@@ -21,7 +21,7 @@ use super::dsanls::Dsanls;
 use super::hals::Hals;
 use crate::description::{DefaultStop, Description};
 use crate::method::{Choice, ConfiguredMethod, MatrixShape, Method, SweepSettings};
-use crate::parameters::{Auto, Size, Sizes as SketchSizes, auto, count};
+use crate::parameters::{Auto, ParamType as _, Size, Sizes as SketchSizes, auto, count};
 use crate::shared::alternating::{ExactParams, Sizes};
 use crate::shared::extrapolation::Extrapolation;
 use crate::shared::init::{InitParams, Start};
@@ -156,6 +156,32 @@ impl Automatic {
     }
 }
 
+/// The name of the parameter that selects the loss.
+pub const LOSS: &str = "loss";
+
+/// A method for the loss of this name or number. `auto` chooses one; a method that is named has its own loss, which is only
+/// confirmed.
+///
+/// # Errors
+/// If there is no such loss, or the method has another one.
+pub fn with_loss(method: &Arc<dyn ConfiguredMethod>, text: &str) -> Result<Arc<dyn ConfiguredMethod>> {
+    if method.takes(LOSS) {
+        return method.configure(&[(LOSS, text)]);
+    }
+    let requested = Beta::parse(text).map_err(|must| Error::input(format!("--loss {text}: {must}")))?;
+    let (name, own) = (method.description().name, Beta::of_method(&**method));
+    if own == Some(requested) {
+        return Ok(method.clone());
+    }
+    let minimises = match own {
+        Some(own) => format!("--algo {name} minimises the loss {}", own.name()),
+        None => format!("--algo {name} has a loss of its own"),
+    };
+    let cure =
+        if method.takes("beta") { format!("give --beta {}", requested.0) } else { "leave --algo out".to_string() };
+    Err(Error::input(format!("--loss {text}: {minimises}; {cure}, or leave --loss out")))
+}
+
 impl Method for Automatic {
     const DESCRIPTION: &'static Description = &Description {
         name: "auto",
@@ -174,7 +200,8 @@ impl Method for Automatic {
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
         let (missing, exact) = (settings.missing.clone(), self.exact.for_sweep(settings));
-        let inner_sweeps = if missing.any() { Auto::Given(2) } else { self.inner_sweeps };
+        let several = missing.any() && self.loss == Beta::FROBENIUS;
+        let inner_sweeps = if several { Auto::Given(2) } else { self.inner_sweeps };
         Some(Automatic { inner_sweeps, missing, exact, ..self.clone() })
     }
 

@@ -8,13 +8,31 @@ mod coordinate_descent;
 mod extrapolated;
 mod multiplicative;
 
-pub use beta::{BetaMultiply, add_gram, divergence_of, project as project_beta, unit};
-pub use coordinate_descent::{KlSweeps, SOLVED, project, solve_rows};
+pub use beta::{BetaMultiply, add_gram, divergence_of, unit};
+pub use coordinate_descent::{KlSweeps, SOLVED, solve_rows};
 pub use extrapolated::{Extrapolated, Majorant};
 pub use multiplicative::{KlMultiply, add_ratios, minimiser, step_by_ratios};
 
+use ndarray::{Array2, ArrayView2};
+
 use super::Penalty;
 use crate::{Block, Real};
+
+/// The rows x ≥ 0 (rows of the block × k) of minimum β-divergence for a fixed factor Y (columns × k). `unit` is that of the whole
+/// matrix ([`unit`]).
+pub fn project_on<T: Real>(
+    block: &Block<T>,
+    y: &ArrayView2<'_, T>,
+    beta: f64,
+    penalty: Penalty,
+    unit: f64,
+) -> Array2<T> {
+    if beta == 1.0 {
+        coordinate_descent::project(block, y, penalty)
+    } else {
+        beta::project(block, y, beta, penalty, unit)
+    }
+}
 
 /// The fixed factor Y, columns × k.
 #[derive(Debug, Clone, Copy)]

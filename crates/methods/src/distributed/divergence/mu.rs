@@ -19,7 +19,7 @@ use crate::{Algorithm, Problem};
 fednmf_base::parameters! {
     /// Parameters of multiplicative updates for the Kullback-Leibler divergence.
     pub struct KlMu {
-        /// Where a factor's update starts [default: restart; none with --missing, --holdout, or data read in passes]
+        /// Where a factor's update starts [default: restart; none with --missing and --holdout]
         pub extrapolation: Option<Extrapolation> = None, "HOW";
         group kl: KlParams;
     }
@@ -45,7 +45,7 @@ const MESSAGES: &[MessageSpec] = &{
 const FLOPS: f64 = 4.0;
 
 impl KlMu {
-    /// The extrapolation of a run with the data in memory.
+    /// The extrapolation of a run.
     pub fn extrapolation(&self) -> Extrapolation {
         let fastest = if self.kl.missing.any() { Extrapolation::None } else { Extrapolation::Restart };
         self.extrapolation.unwrap_or(fastest)
@@ -70,10 +70,7 @@ impl Method for KlMu {
     }
 
     fn for_sweep(&self, settings: &SweepSettings) -> Option<Self> {
-        let kl = self.kl.for_sweep(settings);
-        // As with data read in passes, so that memory does not change the results.
-        let extrapolation = self.extrapolation.filter(|_| !kl.missing.any()).or(Some(Extrapolation::None));
-        Some(KlMu { extrapolation, kl })
+        Some(KlMu { kl: self.kl.for_sweep(settings), ..self.clone() })
     }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
@@ -82,14 +79,13 @@ impl Method for KlMu {
 
     fn streamed_cost(&self, workload: &Workload, ranks: usize) -> Option<Cost> {
         let KlParams { init, missing, .. } = &self.kl;
-        let plain = self.extrapolation != Some(Extrapolation::Restart) && !missing.any();
         let starts = !init.is_computed() && init.init != Init::BySize;
-        (plain && starts).then(|| streamed::cost(workload, ranks, FLOPS))
+        (starts && !missing.any()).then(|| streamed::cost(workload, self.extrapolation(), ranks, FLOPS))
     }
 
     fn build<T: Real>(&self, mut problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         if let Some(panels) = problem.data.panels.take() {
-            return streamed::build(&self.kl, panels, problem);
+            return streamed::build((&self.kl, self.extrapolation()), panels, problem);
         }
         let update = KlMultiply::new(problem.k);
         match self.extrapolation() {

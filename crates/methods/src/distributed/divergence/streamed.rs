@@ -2,25 +2,28 @@
 //!
 //! A pass updates the rows of U panel by panel, and adds up the ratios of V's update with the new rows:
 //! V_jl ← V_jl (Σ_i m_ij U_il / (U_i·V_j)) / Σ_i U_il. The iterates are those of [`super::mu`]; a rank holds no columns of the
-//! data, so that the ratios are summed over the ranks.
+//! data, so that the ratios are summed over the ranks. With extrapolation a pass adds up the ratios of the extrapolated V and
+//! those of V itself, which the safeguard needs where it rejects a row: to read the data again would take longer.
 
 use std::mem::swap;
 
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Zip, s};
 
 use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{Communicator, MessageTag, Payload};
 use fednmf_data::Panels;
-use fednmf_data::state::{Piece, SavedState};
+use fednmf_data::state::{Owner, Piece, SavedState, State};
+use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::nls::divergence::{
-    DivergenceUpdate, FixedFactor, KlMultiply, add_ratios, column_sums, step_by_ratios,
+    DivergenceUpdate, Extrapolated, FixedFactor, KlMultiply, Majorant, add_ratios, column_sums, step_by_ratios,
 };
 use fednmf_linalg::{Block, Contiguous, ContiguousMut, Order, PerThread, Real, even_part, over_rows};
 
-use super::KlParams;
+use super::{KlParams, LAST_U, LAST_V};
 use crate::cost::{Cost, Kernel, Message, Pattern, Workload};
 use crate::decision::Decision;
 use crate::metrics;
+use crate::shared::extrapolation::{Extrapolation, NesterovWeights, extrapolate_growing};
 use crate::shared::factor_side::{FactorSide, FactorTags, GATHER_V, U, V};
 use crate::shared::init::{self, Start};
 use crate::shared::regularization::Penalties;
@@ -32,18 +35,77 @@ pub const RATIOS: MessageTag = MessageTag::new("sum of the ratios of V", Payload
 pub const SUMS: MessageTag = MessageTag::new("sum of the columns of U", Payload::Product);
 
 /// The cost of an iteration on `ranks` ranks, without the panels.
-pub fn cost(workload: &Workload, ranks: usize, flops: f64) -> Cost {
+pub fn cost(workload: &Workload, extrapolation: Extrapolation, ranks: usize, flops: f64) -> Cost {
     let Workload { m, n, k, word, stored, .. } = *workload;
     let (rows, cols) = (m.div_ceil(ranks), n.div_ceil(ranks));
     let mut cost = Cost { grid: Some((ranks, 1)), ..Cost::default() };
-    let work = 2.0 * flops * k as f64;
+    // With extrapolation, V has ratios, rows and messages twice.
+    let twice = extrapolation == Extrapolation::Restart;
+    let work = if twice { 3.0 } else { 2.0 } * flops * k as f64;
     cost.add(Kernel::Other, work * workload.part(rows, n), work * stored);
     for (tag, pattern) in [(GATHER_V, Pattern::AllGather), (RATIOS, Pattern::ReduceScatter)] {
-        cost.messages.extend(Message::shared_out(tag.kind, pattern, (1, ranks), n * k, word));
+        for _ in 0..if twice { 2 } else { 1 } {
+            cost.messages.extend(Message::shared_out(tag.kind, pattern, (1, ranks), n * k, word));
+        }
     }
     cost.messages.push(Message::all_reduce(SUMS.kind, ranks, k, size_of::<f64>(), 1));
-    cost.factors = workload.bytes((rows + 2 * cols + 2 * n) * k);
+    let last = if twice { rows + 2 * cols + 3 * n } else { 0 };
+    cost.factors = workload.bytes((rows + 2 * cols + 2 * n + last) * k);
     cost
+}
+
+/// What extrapolation keeps of the iteration before.
+struct Extrapolating<T: Real> {
+    updates: PerThread<Extrapolated<T, KlMultiply>>,
+    weights: NesterovWeights,
+    /// This rank's rows of U before their last update.
+    u: Array2<T>,
+    /// V before its last update; its right-hand side has the ratios of V without extrapolation.
+    v: FactorSide<T>,
+    /// The extrapolated V (n × k), and this rank's terms of the ratios without extrapolation.
+    from: Array2<T>,
+    ratios: Array2<T>,
+}
+
+impl<T: Real> Extrapolating<T> {
+    /// Extrapolates this rank's U and the whole V. Collective.
+    fn begin(&mut self, u: &mut Array2<T>, v: &ArrayView2<'_, T>) {
+        let weight = self.weights.advance();
+        extrapolate_growing(u, &mut self.u, weight);
+        let (last, weight) = (self.v.gather(), T::from_f64(weight));
+        Zip::from(&mut self.from).and(v).and(last).for_each(|from, &v, &last| {
+            *from = v + weight * (v - last).max(T::zero());
+        });
+        self.ratios.fill(T::zero());
+    }
+
+    /// Updates this rank's rows of V from their ratios: from the extrapolated rows, unless that may raise the objective.
+    fn step(
+        &mut self,
+        v: &mut FactorSide<T>,
+        (update, sums): (&KlMultiply, &[f64]),
+        penalty: Penalty,
+        wide: &mut [f64],
+    ) {
+        let k = sums.len();
+        let from = &self.from.entries()[v.own_rows.start * k..v.own_rows.end * k];
+        self.v.own.assign(&v.own);
+        v.own.entries_mut().copy_from_slice(from);
+        let (last, plain) = (self.v.own.entries(), self.v.rhs.entries());
+        step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalty, wide);
+        let fixed = FixedFactor { rows: &[], sums, gram: &[] };
+        for (j, to) in v.own.entries_mut().chunks_exact_mut(k).enumerate() {
+            let [last, from, plain] = [last, from, plain].map(|rows| &rows[j * k..(j + 1) * k]);
+            if from == last {
+                continue;
+            }
+            let rise = update.rise(fixed, last, from, to, penalty);
+            if rise.is_nan() || rise > 0.0 {
+                to.copy_from_slice(last);
+                step_by_ratios(to, plain, sums, penalty, wide);
+            }
+        }
+    }
 }
 
 pub struct Streamed<T: Real> {
@@ -52,6 +114,7 @@ pub struct Streamed<T: Real> {
     u: FactorSide<T>,
     v: FactorSide<T>,
     updates: PerThread<KlMultiply>,
+    extrapolating: Option<Extrapolating<T>>,
     /// This rank's terms of the ratios (n × k).
     ratios: Array2<T>,
     /// Column sums of the fixed factor, and scratch for the ratios of a row.
@@ -68,7 +131,7 @@ pub struct Streamed<T: Real> {
 /// # Errors
 /// If the given start cannot be read.
 pub fn build<T: Real>(
-    args: &KlParams,
+    (args, extrapolation): (&KlParams, Extrapolation),
     panels: Panels<T>,
     problem: Problem<'_, T>,
 ) -> SharedResult<Box<dyn Algorithm<T>>> {
@@ -77,10 +140,25 @@ pub fn build<T: Real>(
     let tags = FactorTags { rhs: RATIOS, ..V };
     let of_v: Vec<_> = (0..comm.size()).map(|rank| even_part(n, comm.size(), rank)).collect();
     let mut u = FactorSide::of_all_ranks(U, &comm, &data.cuts.rows, k, Order::RowMajor);
-    let mut v = FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
+    let side_v =
+        || FactorSide::of_all_ranks(tags, &comm, &of_v, k, Order::RowMajor).with_rhs().with_gathered_if_shared();
+    let mut v = side_v();
     init::given_or_random(initial, seed, init::scale(data.statistics.sum, (m, n), k), &comm, [&mut u, &mut v])?;
+    let extrapolating = (extrapolation == Extrapolation::Restart).then(|| {
+        let mut last = side_v();
+        last.own.assign(&v.own);
+        Extrapolating {
+            updates: PerThread::new(Extrapolated::new(KlMultiply::new(k), k)),
+            weights: NesterovWeights::after(0),
+            u: u.own.clone(),
+            v: last,
+            from: Array2::zeros((n, k)),
+            ratios: Array2::zeros((n, k)),
+        }
+    });
     Ok(Box::new(Streamed {
         panels,
+        extrapolating,
         updates: PerThread::new(KlMultiply::new(k)),
         ratios: Array2::zeros((n, k)),
         sums: vec![0.0; k],
@@ -97,22 +175,42 @@ pub fn build<T: Real>(
 
 impl<T: Real> Streamed<T> {
     fn iterate(&mut self) -> SharedResult<()> {
-        let Streamed { comm, panels, u, v, updates, ratios, sums, wide, penalties, .. } = self;
+        let Streamed { comm, panels, u, v, updates, extrapolating, ratios, sums, wide, penalties, .. } = self;
         let k = sums.len();
         let whole = v.gather();
         let rows = whole.row_major();
         column_sums(rows, sums);
         ratios.fill(T::zero());
+        if let Some(extrapolating) = extrapolating {
+            extrapolating.begin(&mut u.own, &whole);
+        }
         let fixed = FixedFactor { rows, sums, gram: &[] };
+        let mut parts = extrapolating
+            .as_mut()
+            .map(|Extrapolating { updates, u, from, ratios, .. }| (&*updates, &*u, &*from, ratios));
         let read = panels.pass(comm, |range, block| {
+            let last = parts.as_ref().map(|all| (all.0, &all.1.entries()[range.start * k..]));
             let mut own = u.own.slice_mut(s![range, ..]);
             comm.work("update", || {
                 over_rows(&mut own.view_mut(), &|first, mut rows: ArrayViewMut2<'_, T>| {
-                    updates.with(|update| {
-                        update.update_rows((block, first), fixed, rows.row_major_mut(), &[], penalties.u);
-                    });
+                    let x = rows.row_major_mut();
+                    match last {
+                        Some((updates, last)) => {
+                            let last = &last[first * k..][..x.len()];
+                            updates.with(|update| update.update_rows((block, first), fixed, x, last, penalties.u));
+                        }
+                        None => updates.with(|update| update.update_rows((block, first), fixed, x, &[], penalties.u)),
+                    }
                 });
-                add_ratios((block, 0), own.view().row_major(), fixed.rows, k, ratios.entries_mut());
+                let own = own.view();
+                let add = |v: &[T], to: &mut Array2<T>| add_ratios((block, 0), own.row_major(), v, k, to.entries_mut());
+                match &mut parts {
+                    Some((.., from, plain)) => {
+                        add(from.entries(), ratios);
+                        add(fixed.rows, plain);
+                    }
+                    None => add(fixed.rows, ratios),
+                }
             });
             Ok(())
         });
@@ -121,7 +219,16 @@ impl<T: Real> Streamed<T> {
         comm.sum(SUMS, sums);
         // The memory in which V was gathered, or the last ratios, is that of the next ones.
         v.sum_rhs(|out| swap(out, ratios));
-        comm.work("update", || step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalties.v, wide));
+        match extrapolating {
+            Some(extrapolating) => {
+                let Extrapolating { v: last, ratios: plain, .. } = extrapolating;
+                last.sum_rhs(|out| swap(out, plain));
+                comm.work("update", || updates.with(|update| extrapolating.step(v, (update, sums), penalties.v, wide)));
+            }
+            None => comm.work("update", || {
+                step_by_ratios(v.own.entries_mut(), v.rhs.row_major(), sums, penalties.v, wide);
+            }),
+        }
         self.iteration += 1;
         Ok(())
     }
@@ -187,9 +294,23 @@ impl<T: Real> Algorithm<T> for Streamed<T> {
         vec![self.u.piece(), self.v.piece()]
     }
 
+    fn state(&self) -> State<'_, T> {
+        let mut state = State::from(self.factors());
+        if let Some(Extrapolating { u, v, .. }) = &self.extrapolating {
+            state.matrices.push(self.u.piece_of(LAST_U, u));
+            state.matrices.push(self.v.piece_of(LAST_V, &v.own));
+        }
+        state
+    }
+
     fn restore(&mut self, saved: &dyn SavedState<T>, iteration: usize) -> Result<()> {
         self.u.restore(saved)?;
         self.v.restore(saved)?;
+        if let Some(Extrapolating { weights, u, v, .. }) = &mut self.extrapolating {
+            saved.rows(LAST_U, Owner::Shared, self.u.own_rows.start, u.view_mut())?;
+            saved.rows(LAST_V, Owner::Shared, v.own_rows.start, v.own.view_mut())?;
+            *weights = NesterovWeights::after(iteration);
+        }
         self.iteration = iteration;
         Ok(())
     }
