@@ -8,6 +8,8 @@
     epsilon [BINARY [RUNS]]       a lower bound on the epsilon of whole runs with --dp, as a table
     findings [BINARY [ATTACKER [FINDING ...]]]  whether the attacks of a review succeed against a binary, as a table
     fuzz [SECONDS [TARGET ...]]   fuzz each target for SECONDS [60]; needs cargo-fuzz and nightly Rust
+    pages [BINARY [FOLDER]]       reports in a headless browser, at three sizes, light and dark, and on paper; needs Node.js and
+                                  Chromium, and is skipped without them
     tsan                          thread pool, link and reader of panels under the thread sanitizer
     miri [TEST ...]               unit tests of the pure modules under Miri; needs nightly Rust with Miri
     slurm [BINARY [CHECK ...]]    the batch scripts in jobs/ on a Slurm of four nodes, started here; needs Slurm and munge
@@ -22,7 +24,7 @@ import subprocess
 
 from lib.program import ROOT
 
-CHECKS = ("adversary", "attacks", "columns", "doors", "epsilon", "findings", "fuzz", "miri", "slurm", "soak", "tsan", "valgrind")
+CHECKS = ("adversary", "attacks", "columns", "doors", "epsilon", "findings", "fuzz", "miri", "pages", "slurm", "soak", "tsan", "valgrind")
 
 
 def main(argv):

@@ -223,13 +223,14 @@ fn task(run: &Run, args: &ReportArgs) -> Result<Task> {
         } else {
             history.start["nnz"].as_f64().unwrap_or(f64::INFINITY)
         };
-        if entries > READ_UNASKED {
+        // The trace of a private run does not name its file.
+        if path.contains("{party}") || report::is_private(history) {
+            without = Some("The rows of the matrix are the parties' own: they are not shown.".into());
+        } else if entries > READ_UNASKED {
             without = Some(large(entries));
-        } else if !path.contains("{party}") && !Path::new(&path).is_file() {
+        } else if !Path::new(&path).is_file() {
             without =
                 Some(format!("Rows of the matrix are not shown: {name} is not there; say where it is with --input."));
-        } else if path.contains("{party}") {
-            without = Some("The rows of the matrix are the parties' own: they are not shown.".into());
         }
     } else if run.factors.is_err() {
         without = Some("Rows of the matrix are not shown, since there are no factors.".into());

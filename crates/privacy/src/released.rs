@@ -82,6 +82,16 @@ impl WireAccess {
 }
 
 impl Protection {
+    pub const ALL: [Self; 7] = [
+        Protection::Masked,
+        Protection::Noised,
+        Protection::MaskedNoised,
+        Protection::Encrypted,
+        Protection::Shared,
+        Protection::Public,
+        Protection::Declared,
+    ];
+
     /// Its name in the trace.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,6 +102,15 @@ impl Protection {
             Protection::Shared => "secret shares",
             Protection::Public => "public",
             Protection::Declared => "in the clear",
+        }
+    }
+
+    /// The protection of a name in a trace or transcript, also of an earlier version.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "declared" => Some(Protection::Declared),
+            "shared" => Some(Protection::Shared),
+            _ => Self::ALL.into_iter().find(|protection| protection.name() == name),
         }
     }
 }

@@ -52,7 +52,8 @@ impl Axis {
         }
         let rough = (self.high - self.low) / wanted.max(1) as f64;
         let unit = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * unit).into_iter().find(|s| *s >= rough).unwrap_or(rough);
+        // A step that is slightly smaller gives one or two numbers more, not far fewer.
+        let step = [1.0, 2.0, 5.0, 10.0].map(|s| s * unit).into_iter().find(|s| *s >= 0.9 * rough).unwrap_or(rough);
         let first = (self.low / step).ceil();
         let count = ((self.high / step).floor() - first).clamp(-1.0, 100.0) as i64;
         // Multiples of the step instead of a running sum, which would accumulate rounding errors.

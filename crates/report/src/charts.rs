@@ -22,7 +22,7 @@ pub struct Lines<'a> {
     pub marks: &'a [(f64, String)],
     /// Whether the horizontal axis begins at zero.
     pub zero_across: bool,
-    /// Whether the vertical axis is linear and includes zero. Otherwise it is logarithmic where values span more than a factor
+    /// Whether the vertical axis is linear and includes zero, with a margin. Otherwise it is logarithmic where values span more than a factor
     /// of ten.
     pub zero_up: bool,
     /// Whether the numbers on the horizontal axis are whole.
@@ -49,8 +49,10 @@ impl Lines<'_> {
         let values: Vec<f64> = self.series.iter().flat_map(ends).collect();
         let x = Axis::linear(all().map(|p| p.0), self.zero_across)?;
         let x = if self.zero_across { x } else { x.padded() };
-        let y =
-            if self.zero_up { Axis::linear(values.into_iter(), true)? } else { Axis::of_errors(values.into_iter())? };
+        let y = match self.zero_up {
+            true => Axis::linear(values.into_iter(), true)?.padded(),
+            false => Axis::of_errors(values.into_iter())?,
+        };
         let (height, bottom) = (330.0, 46.0);
         let left = left_of(&y.ticks(6));
         // The name of a single line is in the title of the page.

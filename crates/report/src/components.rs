@@ -2,6 +2,8 @@
 
 use ndarray::{Array2, ArrayView1};
 
+use fednmf_base::units::thousands;
+
 use crate::axis::number;
 use crate::factors::{Factors, Matches, Sample, Usage};
 use crate::png::{Raster, Shade};
@@ -198,7 +200,7 @@ pub fn usage(factors: &Factors, usage: &Usage) -> String {
             svg.text((right + 12.0 + width, middle), Anchor::Start, 11.0, &lines.to_string());
         }
     }
-    let along = format!("{} {word}s by dominant component", usage.total);
+    let along = format!("{} {word}s by dominant component", thousands(usage.total));
     svg.text(((left + right) / 2.0, height + 26.0), Anchor::Middle, 12.0, &along);
     svg.text((right + 8.0, height + 26.0), Anchor::Start, 12.0, &format!("{word}s"));
     let counts = (0..count).map(|place| format!("component {} in {}", factors.number[place], usage.counts[place]));

@@ -19,10 +19,11 @@ pub use history::{History, distinguish, quoted};
 
 use self::factors::{Factors, extremes};
 use self::page::RunFigures;
-pub use self::page::{Figure, Line, Plot, Section, Study, data_name, similarities, study};
+pub use self::page::{Figure, Line, Plot, Section, Study, data_name, is_private, similarities, study};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::thousands;
 use fednmf_files::output::matrices::Stored;
 use fednmf_methods::registry;
 
@@ -172,8 +173,8 @@ fn figures_of(run: &Run, number: usize) -> Result<(RunFigures, Option<Factors>)>
                     let chosen = extremes(&sample.errors(&found), run.display.rows);
                     let svg = components::reconstructions(sample, &found, &chosen, run.display.image);
                     let of = match sample.at.len() == sample.total {
-                        true => format!("all {} {word}s", sample.total),
-                        false => format!("{} of {} {word}s", sample.at.len(), sample.total),
+                        true => format!("all {} {word}s", thousands(sample.total)),
+                        false => format!("{} of {} {word}s", thousands(sample.at.len()), thousands(sample.total)),
                     };
                     let note = format!("By relative error, of {of}");
                     let id = format!("reconstruction-{number}");
@@ -205,8 +206,19 @@ fn components_of(run: &Run, factors: &Factors, number: usize) -> Figure {
         _ => ", each relative to its largest entry",
     };
     let share = if factors.share.is_some() { "; share of the weight in parentheses" } else { "" };
-    let note = format!("In descending order of weight{scale}{share}");
+    let length = factors.shown.nrows();
+    let images = match (run.display.image, names, square(length)) {
+        (None, None, Some(side)) => format!("; if the {length} entries are pixels, --image {side}x{side} shows images"),
+        _ => String::new(),
+    };
+    let note = format!("In descending order of weight{scale}{share}{images}");
     Figure { id: format!("components-{number}"), title: title.into(), note, svg }
+}
+
+/// The side of a square of `n` pixels, if that may be an image.
+fn square(n: usize) -> Option<usize> {
+    let side = n.isqrt();
+    (side >= 8 && side * side == n).then_some(side)
 }
 
 /// The matched components of two runs; `None` if they are not of the same matrix.

@@ -197,8 +197,8 @@ fn method(history: &History) -> Option<&'static Description> {
     registry::find(&text(&history.start["algo"])).map(|entry| entry.description())
 }
 
-/// Whether blocks of the data belong to parties.
-fn is_private(history: &History) -> bool {
+/// Whether blocks of the data of a run belong to parties.
+pub fn is_private(history: &History) -> bool {
     method(history).is_some_and(|method| method.partition.is_private())
 }
 
@@ -231,13 +231,12 @@ fn headline(body: &mut String, numbers: &[(impl AsRef<str>, String)]) {
 /// The headline of a run, and how it was run.
 fn facts(body: &mut String, history: &History) {
     let (start, last, leading) = (&history.start, last(history), leading(std::slice::from_ref(history)));
-    let count = |event: &Value, name: &str| event[name].as_u64().map_or("-".into(), |n| thousands(n as usize));
     let numbers = [
         (label(leading, history), value(history, leading).map_or("-".into(), short)),
         ("components".into(), text(&start["k"])),
         ("iterations".into(), count(last, "iter")),
         ("time".into(), finite(last, "seconds").map_or("-".into(), |s| format!("{} s", short(s)))),
-        ("size".into(), format!("{} × {}", count(start, "m"), count(start, "n"))),
+        ("size".into(), size(history)),
     ];
     headline(body, &numbers);
     let mut words = format!("{} on {}", text(&start["algo"]), counted(history.count("ranks"), "rank", "ranks"));
@@ -277,32 +276,52 @@ fn ended(history: &History) -> String {
     }
 }
 
-/// The table of several runs.
+/// The table of several runs, without what is the same in all of them, which is a sentence.
 fn comparison(body: &mut String, histories: &[History]) {
     let leading = leading(histories);
     let mut measures = vec![leading, Measure::RelativeError];
     measures.dedup();
-    let mut head = vec!["run", "method", "data", "size", "k", "ranks", "parties", "iterations", "seconds"];
-    head.extend(measures.iter().map(|measure| measure.label()));
-    head.push("end");
-    let rows = histories.iter().map(|history| {
-        let (start, last) = (&history.start, last(history));
-        let mut row = vec![
-            history.name.clone(),
-            text(&start["algo"]),
-            data_of(history),
-            format!("{} × {}", text(&start["m"]), text(&start["n"])),
-            text(&start["k"]),
-            text(&start["ranks"]),
-            text(&start["parties"]),
-            text(&last["iter"]),
-            text(&last["seconds"]),
-        ];
-        row.extend(measures.iter().map(|m| value(history, *m).map_or("-".into(), |x| format!("{x:.6}"))));
-        row.push(ended(history));
-        row
-    });
-    table(body, "Runs", &head, rows.collect::<Vec<_>>());
+    let column = |of: &dyn Fn(&History) -> String| histories.iter().map(of).collect::<Vec<String>>();
+    let parties = |history: &History| if is_private(history) { text(&history.start["parties"]) } else { "-".into() };
+    let circumstances = [
+        ("method", column(&|history| text(&history.start["algo"]))),
+        ("data", column(&data_of)),
+        ("size", column(&size)),
+        ("k", column(&|history| text(&history.start["k"]))),
+        ("ranks", column(&|history| text(&history.start["ranks"]))),
+        ("parties", column(&parties)),
+    ];
+    let (same, differ): (Vec<_>, Vec<_>) =
+        circumstances.into_iter().partition(|(_, values)| values.iter().all(|value| *value == values[0]));
+    let same = same.iter().filter(|(_, values)| values[0] != "-").map(|(what, values)| format!("{what} {}", values[0]));
+    let same: Vec<String> = same.collect();
+    if !same.is_empty() {
+        paragraph(body, &format!("The same in all runs: {}.", same.join("; ")));
+    }
+    let mut columns = vec![("run", column(&|history| history.name.clone()))];
+    columns.extend(differ);
+    for measure in measures {
+        columns.push((
+            measure.label(),
+            column(&|history| value(history, measure).map_or("-".into(), |x| format!("{x:.6}"))),
+        ));
+    }
+    columns.push(("iterations", column(&|history| count(last(history), "iter"))));
+    columns.push(("seconds", column(&|history| text(&last(history)["seconds"]))));
+    columns.push(("end", column(&ended)));
+    let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let rows = (0..histories.len()).map(|i| columns.iter().map(|(_, values)| values[i].clone()).collect());
+    table(body, "Runs", &head, rows.collect::<Vec<Vec<String>>>());
+}
+
+/// A whole number of an event.
+fn count(event: &Value, name: &str) -> String {
+    event[name].as_u64().map_or("-".into(), |n| thousands(n as usize))
+}
+
+/// `1,797 × 64`.
+fn size(history: &History) -> String {
+    format!("{} × {}", count(&history.start, "m"), count(&history.start, "n"))
 }
 
 /// The components: first how those of several runs correspond, then those of each.
@@ -469,7 +488,8 @@ fn table(body: &mut String, name: &str, head: &[&str], rows: impl IntoIterator<I
     for row in rows {
         body.push_str("<tr>");
         for cell in row {
-            let is_number = cell.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 3;
+            let digits = cell.strip_prefix('-').unwrap_or(&cell);
+            let is_number = digits.starts_with(|c: char| c.is_ascii_digit()) && cell.split(' ').count() <= 3;
             let class = if is_number { " class=\"n\"" } else { "" };
             let _ = write!(body, "<td{class}>{}</td>", escape(&cell));
         }
@@ -630,12 +650,13 @@ fn command(body: &mut String, history: &History) {
     let start = &history.start;
     let _ = writeln!(
         body,
-        "<p>{}: fednmf {} ({}), {} on {}. The same seed gives the same result on any number of ranks.</p>\n<pre class=\"command\">{}</pre>",
+        "<p>{}: fednmf {} ({}), {}{}. The same seed gives the same result on any number of ranks.</p>\n<pre class=\"command\">{}</pre>",
         escape(&history.name),
         escape(&text(&start["version"])),
         escape(&text(&start["git"])),
         escape(&text(&start["time"])),
-        escape(&text(&start["host"])),
+        // Private runs do not name the machine.
+        start["host"].as_str().map_or_else(String::new, |host| format!(" on {}", escape(host))),
         escape(&history.command())
     );
     let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));

@@ -1,16 +1,19 @@
 //! What left the parties of a run, in plain words, from the types of its messages.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
+
+use fednmf_privacy::Protection;
 
 /// How a message was protected, for readers who do not know the terms of the ledger.
 pub fn protection(name: &str) -> &str {
-    match name {
-        "declared" => "in the clear",
-        "masked" => "masked: only the sum can be read",
-        "masked and noised" => "masked, with noise: only the noisy sum can be read",
-        "noised" => "with noise",
-        "shared" => "secret shares",
-        other => other,
+    match Protection::from_name(name) {
+        Some(Protection::Masked) => "masked: only the sum can be read",
+        Some(Protection::MaskedNoised) => "masked, with noise: only the noisy sum can be read",
+        Some(Protection::Noised) => "with noise",
+        Some(other) => other.name(),
+        None => name,
     }
 }
 
@@ -39,43 +42,35 @@ pub fn sentences(wire: &Value, parties: usize) -> Vec<String> {
     let entries: Vec<String> =
         rows.iter().filter(|row| row["payload"] == "Data").map(|row| text(row, "purpose")).collect();
     let mut all = vec![match entries.is_empty() {
-        true => "No entry of a party's data left the party.".to_string(),
+        true => "No message of this run carried entries of the matrix.".to_string(),
         false => format!(
             "Entries of the matrix, or counts of them, passed between the ranks ({}): nothing in this run was private.",
             entries.join(", ")
         ),
     }];
-    let kept = |row: &&&Value| row["payload"] != "Data" && row["protection"] != "public";
-    let mut clear: Vec<String> = Vec::new();
-    let mut protected: Vec<(String, Vec<String>)> = Vec::new();
-    for row in rows.iter().filter(kept) {
-        let (name, purpose) = (text(row, "protection"), text(row, "purpose"));
-        if name == "declared" {
-            let words = content(&text(row, "payload")).to_string();
-            if !clear.contains(&words) {
-                clear.push(words);
-            }
-            continue;
-        }
-        match protected.iter_mut().find(|(other, _)| *other == name) {
-            Some((_, purposes)) if purposes.contains(&purpose) => {}
-            Some((_, purposes)) => purposes.push(purpose),
-            None => protected.push((name, vec![purpose])),
-        }
-    }
-    if !clear.is_empty() {
-        all.push(format!("Sent in the clear: {}.", clear.join("; ")));
-    }
-    for (name, purposes) in protected {
-        let how = match &*name {
-            "masked" => "masked, so that others can read only the sum over all parties",
-            "masked and noised" => "masked and with noise, so that others can read only the noisy sum over all parties",
-            "noised" => "with the noise of differential privacy",
-            "encrypted" => "encrypted for the receiver",
-            "shared" => "as secret shares, which are random to each receiver",
-            other => other,
+    // What was sent under each protection; in the clear by its content, otherwise by its purpose.
+    let mut sent: BTreeMap<Protection, BTreeSet<String>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row["payload"] != "Data") {
+        // A protection that this version does not know is none.
+        let found = Protection::from_name(&text(row, "protection")).unwrap_or(Protection::Declared);
+        let what = match found {
+            Protection::Declared => content(&text(row, "payload")).to_string(),
+            _ => text(row, "purpose"),
         };
-        all.push(format!("Sent {how}: {}.", purposes.join("; ")));
+        sent.entry(found).or_default().insert(what);
+    }
+    let order = [
+        (Protection::Declared, "in the clear"),
+        (Protection::Masked, "masked, so that others can read only the sum over all parties"),
+        (Protection::MaskedNoised, "masked and with noise, so that others can read only the noisy sum over all parties"),
+        (Protection::Noised, "with the noise of differential privacy"),
+        (Protection::Encrypted, "encrypted for the receiver"),
+        (Protection::Shared, "as secret shares, which are random to each receiver"),
+    ];
+    for (protection, how) in order {
+        if let Some(what) = sent.remove(&protection) {
+            all.push(format!("Sent {how}: {}.", what.into_iter().collect::<Vec<_>>().join("; ")));
+        }
     }
     all
 }
@@ -90,23 +85,36 @@ mod tests {
 
     use super::*;
 
-    fn row(purpose: &str, payload: &str, protection: &str) -> Value {
+    fn row(purpose: &str, payload: &str, protection: Protection) -> Value {
+        let protection = protection.name();
         json!({"purpose": purpose, "payload": payload, "protection": protection, "party_bytes": 8, "mpi_bytes": 0})
     }
 
     #[test]
     fn the_first_sentence_says_whether_entries_left_a_party() {
-        let wire = json!([row("sum M V", "Masked", "masked"), row("norms", "Scalar", "declared")]);
+        let wire =
+            json!([row("sum M V", "Masked", Protection::Masked), row("norms", "Scalar", Protection::Declared)]);
         let found = sentences(&wire, 3);
-        assert_eq!(found[0], "No entry of a party's data left the party.");
+        assert_eq!(found[0], "No message of this run carried entries of the matrix.");
         assert!(found[1].starts_with("Sent in the clear: single numbers"), "{found:?}");
         assert!(found[2].contains("only the sum over all parties: sum M V."), "{found:?}");
-        let wire = json!([row("load entries", "Data", "declared"), row("step", "Control", "public")]);
+        let wire =
+            json!([row("load entries", "Data", Protection::Declared), row("step", "Control", Protection::Public)]);
         let found = sentences(&wire, 3);
         assert!(found.len() == 1 && found[0].contains("nothing in this run was private"), "{found:?}");
         assert_eq!(sentences(&wire, 1).len(), 1);
         let silent =
-            json!([{"purpose": "load entries", "payload": "Data", "protection": "declared", "party_bytes": 0}]);
+            json!([{"purpose": "load entries", "payload": "Data", "protection": "in the clear", "party_bytes": 0}]);
         assert!(sentences(&silent, 2)[0].contains("nothing left"));
+    }
+
+    #[test]
+    fn every_protection_has_words_also_under_the_names_of_earlier_versions() {
+        for protection in Protection::ALL.into_iter().filter(|one| *one != Protection::Public) {
+            let found = sentences(&json!([row("x", "Gram", protection)]), 3);
+            assert!(found.len() == 2 && found[1].starts_with("Sent "), "{protection:?}: {found:?}");
+        }
+        let old = json!([{"purpose": "x", "payload": "Gram", "protection": "declared", "party_bytes": 8}]);
+        assert_eq!(sentences(&old, 3)[1], "Sent in the clear: Gram matrices of factors.");
     }
 }

@@ -13,9 +13,9 @@ use fednmf_base::stdout::print;
 use fednmf_base::units::{bytes, counted};
 use fednmf_comm::Communicator;
 use fednmf_driver::budget;
-use fednmf_privacy::BudgetFile;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
+use fednmf_privacy::{BudgetFile, Protection};
 #[cfg(feature = "sites")]
 use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::{Agreed, Verified};
@@ -202,12 +202,7 @@ fn by_message(verified: &Verified) -> Result<Sums> {
     let mut sums = Sums::new();
     for sent in &verified.sent {
         let mut table = method.all_messages();
-        // The words of earlier versions.
-        let protection = match sent.protection.as_str() {
-            "declared" => "in the clear",
-            "shared" => "secret shares",
-            protection => protection,
-        };
+        let protection = Protection::from_name(&sent.protection).map_or(sent.protection.as_str(), |one| one.name());
         let allowed =
             table.any(|w| w.kind == sent.kind && w.payload.name() == sent.payload && method.allows(w, protection));
         if !allowed {
