@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use super::parameters::Group;
+use fednmf_base::units::parse_bytes;
 use fednmf_files::TableOptions;
+
+use super::parameters::Group;
 
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
@@ -98,6 +100,10 @@ pub enum Command {
         transpose: bool,
         #[command(flatten)]
         table: Group<TableOptions>,
+        /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows that do not fit are read
+        /// from the file a panel at a time
+        #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+        memory: Option<u64>,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -373,8 +373,8 @@ pub fn perform(request: Request, comm: &Communicator) -> Result<i32> {
         Request::Join(args, method) => join::join(*args, method, comm),
         Request::Other(command) => match command {
             Command::Generate { spec, output } => tools::generate(&spec, &output, comm),
-            Command::Inspect { input, transpose, table, json } => {
-                let spec = tools::matrix(&input, transpose, table.0).map_err(Error::on_all_ranks)?;
+            Command::Inspect { input, transpose, table, memory, json } => {
+                let spec = tools::matrix(&input, transpose, table.0, memory).map_err(Error::on_all_ranks)?;
                 tools::inspect(&spec, json, comm)
             }
             Command::Prepare(args) => prepare::prepare(*args, comm),

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::parse_bytes;
 use fednmf_comm::{Communicator, MessageTag, Payload};
-use fednmf_data::Layout;
 use fednmf_driver::missing::checksum_text;
 use fednmf_driver::progress::Progress;
 use fednmf_driver::report::{OWN_INPUT_OF, sample, with_names};
+use fednmf_driver::streaming;
 use fednmf_files as data;
 use fednmf_files::formats::detect::is_table_name;
 use fednmf_files::output::matrices::Stored;
@@ -78,6 +79,10 @@ pub struct ReportArgs {
     /// The matrix, for rows beside their reconstruction [default: the one that the trace names, unless it is large]
     #[arg(short = 'i', long, value_name = "PATH")]
     pub input: Option<String>,
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. Rows of the matrix that do not fit
+    /// are read from the file a panel at a time
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     #[command(flatten)]
     pub display: DisplayArgs,
 }
@@ -141,7 +146,7 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
         let sample = match task.without {
-            None => lines_of(&task, display.rows, args.input.as_deref(), comm, &mut progress)?
+            None => lines_of(&task, display.rows, args, comm, &mut progress)?
                 .inspect_err(|changed| progress.warn(changed)),
             Some(without) => Err(without),
         };
@@ -249,30 +254,33 @@ fn large(entries: f64) -> String {
 fn lines_of(
     task: &Task,
     rows: usize,
-    typed: Option<&str>,
+    args: &ReportArgs,
     comm: &Communicator,
     progress: &mut Progress,
 ) -> Result<std::result::Result<Sample, String>> {
     // The checksum is that of the entries in the precision of the run.
     match task.start["precision"].as_str() {
-        Some(f32::NAME) => lines_in::<f32>(task, rows, typed, comm, progress),
-        _ => lines_in::<f64>(task, rows, typed, comm, progress),
+        Some(f32::NAME) => lines_in::<f32>(task, rows, args, comm, progress),
+        _ => lines_in::<f64>(task, rows, args, comm, progress),
     }
 }
 
 fn lines_in<T: Real>(
     task: &Task,
     rows: usize,
-    typed: Option<&str>,
+    args: &ReportArgs,
     comm: &Communicator,
     progress: &mut Progress,
 ) -> Result<std::result::Result<Sample, String>> {
-    let spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
-    let plan = Layout::Grid { pr: comm.size(), pc: 1 };
+    let typed = args.input.as_deref();
+    let mut spec = input_of(&task.start, typed).map_err(Error::on_all_ranks)?;
+    spec.memory = args.memory;
     let input = data::open(&spec, comm)?;
     progress.notes(&input.header().notes);
     progress.warnings(&input.header().warnings);
-    let loaded = input.load::<T>(&plan, comm, &mut |part| progress.loading(part))?;
+    let show = &mut |part| progress.loading(part);
+    let (mut loaded, note) = streaming::load_rows::<T>(input, 0.0, Ok(()), comm, show)?;
+    note.iter().for_each(|note| progress.note(note));
     let (m, n) = (loaded.header.rows, loaded.header.cols);
     if task.start["m"].as_u64() != Some(m as u64) || task.start["n"].as_u64() != Some(n as u64) {
         return Err(Error::input(format!(
@@ -289,5 +297,5 @@ fn lines_in<T: Real>(
             "Rows of the matrix are not shown: {name} is not as it was in the run (its checksum is {now}, and was {then})."
         )));
     }
-    Ok(Ok(sample(task.lines, rows, &plan, &loaded, comm)))
+    Ok(Ok(sample(task.lines, rows, &mut loaded, comm)?))
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::{for_people, print_line};
 use fednmf_comm::{Communicator, Signals};
+use fednmf_driver::inspect;
 use fednmf_driver::progress::Progress;
 use fednmf_files as data;
 use fednmf_files::output::targets;
@@ -40,12 +41,12 @@ pub fn generate(spec: &str, output: &Path, comm: &Communicator) -> Result<i32> {
     Ok(EXIT_DONE)
 }
 
-/// The matrix that the arguments of `inspect` and `evaluate` name.
+/// The matrix that the arguments of `inspect` name.
 ///
 /// # Errors
 /// If the name cannot be parsed.
-pub fn matrix(input: &str, transpose: bool, table: TableOptions) -> Result<InputSpec> {
-    Ok(InputSpec { transpose, table, ..InputSpec::parse(input)? })
+pub fn matrix(input: &str, transpose: bool, table: TableOptions, memory: Option<u64>) -> Result<InputSpec> {
+    Ok(InputSpec { transpose, table, memory, ..InputSpec::parse(input)? })
 }
 
 /// `fednmf inspect`: describes a matrix.
@@ -54,7 +55,7 @@ pub fn matrix(input: &str, transpose: bool, table: TableOptions) -> Result<Input
 /// When it cannot be read.
 pub fn inspect(spec: &InputSpec, as_json: bool, comm: &Communicator) -> Result<i32> {
     let mut progress = Progress::new(comm.is_root(), None);
-    let summary = data::inspect(spec, comm, &mut |part| progress.loading(part))?;
+    let summary = inspect::inspect(spec, comm, &mut |part| progress.loading(part))?;
     progress.notes(&summary.notes);
     progress.finish();
     if comm.is_root() {

@@ -27,6 +27,7 @@ mod grid;
 mod identity;
 mod init_file;
 mod iterate;
+pub mod inspect;
 pub mod kernels;
 mod load;
 pub mod metadata;

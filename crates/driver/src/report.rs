@@ -9,7 +9,7 @@ use fednmf_base::error::{Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_data::messages::SAMPLE;
 use fednmf_data::state::{Owner, Piece};
-use fednmf_data::{Layout, Loaded, Tile};
+use fednmf_data::{Loaded, Tile};
 use fednmf_files::output::matrices;
 use fednmf_files::output::matrices::Stored;
 use fednmf_files::{InputSpec, names};
@@ -38,28 +38,35 @@ pub fn sample_of<T: Real>(
 ) -> SharedResult<Option<Sample>> {
     let report = planned.outputs.report.as_ref().zip(planned.lines).filter(|_| !planned.is_private());
     let Some(((_, display), lines)) = report else { return Ok(None) };
-    let shape = (loaded.header.rows, loaded.header.cols);
-    let Some(panels) = &mut loaded.panels else {
-        return Ok(Some(sample(lines, display.rows, &loaded.layout, loaded, comm)));
-    };
-    let mut own = OwnLines::new(lines, display.rows, shape);
-    let first = loaded.cuts.rows[comm.rank()].start;
-    let read = panels.pass(comm, |rows, block| {
-        own.take(block, &Tile { rows: first + rows.start..first + rows.end, cols: 0..shape.1, transposed: false });
-        Ok(())
-    });
-    comm.agree_on_error(read)?;
-    Ok(Some(own.sum(comm)))
+    sample(lines, display.rows, loaded, comm).map(Some)
 }
 
-/// Lines of the matrix from which a report chooses `shown`, assembled from all ranks' blocks. Collective.
-pub fn sample<T: Real>(lines: Lines, shown: usize, plan: &Layout, loaded: &Loaded<T>, comm: &Communicator) -> Sample {
-    let mut own = OwnLines::new(lines, shown, (loaded.header.rows, loaded.header.cols));
+/// Lines of the matrix from which a report chooses `shown`, assembled from all ranks' blocks or panels. Collective.
+///
+/// # Errors
+/// On all ranks, if data that are read in panels cannot be read.
+pub fn sample<T: Real>(
+    lines: Lines,
+    shown: usize,
+    loaded: &mut Loaded<T>,
+    comm: &Communicator,
+) -> SharedResult<Sample> {
+    let shape = (loaded.header.rows, loaded.header.cols);
+    let mut own = OwnLines::new(lines, shown, shape);
+    if let Some(panels) = &mut loaded.panels {
+        let first = loaded.cuts.rows[comm.rank()].start;
+        let read = panels.pass(comm, |rows, block| {
+            own.take(block, &Tile { rows: first + rows.start..first + rows.end, cols: 0..shape.1, transposed: false });
+            Ok(())
+        });
+        comm.agree_on_error(read)?;
+    }
     // If two blocks each cover the matrix, the second one is stored untransposed.
-    if let (Some(block), Some(tile)) = (loaded.blocks.last(), plan.tiles(&loaded.cuts, comm.rank()).last()) {
+    let tiles = loaded.layout.tiles(&loaded.cuts, comm.rank());
+    if let (Some(block), Some(tile)) = (loaded.blocks.last(), tiles.last()) {
         own.take(block, tile);
     }
-    own.sum(comm)
+    Ok(own.sum(comm))
 }
 
 /// A rank's part of the lines of a sample; zeros elsewhere.

@@ -2,6 +2,7 @@
 
 use fednmf_base::error::{Error, SharedResult};
 use fednmf_comm::Communicator;
+use fednmf_data::loaded::check_nonzero;
 use fednmf_data::memory;
 use fednmf_data::{GridChooser, Layout, Loaded, Panels};
 use fednmf_files::{EntryCheck, Input};
@@ -13,8 +14,22 @@ use super::plan::{Storage, storage};
 /// says so. Collective.
 ///
 /// # Errors
-/// On all ranks, if not even the smallest panels fit, or as [`Input::load_checked`].
+/// On all ranks, if not even the smallest panels fit, all entries are zero, or as [`Input::load_checked`].
 pub fn load<T: Real>(
+    input: Input,
+    requested: (&Layout, Option<GridChooser>),
+    storage: &Storage,
+    check: Option<EntryCheck<'_, T>>,
+    comm: &Communicator,
+    progress: &mut dyn FnMut(f64),
+) -> SharedResult<(Loaded<T>, Option<String>)> {
+    let (loaded, note) = load_any::<T>(input, requested, storage, check, comm, progress)?;
+    check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    Ok((loaded, note))
+}
+
+/// As [`load`], but accepts a matrix of zeros.
+fn load_any<T: Real>(
     input: Input,
     (layout, choose): (&Layout, Option<GridChooser>),
     storage: &Storage,
@@ -45,17 +60,33 @@ pub fn load<T: Real>(
 ///
 /// # Errors
 /// As [`load`], and on all ranks, if memory is lacking.
-pub fn load_rows(
+pub fn load_rows<T: Real>(
     input: Input,
     beside: f64,
     streaming: Result<(), String>,
     comm: &Communicator,
     progress: &mut dyn FnMut(f64),
-) -> SharedResult<(Loaded<f64>, Option<String>)> {
+) -> SharedResult<(Loaded<T>, Option<String>)> {
+    let (loaded, note) = load_any_rows::<T>(input, beside, streaming, comm, progress)?;
+    check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
+    Ok((loaded, note))
+}
+
+/// As [`load_rows`], but accepts a matrix of zeros.
+///
+/// # Errors
+/// As [`load_rows`].
+pub fn load_any_rows<T: Real>(
+    input: Input,
+    beside: f64,
+    streaming: Result<(), String>,
+    comm: &Communicator,
+    progress: &mut dyn FnMut(f64),
+) -> SharedResult<(Loaded<T>, Option<String>)> {
     let layout = Layout::Grid { pr: comm.size(), pc: 1 };
-    let need = beside + input.least_bytes(&layout, comm, size_of::<f64>());
+    let need = beside + input.least_bytes(&layout, comm, size_of::<T>());
     let streaming = streaming.and_then(|()| input.check_streaming()).map(|()| beside);
     let nodes = memory::nodes(0.0, input.spec().memory, comm);
     let storage = storage(&nodes, |_| need, streaming)?;
-    load::<f64>(input, (&layout, None), &storage, None, comm, progress)
+    load_any::<T>(input, (&layout, None), &storage, None, comm, progress)
 }

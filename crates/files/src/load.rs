@@ -41,23 +41,7 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_checked(layout, None, None, comm, progress)
-    }
-
-    /// As [`Input::load`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
-    /// prefers, and `check` may refuse this rank's entries. Collective.
-    ///
-    /// # Errors
-    /// As [`Input::load`], and on all ranks if `check` refuses on any.
-    pub fn load_checked<T: Real>(
-        self,
-        layout: &Layout,
-        choose: Option<GridChooser>,
-        check: Option<EntryCheck<'_, T>>,
-        comm: &Communicator,
-        progress: &mut dyn FnMut(f64),
-    ) -> SharedResult<Loaded<T>> {
-        let loaded = self.load_any_checked(layout, choose, check, comm, progress)?;
+        let loaded = self.load_any(layout, comm, progress)?;
         check_nonzero::<T>(&loaded.statistics).map_err(Error::on_all_ranks)?;
         Ok(loaded)
     }
@@ -69,10 +53,15 @@ impl Input {
         comm: &Communicator,
         progress: &mut dyn FnMut(f64),
     ) -> SharedResult<Loaded<T>> {
-        self.load_any_checked(layout, None, None, comm, progress)
+        self.load_checked(layout, None, None, comm, progress)
     }
 
-    fn load_any_checked<T: Real>(
+    /// As [`Input::load_any`]; of a sparse matrix the grid in `layout` may be replaced by one of as many ranks that `choose`
+    /// prefers, and `check` may refuse this rank's entries. Collective.
+    ///
+    /// # Errors
+    /// As [`Input::load_any`], and on all ranks if `check` refuses on any.
+    pub fn load_checked<T: Real>(
         self,
         layout: &Layout,
         choose: Option<GridChooser>,

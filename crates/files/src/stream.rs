@@ -8,7 +8,7 @@ use fednmf_comm::Communicator;
 use fednmf_data::Loaded;
 use fednmf_data::assemble::Entries;
 use fednmf_data::layout::{Cuts, Layout, Tile};
-use fednmf_data::loaded::{check_largest, check_nonzero};
+use fednmf_data::loaded::check_largest;
 use fednmf_data::messages::{COUNTS, LARGEST_ENTRY};
 use fednmf_data::panels::{Counts, Panels};
 use fednmf_data::statistics::Statistics;
@@ -148,7 +148,7 @@ impl Input {
     /// with the completed fraction of these passes. Collective.
     ///
     /// # Errors
-    /// The same on all ranks, as [`Input::load`].
+    /// The same on all ranks, as [`Input::load_any`].
     pub fn stream<T: Real>(
         self,
         rows: Rows,
@@ -199,7 +199,6 @@ impl Input {
             })?;
             Ok(())
         })?;
-        check_nonzero::<T>(&statistics).map_err(Error::on_all_ranks)?;
         let mut sums = [counts.duplicates, counts.stored_zeros];
         comm.sum(COUNTS, &mut sums);
         let [duplicates, stored_zeros] = sums;

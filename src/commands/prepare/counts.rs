@@ -12,8 +12,8 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_files::names;
 use fednmf_methods::parameters;
 
-use super::matrix::Prepared;
-use super::sums::ColumnSums;
+use super::matrix::{Matrix, Places, Row, Transform};
+use super::sums::{ColumnSums, of_each};
 use super::variable::{Moments, Rule, Standard, above_expectation, deviations, largest, within_bins};
 use crate::cli::parameters::words;
 
@@ -131,8 +131,8 @@ pub struct CountRules {
 /// Derives the rules from the counts of all parties together; `own` are the matrices of the hosted ones. Collective.
 ///
 /// # Errors
-/// On all ranks, if no column is left.
-pub fn derive(own: &[Prepared], args: &CountsArgs, least: usize, sums: &mut ColumnSums) -> SharedResult<CountRules> {
+/// On all ranks, if no column is left, or a file cannot be read.
+pub fn derive(own: &[Matrix], args: &CountsArgs, least: usize, sums: &mut ColumnSums) -> SharedResult<CountRules> {
     let carriers = sums.carriers(own)?;
     let carried: Vec<usize> = (0..carriers.len()).filter(|&j| carriers[j] >= least).collect();
     if carried.is_empty() {
@@ -171,15 +171,15 @@ pub fn derive(own: &[Prepared], args: &CountsArgs, least: usize, sums: &mut Colu
 /// Refuses entries that are no counts, for instance since they were prepared already. The message may reach other parties.
 ///
 /// # Errors
-/// If an entry is not a whole number.
-pub fn check_whole(matrix: &Prepared) -> Result<()> {
-    match matrix.rows.iter().flatten().all(|(_, x)| x.fract() == 0.0 && *x <= MOST_EXACT) {
+/// If an entry is not a whole number, or the file cannot be read.
+pub fn check_whole(matrix: &Matrix) -> Result<()> {
+    matrix.each(|row| match row.iter().all(|(_, x)| x.fract() == 0.0 && *x <= MOST_EXACT) {
         true => Ok(()),
         false => Err(Error::input(
             "entries are not whole numbers, so they are no counts, or were prepared already; give the raw counts (in AnnData \
              perhaps FILE.h5ad:layers/counts or FILE.h5ad:raw/X)",
         )),
-    }
+    })
 }
 
 impl Form {
@@ -197,56 +197,54 @@ impl CountRules {
     /// The sums of the written columns of all parties, in this form; with `limits`, entries above that of their column count as it.
     fn moments(
         &self,
-        own: &[Prepared],
+        own: &[Matrix],
         form: Form,
         limits: Option<&[f64]>,
         sums: &mut ColumnSums,
     ) -> SharedResult<Vec<Moments>> {
-        let mut places = vec![None; self.all];
-        self.written.iter().enumerate().for_each(|(place, &at)| places[self.carried[at]] = Some(place));
-        let is_carried = self.is_carried();
-        let of_party = |matrix: &Prepared| {
+        let carried = Places::of(&self.carried, self.all);
+        let written = Places::of(&self.written, self.carried.len());
+        let of_party = |matrix: &Matrix| {
             let mut columns = vec![[0.0; 2]; self.written.len()];
-            for row in &matrix.rows {
-                let factor = self.factor(row.iter().filter(|(j, _)| is_carried[*j]));
-                for (place, x) in row.iter().filter_map(|(j, x)| Some((places[*j]?, form.of(*x, factor)))) {
+            matrix.each(|row| {
+                let factor = self.scale(&carried, &written, row);
+                for (place, x) in row.iter().map(|(place, x)| (*place, form.of(*x, factor))) {
                     let x = limits.map_or(x, |limits| x.min(limits[place]));
                     columns[place][0] += x;
                     columns[place][1] += x * x;
                 }
-            }
-            columns
+                Ok(())
+            })?;
+            Ok(columns)
         };
-        sums.moments(&own.iter().map(of_party).collect::<Vec<_>>(), self.written.len())
+        sums.moments(&of_each(own, of_party)?, self.written.len())
     }
 
-    /// Whether each column of the matrix is carried.
-    fn is_carried(&self) -> Vec<bool> {
-        let mut is_carried = vec![false; self.all];
-        self.carried.iter().for_each(|&j| is_carried[j] = true);
-        is_carried
-    }
-
-    /// What multiplies a row with these entries.
-    fn factor<'a>(&self, entries: impl Iterator<Item = &'a (usize, f64)>) -> f64 {
-        let sum: f64 = entries.map(|(_, x)| x).sum();
+    /// Leaves the written columns of a row, and returns what multiplies its entries: its sum is over the carried ones.
+    fn scale(&self, carried: &Places, written: &Places, row: &mut Row) -> f64 {
+        carried.apply(row);
+        let sum: f64 = row.iter().map(|(_, x)| x).sum();
+        written.apply(row);
         if sum > 0.0 { self.row_total / sum } else { 0.0 }
     }
 
-    /// Prepares a matrix by these rules.
+    /// What these rules make of a matrix.
     ///
     /// # Errors
     /// If it lacks a column of the rules, or the rules contradict themselves.
-    pub fn apply(&self, matrix: &mut Prepared) -> Result<()> {
+    pub fn transform(&self, matrix: &Matrix) -> Result<Transform<'_>> {
         self.check()?;
-        matrix.select(&self.carried_in(matrix)?);
-        let factors: Vec<f64> = matrix.rows.iter().map(|row| self.factor(row.iter())).collect();
-        matrix.select(&self.written);
-        let deviation = |j: usize| self.deviations.as_ref().map_or(1.0, |all| all[j]);
-        for (row, factor) in matrix.rows.iter_mut().zip(factors) {
+        let places = self.carried_in(matrix)?;
+        let names = matrix.column_names.as_ref();
+        let column_names = names.map(|names| self.written.iter().map(|&at| names[places[at]].clone()).collect());
+        let carried = Places::of(&places, matrix.cols);
+        let written = Places::of(&self.written, self.carried.len());
+        let of_row = move |row: &mut Row| {
+            let factor = self.scale(&carried, &written, row);
+            let deviation = |j: usize| self.deviations.as_ref().map_or(1.0, |all| all[j]);
             row.iter_mut().for_each(|(j, x)| *x = self.form.of(*x, factor) / deviation(*j));
-        }
-        Ok(())
+        };
+        Ok(Transform { cols: self.written.len(), column_names, of_row: Box::new(of_row) })
     }
 
     /// The number of columns that are written.
@@ -255,7 +253,7 @@ impl CountRules {
     }
 
     /// The places of the carried columns in another matrix: by name if both have names, otherwise by position.
-    fn carried_in(&self, matrix: &Prepared) -> Result<Vec<usize>> {
+    fn carried_in(&self, matrix: &Matrix) -> Result<Vec<usize>> {
         let Some((known, names)) = self.names.as_ref().zip(matrix.column_names.as_ref()) else {
             return match matrix.cols == self.all {
                 true => Ok(self.carried.clone()),
@@ -315,23 +313,22 @@ mod tests {
         unit_variance: false,
     };
 
-    fn matrix(rows: &[[f64; 3]], names: Option<[&str; 3]>) -> Prepared {
+    fn matrix(rows: &[[f64; 3]], names: Option<[&str; 3]>) -> Matrix {
         let nonzeros = |row: &[f64; 3]| row.iter().copied().enumerate().filter(|(_, x)| *x != 0.0).collect();
         let column_names = names.map(|names| names.map(String::from).to_vec());
-        Prepared { rows: rows.iter().map(nonzeros).collect(), cols: 3, column_names, row_names: None }
+        Matrix::of_rows(rows.iter().map(nonzeros).collect(), 3).named(None, column_names)
     }
 
-    fn derived(own: &[Prepared], args: &CountsArgs, least: usize) -> SharedResult<CountRules> {
-        let rows = own.iter().map(|matrix| matrix.rows.len()).sum();
+    fn derived(own: &[Matrix], args: &CountsArgs, least: usize) -> SharedResult<CountRules> {
+        let rows = own.iter().map(|matrix| matrix.rows).sum();
         let parties = Parties { count: own.len(), ranks: 1 };
         derive(own, args, least, &mut ColumnSums::new(&Communicator::local(), parties, (rows, 3)).unwrap())
     }
 
-    fn prepared(matrix: &[[f64; 3]], args: &CountsArgs, least: usize) -> Vec<Vec<(usize, f64)>> {
-        let mut own = [self::matrix(matrix, None)];
-        derived(&own, args, least).unwrap().apply(&mut own[0]).unwrap();
-        let [own] = own;
-        own.rows
+    fn prepared(matrix: &[[f64; 3]], args: &CountsArgs, least: usize) -> Vec<Row> {
+        let own = self::matrix(matrix, None);
+        let rules = derived(std::slice::from_ref(&own), args, least).unwrap();
+        own.written(&rules.transform(&own).unwrap())
     }
 
     #[test]
@@ -375,15 +372,17 @@ mod tests {
     #[test]
     fn rules_find_their_columns_by_name() {
         let rules = derived(&[matrix(&[[3.0, 1.0, 2.0], [1.0, 0.0, 5.0]], Some(["a", "b", "c"]))], &ARGS, 2).unwrap();
-        let mut other = matrix(&[[4.0, 9.0, 6.0]], Some(["c", "new", "a"]));
-        rules.apply(&mut other).unwrap();
-        assert_eq!((other.rows, other.column_names.unwrap().concat()), (vec![vec![(0, 6.0), (1, 4.0)]], "ac".into()));
-        let lacking = rules.apply(&mut matrix(&[[1.0; 3]], Some(["a", "b", "d"]))).unwrap_err();
+        let other = matrix(&[[4.0, 9.0, 6.0]], Some(["c", "new", "a"]));
+        let transform = rules.transform(&other).unwrap();
+        assert_eq!(other.written(&transform), [[(0, 6.0), (1, 4.0)]]);
+        assert_eq!(transform.column_names.unwrap().concat(), "ac");
+        let lacking = rules.transform(&matrix(&[[1.0; 3]], Some(["a", "b", "d"]))).err().unwrap();
         assert!(lacking.message.contains("no column c"), "{lacking}");
-        let twice = rules.apply(&mut matrix(&[[1.0; 3]], Some(["c", "a", "a"]))).unwrap_err();
+        let twice = rules.transform(&matrix(&[[1.0; 3]], Some(["c", "a", "a"]))).err().unwrap();
         assert!(twice.message.contains("called a"), "{twice}");
         let wrong = CountRules { carried: vec![0, 7], ..rules };
-        assert!(wrong.apply(&mut matrix(&[[1.0; 3]], None)).unwrap_err().message.contains("contradicts itself"));
+        let wrong = wrong.transform(&matrix(&[[1.0; 3]], None)).err().unwrap();
+        assert!(wrong.message.contains("contradicts itself"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use clap::{Args, ValueEnum};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
+use fednmf_base::units::parse_bytes;
 use fednmf_comm::Communicator;
 use fednmf_data::{NanRemedy, Sharing};
 use fednmf_driver::progress::Progress;
@@ -37,7 +38,7 @@ use crate::cli::features::FeatureArgs;
 use crate::cli::parameters::Group;
 
 use self::counts::CountsArgs;
-use self::matrix::Prepared;
+use self::matrix::{Matrix, Transform};
 use self::read::{Checks, Columns, Matrices};
 use self::rules::Rules;
 use self::sums::ColumnSums;
@@ -61,6 +62,10 @@ pub struct PrepareArgs {
     /// For one-hot: divide numeric columns with more than N values at their quantiles into N intervals
     #[arg(long, value_name = "N", value_parser = bins, conflicts_with = "rules")]
     pub bins: Option<usize>,
+    /// Memory that may be used: 4G, 512M [default: what is free]. Rows that do not fit are read from the file a panel at a time, in
+    /// several passes, except for one-hot, files of parties and quantiles without --rules
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// Apply the rules in this file, which --save-rules wrote, instead of those of the data. For counts, columns are found by
     /// their names
     #[arg(long, value_name = "F.json", conflicts_with = "save_rules")]
@@ -153,6 +158,7 @@ impl Preparation {
             spec.allow_negative = args.how == How::Quantile;
         }
         spec.own_disk = at_site;
+        spec.memory = args.memory;
         spec.common_columns = args.common_columns;
         spec.parties = args.parties;
         if spec.by_party() {
@@ -234,28 +240,42 @@ impl Preparation {
     pub fn perform(self, comm: &Communicator) -> Result<i32> {
         let args = &self.args;
         let given = comm.agree_on_error(args.rules.as_deref().map(Rules::read).transpose())?;
-        let (prepared, rules) = if args.how == How::OneHot {
+        let (own, rules) = if args.how == How::OneHot {
             let Source::File { path, .. } = &self.spec.source else { return Err(one_hot::no_table(&args.input)) };
             let (prepared, rules) = one_hot::prepare(path, args.table.0, args.bins, given)?;
             (vec![(0, prepared)], rules)
         } else {
             self.matrices(given, comm)?
         };
+        let transforms = own.iter().map(|(_, matrix)| self.transform(matrix, &rules)).collect::<Result<Vec<_>>>();
+        let transforms = comm.agree_on_error(transforms)?;
         // The rows of a party.
         let access = match self.spec.by_party() {
             true => Access::OwnerOnly,
             false => Access::as_of(self.spec.files().into_iter().chain(args.rules.clone())),
         };
-        let written =
-            prepared.iter().try_for_each(|(party, matrix)| write::matrix(matrix, &self.output_of(*party), access));
+        let written = own.iter().zip(&transforms).try_for_each(|((party, matrix), transform)| {
+            write::matrix(matrix, transform, &self.output_of(*party), access)
+        });
         comm.agree_on_error(written)?;
         let save = args.save_rules.as_ref().filter(|_| comm.reports());
         comm.agree_on_error(save.map_or(Ok(()), |path| rules.write(path)))?;
         Ok(EXIT_DONE)
     }
 
-    /// The prepared matrices of the hosted parties, and the rules. Collective.
-    fn matrices(&self, given: Option<Rules>, comm: &Communicator) -> SharedResult<(Vec<(usize, Prepared)>, Rules)> {
+    /// What the rules make of a matrix.
+    fn transform<'a>(&self, matrix: &Matrix, rules: &'a Rules) -> Result<Transform<'a>> {
+        match (self.args.how, rules) {
+            (How::OneHot, _) => Ok(Transform::none(matrix)),
+            (How::Counts, Rules::Counts(rules)) => rules.transform(matrix),
+            (How::Counts, other) => Err(other.another_kind("counts")),
+            (How::TfIdf, rules) => weights::tf_idf(matrix, rules),
+            (How::Quantile, rules) => weights::above_quantiles(matrix, rules),
+        }
+    }
+
+    /// The matrices of the hosted parties, and the rules. Collective.
+    fn matrices(&self, given: Option<Rules>, comm: &Communicator) -> SharedResult<(Vec<(usize, Matrix)>, Rules)> {
         let mut spec = self.spec.clone();
         if !spec.transpose {
             // New transactions need not have every item.
@@ -269,13 +289,17 @@ impl Preparation {
                 How::Counts => counts::check_whole(matrix).map_err(|e| e.at(&self.args.input)),
                 _ => Ok(()),
             },
+            streaming: match (self.args.how, &given) {
+                (How::Quantile, None) => Err("quantiles need all entries; --rules does not"),
+                _ => Ok(()),
+            },
         };
         let columns = match (self.args.all_columns, self.args.common_columns) {
             (true, _) => Some(Columns::All),
             (false, true) => Some(Columns::Common),
             (false, false) => None,
         };
-        let Matrices { mut own, parties, shape } = match columns {
+        let Matrices { own, parties, shape } = match columns {
             Some(columns) => read::aligned(columns, &spec, comm, &mut progress, checks)?,
             None => read::matrices(&spec, comm, &mut progress, checks)?,
         };
@@ -286,21 +310,16 @@ impl Preparation {
         let rules = match (given, self.args.how) {
             (Some(given), _) => given,
             // Of one owner.
-            (None, How::Quantile) => weights::quantiles(&own[0], self.args.quantile.unwrap_or(0.95)),
+            (None, How::Quantile) => {
+                weights::quantiles(&own[0], self.args.quantile.unwrap_or(0.95)).map_err(Error::on_all_ranks)?
+            }
             (None, _) => self.sum(&own, &mut ColumnSums::new(comm, parties, shape)?, &mut progress)?,
         };
-        let applied = own.iter_mut().try_for_each(|matrix| match (self.args.how, &rules) {
-            (How::Counts, Rules::Counts(rules)) => rules.apply(matrix),
-            (How::Counts, other) => Err(other.another_kind("counts")),
-            (How::TfIdf, rules) => weights::tf_idf(matrix, rules),
-            (_, rules) => weights::above_quantiles(matrix, rules),
-        });
-        comm.agree_on_error(applied)?;
         Ok((hosted.zip(own).collect(), rules))
     }
 
     /// The rules that follow from sums over the rows of all parties. Collective.
-    fn sum(&self, own: &[Prepared], sums: &mut ColumnSums, progress: &mut Progress) -> SharedResult<Rules> {
+    fn sum(&self, own: &[Matrix], sums: &mut ColumnSums, progress: &mut Progress) -> SharedResult<Rules> {
         let args = &self.args;
         if args.how != How::Counts {
             let columns = own.first().and_then(|matrix| matrix.column_names.clone());

@@ -17,7 +17,7 @@ use fednmf_files::formats::options::Presence;
 use fednmf_files::formats::refusal::Refusal;
 use fednmf_files::formats::text::TextBlocks;
 
-use super::matrix::Prepared;
+use super::matrix::{Matrix, Row};
 use super::rules::{Column, Kind, Rules};
 use super::weights::quantile_of;
 
@@ -50,7 +50,7 @@ pub fn prepare(
     options: TableOptions,
     bins: Option<usize>,
     given: Option<Rules>,
-) -> Result<(Prepared, Rules)> {
+) -> Result<(Matrix, Rules)> {
     let Some((file, tabs)) = detect::table_in_text(path, options.format)? else { return Err(no_table(path)) };
     let text = read(&file, tabs, options, given.as_ref())?;
     let rules = match given {
@@ -72,7 +72,7 @@ pub fn prepare(
             unknown.join(", ")
         )));
     }
-    let mut prepared = Prepared { rows: vec![Vec::new(); text.count], row_names: text.rows, ..Prepared::default() };
+    let mut rows = vec![Row::new(); text.count];
     let mut names = Vec::new();
     for column in columns {
         let Some(at) = text.names.iter().position(|name| *name == column.name) else {
@@ -87,7 +87,7 @@ pub fn prepare(
                     column.name
                 ))
             })?;
-            prepared.rows[row].push((names.len() + place, 1.0));
+            rows[row].push((names.len() + place, 1.0));
         }
         names.extend(column.kind.labels(&column.name));
     }
@@ -101,9 +101,7 @@ pub fn prepare(
     if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
         return Err(file.error(format!("two columns would be called {twice}; rename a column of the table")));
     }
-    prepared.cols = names.len();
-    prepared.column_names = Some(names);
-    Ok((prepared, rules))
+    Ok((Matrix::of_rows(rows, names.len()).named(text.rows, Some(names)), rules))
 }
 
 /// The error for a file that is no table in text.
@@ -323,6 +321,11 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::prepare::matrix::Transform;
+
+    fn rows(made: &Matrix) -> Vec<Row> {
+        made.written(&Transform::none(made))
+    }
 
     fn table(text: &str) -> (tempfile::TempDir, String) {
         let dir = tempfile::tempdir().unwrap();
@@ -336,16 +339,16 @@ mod tests {
     fn each_value_has_a_column() {
         let (_dir, path) = table("id,sex,age\n7,f,30\n8,m,41\n9,,52\n10,f,63\n");
         let (made, rules) = prepare(&path, TableOptions::default(), Some(2), None).unwrap();
-        assert_eq!(made.column_names.unwrap(), ["sex=f", "sex=m", "age<=46.5", "age>46.5"]);
-        assert_eq!(made.row_names.unwrap(), ["7", "8", "9", "10"]);
+        assert_eq!(made.column_names.clone().unwrap(), ["sex=f", "sex=m", "age<=46.5", "age>46.5"]);
+        assert_eq!(made.row_names.clone().unwrap(), ["7", "8", "9", "10"]);
         assert_eq!(
-            made.rows,
+            rows(&made),
             [vec![(0, 1.0), (2, 1.0)], vec![(1, 1.0), (2, 1.0)], vec![(3, 1.0)], vec![(0, 1.0), (3, 1.0)]]
         );
         // Another table by the same rules has the same columns, whatever their order in it.
         let (_dir, other) = table("age,sex\n99,m\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules.clone())).unwrap();
-        assert_eq!((made.cols, &made.rows[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
+        assert_eq!((made.cols, &rows(&made)[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
         for (text, why) in [("age,sex\n9,x\n", "row 0: column sex has the value x"), ("age\n9\n", "no column sex")] {
             let (_dir, path) = table(text);
             let wrong = prepare(&path, TableOptions::default(), None, Some(rules.clone())).unwrap_err();
@@ -367,7 +370,7 @@ mod tests {
             (5, &["age<=20", "20<age<=30", "30<age<=40", "40<age<=50", "age>50"]),
         ] {
             let (made, _) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
-            assert_eq!(made.column_names.unwrap(), names, "{bins} intervals");
+            assert_eq!(made.column_names.clone().unwrap(), names, "{bins} intervals");
         }
     }
 
@@ -378,7 +381,7 @@ mod tests {
             let (_dir, path) = table(&format!("x\n{rows}"));
             let (made, rules) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
             let Some(Kind::Cuts(cuts)) = rules.column("x").map(|column| column.kind.clone()) else { panic!("no cuts") };
-            let lowest = made.rows.iter().filter(|row| row[0].0 == 0).count();
+            let lowest = rows(&made).iter().filter(|row| row[0].0 == 0).count();
             (cuts, lowest)
         };
         // numpy.quantile(x, [1/bins, 2/bins, …])
@@ -423,8 +426,8 @@ mod tests {
             prepare(&path, TableOptions { index_col, ..TableOptions::default() }, None, None).map(|(made, _)| made)
         };
         let made = with(Presence::Auto).unwrap();
-        assert_eq!(made.row_names.unwrap(), ["AA", "AC", "AG"]);
-        assert_eq!(made.column_names.unwrap(), ["type=b", "type=t", "age=1", "age=2"]);
+        assert_eq!(made.row_names.clone().unwrap(), ["AA", "AC", "AG"]);
+        assert_eq!(made.column_names.clone().unwrap(), ["type=b", "type=t", "age=1", "age=2"]);
         assert_eq!(with(Presence::No).unwrap().cols, 7);
         // Values that repeat, or numbers, are data.
         for text in ["type,age\nt,1\nb,2\nt,1\n", "age,type\n30,t\n20,b\n40,t\n"] {
@@ -446,7 +449,7 @@ mod tests {
         };
         for text in ["age,id,sex\n41,x,f\n", "id,age,sex\nx,41,f\n"] {
             let made = apply(text, TableOptions::default()).unwrap();
-            assert_eq!((made.row_names.unwrap(), &made.rows[0]), (vec!["x".to_string()], &vec![(0, 1.0), (3, 1.0)]));
+            assert_eq!((made.row_names.clone().unwrap(), &rows(&made)[0]), (vec!["x".to_string()], &vec![(0, 1.0), (3, 1.0)]));
         }
         let named = TableOptions { index_col: Presence::Yes, ..TableOptions::default() };
         assert_eq!(apply("who,age,sex\ny,30,m\n", named).unwrap().row_names.unwrap(), ["y"]);
@@ -466,11 +469,11 @@ mod tests {
         let (_dir, path) = table("x,code,well\n1,007,1E3\n1.0,7,1000\n2.50,07,1D3\n2.5,007,1E3\n");
         let (made, rules) = prepare(&path, TableOptions::default(), None, None).unwrap();
         let names = ["x=1", "x=2.5", "code=007", "code=07", "code=7", "well=1000", "well=1D3", "well=1E3"];
-        assert_eq!(made.column_names.unwrap(), names);
-        assert_eq!(made.rows[1], vec![(0, 1.0), (4, 1.0), (5, 1.0)]);
+        assert_eq!(made.column_names.clone().unwrap(), names);
+        assert_eq!(rows(&made)[1], vec![(0, 1.0), (4, 1.0), (5, 1.0)]);
         let (_dir, other) = table("x,code,well\n2.500,7,1E3\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules)).unwrap();
-        assert_eq!(made.rows[0], vec![(1, 1.0), (4, 1.0), (7, 1.0)]);
+        assert_eq!(rows(&made)[0], vec![(1, 1.0), (4, 1.0), (7, 1.0)]);
         assert!(!is_plain("9007199254740993") && is_plain("-0") && canonical("-0") == "0");
     }
 

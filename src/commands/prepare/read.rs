@@ -6,16 +6,16 @@ use std::collections::{HashMap, HashSet};
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::warning::note;
 use fednmf_comm::{Communicator, MessageTag, Parties, Payload};
-use fednmf_data::Layout;
+use fednmf_data::{Layout, Loaded};
 use fednmf_data::messages::HEADERS;
 use fednmf_data::split::PartySplit;
 use fednmf_driver::progress::Progress;
+use fednmf_driver::streaming;
 use fednmf_files as data;
 use fednmf_files::names::Names;
 use fednmf_files::{InputSpec, PARTY, Source, common_names, common_places, highest_party, names, party_path};
-use fednmf_linalg::Block;
 
-use super::matrix::Prepared;
+use super::matrix::{Matrix, Places};
 
 /// The names of a party's columns, which all parties learn (`--all-columns`).
 pub const COLUMN_NAMES: MessageTag = MessageTag::new("names of columns", Payload::Metadata);
@@ -25,7 +25,7 @@ pub const USED_COLUMNS: MessageTag = MessageTag::new("columns that are used", Pa
 
 /// The matrices that this rank has read.
 pub struct Matrices {
-    pub own: Vec<Prepared>,
+    pub own: Vec<Matrix>,
     pub parties: Parties,
     /// Rows and columns of the matrices of all parties together.
     pub shape: (usize, usize),
@@ -37,7 +37,9 @@ pub struct Checks<'a> {
     /// Accepts the number of rows of each party, and the number of columns, when nothing else is known of the others.
     pub shapes: &'a dyn Fn(&[usize], usize) -> Result<()>,
     /// Accepts the entries of a matrix that this rank has read.
-    pub entries: &'a dyn Fn(&Prepared) -> Result<()>,
+    pub entries: &'a dyn Fn(&Matrix) -> Result<()>,
+    /// Why a matrix of one owner that memory does not hold cannot be read in panels, if it cannot.
+    pub streaming: std::result::Result<(), &'a str>,
 }
 
 /// Reads the matrix of one owner, or the files of the hosted parties, which have the same columns. Collective.
@@ -56,40 +58,34 @@ pub fn matrices(
     let shape = (input.header().rows, input.header().cols);
     let counts: Vec<usize> = input.parts().iter().map(|part| part.len()).collect();
     let parties = Parties { count: counts.len().max(1), ranks: comm.size() };
-    let (layout, names) = if spec.by_party() {
+    let show = &mut |part| progress.loading(part);
+    let (matrices, names) = if spec.by_party() {
         (checks.shapes)(&counts, shape.1).map_err(Error::on_all_ranks)?;
         let names = parties.hosted(comm.rank()).map(|party| input.names_of_party(party)).collect();
         // The files determine the parts.
-        (Layout::PartyRows { parties, split: PartySplit::Even }, names)
+        let layout = Layout::PartyRows { parties, split: PartySplit::Even };
+        let blocks = input.load::<f64>(&layout, comm, show)?.blocks;
+        (blocks.into_iter().map(Matrix::of_block).collect::<Vec<_>>(), names)
     } else {
         let mut spec = spec.clone();
         spec.complete(input.header());
-        (Layout::Grid { pr: 1, pc: 1 }, vec![names::of_input(&spec)])
+        // Where each row begins in the file that is written.
+        let beside = (size_of::<i64>() * shape.0) as f64;
+        let loaded = streaming::load_rows::<f64>(input, beside, checks.streaming.map_err(String::from), comm, show)?;
+        let (Loaded { blocks, panels, .. }, note) = loaded;
+        note.iter().for_each(|note| progress.note(note));
+        let streamed = panels.map(|panels| Matrix::of_panels(panels, shape));
+        (blocks.into_iter().map(Matrix::of_block).chain(streamed).collect(), vec![names::of_input(&spec)])
     };
-    let loaded = input.load::<f64>(&layout, comm, &mut |part| progress.loading(part))?;
     progress.finish();
-    let prepared = |(block, names): (&Block<f64>, Names)| Prepared {
-        rows: nonzeros(block),
-        cols: shape.1,
-        row_names: names.rows,
-        column_names: names.columns,
-    };
-    let own: Vec<Prepared> = loaded.blocks.iter().zip(names).map(prepared).collect();
+    let named = |(matrix, names): (Matrix, Names)| matrix.named(names.rows, names.columns);
+    let own: Vec<Matrix> = matrices.into_iter().zip(names).map(named).collect();
     let accepted = own.iter().zip(parties.hosted(comm.rank())).try_for_each(|(matrix, party)| {
         let accepted = (checks.entries)(matrix);
         if spec.by_party() { accepted.map_err(|e| e.at(format!("party {party}"))) } else { accepted }
     });
     comm.agree_on_error(accepted)?;
     Ok(Matrices { own, parties, shape })
-}
-
-fn nonzeros(block: &Block<f64>) -> Vec<Vec<(usize, f64)>> {
-    let row = |i: usize| {
-        let mut row = Vec::new();
-        block.for_each_nonzero(i, |j, x| row.push((j, x)));
-        row
-    };
-    (0..block.shape().0).map(row).collect()
 }
 
 /// Which columns the matrices of parties are given.
@@ -131,8 +127,8 @@ pub fn aligned(
         Ok(matrix)
     };
     let own = check_number(spec, parties.count).and_then(|()| parties.hosted(comm.rank()).map(read).collect());
-    let mut own: Vec<Prepared> = comm.agree_on_error(own)?;
-    let shapes: Vec<(usize, usize)> = own.iter().map(|matrix| (matrix.rows.len(), matrix.cols)).collect();
+    let mut own: Vec<Matrix> = comm.agree_on_error(own)?;
+    let shapes: Vec<(usize, usize)> = own.iter().map(|matrix| (matrix.rows, matrix.cols)).collect();
     let shapes: Vec<(usize, usize)> = comm.all_gather_value(HEADERS, &shapes).into_iter().flatten().collect();
     let counts: Vec<usize> = shapes.iter().map(|(rows, _)| *rows).collect();
     let widest = shapes.iter().map(|(_, columns)| *columns).max().unwrap_or(0);
@@ -183,14 +179,10 @@ fn union(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Gives a matrix with these names of columns the columns `all`.
-fn widen(matrix: &mut Prepared, names: &[String], all: &[String]) {
+fn widen(matrix: &mut Matrix, names: &[String], all: &[String]) {
     let places: HashMap<&String, usize> = all.iter().enumerate().map(|(place, name)| (name, place)).collect();
-    for row in &mut matrix.rows {
-        row.iter_mut().for_each(|(j, _)| *j = places[&names[*j]]);
-        row.sort_unstable_by_key(|(j, _)| *j);
-    }
-    matrix.cols = all.len();
-    matrix.column_names = Some(all.to_vec());
+    let places = Places(names.iter().map(|name| places.get(name).copied()).collect());
+    matrix.set_columns(places, all.len(), Some(all.to_vec()));
 }
 
 /// Refuses files beyond those of the parties.
@@ -221,10 +213,12 @@ fn own_file(spec: &InputSpec, party: usize) -> Result<InputSpec> {
 }
 
 /// Reads a file whose columns have names.
-fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Prepared> {
-    let unchecked = Checks { shapes: &|_, _| Ok(()), entries: &|_| Ok(()) };
+fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Matrix> {
+    // Only the owner may learn what its file needs.
+    let streaming = Err("it is the file of a party");
+    let unchecked = Checks { shapes: &|_, _| Ok(()), entries: &|_| Ok(()), streaming };
     let read = matrices(spec, &Communicator::local(), progress, unchecked)?;
-    let matrix = read.own.into_iter().next().unwrap_or_default();
+    let matrix = read.own.into_iter().next().ok_or_else(|| Error::failed("a file has no matrix"))?;
     let Some(names) = &matrix.column_names else {
         return Err(Error::input(
             "a file has no names of columns; give files that have them (.h5ad, .csv with a header, 10x), or leave the option out",
@@ -244,14 +238,15 @@ fn named(spec: &InputSpec, progress: &mut Progress) -> Result<Prepared> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::prepare::matrix::Transform;
 
     #[test]
     fn a_party_has_zeros_in_the_columns_that_it_lacks() {
         let list = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<String>>();
         let all = union([list(&["a", "b"]), list(&["c", "a"])].into_iter().flatten());
         assert_eq!(all, ["a", "b", "c"]);
-        let mut matrix = Prepared { rows: vec![vec![(0, 5.0), (1, 7.0)]], cols: 2, ..Prepared::default() };
+        let mut matrix = Matrix::of_rows(vec![vec![(0, 5.0), (1, 7.0)]], 2);
         widen(&mut matrix, &list(&["c", "a"]), &all);
-        assert_eq!((&matrix.rows[0], matrix.cols), (&vec![(0, 7.0), (2, 5.0)], 3));
+        assert_eq!((&matrix.written(&Transform::none(&matrix))[0], matrix.cols), (&vec![(0, 7.0), (2, 5.0)], 3));
     }
 }

@@ -14,7 +14,7 @@ use fednmf_files::names::Match;
 use fednmf_files::output::own_mark::{MARK, seal};
 
 use super::counts::CountRules;
-use super::matrix::Prepared;
+use super::matrix::Matrix;
 use super::write::unwritable;
 
 /// The rules derived from data, which are applied to the same or to other data.
@@ -82,11 +82,11 @@ impl Rules {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_value(self).map_err(|e| unwritable(path, &e.into()))?;
+        let mut text = serde_json::to_value(self).map_err(|e| unwritable(path, e.into()))?;
         text["mark"] = MARK.into();
         // Rules contain information about the data.
         let written = replace(path, Access::OwnerOnly, |out| writeln!(out, "{text}").and_then(|()| seal(out)));
-        written.map_err(|e| unwritable(path, &e))
+        written.map_err(|e| unwritable(path, e))
     }
 
     /// The names of the columns of the matrix that the rules are for, where it had any.
@@ -119,7 +119,7 @@ impl Rules {
 ///
 /// # Errors
 /// If the columns differ from those of the rules.
-pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Prepared) -> Result<Vec<T>> {
+pub fn of_columns<T: Copy>(values: &[T], named: Option<&[String]>, matrix: &Matrix) -> Result<Vec<T>> {
     let (rules, cols) = (values.len(), matrix.cols);
     if rules != cols {
         return Err(Error::input(format!(

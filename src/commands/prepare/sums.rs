@@ -9,7 +9,7 @@ use fednmf_methods::federated::few_values::EntryFacts;
 use fednmf_methods::shared::disclosure::{DisclosureParams, Duration, OpenedSums, PrivatePart, Risk};
 use fednmf_privacy::wide;
 
-use super::matrix::Prepared;
+use super::matrix::Matrix;
 use super::read::{COLUMN_NAMES, USED_COLUMNS};
 use super::variable::Moments;
 
@@ -98,6 +98,14 @@ pub fn check_rare(
     found.map_or(Ok(()), |found| Err(Error::input(found.reason)))
 }
 
+/// What `of_one` finds in the matrix of each hosted party.
+///
+/// # Errors
+/// On all ranks: only a matrix that is read from its file can fail, and that is of one owner on one rank.
+pub fn of_each<T>(own: &[Matrix], of_one: impl Fn(&Matrix) -> Result<T>) -> SharedResult<Vec<T>> {
+    own.iter().map(of_one).collect::<Result<_>>().map_err(Error::on_all_ranks)
+}
+
 /// Sums over the rows of all parties, the same on any number of ranks.
 pub struct ColumnSums {
     comm: PartyCommunicator,
@@ -123,9 +131,10 @@ impl ColumnSums {
     /// The number of rows with an entry in each column; `own` are the matrices of the hosted parties. Collective.
     ///
     /// # Errors
-    /// On all ranks, if the sum fails.
-    pub fn carriers(&mut self, own: &[Prepared]) -> SharedResult<Vec<usize>> {
-        let fill = |place: usize, words: &mut [u64]| words.copy_from_slice(&own[place].carriers());
+    /// On all ranks, if a file cannot be read, or the sum fails.
+    pub fn carriers(&mut self, own: &[Matrix]) -> SharedResult<Vec<usize>> {
+        let own = of_each(own, Matrix::carriers)?;
+        let fill = |place: usize, words: &mut [u64]| words.copy_from_slice(&own[place]);
         let total = self.sums.sum_words(&self.comm, CARRIERS, self.columns, fill).map_err(Error::on_all_ranks)?;
         Ok(total.into_iter().map(|count| count as usize).collect())
     }

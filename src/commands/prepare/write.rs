@@ -1,7 +1,7 @@
-//! Writes a prepared matrix. The file gets its name when it is complete.
+//! Writes a prepared matrix, row by row. The file gets its name when it is complete.
 
 use std::fs::File;
-use std::io::{BufWriter, Result as IoResult, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Error as IoError, Result as IoResult, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use fednmf_base::error::{Error, Result};
@@ -10,10 +10,10 @@ use fednmf_base::unfinished::Access;
 use fednmf_base::warning::warn;
 use fednmf_comm::Signals;
 use fednmf_files::formats::npy::write_marked_header;
-use fednmf_files::output::csr::{Array, NamedCsr, save_h5ad, save_npz};
+use fednmf_files::output::csr::{Array, NamedRows, save_h5ad, save_npz};
 use fednmf_files::output::own_mark::{MARK, seal};
 
-use super::matrix::Prepared;
+use super::matrix::{Matrix, Row, Transform};
 
 /// Writes to the file until a signal is caught.
 struct Stoppable<'a> {
@@ -43,8 +43,43 @@ type Output<'a> = BufWriter<Stoppable<'a>>;
 /// How a matrix is written.
 enum Writer {
     /// As a stream of bytes.
-    Bytes(fn(&Prepared, &mut Output<'_>) -> IoResult<()>),
+    Bytes(fn(&Written<'_>, &mut Output<'_>) -> IoResult<()>),
     Anndata,
+}
+
+/// A matrix, and what is written of it.
+struct Written<'a> {
+    matrix: &'a Matrix,
+    transform: &'a Transform<'a>,
+}
+
+impl Written<'_> {
+    /// Calls `f` with each written row.
+    fn each(&self, mut f: impl FnMut(&Row) -> IoResult<()>) -> IoResult<()> {
+        let mut failed = Ok(());
+        let read = self.matrix.each(|row| {
+            (self.transform.of_row)(row);
+            failed = f(row);
+            // The other error counts.
+            if failed.is_err() { Err(Error::failed("a row is not written")) } else { Ok(()) }
+        });
+        failed.and(read.map_err(IoError::other))
+    }
+
+    fn columns(&self) -> Option<&[String]> {
+        self.transform.column_names.as_deref()
+    }
+
+    /// Where each row begins among the entries, and their number.
+    fn starts(&self) -> IoResult<Vec<i64>> {
+        let mut starts = Vec::with_capacity(self.matrix.rows + 1);
+        starts.push(0);
+        self.each(|row| {
+            starts.push(starts[starts.len() - 1] + row.len() as i64);
+            Ok(())
+        })?;
+        Ok(starts)
+    }
 }
 
 fn writer(path: &Path) -> Option<Writer> {
@@ -70,107 +105,111 @@ pub fn check_name(path: &Path) -> Result<()> {
     writer(path).map(drop).ok_or_else(wrong)
 }
 
-/// Writes a matrix in the format of its name.
+/// Writes what `transform` makes of a matrix, in the format of the name.
 ///
 /// # Errors
-/// If the file cannot be written.
-pub fn matrix(matrix: &Prepared, path: &Path, access: Access) -> Result<()> {
+/// If the file cannot be written, or the matrix cannot be read.
+pub fn matrix(matrix: &Matrix, transform: &Transform<'_>, path: &Path, access: Access) -> Result<()> {
     check_name(path)?;
     let Some(write) = writer(path) else { return Ok(()) };
-    let named = matrix.row_names.is_some() || matrix.column_names.is_some();
+    let written = Written { matrix, transform };
+    let named = matrix.row_names.is_some() || written.columns().is_some();
     if named && path.extension().is_none_or(|extension| extension != "csv" && extension != "h5ad") {
         warn(&format!("{}: has no place for the names of rows and columns; .h5ad and .csv have", path.display()));
     }
     let write = match write {
         Writer::Bytes(write) => write,
-        Writer::Anndata => return anndata(matrix, path, access),
+        Writer::Anndata => return anndata(&written, path, access),
     };
     let signals = Signals::catch()?;
-    let written = unfinished::replace(path, access, |file| {
+    let done = unfinished::replace(path, access, |file| {
         let mut to = BufWriter::with_capacity(1 << 20, Stoppable { file: &mut *file, signals: &signals });
-        write(matrix, &mut to)?;
+        write(&written, &mut to)?;
         to.flush()?;
         drop(to);
         seal(file)
     });
-    written.map_err(|e| signals.or_stopped(path, unwritable(path, &e)))
+    done.map_err(|e| signals.or_stopped(path, unwritable(path, e)))
 }
 
-fn coordinate(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
-    let count: usize = matrix.rows.iter().map(Vec::len).sum();
-    writeln!(
-        to,
-        "%%MatrixMarket matrix coordinate real general\n% {MARK}\n{} {} {count}",
-        matrix.rows.len(),
-        matrix.cols
-    )?;
-    for (i, row) in matrix.rows.iter().enumerate() {
-        row.iter().try_for_each(|(j, x)| writeln!(to, "{} {} {x}", i + 1, j + 1))?;
-    }
-    Ok(())
+fn coordinate(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
+    let (rows, cols) = (written.matrix.rows, written.transform.cols);
+    let count = written.starts()?[rows];
+    writeln!(to, "%%MatrixMarket matrix coordinate real general\n% {MARK}\n{rows} {cols} {count}")?;
+    let mut i = 0;
+    written.each(|row| {
+        i += 1;
+        row.iter().try_for_each(|(j, x)| writeln!(to, "{i} {} {x}", j + 1))
+    })
 }
 
-/// Where each row begins among the entries, and their number.
-fn starts(matrix: &Prepared) -> Vec<i64> {
-    let mut starts = vec![0];
-    starts.extend(matrix.rows.iter().scan(0, |sum, row| {
-        *sum += row.len() as i64;
-        Some(*sum)
-    }));
-    starts
-}
-
-fn npz(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
-    let starts = starts(matrix);
-    let count = starts.last().map_or(0, |&count| count as u64);
-    let mut entries = matrix.rows.iter().flatten();
-    save_npz(to, (matrix.rows.len(), matrix.cols, count), |array, to| match array {
+/// The file has one array after the other, and each takes a visit of all rows.
+fn npz(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
+    let starts = written.starts()?;
+    let rows = written.matrix.rows;
+    save_npz(to, (rows, written.transform.cols, starts[rows] as u64), |array, to| match array {
         Array::Starts => starts.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())),
-        Array::Columns => entries.clone().try_for_each(|(j, _)| to.write_all(&(*j as i32).to_le_bytes())),
-        Array::Values => entries.try_for_each(|(_, x)| to.write_all(&x.to_le_bytes())),
+        Array::Columns => {
+            written.each(|row| row.iter().try_for_each(|(j, _)| to.write_all(&(*j as i32).to_le_bytes())))
+        }
+        Array::Values => written.each(|row| row.iter().try_for_each(|(_, x)| to.write_all(&x.to_le_bytes()))),
     })?;
     Ok(())
 }
 
-fn anndata(matrix: &Prepared, path: &Path, access: Access) -> Result<()> {
-    let (columns, values): (Vec<i32>, Vec<f64>) = matrix.rows.iter().flatten().map(|&(j, x)| (j as i32, x)).unzip();
-    let starts = starts(matrix);
-    let csr = NamedCsr {
-        shape: (matrix.rows.len(), matrix.cols),
+/// Entries that are passed on together.
+const AT_ONCE: usize = 1 << 16;
+
+fn anndata(written: &Written<'_>, path: &Path, access: Access) -> Result<()> {
+    let starts = written.starts().map_err(|e| unwritable(path, e))?;
+    let rows = NamedRows {
+        cols: written.transform.cols,
         starts: &starts,
-        columns: &columns,
-        values: &values,
-        row_names: matrix.row_names.as_deref(),
-        column_names: matrix.column_names.as_deref(),
+        row_names: written.matrix.row_names.as_deref(),
+        column_names: written.columns(),
     };
-    save_h5ad(path, &csr, access)
+    save_h5ad(path, &rows, access, &mut |push| {
+        let (mut columns, mut values) = (Vec::<i32>::new(), Vec::<f64>::new());
+        written.matrix.each(|row| {
+            (written.transform.of_row)(row);
+            columns.extend(row.iter().map(|(j, _)| *j as i32));
+            values.extend(row.iter().map(|(_, x)| x));
+            if values.len() >= AT_ONCE {
+                push(&columns, &values)?;
+                columns.clear();
+                values.clear();
+            }
+            Ok(())
+        })?;
+        push(&columns, &values)
+    })
 }
 
 /// Passes each row with its zeros to `write`.
-fn dense(matrix: &Prepared, mut write: impl FnMut(usize, &[f64]) -> IoResult<()>) -> IoResult<()> {
-    let mut line = vec![0.0; matrix.cols];
-    for (i, row) in matrix.rows.iter().enumerate() {
+fn dense(written: &Written<'_>, mut write: impl FnMut(usize, &[f64]) -> IoResult<()>) -> IoResult<()> {
+    let (mut line, mut i) = (vec![0.0; written.transform.cols], 0);
+    written.each(|row| {
         line.fill(0.0);
         row.iter().for_each(|&(j, x)| line[j] = x);
-        write(i, &line)?;
-    }
-    Ok(())
+        i += 1;
+        write(i - 1, &line)
+    })
 }
 
-fn npy(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
-    write_marked_header(to, "<f8", &format!("{}, {}", matrix.rows.len(), matrix.cols))?;
-    dense(matrix, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
+fn npy(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
+    write_marked_header(to, "<f8", &format!("{}, {}", written.matrix.rows, written.transform.cols))?;
+    dense(written, |_, line| line.iter().try_for_each(|x| to.write_all(&x.to_le_bytes())))
 }
 
 /// With a header and an index column, whose title is the mark: numbers, where there are no names.
-fn csv(matrix: &Prepared, to: &mut Output<'_>) -> IoResult<()> {
+fn csv(written: &Written<'_>, to: &mut Output<'_>) -> IoResult<()> {
     write!(to, "{MARK}")?;
-    for j in 0..matrix.cols {
-        write!(to, ",{}", quoted(matrix.column_names.as_deref(), j))?;
+    for j in 0..written.transform.cols {
+        write!(to, ",{}", quoted(written.columns(), j))?;
     }
     writeln!(to)?;
-    dense(matrix, |i, line| {
-        write!(to, "{}", quoted(matrix.row_names.as_deref(), i))?;
+    dense(written, |i, line| {
+        write!(to, "{}", quoted(written.matrix.row_names.as_deref(), i))?;
         line.iter().try_for_each(|x| write!(to, ",{x}"))?;
         writeln!(to)
     })
@@ -183,7 +222,9 @@ fn quoted(names: Option<&[String]>, at: usize) -> String {
     }
 }
 
-/// An error about a file that cannot be written.
-pub fn unwritable(path: &Path, e: &std::io::Error) -> Error {
-    Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
+/// An error about a file that cannot be written, or that of the matrix which could not be read meanwhile.
+pub fn unwritable(path: &Path, e: IoError) -> Error {
+    e.downcast::<Error>().unwrap_or_else(|e| {
+        Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
+    })
 }

@@ -56,24 +56,41 @@ pub fn save_npz<W: Write + Seek>(
     Ok(zip.finish()?)
 }
 
-/// A matrix in CSR, with the names of its rows and columns.
+/// The rows of a matrix in CSR, whose entries are written in parts, and the names of its rows and columns.
 #[derive(Debug, Clone, Copy)]
-pub struct NamedCsr<'a> {
-    pub shape: (usize, usize),
+pub struct NamedRows<'a> {
+    pub cols: usize,
     /// Where each row begins, and the number of entries.
     pub starts: &'a [i64],
-    pub columns: &'a [i32],
-    pub values: &'a [f64],
     pub row_names: Option<&'a [String]>,
     pub column_names: Option<&'a [String]>,
 }
 
-/// Writes a matrix as the `X` of an AnnData file, with our mark behind the HDF5 file, which readers of HDF5 ignore.
+impl NamedRows<'_> {
+    pub(super) fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.starts[self.count()] as usize
+    }
+}
+
+/// Writes the columns and values of the next entries.
+pub type Push<'a> = dyn FnMut(&[i32], &[f64]) -> error::Result<()> + 'a;
+
+/// Writes a matrix as the `X` of an AnnData file, with our mark behind the HDF5 file, which readers of HDF5 ignore. `write`
+/// passes on all entries, in order.
 ///
 /// # Errors
-/// If the file cannot be written.
-pub fn save_h5ad(path: &Path, matrix: &NamedCsr<'_>, access: Access) -> error::Result<()> {
-    let part = hdf5::write_csr(path, matrix, access)?;
+/// Those of `write`, and if the file cannot be written.
+pub fn save_h5ad(
+    path: &Path,
+    matrix: &NamedRows<'_>,
+    access: Access,
+    write: &mut dyn FnMut(&mut Push<'_>) -> error::Result<()>,
+) -> error::Result<()> {
+    let part = hdf5::write_csr(path, matrix, access, write)?;
     let mark = || -> Result<()> {
         let mut file = File::options().read(true).append(true).open(part_of(path))?;
         file.write_all(MARK.as_bytes())?;
@@ -95,25 +112,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.h5ad");
         let rows = ["p".to_string(), "q".to_string(), "r".to_string()];
-        let matrix = NamedCsr {
-            shape: (3, 4),
-            starts: &[0, 2, 2, 3],
-            columns: &[0, 3, 1],
-            values: &[1.0, 2.5, 3.0],
-            row_names: Some(&rows),
-            column_names: None,
+        let matrix = NamedRows { cols: 4, starts: &[0, 2, 2, 3], row_names: Some(&rows), column_names: None };
+        let mut parts = |push: &mut Push<'_>| {
+            push(&[0, 3], &[1.0, 2.5])?;
+            push(&[], &[])?;
+            push(&[1], &[3.0])
         };
-        save_h5ad(&path, &matrix, Access::Default).unwrap();
+        save_h5ad(&path, &matrix, Access::Default, &mut parts).unwrap();
         assert!(is_sealed(&path));
         let file = ::hdf5::File::open(&path).unwrap();
-        assert_eq!(file.dataset("X/data").unwrap().read_raw::<f64>().unwrap(), matrix.values);
-        assert_eq!(file.dataset("X/indices").unwrap().read_raw::<i32>().unwrap(), matrix.columns);
+        assert_eq!(file.dataset("X/data").unwrap().read_raw::<f64>().unwrap(), [1.0, 2.5, 3.0]);
+        assert_eq!(file.dataset("X/indices").unwrap().read_raw::<i32>().unwrap(), [0, 3, 1]);
         assert_eq!(file.group("X").unwrap().attr("shape").unwrap().read_raw::<i64>().unwrap(), [3, 4]);
         let names = file.dataset("obs/_index").unwrap().read_raw::<::hdf5::types::VarLenUnicode>().unwrap();
         assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["p", "q", "r"]);
         drop(file);
-        let empty = NamedCsr { starts: &[0, 0, 0, 0], columns: &[], values: &[], ..matrix };
-        save_h5ad(&path, &empty, Access::Default).unwrap();
+        let too_few = save_h5ad(&path, &matrix, Access::Default, &mut |push| push(&[0, 3], &[1.0, 2.5]));
+        assert!(too_few.is_err() && is_sealed(&path), "the former file is still there");
+        let empty = NamedRows { starts: &[0, 0, 0, 0], ..matrix };
+        save_h5ad(&path, &empty, Access::Default, &mut |push| push(&[], &[])).unwrap();
         assert!(is_sealed(&path));
     }
 }

@@ -16,7 +16,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::hdf5::refusal;
 use crate::output::anndata::Annotations;
-use crate::output::csr::NamedCsr;
+use crate::output::csr::{NamedRows, Push};
 use crate::output::part::Part;
 use crate::output::plan::Matrix;
 
@@ -28,7 +28,12 @@ pub fn appendable_shape(path: &Path) -> Result<(usize, usize)> {
     refuse(path)
 }
 
-pub fn write_csr(path: &Path, _matrix: &NamedCsr<'_>, _access: Access) -> Result<Part> {
+pub fn write_csr(
+    path: &Path,
+    _matrix: &NamedRows<'_>,
+    _access: Access,
+    _write: &mut dyn FnMut(&mut Push<'_>) -> Result<()>,
+) -> Result<Part> {
     refuse(path)
 }
 

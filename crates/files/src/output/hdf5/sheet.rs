@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use hdf5::types::{TypeDescriptor, VarLenUnicode};
 use hdf5::{Dataset, File, Group, Location, LocationType};
+use ndarray::s;
 use serde_json::{Map, Value};
 
 use fednmf_base::error::{Error, Result};
@@ -17,7 +18,7 @@ use crate::formats::detect::FileKind;
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::output::anndata::{ABOUT, Annotations, ENTRIES, NUMBERED_COLUMNS, NUMBERED_ROWS, OBS, VAR, place};
-use crate::output::csr::NamedCsr;
+use crate::output::csr::{NamedRows, Push};
 use crate::output::hdf5::writer::{Rows, Writer};
 use crate::output::part::Part;
 use crate::output::plan::Matrix;
@@ -139,29 +140,49 @@ impl<'a> Sheet<'a> {
     }
 }
 
-/// Writes an AnnData file of a matrix, under its temporary name.
+/// Writes an AnnData file of a matrix, whose entries `write` passes on, under its temporary name.
 ///
 /// # Errors
-/// If it cannot be written.
-pub fn write_csr(path: &Path, matrix: &NamedCsr<'_>, access: Access) -> Result<Part> {
+/// Those of `write`, and if the file cannot be written.
+pub fn write_csr(
+    path: &Path,
+    matrix: &NamedRows<'_>,
+    access: Access,
+    write: &mut dyn FnMut(&mut Push<'_>) -> Result<()>,
+) -> Result<Part> {
     let writer = Writer::create(path, access)?;
-    let write = || -> Outcome<()> {
+    let begin = || -> Outcome<[Dataset; 2]> {
         let file = writer.file();
         label(file, "anndata", "0.1.0")?;
-        let (rows, cols) = matrix.shape;
+        let (rows, cols) = (matrix.count(), matrix.cols);
         let x = file.create_group("X")?;
         label(&x, "csr_matrix", "0.1.0")?;
         x.new_attr::<i64>().shape(2).create("shape")?.write(&[rows as i64, cols as i64])?;
-        x.new_dataset::<f64>().shape(matrix.values.len()).create("data")?.write(matrix.values)?;
-        x.new_dataset::<i32>().shape(matrix.columns.len()).create("indices")?.write(matrix.columns)?;
+        let values = x.new_dataset::<f64>().shape(matrix.entries()).create("data")?;
+        let columns = x.new_dataset::<i32>().shape(matrix.entries()).create("indices")?;
         x.new_dataset::<i64>().shape(matrix.starts.len()).create("indptr")?.write(matrix.starts)?;
         frame(&file.create_group("obs")?, matrix.row_names, rows)?;
         frame(&file.create_group("var")?, matrix.column_names, cols)?;
         ["layers", "obsm", "obsp", "uns", "varm", "varp"]
             .into_iter()
-            .try_for_each(|name| label(&*file.create_group(name)?, "dict", "0.1.0"))
+            .try_for_each(|name| label(&*file.create_group(name)?, "dict", "0.1.0"))?;
+        Ok([values, columns])
     };
-    write().map_err(|e| writer.failed(e))?;
+    let [values, columns] = begin().map_err(|e| writer.failed(e))?;
+    let mut next = 0;
+    write(&mut |new_columns, new_values| {
+        let place = s![next..next + new_values.len()];
+        next += new_values.len();
+        let push = || -> Outcome<()> {
+            columns.write_slice(new_columns, place)?;
+            values.write_slice(new_values, place)
+        };
+        if new_values.is_empty() { Ok(()) } else { push().map_err(|e| writer.failed(e)) }
+    })?;
+    if next != matrix.entries() {
+        return Err(writer.failed(format!("{next} of {} entries were written", matrix.entries())));
+    }
+    drop([values, columns]);
     writer.close()
 }
 

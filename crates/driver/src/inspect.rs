@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::Communicator;
-use fednmf_data::Labels;
-use fednmf_data::Stack;
-use fednmf_data::layout::Layout;
 use fednmf_data::messages::COUNTS;
+use fednmf_data::{Labels, Panels, Stack};
+use fednmf_files::features::{self, FeatureType};
+use fednmf_files::{Input, InputSpec, Repeated, Source, TableFormat, open};
 use fednmf_linalg::Block;
 
-use crate::features;
-use crate::features::FeatureType;
-use crate::formats::options::{Repeated, TableFormat};
-use crate::open::{Input, open};
-use crate::spec::{InputSpec, Source};
+use super::streaming;
 
 /// The description of a matrix.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -76,11 +72,11 @@ fn open_either_way(spec: InputSpec, comm: &Communicator) -> SharedResult<(Input,
     }
 }
 
-/// Reads the whole input in double precision, each rank a block of rows, and describes it. Negative
-/// entries are accepted. Errors quote the text of a single file, but not of parties' files.
+/// Reads the whole input in double precision, each rank a block of rows, which is read in panels if memory does not hold it, and
+/// describes it. Negative entries are accepted. Errors quote the text of a single file, but not of parties' files.
 ///
 /// # Errors
-/// As [`crate::Input::load`].
+/// As [`streaming::load_any_rows`].
 pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f64)) -> SharedResult<Summary> {
     let mut spec = InputSpec { allow_negative: true, allow_nan: true, ..spec.clone() };
     spec.features.feature_type = FeatureType::All;
@@ -93,10 +89,10 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
     if spec.table.format == TableFormat::Triples && spec.table.repeated == Repeated::Refuse {
         spec.table.repeated = Repeated::Sum;
     }
-    let layout = Layout::Grid { pr: comm.size(), pc: 1 };
     let (input, stacked) = open_either_way(spec, comm)?;
-    let loaded = input.load_any::<f64>(&layout, comm, progress)?;
-    let (m, n) = (loaded.header.rows, loaded.header.cols);
+    let (m, n) = (input.header().rows, input.header().cols);
+    let counts = (2 * size_of::<u64>() * n) as f64;
+    let (mut loaded, streamed) = streaming::load_any_rows::<f64>(input, counts, Ok(()), comm, progress)?;
     // The number of nonzero and of missing entries in each column; below, in each row.
     let mut cols = [vec![0u64; n], vec![0u64; n]];
     let mut rows = [0u64; 2];
@@ -104,8 +100,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         rows[0] += u64::from(nonzeros == 0 && missing < n);
         rows[1] += u64::from(missing == n);
     };
-    for (block, tile) in loaded.blocks.iter().zip(layout.tiles(&loaded.cuts, comm.rank())) {
-        debug_assert_eq!(block.shape(), tile.stored_shape());
+    Panels::pass_over(&mut loaded.panels, loaded.blocks.first(), comm, |_, block| {
         let mut count = |entries: &mut dyn Iterator<Item = (usize, f64)>| {
             let mut row = [0usize; 2];
             for (j, v) in entries.filter(|(_, v)| *v != 0.0) {
@@ -122,7 +117,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
             }
             Block::Bits(x) => (0..x.shape().0).for_each(|i| count(&mut x.ones(i).map(|j| (j, 1.0)))),
         }
-    }
+    })?;
     cols.iter_mut().for_each(|counts| comm.sum(COUNTS, counts));
     comm.sum(COUNTS, &mut rows);
     let [nonzeros, missing] = &cols;
@@ -135,7 +130,7 @@ pub fn inspect(spec: &InputSpec, comm: &Communicator, progress: &mut dyn FnMut(f
         format: loaded.header.format,
         labels: loaded.header.labels,
         feature_types,
-        notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().collect()].concat(),
+        notes: [loaded.header.notes, loaded.header.warnings, stacked.into_iter().chain(streamed).collect()].concat(),
         sparse: loaded.header.sparse,
         nonzeros: statistics.nonzeros,
         missing: statistics.missing,
