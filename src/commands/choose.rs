@@ -124,6 +124,11 @@ impl<'a> Run<'a> {
         self.errors.rmse.is_some() || self.errors.divergence.is_some()
     }
 
+    /// Whether noise was added to what it sent.
+    fn has_noise(&self) -> bool {
+        self.method.groups().dp.is_some_and(DpParams::is_on)
+    }
+
     /// A number among the attributes, or among the parameters.
     fn count(&self, name: &str) -> usize {
         let attribute = self.attributes.get(name).or_else(|| self.attributes.get("params")?.get(name));
@@ -133,7 +138,7 @@ impl<'a> Run<'a> {
     /// The number of vectors in the exact sums over private rows or columns that the run opened.
     fn opened_vectors(&self) -> usize {
         let run = Duration { iterations: self.count("iterations"), eval_every: self.count("eval_every") };
-        let sums = self.method.opened_sums().filter(|_| !self.method.groups().dp.is_some_and(DpParams::is_on));
+        let sums = self.method.opened_sums().filter(|_| !self.has_noise());
         sums.map_or(0, |sums| sums.over(run)) * self.shared.ncols()
     }
 
@@ -223,8 +228,7 @@ fn consensus_of(components: &[Array2<f64>], threshold: Option<f64>) -> Result<(A
         return Ok((Matched::new(components).as_ref().map(Matched::means).unwrap_or_default(), None));
     };
     let (spectra, clusters) = Spectra::kept(components, threshold)?;
-    let outlying = spectra.density.iter().filter(|density| **density >= threshold).count();
-    Ok((clusters.kept.reversed_axes().as_standard_layout().into_owned(), Some(outlying)))
+    Ok((clusters.kept.reversed_axes().as_standard_layout().into_owned(), Some(spectra.outlying(threshold))))
 }
 
 /// Reads runs that can be compared, by k. Files of the parties of one run count as one.
@@ -260,10 +264,12 @@ pub fn read_runs(paths: &[PathBuf]) -> Result<BTreeMap<usize, Vec<Run<'_>>>> {
 }
 
 /// The error if nothing can be recommended, with what follows from it.
-fn none_stable(follows: &str) -> Error {
-    Error::failed(format!(
-        "choose: no k has stable components{follows}; run more seeds of each k, with more iterations, or smaller k"
-    ))
+fn none_stable(follows: &str, noised: bool) -> Error {
+    let instead = match noised {
+        true => "noise hides them: take a larger epsilon, fewer and smaller k, or more rows",
+        false => "run more seeds of each k, with more iterations, or smaller k",
+    };
+    Error::failed(format!("choose: no k has stable components{follows}; {instead}"))
 }
 
 /// Chooses. On one rank.
@@ -298,6 +304,7 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     }
     let written = consensus.map(|(path, _)| path);
     let by_columns = by_k.values().flatten().any(|run| run.by_columns);
+    let noised = by_k.values().flatten().any(Run::has_noise);
     if args.json {
         let all = json!({
             "points": points, "recommended": choice.as_ref().map(|choice| choice.k),
@@ -310,8 +317,8 @@ pub fn choose(args: &ChooseArgs, comm: &Communicator) -> Result<i32> {
     }
     match (&choice, &args.output) {
         (Some(_), _) => Ok(EXIT_DONE),
-        (None, Some(path)) => Err(none_stable(&format!(", so {} is not written", path.display()))),
-        (None, None) => Err(none_stable("")),
+        (None, Some(path)) => Err(none_stable(&format!(", so {} is not written", path.display()), noised)),
+        (None, None) => Err(none_stable("", noised)),
     }
 }
 

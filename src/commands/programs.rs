@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{EXIT_DONE, Error, Result, SharedResult};
 use fednmf_base::unfinished::Access;
+use fednmf_base::warning::note;
 use fednmf_comm::party_sum::{KEYS, PartySum, masked};
 use fednmf_comm::{AGREEMENT, CONTROL, Communicator, MessageTag, Parties, PartyCommunicator, Payload};
 use fednmf_data::Loaded;
@@ -248,6 +249,14 @@ impl JointPrograms {
                 files.write(spectra, (&found, place), &genes)
             };
             comm.agree_on_error(own.iter().enumerate().try_for_each(write))?;
+        }
+        if comm.reports() {
+            let of_k = |of_k: &OfK| {
+                let (all, outlying) = (of_k.spectra.density.len(), of_k.spectra.outlying(self.args.density_threshold));
+                format!("k = {}: {outlying} of {all} spectra are outlying and left out", of_k.k)
+            };
+            let spectra: Vec<String> = self.runs.iter().map(of_k).collect();
+            note(&format!("{}; the files of cNMF are in {}", spectra.join("; "), self.args.cnmf));
         }
         let statistics = Array2::from(statistics);
         comm.agree_on_error(own.iter().try_for_each(|own| own.cnmf.write_statistics(statistics.view())))?;

@@ -174,7 +174,7 @@ fn three_sites_find_the_programmes_of_their_joined_cells() {
         let says = stage.says(site);
         says.lines().find(|line| line.contains("the SHA-256 of their names")).unwrap_or_default().to_string()
     });
-    assert!(used[0].contains(&format!("{common} columns are used")), "{}", stage.says("a"));
+    assert!(used[0].contains(&format!("all have {common} columns in common")), "{}", stage.says("a"));
     assert!(used.iter().all(|line| *line == used[0]), "{used:?}");
     for site in SITES {
         let transcript = stage.at(site).join("prepare.jsonl");
@@ -648,7 +648,7 @@ fn a_preparation_is_proposed_approved_and_recorded() {
     // The others hear once that this site has refused.
     for site in ["a", "c"] {
         let (code, _) = end_of(stage.join(site, work).spawn().unwrap(), site);
-        assert!(code == Some(2) && stage.says(site).contains("site b refuses the run"), "{}", stage.says(site));
+        assert!(code == Some(2) && stage.says(site).contains("site b takes no part in the run"), "{}", stage.says(site));
     }
 
     // Of a run, masked messages are checked as they are sent.

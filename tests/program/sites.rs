@@ -522,7 +522,7 @@ fn a_policy_is_asked_before_anything_leaves() {
     let late = stage.join("d", run).spawn().unwrap();
     for (site, process) in ["b", "c", "d"].into_iter().zip(early.into_iter().chain([late])) {
         let (code, says) = (end_of(process, site).0, stage.says(site));
-        let why = "site a refuses the run, for a reason that it prints itself; start again once it agrees";
+        let why = "site a takes no part in the run, for a reason that it prints itself; start again once it does";
         assert!(code == Some(2) && says.contains(why) && !says.contains("only fnmf"), "{site}: {code:?} {says}");
     }
     // Policies that depend on the others: one site refuses, and the others receive a message.

@@ -479,7 +479,7 @@ impl Hub {
         if state.begun {
             return;
         }
-        say(&format!("site {} refuses the run", self.config.sites[rank]));
+        say(&format!("site {} takes no part in the run", self.config.sites[rank]));
         let mut told = BTreeSet::new();
         for (other, site) in state.sites.iter_mut().enumerate() {
             if let Some(outbox) = site.outbox.take() {
@@ -494,7 +494,7 @@ impl Hub {
 
     fn refusal(&self, rank: usize) -> String {
         let site = &self.config.sites[rank];
-        format!("site {site} refuses the run, for a reason that it prints itself; start again once it agrees")
+        format!("site {site} takes no part in the run, for a reason that it prints itself; start again once it does")
     }
 
     /// Whether this site still has to hear that another one has just refused the run.

@@ -167,7 +167,7 @@ pub fn compare_used(used: &[String], comm: &Communicator) -> SharedResult<()> {
     }
     comm.note_agreed(USED_COLUMNS.kind, used.iter().map(String::as_str));
     if comm.reports() {
-        note(&format!("{} columns are used; the SHA-256 of their names is {}", own.0, own.1));
+        note(&format!("all have {} columns in common; the SHA-256 of their names is {}", own.0, own.1));
     }
     Ok(())
 }

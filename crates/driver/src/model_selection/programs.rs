@@ -103,6 +103,11 @@ impl Spectra {
         runs * 3 / 10
     }
 
+    /// The number of those whose density is not below a threshold.
+    pub fn outlying(&self, threshold: f64) -> usize {
+        self.density.iter().filter(|density| **density >= threshold).count()
+    }
+
     /// The spectra of V (n × k) of each run, and their density by this number of neighbours.
     pub fn new(runs: &[Array2<f64>], neighbours: usize) -> Self {
         let k = runs.first().map_or(0, Array2::ncols);
