@@ -149,7 +149,7 @@ impl Search {
         let matrix = unsafe { matrix.unbounded() }?;
         let comm = Communicator::local();
         let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
-        let missing = left_out(&*self.method, Missing::None, self.holdout);
+        let missing = left_out(&*self.method, Missing::None, self.holdout)?;
         let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
             return Err(Error::input("there must be at least one number of components and one run"));
         };

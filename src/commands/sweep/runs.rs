@@ -61,7 +61,7 @@ impl Sweep<'_> {
     /// # Errors
     /// Naming the option that is wrong.
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
-        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout);
+        let left_out = model_selection::left_out(&*args.algo, args.missing.into(), args.holdout)?;
         if args.runs == 0 || args.max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));
         }

@@ -58,9 +58,20 @@ pub fn sweepable_method(name: &str) -> Result<Arc<dyn ConfiguredMethod>> {
 
 /// The missing and held-out entries of a sweep with these options. By default, methods for a divergence hold none out: their
 /// runs are many times as fast then.
-pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option<f64>) -> MissingParams {
-    let usual = if method.description().measure == Measure::RelativeError { HELD_OUT } else { 0.0 };
-    MissingParams { missing, holdout: holdout.unwrap_or(usual) }
+///
+/// # Errors
+/// If the method cannot leave entries out.
+pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option<f64>) -> Result<MissingParams> {
+    let (able, description) = (method.groups().missing.is_some(), method.description());
+    let usual = if able && description.measure == Measure::RelativeError { HELD_OUT } else { 0.0 };
+    let left_out = MissingParams { missing, holdout: holdout.unwrap_or(usual) };
+    if left_out.any() && !able {
+        let name = description.name;
+        return Err(Error::input(format!(
+            "--missing, --holdout: {name} uses all entries; leave them out, or take another method"
+        )));
+    }
+    Ok(left_out)
 }
 
 /// The method of each k for a matrix of this shape, whatever its k. All are the same method, so that their errors can be
@@ -83,15 +94,19 @@ pub fn configure(
 
 #[cfg(test)]
 mod tests {
+    use fednmf_methods::description::Unit;
+
     use super::*;
 
     #[test]
     fn methods_for_the_divergence_hold_entries_out_when_asked_to() {
         let mut fit_all = Vec::new();
         for method in sweepable() {
-            let share = |holdout| left_out(&**method, Missing::Nan, holdout).holdout;
-            assert_eq!((share(Some(0.0)), share(Some(0.2))), (0.0, 0.2));
-            if share(None) == 0.0 {
+            let share = |holdout| left_out(&**method, Missing::None, holdout).map(|left_out| left_out.holdout);
+            assert_eq!(share(Some(0.0)), Ok(0.0));
+            let is_online = method.description().unit == Unit::Batch;
+            assert!(if is_online { share(Some(0.2)).is_err() } else { share(Some(0.2)) == Ok(0.2) });
+            if share(None) == Ok(0.0) && !is_online {
                 fit_all.push(method.description().name);
             }
         }
