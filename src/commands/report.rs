@@ -146,8 +146,9 @@ pub fn report(args: &ReportArgs, comm: &Communicator) -> Result<i32> {
     runs.iter().flat_map(|run| &run.notes).for_each(|note| progress.warn(note));
     for (i, task) in tasks.into_iter().enumerate() {
         let sample = match task.without {
-            None => lines_of(&task, display.rows, args, comm, &mut progress)?
-                .inspect_err(|changed| progress.warn(changed)),
+            None => {
+                lines_of(&task, display.rows, args, comm, &mut progress)?.inspect_err(|changed| progress.warn(changed))
+            }
             Some(without) => Err(without),
         };
         if let Some(run) = runs.get_mut(i) {

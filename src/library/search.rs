@@ -155,7 +155,7 @@ impl Search {
         let (shape, sparse) = (matrix.shape(), matrix.is_sparse());
         let loss = self.loss.map(|Beta(beta)| beta.to_string());
         let method = requested(self.method.as_ref(), loss.as_deref())?;
-        let missing = left_out(&*method, Missing::None, self.holdout);
+        let missing = left_out(&*method, Missing::None, self.holdout)?;
         let Some(&first) = self.ks.first().filter(|_| self.runs > 0) else {
             return Err(Error::input("there must be at least one number of components and one run"));
         };

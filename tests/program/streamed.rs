@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hdf5::types::VarLenUnicode;
+use hdf5::types::{FixedAscii, VarLenUnicode};
 use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
@@ -53,8 +53,8 @@ fn save_h5ad(path: &Path, x: &Array2<f64>) {
     let kind: VarLenUnicode = "csr_matrix".parse().unwrap();
     group.new_attr::<VarLenUnicode>().create("encoding-type").unwrap().write_scalar(&kind).unwrap();
     group.new_dataset_builder().with_data(&starts).create("indptr").unwrap();
-    group.new_dataset_builder().chunk(10_000).deflate(1).with_data(&indices).create("indices").unwrap();
-    group.new_dataset_builder().chunk(10_000).deflate(1).with_data(&values).create("data").unwrap();
+    group.new_dataset_builder().chunk(2500).deflate(1).with_data(&indices).create("indices").unwrap();
+    group.new_dataset_builder().chunk(2500).shuffle().deflate(1).with_data(&values).create("data").unwrap();
 }
 
 /// Writes a CSR matrix as scipy.sparse.save_npz does, compressed or not.
@@ -482,7 +482,7 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
     for (name, x, memory) in [("rows.npy", dense(), "1700K"), ("x.h5ad", sparse(), "1500K")] {
         let Large { file, .. } = in_file(dir.path(), name, &x, memory);
         let mut compared = 0;
-        for (ranks, algo) in [(1, "hals"), (3, "hals"), (2, "kl-mu"), (2, "bpp")] {
+        for (ranks, algo) in [(1, "hals"), (3, "hals"), (2, "kl-mu"), (2, "online"), (2, "bpp")] {
             let swept = |more: &str, at: &str| {
                 let out = dir.path().join(at);
                 let _ = std::fs::remove_dir_all(&out);
@@ -496,7 +496,8 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
             let (streamed, u, told) = swept(&format!("--memory {memory}"), "streamed");
             let (held, exact, _) = swept("--holdout 0", "held");
             assert!(told.contains("the rows are read from the file in each pass"), "{told}");
-            assert_eq!(told.contains("memory is too small to hold entries out"), algo != "kl-mu", "{told}");
+            let holds_out = ["hals", "bpp"].contains(&algo);
+            assert_eq!(told.contains("memory is too small to hold entries out"), holds_out, "{told}");
             for part in ["points", "recommended", "reasons"] {
                 assert!(are_close(&streamed[part], &held[part]), "{name} {algo}: {streamed:#} {held:#}");
             }
@@ -516,7 +517,7 @@ fn a_sweep_of_a_matrix_larger_than_the_memory_has_the_results_of_one_in_memory()
             ("--holdout 0.05", &["--holdout 0"][..]),
             ("--missing zero-unobserved", &["--missing"]),
             ("--groups 2", &["--groups 2", "leave it out"]),
-            ("--algo dsanls --holdout 0", &["dsanls needs the whole matrix", "hals, bpp, mu, kl-mu"]),
+            ("--algo dsanls --holdout 0", &["dsanls needs the whole matrix", "hals, bpp, mu, online, kl-mu"]),
         ] {
             let run = fednmf(2, &format!("sweep --k 2 --runs 2 --memory {memory} {words}")).arg("--input").arg(&file);
             run.arg("--output").arg(dir.path().join("refused")).refused(&[&["--memory allows"][..], why].concat());
@@ -572,6 +573,133 @@ fn save_cells(path: &Path, m: usize, n: usize) {
     var.new_dataset_builder().with_data(&names).create("_index").unwrap();
 }
 
+/// What is prepared, described and shown of a matrix in panels is that of the matrix in memory, to the bit.
+#[test]
+fn what_is_made_of_a_matrix_larger_than_the_memory_is_that_of_one_in_memory() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let text = |name: &str| at(name).display().to_string();
+    unlocked(&at("cells.h5ad"), |path| save_cells(path, 4000, 360));
+    let done = |line: &str, memory: &str| {
+        let limit = if memory.is_empty() { String::new() } else { format!(" --memory {memory}") };
+        let done = fednmf(0, &format!("{line}{limit}")).own_process().run();
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+        assert_eq!(done.stderr.contains("in each pass over them"), !memory.is_empty(), "{line}: {}", done.stderr);
+        done.stdout
+    };
+    let quantiles = format!("quantile --rules {}", text("rules.json"));
+    done(
+        &format!("prepare quantile {} -o {} --save-rules {}", text("cells.h5ad"), text("q.npz"), text("rules.json")),
+        "",
+    );
+    for (how, ends) in [
+        ("counts --log1p --variable-columns 40 --unit-variance", &["h5ad", "npz", "npy"][..]),
+        ("counts --keep-counts --variable-columns 40 --variable-by seurat-v3", &["mtx", "csv"]),
+        ("tf-idf", &["h5ad"]),
+        (&quantiles, &["npz"]),
+    ] {
+        for end in ends {
+            let [held, streamed] = [("held", ""), ("streamed", "1M")].map(|(name, memory)| {
+                let out = text(&format!("{name}.{end}"));
+                done(&format!("prepare {how} {} -o {out}", text("cells.h5ad")), memory);
+                std::fs::read(out).unwrap()
+            });
+            assert!(held.len() > 50_000 && held == streamed, "{how} {end}");
+        }
+    }
+    let line = format!("prepare quantile {} --memory 1M -o {}", text("cells.h5ad"), text("q.npz"));
+    fednmf(0, &line).refused(&["memory", "quantiles need all entries", "--rules"]);
+
+    for (name, x, memory) in
+        [("rows.npy", dense(), "1600K"), ("x.h5ad", sparse(), "1400K"), ("chunks.h5", dense(), "1600K")]
+    {
+        let Large { file, .. } = in_file(dir.path(), name, &x, memory);
+        for ranks in [0, 3] {
+            let [held, streamed] = ["", memory].map(|memory| {
+                let run = fednmf(ranks, "inspect --json").arg(&file);
+                let run = if memory.is_empty() { run } else { run.arg("--memory").arg(memory) };
+                let done = run.run();
+                assert_eq!(done.stderr.contains("in each pass over them"), !memory.is_empty(), "{}", done.stderr);
+                serde_json::from_str::<Value>(&done.stdout).unwrap()
+            });
+            assert_eq!(held, streamed, "{name} on {ranks}");
+        }
+        let line = format!("--algo hals -k 3 --max-iters 3 --trace {} --output {}", text("t.jsonl"), text("f.h5"));
+        fednmf(0, &line).arg("--input").arg(&file).own_process().ok();
+        let [held, streamed] = [("held.html", ""), ("streamed.html", memory)].map(|(name, memory)| {
+            done(&format!("report {} --input {} -o {}", text("t.jsonl"), file.display(), text(name)), memory);
+            std::fs::read_to_string(at(name)).unwrap()
+        });
+        assert!(held == streamed && !held.contains("are not shown"), "{name}");
+        std::fs::remove_file(at("t.jsonl")).unwrap();
+    }
+}
+
+/// Marks every third gene as highly variable.
+fn mark_variable(path: &Path, n: usize) {
+    let file = hdf5::File::append(path).unwrap();
+    let var = file.create_group("var").unwrap();
+    let marks: Vec<bool> = (0..n).map(|j| j % 3 == 0).collect();
+    var.new_dataset_builder().with_data(&marks).create("highly_variable").unwrap();
+}
+
+/// Writes features × cells as Cell Ranger does, by cells: a third of the features are genes.
+fn save_tenx(path: &Path, x: &Array2<f64>) {
+    let (starts, indices, values) = compressed(x);
+    let group = hdf5::File::create(path).unwrap().create_group("matrix").unwrap();
+    let new = || group.new_dataset_builder();
+    new().with_data(&[x.ncols() as i64, x.nrows() as i64]).create("shape").unwrap();
+    new().with_data(&starts).create("indptr").unwrap();
+    new().chunk(2500).shuffle().deflate(4).with_data(&indices).create("indices").unwrap();
+    new().chunk(2500).shuffle().deflate(4).with_data(&values).create("data").unwrap();
+    let list = |group: &hdf5::Group, name: &str, all: Vec<String>| {
+        let all: Vec<FixedAscii<32>> = all.iter().map(|name| FixedAscii::from_ascii(name).unwrap()).collect();
+        group.new_dataset_builder().with_data(&all).create(name).unwrap();
+    };
+    list(&group, "barcodes", (0..x.nrows()).map(|i| format!("c{i}")).collect());
+    let features = group.create_group("features").unwrap();
+    list(&features, "name", (0..x.ncols()).map(|j| format!("f{j}")).collect());
+    list(
+        &features,
+        "feature_type",
+        (0..x.ncols()).map(|j| if j % 3 == 0 { "Genes" } else { "Peaks" }.into()).collect(),
+    );
+}
+
+#[test]
+fn some_of_the_features_stream() {
+    let dir = tempdir().unwrap();
+    let (file, memory) = (|name: &str| dir.path().join(name), "1600K");
+    let marked = |path: &Path, x: &Array2<f64>, write: &dyn Fn(&Path)| {
+        write(path);
+        mark_variable(path, x.ncols());
+    };
+    let (dense, sparse) = (dense(), sparse());
+    unlocked(&file("sparse.h5ad"), |path| marked(path, &sparse, &|path| save_h5ad(path, &sparse)));
+    unlocked(&file("dense.h5ad"), |path| {
+        marked(path, &dense, &|path| {
+            let file = hdf5::File::create(path).unwrap();
+            file.new_dataset_builder().chunk((5, 300)).deflate(1).with_data(&dense).create("X").unwrap();
+        });
+    });
+    unlocked(&file("tenx.h5"), |path| save_tenx(path, &sparse));
+    for (name, words) in [
+        ("sparse.h5ad", "--highly-variable"),
+        ("dense.h5ad", "--highly-variable"),
+        ("tenx.h5", "--transpose --feature-type Genes"),
+    ] {
+        let large = Large { file: file(name), memory };
+        for ranks in [1, 3] {
+            let [streamed, _] = large.compare(ranks, &format!("--algo hals --max-iters 4 {words}"));
+            assert_eq!(
+                number(&streamed, "n") as usize,
+                if name.starts_with("dense") { 300 } else { 534 },
+                "{streamed}"
+            );
+        }
+    }
+}
+
 /// The largest resident memory of a command, in bytes.
 fn peak_of(run: &Run) -> f64 {
     let mut child = run.spawn();
@@ -590,7 +718,7 @@ fn peak_of(run: &Run) -> f64 {
     }
 }
 
-/// Ten times as many cells take no more memory than their usages need, up to the last file of cNMF.
+/// Ten times as many cells take no more memory than their usages need, from their counts to the last file of cNMF.
 #[test]
 fn memory_of_a_sweep_and_of_its_programmes_does_not_grow_with_the_cells() {
     const ROOM: f64 = 50e6;
@@ -608,8 +736,29 @@ fn memory_of_a_sweep_and_of_its_programmes_does_not_grow_with_the_cells() {
             run.arg("--output").arg(dir.path().join(format!("sweep{m}"))).arg("--cnmf").arg(folder.parent().unwrap());
         let bare = "sweep --k 2 --runs 1 --max-iters 1 --quiet --input synthetic:planted,m=20,n=20,k=2";
         let bare = fednmf(0, bare).own_process().arg("--output").arg(dir.path().join(format!("bare{m}")));
-        let found = peak_of(&run) - peak_of(&bare);
+        let bare = peak_of(&bare);
+        let found = peak_of(&run) - bare;
         assert!(found < ROOM, "{m} cells: {found}");
+        let [cells, made, trace] = [file("norm_counts"), dir.path().join("made.h5ad"), dir.path().join("t.jsonl")];
+        let [cells, made, trace] = [cells, made, trace].map(|path| path.display().to_string());
+        for line in [
+            format!("prepare counts --variable-columns 90 --unit-variance {cells} -o {made}"),
+            format!("inspect {cells}"),
+            format!("-k 3 --algo hals --max-iters 2 --quiet --trace {trace} --output {made} --input {cells}"),
+            format!("evaluate {made} --input {cells}"),
+            format!("project {made} --quiet --input {cells} --output {made}.u.h5"),
+            format!("report {trace} --input {cells} -o {trace}.html"),
+        ] {
+            let found = peak_of(&fednmf(0, &format!("{line} --memory 12M")).own_process()) - bare;
+            assert!(found < ROOM, "{m} cells: {line}: {found}");
+            if line.starts_with("inspect") {
+                // What a run writes does not replace a prepared matrix.
+                std::fs::remove_file(&made).unwrap();
+            }
+        }
+        for name in [&trace, &made] {
+            std::fs::remove_file(name).unwrap();
+        }
         let usages =
             std::fs::read_to_string(folder.with_file_name(format!("cells{m}.usages.k_3.dt_0_5.consensus.txt")));
         assert_eq!(usages.unwrap().lines().count(), m + 1);

@@ -13,6 +13,7 @@ use fednmf_data::panels::{Counts, Filled, OpenRows, RowSource};
 use fednmf_data::policy::{EntryPolicy, position};
 use fednmf_linalg::{CsrMatrix, Real};
 
+use crate::features::Selection;
 use crate::formats::compressed::CompressedReader;
 use crate::formats::file::{LineReader, LineShape, MatrixFile};
 use crate::formats::io;
@@ -82,6 +83,11 @@ impl Source {
     pub fn cols(&self) -> usize {
         if self.transpose { self.file.rows } else { self.file.cols }
     }
+
+    /// The column of the matrix for each one of the file, if only some are used.
+    fn places(&self) -> Option<Vec<Option<usize>>> {
+        self.file.selection.as_ref().map(Selection::places)
+    }
 }
 
 impl<T: Real> RowSource<T> for Source {
@@ -103,6 +109,7 @@ impl<T: Real> RowSource<T> for Source {
             file,
             state,
             together: self.shape()?.together,
+            places: self.places(),
             lines: self.file.line_reader(self.policy)?,
         }))
     }
@@ -115,6 +122,7 @@ pub struct OpenSource<'a, T> {
     state: FileState,
     /// Rows that are unpacked together.
     together: usize,
+    places: Option<Vec<Option<usize>>>,
     lines: LineReader<'a, T>,
 }
 
@@ -123,7 +131,7 @@ impl<T: Real> OpenRows<T> for OpenSource<'_, T> {
         let source = self.source;
         let filled = match &mut self.lines {
             LineReader::Dense(reader) => dense(reader.as_mut(), source, rows, self.together, memory),
-            LineReader::Sparse(reader) => sparse(reader, source, rows, memory),
+            LineReader::Sparse(reader) => sparse(reader, (source, self.places.as_deref()), rows, memory),
         };
         // If the file has changed, errors in its content are not meaningful.
         source.check(FileState::of(&self.file).is_ok_and(|found| found == self.state))?;
@@ -169,7 +177,7 @@ const READ_AT_ONCE: usize = 256 << 10;
 
 fn sparse<T: Real>(
     reader: &mut CompressedReader<'_>,
-    source: &Source,
+    (source, places): (&Source, Option<&[Option<usize>]>),
     rows: &Range<usize>,
     memory: LocalBlock<T>,
 ) -> Result<Filled<T>> {
@@ -190,14 +198,16 @@ fn sparse<T: Real>(
     values.reserve_exact(most);
     let mut counts = Counts::default();
     let mut sink = |i: usize, j: usize, value: f64| {
+        let (i, j) = if source.transpose { (j, i) } else { (i, j) };
+        let Some(j) = places.map_or(Some(j), |places| places[j]) else { return Ok(()) };
         if value == 0.0 {
             counts.stored_zeros += 1;
             return Ok(());
         }
+        let place = || if source.transpose { position(j, i) } else { position(i, j) };
         let checked = source.policy.check::<T>(value);
-        let value = source.preparation.apply(checked.map_err(|why| format!("the entry in {} {why}", position(i, j)))?);
+        let value = source.preparation.apply(checked.map_err(|why| format!("the entry in {} {why}", place()))?);
         if value != T::zero() || source.preparation.threshold.is_none() {
-            let (i, j) = if source.transpose { (j, i) } else { (i, j) };
             // All rows up to this one begin at or before this entry.
             starts.resize(i - rows.start + 1, cols.len());
             cols.push(j as i32);

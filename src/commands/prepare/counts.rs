@@ -380,7 +380,7 @@ mod tests {
         assert!(lacking.message.contains("no column c"), "{lacking}");
         let twice = rules.transform(&matrix(&[[1.0; 3]], Some(["c", "a", "a"]))).err().unwrap();
         assert!(twice.message.contains("called a"), "{twice}");
-        let wrong = CountRules { carried: vec![0, 7], ..rules };
+        let wrong = CountRules { carried: vec![0, 7], ..rules.clone() };
         let wrong = wrong.transform(&matrix(&[[1.0; 3]], None)).err().unwrap();
         assert!(wrong.message.contains("contradicts itself"));
     }

@@ -91,9 +91,7 @@ impl Matrix {
                 visit(&mut row)
             }),
             Entries::Block(block) => of_block(block),
-            Entries::Panels(panels) => {
-                panels.copy().pass(&Communicator::local(), |_, block| of_block(block)).map(drop)
-            }
+            Entries::Panels(panels) => panels.copy().pass(&Communicator::local(), |_, block| of_block(block)).map(drop),
         }
     }
 

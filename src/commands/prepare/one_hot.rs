@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use crate::commands::prepare::matrix::Transform;
 
-    fn rows(made: &Matrix) -> Vec<Row> {
+    fn all_rows(made: &Matrix) -> Vec<Row> {
         made.written(&Transform::none(made))
     }
 
@@ -342,21 +342,25 @@ mod tests {
         assert_eq!(made.column_names.clone().unwrap(), ["sex=f", "sex=m", "age<=46.5", "age>46.5"]);
         assert_eq!(made.row_names.clone().unwrap(), ["7", "8", "9", "10"]);
         assert_eq!(
-            rows(&made),
+            all_rows(&made),
             [vec![(0, 1.0), (2, 1.0)], vec![(1, 1.0), (2, 1.0)], vec![(3, 1.0)], vec![(0, 1.0), (3, 1.0)]]
         );
         // Another table by the same rules has the same columns, whatever their order in it.
         let (_dir, other) = table("age,sex\n99,m\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules.clone())).unwrap();
-        assert_eq!((made.cols, &rows(&made)[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
+        assert_eq!((made.cols, &all_rows(&made)[0]), (4, &vec![(1, 1.0), (3, 1.0)]));
         for (text, why) in [("age,sex\n9,x\n", "row 0: column sex has the value x"), ("age\n9\n", "no column sex")] {
             let (_dir, path) = table(text);
-            let wrong = prepare(&path, TableOptions::default(), None, Some(rules.clone())).unwrap_err();
+            let wrong = prepare(&path, TableOptions::default(), None, Some(rules.clone())).err().unwrap();
             assert!(wrong.message.contains(why), "{wrong}");
         }
         let (_dir, ragged) = table("a,b\n1\n");
         assert!(
-            prepare(&ragged, TableOptions::default(), None, None).unwrap_err().message.contains("row 0: has 1 fields")
+            prepare(&ragged, TableOptions::default(), None, None)
+                .err()
+                .unwrap()
+                .message
+                .contains("row 0: has 1 fields")
         );
     }
 
@@ -381,7 +385,7 @@ mod tests {
             let (_dir, path) = table(&format!("x\n{rows}"));
             let (made, rules) = prepare(&path, TableOptions::default(), Some(bins), None).unwrap();
             let Some(Kind::Cuts(cuts)) = rules.column("x").map(|column| column.kind.clone()) else { panic!("no cuts") };
-            let lowest = rows(&made).iter().filter(|row| row[0].0 == 0).count();
+            let lowest = all_rows(&made).iter().filter(|row| row[0].0 == 0).count();
             (cuts, lowest)
         };
         // numpy.quantile(x, [1/bins, 2/bins, …])
@@ -400,7 +404,7 @@ mod tests {
         ] {
             let (_dir, path) = table(text);
             for bins in [None, Some(2)] {
-                let wrong = prepare(&path, options, bins, None).unwrap_err().message;
+                let wrong = prepare(&path, options, bins, None).err().unwrap().message;
                 assert!(
                     wrong.contains("two columns of the table have the name") && wrong.contains("rename"),
                     "{wrong}"
@@ -414,7 +418,7 @@ mod tests {
         let (_dir, path) = table("1,2\n3,4\n5,6\n");
         let with = |header| prepare(&path, TableOptions { header, ..TableOptions::default() }, None, None);
         for header in [Presence::Auto, Presence::No] {
-            assert!(with(header).unwrap_err().message.contains("must be a header"));
+            assert!(with(header).err().unwrap().message.contains("must be a header"));
         }
         assert_eq!(with(Presence::Yes).unwrap().0.column_names.unwrap(), ["1=3", "1=5", "2=4", "2=6"]);
     }
@@ -449,12 +453,15 @@ mod tests {
         };
         for text in ["age,id,sex\n41,x,f\n", "id,age,sex\nx,41,f\n"] {
             let made = apply(text, TableOptions::default()).unwrap();
-            assert_eq!((made.row_names.clone().unwrap(), &rows(&made)[0]), (vec!["x".to_string()], &vec![(0, 1.0), (3, 1.0)]));
+            assert_eq!(
+                (made.row_names.clone().unwrap(), &all_rows(&made)[0]),
+                (vec!["x".to_string()], &vec![(0, 1.0), (3, 1.0)])
+            );
         }
         let named = TableOptions { index_col: Presence::Yes, ..TableOptions::default() };
         assert_eq!(apply("who,age,sex\ny,30,m\n", named).unwrap().row_names.unwrap(), ["y"]);
         for (text, column) in [("age,sex,town\n41,f,b\n", "column town"), ("who,age,sex\ny,30,m\n", "column who")] {
-            let wrong = apply(text, TableOptions::default()).unwrap_err();
+            let wrong = apply(text, TableOptions::default()).err().unwrap();
             assert!(wrong.message.contains("no rules for") && wrong.message.contains(column), "{wrong}");
         }
         // Rules of a table whose first column is data although it is called id.
@@ -470,10 +477,10 @@ mod tests {
         let (made, rules) = prepare(&path, TableOptions::default(), None, None).unwrap();
         let names = ["x=1", "x=2.5", "code=007", "code=07", "code=7", "well=1000", "well=1D3", "well=1E3"];
         assert_eq!(made.column_names.clone().unwrap(), names);
-        assert_eq!(rows(&made)[1], vec![(0, 1.0), (4, 1.0), (5, 1.0)]);
+        assert_eq!(all_rows(&made)[1], vec![(0, 1.0), (4, 1.0), (5, 1.0)]);
         let (_dir, other) = table("x,code,well\n2.500,7,1E3\n");
         let (made, _) = prepare(&other, TableOptions::default(), None, Some(rules)).unwrap();
-        assert_eq!(rows(&made)[0], vec![(1, 1.0), (4, 1.0), (7, 1.0)]);
+        assert_eq!(all_rows(&made)[0], vec![(1, 1.0), (4, 1.0), (7, 1.0)]);
         assert!(!is_plain("9007199254740993") && is_plain("-0") && canonical("-0") == "0");
     }
 
@@ -481,7 +488,7 @@ mod tests {
     fn too_many_values_are_refused() {
         let rows: String = (0..1001).map(|i| format!("{}.5,n{i}\n", 617 * i % 1001)).collect();
         let (_dir, path) = table(&format!("x,name\n{rows}"));
-        let wrong = |bins| prepare(&path, TableOptions::default(), bins, None).unwrap_err().message;
+        let wrong = |bins| prepare(&path, TableOptions::default(), bins, None).err().unwrap().message;
         assert!(wrong(None).contains("column x has 1001 different values: --bins"));
         assert!(wrong(Some(4)).contains("column name") && wrong(Some(4)).contains("remove it"));
     }

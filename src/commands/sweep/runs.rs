@@ -68,7 +68,7 @@ impl Sweep<'_> {
     /// Naming the option that is wrong.
     pub fn new(args: &SweepArgs) -> Result<Sweep<'_>> {
         let algo = model_selection::requested(args.algo.as_ref(), args.loss.as_deref())?;
-        let left_out = model_selection::left_out(&*algo, args.missing.into(), args.holdout);
+        let left_out = model_selection::left_out(&*algo, args.missing.into(), args.holdout)?;
         let max_iters = args.max_iters.unwrap_or_else(|| model_selection::iterations(&*algo));
         if args.runs == 0 || max_iters == 0 {
             return Err(Error::input("--runs and --max-iters: must be at least 1"));

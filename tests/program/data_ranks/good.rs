@@ -8,7 +8,8 @@ use ndarray::Array2;
 use fednmf_base::error::ErrorKind;
 use fednmf_comm::{Communicator, Parties, Payload};
 use fednmf_data::{Layout, PartySplit, Stack};
-use fednmf_files::{InputSpec, Scale, Source, Threshold, generate, inspect, open};
+use fednmf_driver::inspect::inspect;
+use fednmf_files::{InputSpec, Scale, Source, Threshold, generate, open};
 
 use super::{check, load, plans};
 

@@ -79,9 +79,20 @@ fn is_for_squared_error(method: &dyn ConfiguredMethod) -> bool {
 
 /// The missing and held-out entries of a sweep with these options. By default, methods for a divergence hold none out: their
 /// runs are many times as fast then.
-pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option<f64>) -> MissingParams {
-    let usual = if is_for_squared_error(method) { HELD_OUT } else { 0.0 };
-    MissingParams { missing, holdout: holdout.unwrap_or(usual) }
+///
+/// # Errors
+/// If the method cannot leave entries out.
+pub fn left_out(method: &dyn ConfiguredMethod, missing: Missing, holdout: Option<f64>) -> Result<MissingParams> {
+    let able = method.groups().missing.is_some();
+    let usual = if able && is_for_squared_error(method) { HELD_OUT } else { 0.0 };
+    let left_out = MissingParams { missing, holdout: holdout.unwrap_or(usual) };
+    if left_out.any() && !able {
+        let name = method.description().name;
+        return Err(Error::input(format!(
+            "--missing, --holdout: {name} uses all entries; leave them out, or take another method"
+        )));
+    }
+    Ok(left_out)
 }
 
 /// The most iterations of a run by default: for a divergence those of the method, which needs more than methods for the squared
@@ -121,15 +132,19 @@ pub fn configure(
 
 #[cfg(test)]
 mod tests {
+    use fednmf_methods::description::Unit;
+
     use super::*;
 
     #[test]
     fn methods_for_the_divergence_hold_entries_out_when_asked_to() {
         let mut fit_all = Vec::new();
         for method in sweepable() {
-            let share = |holdout| left_out(&**method, Missing::Nan, holdout).holdout;
-            assert_eq!((share(Some(0.0)), share(Some(0.2))), (0.0, 0.2));
-            if share(None) == 0.0 {
+            let share = |holdout| left_out(&**method, Missing::None, holdout).map(|left_out| left_out.holdout);
+            assert_eq!(share(Some(0.0)), Ok(0.0));
+            let is_online = method.description().unit == Unit::Batch;
+            assert!(if is_online { share(Some(0.2)).is_err() } else { share(Some(0.2)) == Ok(0.2) });
+            if share(None) == Ok(0.0) && !is_online {
                 fit_all.push(method.description().name);
             }
         }

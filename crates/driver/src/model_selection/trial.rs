@@ -6,6 +6,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, Parties, Signals};
 use fednmf_data::state::OwnedPiece;
 use fednmf_data::{Layout, Loaded, PartySplit};
+use fednmf_methods::description::Unit;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
@@ -18,8 +19,8 @@ use super::stability::stability;
 use crate::plan;
 use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
 
-/// Iterations between two evaluations.
-const EVAL_EVERY: usize = 10;
+/// Iterations between two evaluations, and batches, of which as many are a pass over the rows.
+const EVAL_EVERY: [usize; 2] = [10, 20];
 
 /// Method and settings of a factorisation.
 #[derive(Clone, Copy)]
@@ -106,7 +107,7 @@ impl Trial<'_> {
             tol: Some(self.tol),
             target_error: None,
             time_limit: None,
-            eval_every: EVAL_EVERY,
+            eval_every: EVAL_EVERY[usize::from(self.method.description().unit == Unit::Batch)],
         };
         // The tolerance is that of what the method minimises, also where entries are held out.
         let leading = if is_penalised { Measure::Objective } else { self.method.description().measure };

@@ -386,7 +386,7 @@ impl MatrixFile {
         };
         // Features are selected within each line.
         Ok(match &self.selection {
-            Some(selection) => Box::new(SelectedReader::new(reader, selection)),
+            Some(selection) => Box::new(SelectedReader::new(reader, selection, 1)),
             None => reader,
         })
     }
@@ -396,8 +396,8 @@ impl MatrixFile {
     /// # Errors
     /// If they cannot: the reason and a remedy, as a predicate: "is …".
     pub fn check_lines(&self, by_columns: bool) -> std::result::Result<(), String> {
-        if self.selection.is_some() {
-            return Err("is read with some of its features alone; write these to a file of their own".into());
+        if self.selection.as_ref().is_some_and(|selection| selection.of_rows != by_columns) {
+            return Err("is stored feature by feature, and some of these are used; store it sample by sample".into());
         }
         let stored = match &self.encoding {
             Encoding::Npz(_, arrays) if !arrays.divisible() => {
@@ -432,12 +432,18 @@ impl MatrixFile {
     /// # Errors
     /// If the file cannot be opened, or is damaged.
     pub fn line_reader<T: Real>(&self, policy: EntryPolicy) -> Result<LineReader<'_, T>> {
-        let LineShape { cache, .. } = self.line_shape()?;
+        let LineShape { cache, together, .. } = self.line_shape()?;
         if let Some((_, reader)) = self.compressed_reader(Some(cache))? {
             return Ok(LineReader::Sparse(reader));
         }
-        Ok(LineReader::Dense(match &self.encoding {
-            Encoding::Hdf5Dataset(name, _) => Box::new(DatasetReader::open(self.path(), name, cache, policy)?),
+        Ok(LineReader::Dense(match (&self.encoding, &self.selection) {
+            (Encoding::Hdf5Dataset(name, _), selection) => {
+                let reader = Box::new(DatasetReader::open(self.path(), name, cache, policy)?);
+                match selection {
+                    Some(selection) => Box::new(SelectedReader::new(reader, selection, together)),
+                    None => reader,
+                }
+            }
             _ => self.dense_reader(0, 1, 0..self.rows * self.cols, policy)?,
         }))
     }
@@ -450,12 +456,13 @@ impl MatrixFile {
         Ok(match &self.encoding {
             // Each chunk is read once, and needs no cache.
             Encoding::Hdf5Dataset(_, Some(chunks)) => {
-                LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes }
+                let whole =
+                    self.selection.as_ref().map_or(0, |selection| selection.all * chunks.rows * size_of::<f64>());
+                LineShape { together: chunks.rows, cache: 0, scratch: chunks.bytes + whole }
             }
-            // A chunk is read in several steps.
             Encoding::Hdf5Group(_, name) => {
-                let cache = hdf5::group_chunk(self.path(), name)?;
-                LineShape { together: 1, cache, scratch: 2 * cache }
+                let (cache, scratch) = hdf5::group_memory(self.path(), name)?;
+                LineShape { together: 1, cache, scratch }
             }
             _ => LineShape { together: 1, cache: 0, scratch: 0 },
         })

@@ -56,25 +56,33 @@ pub trait DenseReader<T: Real> {
 pub struct SelectedReader<'a, T> {
     whole: Box<dyn DenseReader<T> + 'a>,
     selection: &'a Selection,
-    /// A whole line, and its number.
-    line: (Option<usize>, Vec<T>),
+    /// Number of lines that are read together, beginning at a multiple of this number.
+    together: usize,
+    /// Whole lines, and their numbers.
+    lines: (Range<usize>, Vec<T>),
 }
 
 impl<'a, T: Real> SelectedReader<'a, T> {
-    pub fn new(whole: Box<dyn DenseReader<T> + 'a>, selection: &'a Selection) -> Self {
-        SelectedReader { whole, selection, line: (None, vec![T::zero(); selection.all]) }
+    pub fn new(whole: Box<dyn DenseReader<T> + 'a>, selection: &'a Selection, together: usize) -> Self {
+        SelectedReader { whole, selection, together, lines: (0..0, Vec::new()) }
     }
 }
 
 impl<T: Real> DenseReader<T> for SelectedReader<'_, T> {
     fn read(&mut self, lines: Range<usize>, within: Range<usize>, out: &mut [T]) -> Result<()> {
-        for (line, out) in lines.zip(out.chunks_exact_mut(within.len().max(1))) {
-            if self.line.0 != Some(line) {
-                self.whole.read(line..line + 1, 0..self.selection.all, &mut self.line.1)?;
-                self.line.0 = Some(line);
+        let all = self.selection.all;
+        for (line, out) in lines.clone().zip(out.chunks_exact_mut(within.len().max(1))) {
+            let (known, entries) = &mut self.lines;
+            if !known.contains(&line) {
+                let read = line..lines.end.min(line + self.together - line % self.together);
+                *known = 0..0;
+                entries.resize(read.len() * all, T::zero());
+                self.whole.read(read.clone(), 0..all, entries)?;
+                *known = read;
             }
+            let entries = &entries[(line - known.start) * all..];
             let kept = &self.selection.kept[within.clone()];
-            out.iter_mut().zip(kept).for_each(|(out, &at)| *out = self.line.1[at]);
+            out.iter_mut().zip(kept).for_each(|(out, &at)| *out = entries[at]);
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use fednmf_linalg::{ContiguousMut, Order, Real, even_part, gram, residual2_of_pr
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition, Unit};
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::metrics;
 use crate::parameters::{Auto, auto, count, number};
 use crate::shared::batches::{self, Batches, rows_of_batch};
@@ -67,6 +67,11 @@ impl Method for Online {
         ],
         ..Description::USUAL
     };
+
+    /// Without entries left out, which it cannot leave out.
+    fn for_sweep(&self, SweepSettings { regularization, .. }: &SweepSettings) -> Option<Self> {
+        Some(Online { init: InitParams::RANDOM, regularization: regularization.clone(), ..self.clone() })
+    }
 
     fn check(&self) -> Result<()> {
         self.init.refuse_nndsvd("online")

@@ -25,7 +25,7 @@ pub fn header(path: &str, _dataset: Option<&str>) -> Result<Hdf5Matrix> {
     refuse(path)
 }
 
-pub fn group_chunk(path: &str, _name: &str) -> Result<usize> {
+pub fn group_memory(path: &str, _name: &str) -> Result<(usize, usize)> {
     refuse(path)
 }
 

@@ -1,8 +1,10 @@
 //! HDF5: dense datasets, and CSR or CSC groups as AnnData and 10x write them.
 //!
-//! [`header`], [`probe`], [`group_chunk`], [`open_group`] and [`DatasetReader`] call the HDF5 library; without the feature
+//! [`header`], [`probe`], [`group_memory`], [`open_group`] and [`DatasetReader`] call the HDF5 library; without the feature
 //! `hdf5` they refuse the file.
 
+#[cfg(feature = "hdf5")]
+mod chunks;
 #[cfg(feature = "hdf5")]
 mod reader;
 #[cfg(not(feature = "hdf5"))]
@@ -21,7 +23,7 @@ use fednmf_data::values::Values;
 use crate::formats::compressed::Compressed;
 use crate::formats::raw::RawArray;
 
-pub use reader::{DatasetReader, group_chunk, header, open_group, probe};
+pub use reader::{DatasetReader, group_memory, header, open_group, probe};
 #[cfg(feature = "hdf5")]
 pub use reader::{check_own, exists, in_modality, tenx_group};
 

@@ -1,6 +1,7 @@
 //! Reads matrices with the HDF5 library.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hdf5::dataset::Layout;
 use hdf5::filters::Filter;
@@ -14,6 +15,7 @@ use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::formats::compressed::{Compressed, CompressedArrays};
+use crate::formats::hdf5::chunks::{PackedArray, Packing, Unpackers};
 use crate::formats::hdf5::{CHUNK_CACHE, Chunks, Hdf5Matrix, Numbers, Storage, real};
 use crate::formats::io;
 use crate::formats::limits::{check_shape, unpacked_bytes};
@@ -317,9 +319,8 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
 }
 
-/// The location of a dataset whose numbers are contiguous in the file and have this machine's representation. They are read
-/// like those of a .npy file, without the library's copies. `None` if the library must convert, unpack or assemble them.
-fn in_place(data: &Dataset) -> Option<RawArray> {
+/// The type of numbers that have this machine's representation; `None` if the library must convert them.
+pub fn number_in_place(data: &Dataset) -> Option<NumberType> {
     let stored = data.dtype().ok()?;
     let known = [
         (stored.is::<bool>(), NumberType::Bool),
@@ -334,7 +335,13 @@ fn in_place(data: &Dataset) -> Option<RawArray> {
         (stored.is::<f32>(), NumberType::F32),
         (stored.is::<f64>(), NumberType::F64),
     ];
-    let number = known.into_iter().find_map(|(same, number)| same.then_some(number))?;
+    known.into_iter().find_map(|(same, number)| same.then_some(number))
+}
+
+/// The location of a dataset whose numbers are contiguous in the file and have this machine's representation. They are read
+/// like those of a .npy file, without the library's copies. `None` if the library must convert, unpack or assemble them.
+fn in_place(data: &Dataset) -> Option<RawArray> {
+    let number = number_in_place(data)?;
     // A dataset that is chunked, in other files or not yet written has no offset.
     let start = data.offset().filter(|_| data.layout() == Layout::Contiguous && data.filters().is_empty())?;
     Some(RawArray { number, big_endian: cfg!(target_endian = "big"), by_columns: false, start })
@@ -419,18 +426,22 @@ fn chunks_of(data: &Dataset) -> Option<Chunks> {
     })
 }
 
-/// The largest chunk of the long arrays of a sparse group, in bytes; 0 if they are not chunked.
+/// What the chunks of the long arrays of a sparse group need: bytes of the cache of the library for each array, and bytes in all.
 ///
 /// # Errors
 /// If they cannot be opened.
-pub fn group_chunk(path: &str, name: &str) -> Result<usize> {
-    let mut largest = 0;
+pub fn group_memory(path: &str, name: &str) -> Result<(usize, usize)> {
+    let (mut largest, mut all) = (0, 0);
     let file = open(path)?;
     for name in ["indices", "data"].map(|array| format!("{name}/{array}")) {
         let data = file.dataset(&name).map_err(|e| library(path, &format!("{name} cannot be opened"), &e))?;
-        largest = largest.max(chunks_of(&data).map_or(0, |chunks| chunks.bytes));
+        match Packing::of(&data) {
+            Some(packing) => all += packing.memory(),
+            // A chunk is read in several steps.
+            None => largest = largest.max(chunks_of(&data).map_or(0, |chunks| chunks.bytes)),
+        }
     }
-    Ok(largest)
+    Ok((largest, all + 2 * largest))
 }
 
 /// The `indptr` of a sparse group, and a reader of its other arrays, with `cache` bytes of memory for the chunks of each.
@@ -445,24 +456,51 @@ pub fn open_group(path: &str, name: &str, cache: Option<usize>) -> Result<(Vec<f
     };
     let starts =
         find("indptr")?.read_raw::<f64>().map_err(|e| library(path, &format!("{name}/indptr cannot be read"), &e))?;
-    let reader = GroupReader { path: path.to_string(), indices: find("indices")?, data: find("data")? };
-    Ok((starts, Box::new(reader)))
+    let arrays = [find("indices")?, find("data")?];
+    let chunked = Arc::new(io::open(path)?);
+    let arrays = arrays.map(|data| match Packing::of(&data) {
+        Some(packing) => LongArray::Packed(PackedArray::new(data, chunked.clone(), packing)),
+        None => LongArray::ByLibrary(data),
+    });
+    Ok((starts, Box::new(GroupReader { path: path.to_string(), arrays, threads: None })))
+}
+
+/// An array of a sparse group.
+enum LongArray {
+    ByLibrary(Dataset),
+    Packed(PackedArray),
 }
 
 struct GroupReader {
     path: String,
-    indices: Dataset,
-    data: Dataset,
+    /// Indices and values.
+    arrays: [LongArray; 2],
+    /// Started by the first read.
+    threads: Option<Unpackers>,
 }
 
 impl CompressedArrays for GroupReader {
     fn read(&mut self, range: Range<u64>) -> Result<(Vec<f64>, Vec<f64>)> {
-        let read = |data: &Dataset| {
-            let what = format!("{}, entries {} to {}", data.name(), range.start, range.end.saturating_sub(1));
-            numbers_1d(data, range.start as usize..range.end as usize)
-                .map_err(|e| library(&self.path, &format!("{what}, cannot be read: damaged or truncated"), &e))
+        let GroupReader { path, arrays: [indices, data], threads } = self;
+        let damaged = |name: String, range: Range<usize>| {
+            let last = range.end.saturating_sub(1);
+            format!("{name}, entries {} to {last}, cannot be read: damaged or truncated", range.start)
         };
-        Ok((read(&self.indices)?, read(&self.data)?))
+        let range = range.start as usize..range.end as usize;
+        let mut read = |array: &mut LongArray| match array {
+            LongArray::ByLibrary(data) => {
+                numbers_1d(data, range.clone()).map_err(|e| library(path, &damaged(data.name(), range.clone()), &e))
+            }
+            LongArray::Packed(array) => {
+                let threads = match threads {
+                    Some(threads) => threads,
+                    None => threads.insert(Unpackers::start().map_err(|e| io::io_error(path, &e))?),
+                };
+                let read = array.read(range.clone(), threads);
+                read.map_err(|(entries, e)| wrong(path, format!("{} ({e})", damaged(array.name(), entries))))
+            }
+        };
+        Ok((read(indices)?, read(data)?))
     }
 }
 

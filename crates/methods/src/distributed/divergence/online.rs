@@ -24,7 +24,7 @@ use super::streamed::{Fit, RATIOS, SUMS};
 use crate::cost::{Cost, Kernel, Message, Pattern, Shape, Workload};
 use crate::decision::Decision;
 use crate::description::{Description, MessageSpec, Partition, Unit};
-use crate::method::Method;
+use crate::method::{Method, SweepSettings};
 use crate::metrics;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, auto, count, number};
@@ -69,6 +69,11 @@ impl Method for KlOnline {
         ],
         ..Description::USUAL
     };
+
+    /// Without entries left out, which it cannot leave out.
+    fn for_sweep(&self, SweepSettings { regularization, .. }: &SweepSettings) -> Option<Self> {
+        Some(KlOnline { init: InitParams::RANDOM, regularization: regularization.clone(), ..self.clone() })
+    }
 
     fn check(&self) -> Result<()> {
         self.init.refuse_nndsvd("kl-online")
