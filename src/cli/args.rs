@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::parameters::Group;
+use super::reference::Page;
 use fednmf_files::TableOptions;
 
 use crate::commands::account::AccountArgs;
@@ -67,9 +68,17 @@ pub enum Command {
     List {
         /// One method
         name: Option<String>,
-        /// The whole reference as Markdown
-        #[arg(long, conflicts_with = "name")]
-        markdown: bool,
+        /// A page of the reference as Markdown, or a table for another page
+        #[arg(
+            long,
+            value_name = "PAGE",
+            value_enum,
+            conflicts_with = "name",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "methods"
+        )]
+        markdown: Option<Page>,
         /// With a NAME: only the messages that leave a rank or party, as a table
         #[arg(long, requires = "name")]
         wire: bool,
