@@ -109,6 +109,18 @@ def cnmf(
     ValueError
         If counts are negative or not finite, a cell has no count in the genes that are factorised, too few spectra pass
         the filter, or a parameter is wrong.
+
+    Examples
+    --------
+    >>> import tempfile, anndata, numpy as np, fednmf
+    >>> rng = np.random.default_rng(0)
+    >>> programmes = np.kron(np.eye(4), rng.gamma(2, 3, (1, 20))) + 0.2
+    >>> counts = rng.poisson(rng.dirichlet(np.full(4, 0.3), 200) @ programmes)
+    >>> adata = anndata.AnnData(counts.astype("float32"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = fednmf.tl.cnmf(adata, ks=[4], name="pbmc", output_dir=folder, n_iter=10, random_state=0)
+    >>> found[4].usages.shape
+    (200, 4)
     """
     pd = _pandas()
     checked = sorted({_run.count("ks", k) for k in ks})

@@ -61,7 +61,7 @@ def test_the_map_colours_cells_by_their_shares():
 
 def test_specific_features_are_not_in_all_components():
     pytest.importorskip("matplotlib").use("Agg")
-    H = np.array([[5.0, 3.0, 0.0], [5.0, 0.0, 2.0]])
+    H = np.array([[5.0, 4.0, 0.0], [5.0, 0.0, 4.0]])
     first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1)]
     assert first == ["0", "0"]
     first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1, by="specific")]
