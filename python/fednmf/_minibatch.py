@@ -259,7 +259,7 @@ class MiniBatchNMF(NMF):
             if self.init not in (None, "random") and k > min(X.shape):
                 raise ValueError(f"init={self.init!r} needs n_components <= {min(X.shape)}, the smaller dimension of a batch")
             of_divergence = self._checked_loss() != _FROBENIUS
-            options = {"init": self.init}
+            options: dict[str, Any] = {"init": self.init}
             if of_divergence and not self.init:
                 options["loss"] = "kullback-leibler"
             run = _run.factorize(

@@ -32,10 +32,10 @@ pub struct AccountArgs {
     /// chance that a bit is flipped
     #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     noise: Option<f64>,
-    /// Budget: says the noise that it asks for, or with --noise how many releases it allows
+    /// Budget: prints the noise that it requires, or with --noise how many releases it allows
     #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     epsilon: Option<f64>,
-    /// The delta beside epsilon
+    /// The delta that belongs to epsilon
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parameters::any_number)]
     delta: f64,
     /// Releases one after the other
