@@ -73,11 +73,12 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BINARY))),,build) ## install binar
 	echo "installed $$d/bin/fednmf; try: mpirun -n $$(nproc) fednmf"; \
 	case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "add it to the PATH:  export PATH=$(PREFIX)/bin:\$$PATH" ;; esac
 
-docs: build ## generate docs/reference.md and the tables in docs/guide/algorithms.md and docs/privacy
-	@mkdir -p docs; '$(BINARY)' list --markdown >docs/reference.md; \
-	sed -n '/^## Algorithms/,/^## Options of every/p' docs/reference.md | grep '^|' >'$(TARGET)/algorithms.md'; \
+docs: build ## generate the reference in docs/ and the tables in docs/guide/algorithms.md and docs/privacy
+	@'$(BINARY)' list --markdown >docs/reference.md; \
+	'$(BINARY)' list --markdown=command-line >docs/reference/command-line.md; \
+	'$(BINARY)' list --markdown=algorithms >'$(TARGET)/algorithms.md'; \
 	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/algorithms.md' docs/guide/algorithms.md; \
-	sed -n '/^## What each method/,/^## What leaves/p' docs/reference.md | grep '^|' >'$(TARGET)/revealed.md'; \
+	'$(BINARY)' list --markdown=revealed >'$(TARGET)/revealed.md'; \
 	sed -i -e '/<!-- list: begin/,/<!-- list: end/{//!d}' -e '/<!-- list: begin/r $(TARGET)/revealed.md' docs/privacy/what-leaves.md
 
 bench: ready ## micro-benchmarks

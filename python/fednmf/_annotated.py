@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Optional
 
 import numpy as np
+import scipy.sparse as sp
 
 from . import _rows
 
@@ -36,6 +37,13 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
         )
     use_highly_variable = marked if use_highly_variable is None else use_highly_variable
     X = matrix(adata, layer)
+    values = X.data if sp.issparse(X) else np.asarray(X)
+    if values.size and values.min() < 0:
+        where = "adata.X" if layer is None else f"layer {layer!r}"
+        raise ValueError(
+            f"{where} has negative entries, as scaled data have; use counts or log counts: a layer of them (layer=), or "
+            "adata.raw.to_adata()"
+        )
     return X if used.all() else X[:, used], used, bool(use_highly_variable)
 
 

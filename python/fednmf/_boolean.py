@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, Literal, Optional, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _run
 
+#: The methods of `BooleanMF`.
+Algorithm = Literal["felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf"]
+_ALGORITHMS = get_args(Algorithm)
 #: Entries that are dense at a time.
 _BLOCK = 4_000_000
 
@@ -41,13 +44,28 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The F1 score of W o H as a prediction of the ones of X.
     n_iter_ : int
     n_features_in_ : int
+
+    See Also
+    --------
+    NMF : For numbers that are not zeros and ones only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fednmf import BooleanMF
+    >>> X = np.zeros((60, 40), dtype=bool)
+    >>> X[:30, :20] = X[20:, 15:] = True             # two rectangles, which overlap
+    >>> model = BooleanMF(n_components=2, algo="asso")
+    >>> W = model.fit_transform(X)
+    >>> W.dtype, model.f1_
+    (dtype('bool'), 1.0)
     """
 
     def __init__(
         self,
         n_components: int = 10,
         *,
-        algo: str = "felb",
+        algo: Algorithm = "felb",
         max_iter: int = 100,
         random_state: Any = None,
         options: Optional[Mapping[str, Any]] = None,
@@ -136,9 +154,6 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not ((values == 0) | (values == 1)).all():
             raise ValueError("BooleanMF takes zeros and ones alone; X has other entries (choose a threshold: X >= t)")
         return X
-
-
-_ALGORITHMS = ("felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf")
 
 
 def _cover(X: np.ndarray, components: np.ndarray) -> np.ndarray:

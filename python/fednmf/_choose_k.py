@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn.utils import check_array
 
-from . import _fednmf, _run
-from ._nmf import Loss, checked_loss
+from . import _fednmf, _run, _show
+from ._nmf import AnyLoss, checked_loss
 
 #: Called with k, the run, the iteration and the last measures.
 Callback = Callable[[int, int, int, dict[str, float]], Any]
+
+#: The methods of the runs.
+SearchMethod = Literal["dsanls", "hals", "bpp", "mu", "kl-mu", "kl-cd", "auto"]
 
 _COLUMNS = ("k", "rmse", "divergence", "heldout", "heldout_se", "silhouette", "least_silhouette", "cosine")
 
@@ -72,6 +75,16 @@ class KChoice:
         why = "; ".join([*self.reasons, *self.warnings])
         return f"KChoice(recommended={self.recommended}, tried={self.column('k').astype(int).tolist()}: {why})"
 
+    def _repr_html_(self) -> str:
+        answer = "none is recommended" if self.recommended is None else f"k = {self.recommended} is recommended"
+        known = [name for name in _COLUMNS if not np.isnan(self.column(name)).all()]
+        columns = [self.column(name).astype(int).tolist() if name == "k" else self.column(name).tolist() for name in known]
+        return (
+            _show.paragraph(f"{answer}: {'; '.join(self.reasons)}")
+            + _show.table(known, zip(*columns))
+            + "".join(_show.paragraph(f"Warning: {warning}") for warning in self.warnings)
+        )
+
     def column(self, name: str) -> np.ndarray:
         """A column of the table as an array."""
         return np.asarray(self.table[name])
@@ -83,34 +96,36 @@ def choose_k(
     n_runs: int,
     *,
     method: Optional[str],
-    beta_loss: Optional[Loss],
+    beta_loss: Optional[AnyLoss],
     holdout: Optional[float],
     max_iter: Optional[int],
     tol: float,
     random_state: Any,
     n_jobs: Optional[int],
     callback: Optional[Callback],
+    verbose: int = 0,
 ) -> KChoice:
     """See `fednmf.tl.choose_k`; X is a matrix."""
     X = check_array(X, accept_sparse="csr", dtype=np.float64)
     checked = sorted({_run.count("ks", k) for k in ks})
     if not checked:
         raise ValueError("ks is empty: there must be a number of components to try")
-    found = _fednmf.choose_k(
-        _run.native(X),
-        {
-            "ks": checked,
-            "runs": _run.count("n_runs", n_runs),
-            "method": method,
-            "loss": None if beta_loss is None else checked_loss(beta_loss),
-            "holdout": None if holdout is None else _share(holdout),
-            "max_iters": None if max_iter is None else _run.count("max_iter", max_iter),
-            "tol": _run.at_least_zero("tol", tol),
-            "seed": _run.seed_of(random_state),
-            "threads": effective_n_jobs(n_jobs),
-            "callback": callback,
-        },
-    )
+    with _show.Progress() as progress:
+        found = _fednmf.choose_k(
+            _run.native(X),
+            {
+                "ks": checked,
+                "runs": _run.count("n_runs", n_runs),
+                "method": method,
+                "loss": None if beta_loss is None else checked_loss(beta_loss),
+                "holdout": None if holdout is None else _share(holdout),
+                "max_iters": None if max_iter is None else _run.count("max_iter", max_iter),
+                "tol": _run.at_least_zero("tol", tol),
+                "seed": _run.seed_of(random_state),
+                "threads": effective_n_jobs(n_jobs),
+                "callback": _show.together(progress.run if verbose else None, callback),
+            },
+        )
     similarities = {
         k: Similarities(cosines, np.asarray(clusters)) for k, (cosines, clusters) in zip(checked, found["similarities"])
     }

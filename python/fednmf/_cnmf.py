@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,8 +15,8 @@ from sklearn.metrics import silhouette_score
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_random_state
 
-from . import _losses, _rows, _run
-from ._nmf import _FROBENIUS, Loss, checked_loss
+from . import _losses, _rows, _run, _show
+from ._nmf import _FROBENIUS, AnyLoss, checked_loss
 
 #: The means over genes whose coefficient of variation is the constant part of the expected one.
 _MOST_EXPRESSED = 20
@@ -24,7 +24,7 @@ _MOST_EXPRESSED = 20
 _ROUNDING = 1e-12
 
 
-@dataclass
+@dataclass(repr=False)
 class Programs:
     """The programmes of one number of components. Programmes are numbered from 1, the most used one first."""
 
@@ -41,6 +41,11 @@ class Programs:
     silhouette: float
     prediction_error: float
 
+    def __repr__(self) -> str:
+        cells, k = self.usages.shape
+        genes = self.gene_spectra_tpm.shape[1]
+        return f"Programs({k} of {cells} cells and {genes} genes, silhouette={self.silhouette:.3f})"
+
 
 def cnmf(
     adata: Any,
@@ -54,12 +59,13 @@ def cnmf(
     tpm: Any = None,
     density_threshold: float = 0.5,
     local_neighborhood_size: float = 0.30,
-    beta_loss: Loss = "frobenius",
+    beta_loss: AnyLoss = "frobenius",
     max_iter: int = 1000,
     tol: float = 1e-4,
     random_state: Any = None,
     n_jobs: Optional[int] = None,
     callback: Optional[Callable[[int, int], Any]] = None,
+    verbose: int = 0,
 ) -> dict[int, Programs]:
     """Consensus programmes of cells x genes, in the files of cNMF 1.7: a faster engine for its pipeline.
 
@@ -92,6 +98,8 @@ def cnmf(
         For the seeds of the runs.
     callback : callable or None
         Called with k and the run when it is done.
+    verbose : int
+        Print the progress.
 
     Returns
     -------
@@ -102,6 +110,18 @@ def cnmf(
     ValueError
         If counts are negative or not finite, a cell has no count in the genes that are factorised, too few spectra pass
         the filter, or a parameter is wrong.
+
+    Examples
+    --------
+    >>> import tempfile, anndata, numpy as np, fednmf
+    >>> rng = np.random.default_rng(0)
+    >>> programmes = np.kron(np.eye(4), rng.gamma(2, 3, (1, 20))) + 0.2
+    >>> counts = rng.poisson(rng.dirichlet(np.full(4, 0.3), 200) @ programmes)
+    >>> adata = anndata.AnnData(counts.astype("float32"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = fednmf.tl.cnmf(adata, ks=[4], name="pbmc", output_dir=folder, n_iter=10, random_state=0)
+    >>> found[4].usages.shape
+    (200, 4)
     """
     pd = _pandas()
     checked = sorted({_run.count("ks", k) for k in ks})
@@ -125,20 +145,23 @@ def cnmf(
     files.write_preparation(cells, checked, n_iter, seeds, settings)
 
     found = {}
-    for i, k in enumerate(checked):
-        spectra = []
-        for run in range(n_iter):
-            H = _spectra(cells.normalized, k, int(seeds[i * n_iter + run]), settings)
-            frame = pd.DataFrame(H, index=np.arange(1, k + 1), columns=cells.genes)
-            files.write_frame(frame, "cnmf_tmp", f"spectra.k_{k}.iter_{run}")
-            spectra.append(frame.set_axis([f"iter{run}_topic{t}" for t in range(1, k + 1)]))
-            if callback is not None:
-                callback(k, run)
-        merged = pd.concat(spectra)
-        files.write_frame(merged, "cnmf_tmp", f"spectra.k_{k}.merged")
-        n_neighbors = int(local_neighborhood_size * n_iter)
-        found[k] = _consensus(cells, merged, k, n_neighbors, density_threshold, settings)
-        files.write_consensus(found[k], cells, k, density_threshold)
+    with _show.Progress() as progress:
+        for i, k in enumerate(checked):
+            spectra = []
+            for run in range(n_iter):
+                H = _spectra(cells.normalized, k, int(seeds[i * n_iter + run]), settings)
+                frame = pd.DataFrame(H, index=np.arange(1, k + 1), columns=cells.genes)
+                files.write_frame(frame, "cnmf_tmp", f"spectra.k_{k}.iter_{run}")
+                spectra.append(frame.set_axis([f"iter{run}_topic{t}" for t in range(1, k + 1)]))
+                if verbose:
+                    progress.show(f"k = {k}", {"run": run + 1, "of": n_iter})
+                if callback is not None:
+                    callback(k, run)
+            merged = pd.concat(spectra)
+            files.write_frame(merged, "cnmf_tmp", f"spectra.k_{k}.merged")
+            n_neighbors = int(local_neighborhood_size * n_iter)
+            found[k] = _consensus(cells, merged, k, n_neighbors, density_threshold, settings)
+            files.write_consensus(found[k], cells, k, density_threshold)
     stats = [[float(k), density_threshold, p.silhouette, p.prediction_error] for k, p in found.items()]
     columns = ["k", "local_density_threshold", "silhouette", "prediction_error"]
     files.write_frame(pd.DataFrame(stats, columns=columns), "", "k_selection_stats")

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from . import _annotated, _run
+from . import _annotated, _run, _show
 from ._choose_k import KChoice, choose_k
 
 #: Methods whose error is neither the squared error nor the Kullback-Leibler divergence of a factorisation.
@@ -48,6 +48,14 @@ class Federated:
         leading = "".join(f", {name}={value:.4g}" for name, value in list(self.measures.items())[:1])
         return f"Federated({self.algo!r}, {len(self.private)} parties, {shapes}, n_iter={self.n_iter}{leading})"
 
+    def _repr_html_(self) -> str:
+        rows = [(sent.kind, sent.protection, sent.rounds, sent.bytes) for sent in self.ledger]
+        return (
+            _show.paragraph(repr(self))
+            + _show.paragraph("What left the parties:")
+            + _show.table(["message", "protection", "rounds", "bytes"], rows)
+        )
+
 
 def federated(
     parts: Sequence[Any],
@@ -66,6 +74,7 @@ def federated(
     random_state: Any = None,
     n_jobs: Optional[int] = None,
     callback: Optional[_run.Callback] = None,
+    verbose: int = 0,
     **options: Any,
 ) -> Federated:
     """Runs a federated method on the data of several parties.
@@ -94,6 +103,8 @@ def federated(
         As --max-iters, --tol, --target-error, --time-limit (seconds) and --eval-every of the program.
     callback : callable or None
         Called with the iteration and the last measures about four times a second; an exception ends the run.
+    verbose : int
+        Print the progress.
     **options
         Options of the method as on the command line, with underscores: secure_sum=True, local_iters=5.
 
@@ -164,6 +175,13 @@ def federated(
     >>> found = fednmf.federated([X[:20], X[20:]], n_components=3, random_state=0, max_iter=20)
     >>> found.shared["V"].shape, found.private[0]["U"].shape
     ((12, 3), (20, 3))
+
+    Three hospitals, whose sums are masked, and what left them:
+
+    >>> parts = [X[:20], X[20:40], X[40:]]
+    >>> found = fednmf.federated(parts, n_components=3, secure_sum=True, random_state=0, max_iter=20)
+    >>> [sent.protection for sent in found.ledger if sent.kind == "sum V_j"]
+    ['masked']
     """
     known = {method.name: method.parties for method in _run.methods()}
     if known.get(algo, "") is None:
@@ -181,20 +199,21 @@ def federated(
     if isinstance(n_components, Iterable):
         choice = _choice(checked, n_components, n_runs, algo, of_rows, random_state, n_jobs)
     dtype = np.result_type(*(part.dtype for part in checked))
-    run = _run.factorize(
-        [part.astype(dtype, copy=False) for part in checked],
-        algo=algo,
-        k=_run.count("n_components", n_components if choice is None else choice.recommended),
-        random_state=random_state,
-        max_iter=_run.count("max_iter", max_iter),
-        tol=_run.at_least_zero("tol", tol),
-        target_error=target_error,
-        time_limit=time_limit,
-        eval_every=eval_every,
-        options=options,
-        n_jobs=n_jobs,
-        callback=callback,
-    )
+    with _show.Progress() as progress:
+        run = _run.factorize(
+            [part.astype(dtype, copy=False) for part in checked],
+            algo=algo,
+            k=_run.count("n_components", n_components if choice is None else choice.recommended),
+            random_state=random_state,
+            max_iter=_run.count("max_iter", max_iter),
+            tol=_run.at_least_zero("tol", tol),
+            target_error=target_error,
+            time_limit=time_limit,
+            eval_every=eval_every,
+            options=options,
+            n_jobs=n_jobs,
+            callback=_show.together(progress.iteration if verbose else None, callback),
+        )
     shared: dict[str, np.ndarray] = {}
     private: list[dict[str, np.ndarray]] = [{} for _ in parts]
     for name, party, values in run.factors:

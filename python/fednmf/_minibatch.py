@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,8 +10,8 @@ from joblib import effective_n_jobs
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative
 
-from . import _fednmf, _losses, _rows, _run
-from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, _print
+from . import _fednmf, _losses, _rows, _run, _show
+from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, Init
 
 #: Iterations of the start on the first batch, and the least entry of a start for a divergence, as a share of the mean.
 _START, _LEAST = 10, 1e-3
@@ -71,20 +71,43 @@ class MiniBatchNMF(NMF):
     n_features_in_ : int
     feature_names_in_ : array of str
         If X has names of columns that are all strings.
+
+    See Also
+    --------
+    NMF : For a matrix that memory holds: fewer passes, and other losses.
+
+    References
+    ----------
+    Mairal, J., Bach, F., Ponce, J. and Sapiro, G. (2010). Online learning for matrix factorization and sparse coding. Journal of
+    Machine Learning Research 11, 19-60.
+
+    Lefèvre, A., Bach, F. and Févotte, C. (2011). Online algorithms for nonnegative matrix factorization with the Itakura-Saito
+    divergence. IEEE Workshop on Applications of Signal Processing to Audio and Acoustics, 313-316.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fednmf import MiniBatchNMF
+    >>> rng = np.random.default_rng(0)
+    >>> H = rng.random((5, 60))
+    >>> batches = (rng.random((200, 5)) @ H for _ in range(20))
+    >>> model = MiniBatchNMF(n_components=5, random_state=0).fit(batches)
+    >>> model.components_.shape, model.n_steps_
+    ((5, 60), 20)
     """
 
     def __init__(
         self,
-        n_components: Union[int, str, None] = "auto",
+        n_components: Union[int, Literal["auto"], None] = "auto",
         *,
-        init: Optional[str] = None,
+        init: Optional[Init] = None,
         batch_size: int = 1024,
-        beta_loss: Union[str, float] = "frobenius",
+        beta_loss: Union[Literal["frobenius", "kullback-leibler"], float] = "frobenius",
         tol: float = 1e-4,
         max_no_improvement: Optional[int] = 10,
         max_iter: int = 200,
         alpha_W: float = 0.0,
-        alpha_H: Union[float, str] = "same",
+        alpha_H: Union[float, Literal["same"]] = "same",
         l1_ratio: float = 0.0,
         forget_factor: float = 0.7,
         fresh_restarts: bool = False,
@@ -118,7 +141,8 @@ class MiniBatchNMF(NMF):
         X may also be an AnnData that stays in its file (`backed="r"`), a dataset of HDF5 or zarr, an array of dask, or an iterator
         of batches, which is read once. H is the start with init "custom"; W is not used.
         """
-        X = self._fit(X, H)
+        with _show.Progress() as progress:
+            X = self._fit(X, H, progress if self.verbose else None)
         if X is not None:
             parts = self._consecutive(X.shape[0])
             loss, squared = self._checked_loss(), 0.0
@@ -168,7 +192,7 @@ class MiniBatchNMF(NMF):
         parts = self._consecutive(X.shape[0])
         return np.concatenate([self._weights(self._checked(_rows.read(X, [part]), reset=False)) for part in parts])
 
-    def _fit(self, X: Any, H: Any) -> Any:
+    def _fit(self, X: Any, H: Any, progress: Optional[_show.Progress]) -> Any:  # type: ignore[override]
         """The matrix in rows, or None if it was an iterator."""
         self._checked_loss()
         passes, patience = _run.count("max_iter", self.max_iter), self.max_no_improvement
@@ -206,8 +230,8 @@ class MiniBatchNMF(NMF):
             cost = self._step(batch, float(self.forget_factor) ** share) / batch.shape[0]
             self.n_steps_, self.n_iter_ = step + 1, step // len(batches) + 1
             average = cost if average is None else (1 - share) * average + share * cost
-            if self.verbose:
-                _print(step + 1, {"cost": cost, "average": average})
+            if progress is not None:
+                progress.show(f"batch {step + 1}", {"cost": cost, "average": average})
             if average < lowest:
                 lowest, since = average, 0
             else:
@@ -235,7 +259,7 @@ class MiniBatchNMF(NMF):
             if self.init not in (None, "random") and k > min(X.shape):
                 raise ValueError(f"init={self.init!r} needs n_components <= {min(X.shape)}, the smaller dimension of a batch")
             of_divergence = self._checked_loss() != _FROBENIUS
-            options = {"init": self.init}
+            options: dict[str, Any] = {"init": self.init}
             if of_divergence and not self.init:
                 options["loss"] = "kullback-leibler"
             run = _run.factorize(

@@ -22,7 +22,7 @@ from . import _run
 _FAILS, _WARNS = "error: ", "warning: "
 
 
-@dataclass
+@dataclass(repr=False)
 class MpiRun:
     """The result of a run: M ~ U V'."""
 
@@ -34,6 +34,11 @@ class MpiRun:
     stopped_by: str
     #: Those of the last evaluation, by name.
     measures: dict[str, float]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}: {factor.shape}" for name, factor in self.factors.items())
+        leading = "".join(f", {name}={value:.4g}" for name, value in list(self.measures.items())[:1])
+        return f"MpiRun({shapes}, n_iter={self.n_iter}{leading}, stopped_by={self.stopped_by!r})"
 
     @property
     def W(self) -> np.ndarray:
@@ -101,6 +106,11 @@ def mpi(
         If the run fails, with its message.
     FileNotFoundError
         If there is no program, or no launcher.
+
+    Examples
+    --------
+    >>> found = fednmf.mpi("counts.mtx.gz", 20, ranks=16, precision="f32")   # doctest: +SKIP
+    >>> found.W.shape, found.H.shape                                          # doctest: +SKIP
     """
     ranks = _run.count("ranks", ranks)
     taken = sorted({"input", "output", "trace", "components", "k", "seed", "max_iters", "quiet", "json"} & set(options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -12,16 +12,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from . import _losses, _rows, _run
+from . import _losses, _rows, _run, _show
 
 _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
 _LOSSES = {"frobenius": _FROBENIUS, "kullback-leibler": _KULLBACK_LEIBLER, "itakura-saito": 0.0}
+#: Parameters of `NMF`.
+Init = Literal["random", "nndsvd", "nndsvda", "nndsvdar", "custom"]
+Solver = Literal["auto", "cd", "mu"]
+Loss = Literal["frobenius", "kullback-leibler", "itakura-saito"]
 #: Largest magnitude of a beta.
 _MOST = 10
-#: The types of a loss: a name, or its beta.
-Loss = Union[str, float]
-_INITS = (None, "random", "nndsvd", "nndsvda", "nndsvdar", "custom")
-_SOLVERS = ("auto", "cd", "mu")
+#: A loss by its name, or its beta.
+AnyLoss = Union[Loss, float]
+_INITS = (None, *get_args(Init))
+_SOLVERS = get_args(Solver)
 
 
 def checked_loss(beta_loss: Any) -> float:
@@ -64,7 +68,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     l1_ratio : float
         Share of L1 in the penalties, from 0 (L2 alone) to 1 (L1 alone).
     verbose : int
-        Print the measures during the run.
+        Print iteration, measures and seconds during the run.
     n_jobs : int or None
         Threads, as in joblib: None is 1, -1 is all cores.
 
@@ -80,20 +84,46 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     n_features_in_ : int
     feature_names_in_ : array of str
         If X has names of columns that are all strings.
+
+    See Also
+    --------
+    MiniBatchNMF : For more samples than memory holds, or batches.
+    fednmf.tl.nmf : For cells x genes in an AnnData.
+    fednmf.tl.choose_k : Which number of components the data support.
+
+    References
+    ----------
+    Cichocki, A. and Phan, A. H. (2009). Fast local algorithms for large scale nonnegative matrix and tensor factorizations. IEICE
+    Transactions on Fundamentals, E92-A(3), 708-721.
+
+    Lee, D. D. and Seung, H. S. (2001). Algorithms for non-negative matrix factorization. Advances in Neural Information Processing
+    Systems 13, 556-562.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fednmf import NMF
+    >>> X = load_digits().data                       # 1797 images of 8 x 8 pixels
+    >>> model = NMF(n_components=16, random_state=0)
+    >>> W = model.fit_transform(X)
+    >>> W.shape, model.components_.shape
+    ((1797, 16), (16, 64))
+    >>> model.transform(X[:5]).shape                 # the weights of the same components in other images
+    (5, 16)
     """
 
     def __init__(
         self,
-        n_components: Union[int, str, None] = "auto",
+        n_components: Union[int, Literal["auto"], None] = "auto",
         *,
-        init: Optional[str] = None,
-        solver: str = "auto",
-        beta_loss: Loss = "frobenius",
+        init: Optional[Init] = None,
+        solver: Solver = "auto",
+        beta_loss: AnyLoss = "frobenius",
         tol: float = 1e-4,
         max_iter: int = 200,
         random_state: Any = None,
         alpha_W: float = 0.0,
-        alpha_H: Union[float, str] = "same",
+        alpha_H: Union[float, Literal["same"]] = "same",
         l1_ratio: float = 0.0,
         verbose: int = 0,
         n_jobs: Optional[int] = None,
@@ -151,19 +181,20 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-        run = _run.factorize(
-            [X],
-            algo=algo,
-            k=k,
-            random_state=self.random_state,
-            max_iter=_run.count("max_iter", self.max_iter),
-            tol=tol / 10,
-            options={**options, **penalties},
-            scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
-            n_jobs=self.n_jobs,
-            start=start and (start[0], np.ascontiguousarray(start[1].T)),
-            callback=_print if self.verbose else None,
-        )
+        with _show.Progress() as progress:
+            run = _run.factorize(
+                [X],
+                algo=algo,
+                k=k,
+                random_state=self.random_state,
+                max_iter=_run.count("max_iter", self.max_iter),
+                tol=tol / 10,
+                options={**options, **penalties},
+                scale="as-found" if self.init == "custom" else "sorted" if penalties else "balanced",
+                n_jobs=self.n_jobs,
+                start=start and (start[0], np.ascontiguousarray(start[1].T)),
+                callback=progress.iteration if self.verbose else None,
+            )
         if tol > 0 and run.stopped_by == "max_iters":
             warnings.warn(
                 f"{run.n_iter} iterations did not reach tol={self.tol}; raise max_iter or tol",
@@ -297,7 +328,3 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if loss in (_FROBENIUS, _KULLBACK_LEIBLER):
             return ("mu", {"init": init}) if loss == _FROBENIUS else ("kl-mu", {"init": init, "extrapolation": "none"})
         return "beta-mu", {"init": init, "beta": loss, "extrapolation": "none"}
-
-
-def _print(iteration: int, measures: dict[str, float]) -> None:
-    print(f"iteration {iteration}: " + ", ".join(f"{name} {value:.6g}" for name, value in measures.items()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 
+from . import _spectra
 from ._choose_k import Consensus, KChoice
 
-__all__ = ["choose_k", "consensus", "top_features"]
+__all__ = ["choose_k", "consensus", "embedding", "images", "top_features", "usage"]
 
 _LARGEST = 12
 
@@ -27,6 +28,13 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
     Returns
     -------
     array of two Axes
+
+    Examples
+    --------
+    >>> import numpy as np, fednmf
+    >>> X = np.random.default_rng(0).random((40, 12))
+    >>> found = fednmf.tl.choose_k(X, ks=[2, 3, 4], n_runs=3)
+    >>> error, stability = fednmf.pl.choose_k(found)
     """
     plt = _pyplot()
     if hasattr(result, "uns"):
@@ -67,9 +75,13 @@ def choose_k(result: Any, axes: Optional[Sequence[Any]] = None) -> np.ndarray:
 
 
 def top_features(
-    components: Any, n_features: int = 8, names: Optional[Sequence[str]] = None, axes: Optional[Sequence[Any]] = None
+    components: Any,
+    n_features: int = 8,
+    names: Optional[Sequence[str]] = None,
+    axes: Optional[Sequence[Any]] = None,
+    by: Literal["weight", "specific"] = "weight",
 ) -> np.ndarray:
-    """The features with the largest entries in each component, as horizontal bars.
+    """The top features of each component, as horizontal bars.
 
     Parameters
     ----------
@@ -81,35 +93,171 @@ def top_features(
         Names of the features; None: those of the data, or their numbers.
     axes : sequence of matplotlib Axes or None
         One for each component; None: new ones, in a grid.
+    by : "weight" or "specific"
+        "weight": the largest entries. "specific": those that are large and hardly in other components, by the entry times the
+        component's share of the feature, both of components with sum 1.
 
     Returns
     -------
     array of Axes
+
+    Examples
+    --------
+    >>> import numpy as np, fednmf
+    >>> model = fednmf.NMF(3, random_state=0).fit(np.random.default_rng(0).random((40, 12)))
+    >>> len(fednmf.pl.top_features(model, n_features=5))
+    3
     """
-    plt = _pyplot()
     H, own_names = _components(components)
+    if by not in ("weight", "specific"):
+        raise ValueError(f"by={by!r}: must be 'weight' or 'specific'")
     names = own_names if names is None else names
     if names is None:
         names = [str(i) for i in range(H.shape[1])]
     if len(names) != H.shape[1]:
         raise ValueError(f"there are {len(names)} names, but {H.shape[1]} features")
-    if axes is None:
-        columns = min(len(H), 4)
-        rows = -(-len(H) // columns)
-        size = (3 * columns, (0.9 + 0.2 * n_features) * rows)
-        _, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-        axes = grid.ravel()[: len(H)]
-        for ax in grid.ravel()[len(H) :]:
-            ax.set_axis_off()
-    if len(axes) < len(H):
-        raise ValueError(f"there are {len(axes)} axes, but {len(H)} components")
+    axes = _grid(len(H), axes, 4, (3, 0.9 + 0.2 * n_features))
+    parts = _spectra.shares(H)
+    keys = parts * _spectra.shares(parts.T).T if by == "specific" else H
     for component, (ax, h) in enumerate(zip(axes, H)):
-        top = np.argsort(-h, kind="stable")[:n_features]
-        ax.barh(np.arange(len(top)), h[top])
+        top = np.argsort(-keys[component], kind="stable")[:n_features]
+        ax.barh(np.arange(len(top)), h[top], color=f"C{component % 10}")
         ax.set_yticks(np.arange(len(top)), [names[i] for i in top])
         ax.invert_yaxis()
         ax.set_title(f"component {component}")
     return np.array(axes[: len(H)], dtype=object)
+
+
+def images(components: Any, shape: tuple[int, int], axes: Optional[Sequence[Any]] = None) -> np.ndarray:
+    """Each component as an image, for data whose features are pixels.
+
+    Parameters
+    ----------
+    components : array (components x features), fitted NMF or BooleanMF, Consensus, KChoice or AnnData
+    shape : (int, int)
+        Height and width of an image.
+    axes : sequence of matplotlib Axes or None
+        One for each component; None: new ones, in a grid.
+
+    Returns
+    -------
+    array of Axes
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> import fednmf
+    >>> model = fednmf.NMF(6, random_state=0).fit(load_digits().data)
+    >>> len(fednmf.pl.images(model, (8, 8)))
+    6
+    """
+    H, _ = _components(components)
+    if len(shape) != 2 or shape[0] * shape[1] != H.shape[1]:
+        raise ValueError(f"shape={shape!r}: images of {H.shape[1]} pixels are needed, one for each feature")
+    axes = _grid(len(H), axes, 8, (1.4, 1.6 * min(max(shape[0] / shape[1], 0.3), 3)))
+    for component, (ax, h) in enumerate(zip(axes, H)):
+        ax.imshow(h.reshape(shape), cmap="gray", vmin=0)
+        ax.set_title(str(component))
+        ax.set_axis_off()
+    return np.array(axes[: len(H)], dtype=object)
+
+
+def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
+    """How groups of samples use the components: a heat map of the mean shares.
+
+    The share of a component in a sample is its part of the sum of the sample's row of W H.
+
+    Parameters
+    ----------
+    data : AnnData or array (samples x components)
+        Of AnnData ``obsm["X_nmf"]`` and ``varm["NMF"]``; an array is W.
+    groups : str or sequence
+        A column of ``adata.obs``, or the group of each sample.
+    H : array (components x features) or None
+        For an array W; None: the components are used as if they had sum 1.
+    ax : matplotlib Axes or None
+        None: a new one.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> import fednmf
+    >>> digits = load_digits()
+    >>> model = fednmf.NMF(6, random_state=0)
+    >>> W = model.fit_transform(digits.data)
+    >>> ax = fednmf.pl.usage(W, digits.target, H=model.components_)
+    """
+    shares = _shares(data, H)
+    if isinstance(groups, str):
+        if not hasattr(data, "obs") or groups not in data.obs:
+            known = ", ".join(map(str, data.obs)) if hasattr(data, "obs") else "none, since data is an array"
+            raise ValueError(f"groups={groups!r}: is no column of adata.obs; there are {known}")
+        groups = data.obs[groups]
+    groups = np.asarray(groups, dtype=object).astype(str)
+    if len(groups) != len(shares):
+        raise ValueError(f"groups has {len(groups)} entries, but there are {len(shares)} samples")
+    names = list(dict.fromkeys(sorted(groups)))
+    means = np.array([shares[groups == name].mean(axis=0) for name in names])
+    if ax is None:
+        _, ax = _pyplot().subplots(
+            figsize=(2.5 + 0.45 * means.shape[1], 1.2 + 0.28 * len(names)), layout="constrained"
+        )
+    image = ax.imshow(means, vmin=0, cmap="viridis", aspect="auto", interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="mean share")
+    ax.set_xticks(np.arange(means.shape[1]))
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set_xlabel("component")
+    return ax
+
+
+def embedding(
+    adata: Any, basis: str = "X_umap", names: Optional[Sequence[str]] = None, axes: Optional[Sequence[Any]] = None
+) -> np.ndarray:
+    """A map of the samples for each component, coloured by its share in them.
+
+    Parameters
+    ----------
+    adata : AnnData
+        With ``obsm["X_nmf"]`` and ``varm["NMF"]``, as `fednmf.tl.nmf` leaves them, and the map.
+    basis : str
+        The map in ``adata.obsm``.
+    names : sequence of str or None
+        Titles of the components, after their numbers.
+    axes : sequence of matplotlib Axes or None
+        One for each component; None: new ones, in a grid.
+
+    Returns
+    -------
+    array of Axes
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, fednmf
+    >>> rng = np.random.default_rng(0)
+    >>> adata = anndata.AnnData(rng.poisson(2, (60, 20)).astype("float32"))
+    >>> adata.obsm["X_umap"] = rng.random((60, 2))
+    >>> fednmf.tl.nmf(adata, n_components=3, max_iter=50)
+    >>> len(fednmf.pl.embedding(adata))
+    3
+    """
+    if basis not in adata.obsm:
+        raise ValueError(f"basis={basis!r}: is not in adata.obsm; there are {', '.join(adata.obsm)}")
+    shares, places = _shares(adata, None), np.asarray(adata.obsm[basis])
+    k = shares.shape[1]
+    if names is not None and len(names) != k:
+        raise ValueError(f"there are {len(names)} names, but {k} components")
+    axes = _grid(k, axes, 4, (2.3, 2.3))
+    for component, ax in enumerate(axes[:k]):
+        # What uses the component most is drawn last.
+        order = np.argsort(shares[:, component], kind="stable")
+        ax.scatter(*places[order, :2].T, c=shares[order, component], s=min(4, 30000 / len(order)), vmin=0, vmax=1)
+        ax.set_title(str(component) if names is None else f"{component}: {names[component]}")
+        ax.set_axis_off()
+    return np.array(axes[:k], dtype=object)
 
 
 def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
@@ -127,6 +275,12 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np, fednmf
+    >>> X = np.random.default_rng(0).random((40, 12))
+    >>> ax = fednmf.pl.consensus(fednmf.tl.choose_k(X, ks=[2, 3], n_runs=3), k=2)
     """
     plt = _pyplot()
     if k is None:
@@ -150,6 +304,39 @@ def consensus(result: KChoice, k: Optional[int] = None, ax: Any = None) -> Any:
     ax.set_yticks(middle, numbers)
     ax.set_title(f"components of {len(clusters) // k} runs with k = {k}, by cluster")
     return ax
+
+
+def _shares(data: Any, H: Any) -> np.ndarray:
+    """The share of each component in the sum of each sample's row of W H."""
+    if hasattr(data, "obsm"):
+        for place, name in ((data.obsm, "X_nmf"), (data.varm, "NMF")):
+            if name not in place:
+                raise ValueError(f"adata has no {name}: run fednmf.tl.nmf first")
+        W, sizes = np.asarray(data.obsm["X_nmf"]), np.asarray(data.varm["NMF"]).sum(axis=0)
+    else:
+        W = np.asarray(data, dtype=float)
+        sizes = np.ones(W.shape[1]) if H is None else np.asarray(H, dtype=float).sum(axis=1)
+    if W.shape[1:] != sizes.shape:
+        raise ValueError(f"W has {W.shape[1]} components, and H {len(sizes)}")
+    used = W * sizes
+    total = used.sum(axis=1, keepdims=True)
+    return np.divide(used, total, out=np.zeros_like(used), where=total > 0)
+
+
+def _grid(count: int, axes: Optional[Sequence[Any]], across: int, size: tuple[float, float]) -> Any:
+    """As many Axes: those given, or new ones of a size, so many in a row."""
+    if axes is not None:
+        if len(axes) < count:
+            raise ValueError(f"there are {len(axes)} axes, but {count} components")
+        return axes
+    columns = min(count, across)
+    rows = -(-count // columns)
+    _, grid = _pyplot().subplots(
+        rows, columns, figsize=(size[0] * columns, size[1] * rows), layout="constrained", squeeze=False
+    )
+    for ax in grid.ravel()[count:]:
+        ax.set_axis_off()
+    return grid.ravel()[:count]
 
 
 def _components(given: Any) -> tuple[np.ndarray, Optional[Sequence[str]]]:

@@ -9,11 +9,11 @@ from typing import Any, Optional
 import numpy as np
 
 from . import _annotated
-from ._choose_k import Callback, KChoice
+from ._choose_k import Callback, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
-from ._nmf import NMF, Loss
+from ._nmf import NMF, AnyLoss
 from ._spectra import spectra, top_lists
 
 __all__ = [
@@ -65,6 +65,22 @@ def nmf(
     ------
     ValueError
         If the layer or the column does not exist, or NMF refuses the matrix or a parameter.
+
+    See Also
+    --------
+    project : Weights of other cells for the same components.
+    choose_k : Which number of components the data support.
+    cnmf, metaprograms : Programmes that many runs, or many samples, have in common.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, fednmf
+    >>> rng = np.random.default_rng(0)
+    >>> counts = rng.poisson(rng.gamma(1, 1, (300, 4)) @ rng.gamma(1, 1, (4, 80)))
+    >>> adata = anndata.AnnData(counts.astype("float32"))
+    >>> fednmf.tl.nmf(adata, n_components=4, beta_loss="kullback-leibler", max_iter=50)
+    >>> adata.obsm["X_nmf"].shape, adata.varm["NMF"].shape
+    ((300, 4), (80, 4))
     """
     adata = adata.copy() if copy else adata
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
@@ -101,6 +117,16 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     ------
     ValueError
         If `reference` has no components, or no gene in common with `adata`.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, fednmf
+    >>> counts = np.random.default_rng(0).poisson(2, (300, 40)).astype("float32")
+    >>> old, new = anndata.AnnData(counts[:200]), anndata.AnnData(counts[200:])
+    >>> fednmf.tl.nmf(old, n_components=3, max_iter=50)
+    >>> fednmf.tl.project(new, old)
+    >>> new.obsm["X_nmf"].shape
+    (100, 3)
     """
     if "NMF" not in reference.varm or "nmf" not in reference.uns:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
@@ -139,14 +165,15 @@ def choose_k(
     layer: Optional[str] = None,
     use_highly_variable: Optional[bool] = None,
     *,
-    method: Optional[str] = None,
-    beta_loss: Optional[Loss] = None,
+    method: Optional[SearchMethod] = None,
+    beta_loss: Optional[AnyLoss] = None,
     holdout: Optional[float] = None,
     max_iter: Optional[int] = None,
     tol: float = 1e-4,
     random_state: Any = 0,
     n_jobs: Optional[int] = None,
     callback: Optional[Callback] = None,
+    verbose: int = 0,
 ) -> KChoice:
     """Tries several numbers of components, each from several starts with other entries held out, and recommends one.
 
@@ -178,6 +205,8 @@ def choose_k(
     callback : callable or None
         Called with k, the run, the iteration and the last measures about four times a second; an exception ends the
         search.
+    verbose : int
+        Print the progress.
 
     Returns
     -------
@@ -189,6 +218,17 @@ def choose_k(
     ------
     ValueError
         If a number of components is larger than the matrix, an option is wrong, or entries are negative or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, fednmf
+    >>> rng = np.random.default_rng(3)
+    >>> X = np.kron(np.eye(4), rng.random((25, 1))) @ np.kron(np.eye(4), rng.random((1, 15))) + 0.01 * rng.random((100, 60))
+    >>> found = fednmf.tl.choose_k(X, ks=range(2, 7), n_runs=3)
+    >>> found.recommended
+    4
+    >>> found.consensus.H.shape
+    (4, 60)
     """
     annotated = _annotated.is_annotated(data)
     if not annotated and (layer is not None or use_highly_variable is not None):
@@ -210,6 +250,7 @@ def choose_k(
         random_state=random_state,
         n_jobs=n_jobs,
         callback=callback,
+        verbose=verbose,
     )
     found.feature_names = None if names is None else [str(name) for name in names]
     if annotated:

@@ -46,7 +46,7 @@ def test_the_readme_of_the_package_runs():
     assert names["W"].shape == (1797, 16) and names["found"].ledger
 
 
-@pytest.mark.parametrize("name, package", [("digits", "matplotlib"), ("anndata_factors", "anndata"), ("factors", "h5py")])
+@pytest.mark.parametrize("name, package", [("digits", "matplotlib"), ("plots", "matplotlib"), ("anndata_factors", "anndata"), ("factors", "h5py")])
 def test_a_script_of_the_examples_runs(name, package, tmp_path):
     pytest.importorskip(package)
     program = os.environ.get("FEDNMF_BINARY") or shutil.which("fednmf")
@@ -86,6 +86,32 @@ def test_a_tutorial_shows_what_its_examples_print(name, package, tmp_path, monke
     pictures = re.findall(r"!\[[^]]+\]\((.+?)\)", page.read_text())
     assert {path.name for path in tmp_path.glob("*.png")} == set(pictures)
     assert all((TUTORIALS / picture).stat().st_size < 100_000 for picture in pictures)
+
+
+@pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_notebook_has_the_blocks_of_its_page(page, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    made = importlib.import_module("notebooks").notebook(page)
+    cells = {kind: [cell for cell in made["cells"] if cell["cell_type"] == kind] for kind in ("code", "markdown")}
+    sources = ["".join(cell["source"]) for cell in cells["code"]]
+    text = page.read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks and [source + "\n" for source in sources if not source.startswith("%%bash")] == blocks
+    commands = re.findall(r"^\$ ", text, re.MULTILINE)
+    assert sum(source.startswith("%%bash") for source in sources) == len(commands)
+    printed = "".join("".join(output["text"]) for cell in cells["code"] for output in cell["outputs"])
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert all(block in printed for block in shown)
+    pictures = {name for cell in cells["markdown"] for name in cell.get("attachments", {})}
+    assert pictures == set(re.findall(r"!\[[^]]+\]\((.+?)\)", text))
+    if importlib.util.find_spec("nbformat") is not None:
+        importlib.import_module("nbformat").validate(made)
+
+
+def test_the_reference_of_the_package_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    made = importlib.import_module("python_reference").page()
+    assert (ROOT / "docs" / "reference" / "python.md").read_text() == made, "run docs/python_reference.py"
 
 
 def test_no_link_of_the_book_leaves_it(monkeypatch):

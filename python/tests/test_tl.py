@@ -118,5 +118,5 @@ def test_what_does_not_exist_is_named(cells):
     with pytest.raises(ValueError, match="no components"):
         fednmf.tl.project(cells, cells)
     cells.X = -cells.X
-    with pytest.raises(ValueError, match="Negative values"):
+    with pytest.raises(ValueError, match="negative entries"):
         fednmf.tl.nmf(cells, 3)

@@ -8,7 +8,7 @@ use fednmf_base::units::parse_bytes;
 use fednmf_files::TableOptions;
 
 use super::parameters::Group;
-
+use super::reference::Page;
 use crate::commands::account::AccountArgs;
 use crate::commands::audit::AuditArgs;
 use crate::commands::choose::ChooseArgs;
@@ -69,9 +69,17 @@ pub enum Command {
     List {
         /// One method
         name: Option<String>,
-        /// The whole reference as Markdown
-        #[arg(long, conflicts_with = "name")]
-        markdown: bool,
+        /// A page of the reference as Markdown, or a table for another page
+        #[arg(
+            long,
+            value_name = "PAGE",
+            value_enum,
+            conflicts_with = "name",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "methods"
+        )]
+        markdown: Option<Page>,
         /// With a NAME: only the messages that leave a rank or party, as a table
         #[arg(long, requires = "name")]
         wire: bool,

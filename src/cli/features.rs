@@ -7,11 +7,11 @@ use fednmf_files::features::{FeatureChoice, FeatureType};
 /// Which features are used.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FeatureArgs {
-    /// Use the features of this type alone, where the data of 10x or AnnData have several: Gene Expression, Antibody Capture, ...
+    /// Use only the features of this type, where the data of 10x or AnnData have several: Gene Expression, Antibody Capture, ...
     /// ('fednmf inspect' lists them)
     #[arg(long, value_name = "NAME")]
     pub feature_type: Option<String>,
-    /// Use the genes alone that an .h5ad file marks in var/highly_variable
+    /// Use only the genes that an .h5ad file marks in var/highly_variable
     #[arg(long)]
     pub highly_variable: bool,
 }

@@ -19,8 +19,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
 pub use self::args::{Cli, Command};
-pub use self::reference::algorithms;
-pub use self::revealed::revealed;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::warning;
 use fednmf_comm as comm;
@@ -87,8 +85,14 @@ fn configure(method: &dyn ConfiguredMethod, matches: &clap::ArgMatches) -> Resul
 pub fn complete_command() -> clap::Command {
     let methods = registry::ALL.iter().chain([&*registry::AUTO]);
     let names = methods.flat_map(|method| method.description().names()).map(PossibleValue::new);
-    let command = Cli::command().args(options::all().into_iter().map(|option| option.arg()));
-    command.mut_arg("algo", |algo| algo.value_parser(PossibleValuesParser::new(names)).hide_possible_values(true))
+    let names: Vec<PossibleValue> = names.collect();
+    let named = |command: clap::Command| {
+        let parser = PossibleValuesParser::new(names.clone());
+        command.mut_arg("algo", |algo| algo.value_parser(parser).hide_possible_values(true))
+    };
+    let command = named(Cli::command().args(options::all().into_iter().map(|option| option.arg())));
+    let command = command.mut_subcommand("estimate", named);
+    if cfg!(feature = "sites") { command.mut_subcommand("join", named) } else { command }
 }
 
 /// Starts the trial read of an HDF5 file that `--input` names. It takes a while, so it runs while the command line is
@@ -175,18 +179,29 @@ fn parse_words(words: Vec<OsString>) -> Result<Request> {
     })
 }
 
-/// The words of `fednmf FILE` as `fednmf --input FILE`, if that is why the parser found no subcommand.
+/// The words of `fednmf FILE` or `fednmf sweep FILE` as those with `--input FILE`, if that is why the parser refused them.
 fn with_input(e: &clap::Error, words: &[OsString]) -> Option<Vec<OsString>> {
-    // After other options it is a conflict with them.
-    let is_unknown = matches!(e.kind(), ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict);
-    let Some(ContextValue::String(file)) = e.get(ContextKind::InvalidSubcommand).filter(|_| is_unknown) else {
-        return None;
+    let kind = match e.kind() {
+        // After other options it is a conflict with them.
+        ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        _ => return None,
     };
-    let is_file = file.contains(['.', '/', ':']) || std::path::Path::new(file).exists();
-    let at = words.iter().position(|word| word == file.as_str()).filter(|_| is_file && subcommand(words).is_none())?;
+    let Some(ContextValue::String(file)) = e.get(kind) else { return None };
+    let is_file = !file.starts_with('-') && (file.contains(['.', '/', ':']) || std::path::Path::new(file).exists());
+    let at = words.iter().position(|word| word == file.as_str()).filter(|_| is_file && takes_input(words))?;
     let has_input = ["--input", "-i"].iter().any(|option| value_of(option, words).is_some());
     let (before, after) = words.split_at(at);
     (!has_input).then(|| [before, &["--input".into()], after].concat())
+}
+
+/// Whether the typed command, or a run, has `--input` and nothing without an option.
+fn takes_input(words: &[OsString]) -> bool {
+    let command = Cli::command();
+    let typed = words.get(1).and_then(|name| command.find_subcommand(name));
+    typed.is_none_or(|command| {
+        command.get_arguments().any(|arg| arg.get_id() == "input") && command.get_positionals().next().is_none()
+    })
 }
 
 /// The last value of an option, before the command line is parsed.
@@ -330,7 +345,7 @@ fn takes_dp(name: &str) -> bool {
 pub fn answer(request: &Request) -> Result<Option<String>> {
     Ok(Some(match request {
         Request::Text(text) => text.clone(),
-        Request::Other(Command::List { markdown: true, .. }) => reference::reference(),
+        Request::Other(Command::List { markdown: Some(page), .. }) => page.text(),
         Request::Other(Command::List { name: None, .. }) => list::all(),
         Request::Other(Command::List { name: Some(name), wire, .. }) => list::one(name, *wire)?,
         Request::Other(Command::Account(account)) => account.answer()?,
@@ -430,6 +445,12 @@ mod tests {
             assert_eq!((spec.input_text.as_str(), spec.k), ("a.npy", 3), "{line}");
         }
         assert!(check("fednmf a.npy b.npy -k 3").is_err() && check("fednmf --input a.npy b.npy -k 3").is_err());
+        for line in
+            ["fednmf sweep a.npy --k 2..3 -o d", "fednmf sweep --k 2..3 -o d a.npy", "fednmf estimate a.npy -k 3"]
+        {
+            assert!(parse(words(line)).is_ok(), "{line}");
+        }
+        assert!(parse(words("fednmf sweep a.npy b.npy --k 2..3 -o d")).is_err());
         assert!(check("fednmf inspct -k 3").is_err_and(|e| e.message.contains("inspect")));
         let audit = parse(words("fednmf audit view.npz"));
         assert!(audit.is_err_and(|e| e.message.contains("view.npz") && !e.message.contains("--input")));

@@ -32,10 +32,10 @@ pub struct AccountArgs {
     /// chance that a bit is flipped
     #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     noise: Option<f64>,
-    /// Budget: says the noise that it asks for, or with --noise how many releases it allows
+    /// Budget: prints the noise that it requires, or with --noise how many releases it allows
     #[arg(long, value_name = "X", value_parser = parameters::any_number)]
     epsilon: Option<f64>,
-    /// The delta beside epsilon
+    /// The delta that belongs to epsilon
     #[arg(long, value_name = "X", default_value_t = 1e-5, value_parser = parameters::any_number)]
     delta: f64,
     /// Releases one after the other
@@ -153,7 +153,8 @@ impl AccountArgs {
         }
         let _ = writeln!(out, "{:>8}  {total:.6}", self.releases);
         if let (Some(allowed), Some(budget)) = (allowed, self.epsilon) {
-            let _ = writeln!(out, "\nepsilon {budget} allows {allowed} release(s).");
+            let allowed = counted(allowed as usize, "release", "releases");
+            let _ = writeln!(out, "\nepsilon {budget} allows {allowed}.");
         }
         Ok(out)
     }
@@ -226,7 +227,7 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&answer("--noise 37.30632 --releases 100 --json").unwrap()).unwrap();
         assert!((json["epsilon"].as_f64().unwrap() - 1.0).abs() < 1e-4, "{json}");
-        assert!(answer("--noise 37.307 --epsilon 1").unwrap().contains("allows 100 release(s)"));
+        assert!(answer("--noise 37.307 --epsilon 1").unwrap().contains("allows 100 releases."));
         assert!(answer("--dp laplace --noise 10 --delta 0 --releases 7").unwrap().contains("       7  0.700000"));
         let text = answer("--dp xor --noise 0.25 --bits 2 --delta 0 --releases 60").unwrap();
         let releases: Vec<&str> = text.lines().skip(3).filter_map(|l| l.split_whitespace().next()).collect();

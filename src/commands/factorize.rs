@@ -65,8 +65,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOW", value_parser = words::<Scale>(), default_value_t = Scale::None, help_heading = "What to factorise, and how")]
     pub scale: Scale,
 
-    /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries, or fewer where equal ones
-    /// would exceed them
+    /// Convert to 0/1: entries of at least T become 1. T is a number, or a quantile such as q0.95: the largest 5 % of all
+    /// entries, or fewer where equal ones would exceed them
     #[arg(long, allow_negative_numbers = true, value_name = "T", help_heading = "What to factorise, and how")]
     pub binarize: Option<Threshold>,
 

@@ -14,7 +14,7 @@ use fednmf_sites::{Hub, HubConfig, valid_name};
 /// Where to listen, and for whom.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Address and port to listen on; sites need to reach this port alone
+    /// Address and port to listen on; sites need to reach only this port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
     listen: String,
     /// The names of the sites, party 0 first, as in their certificates

@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn points_lie_where_their_numbers_say() {
         let svg = lines_of(&[(0.0, 0.0), (10.0, 4.0)]).unwrap();
-        // The lower left and the upper right corner of the area.
-        assert!(svg.contains(r#"points="64.0,284.0 650.0,14.0""#), "{svg}");
+        // The lower left and the upper right corner of the area, with a margin of 5 % above and below.
+        assert!(svg.contains(r#"points="64.0,271.7 650.0,26.3""#), "{svg}");
         // Labels of six letters end left of the axis and begin right of its title.
         let long = [series("run", &[(0.0, 0.5175), (1.0, 0.5185)])];
         let far = Lines { zero_up: false, ..chart(&long) }.draw().unwrap();
@@ -258,9 +258,9 @@ mod tests {
         let with = [Series { deviations: vec![1.0, 0.0], ..series("a", &[(2.0, 1.0), (4.0, 2.0)]) }];
         let marks = [(2.0, "k = 2".to_string())];
         let svg = Lines { marks: &marks, zero_across: false, whole: true, ..chart(&with) }.draw().unwrap();
-        // From 0 to 2 on an axis from 0 to 2: its whole height, below the label of the mark.
+        // From 0 to 2 on an axis from -0.1 to 2.1, below the label of the mark.
         assert!(
-            svg.contains(r#"y1="284.0""#) && svg.contains(r#"y2="32.0""#) && svg.contains(">k = 2</text>"),
+            svg.contains(r#"y1="272.5""#) && svg.contains(r#"y2="43.5""#) && svg.contains(">k = 2</text>"),
             "{svg}"
         );
         // A bar that reaches below zero ends at the floor of a logarithmic axis.

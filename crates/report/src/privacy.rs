@@ -62,7 +62,10 @@ pub fn sentences(wire: &Value, parties: usize) -> Vec<String> {
     let order = [
         (Protection::Declared, "in the clear"),
         (Protection::Masked, "masked, so that others can read only the sum over all parties"),
-        (Protection::MaskedNoised, "masked and with noise, so that others can read only the noisy sum over all parties"),
+        (
+            Protection::MaskedNoised,
+            "masked and with noise, so that others can read only the noisy sum over all parties",
+        ),
         (Protection::Noised, "with the noise of differential privacy"),
         (Protection::Encrypted, "encrypted for the receiver"),
         (Protection::Shared, "as secret shares, which are random to each receiver"),
@@ -92,8 +95,7 @@ mod tests {
 
     #[test]
     fn the_first_sentence_says_whether_entries_left_a_party() {
-        let wire =
-            json!([row("sum M V", "Masked", Protection::Masked), row("norms", "Scalar", Protection::Declared)]);
+        let wire = json!([row("sum M V", "Masked", Protection::Masked), row("norms", "Scalar", Protection::Declared)]);
         let found = sentences(&wire, 3);
         assert_eq!(found[0], "No message of this run carried entries of the matrix.");
         assert!(found[1].starts_with("Sent in the clear: single numbers"), "{found:?}");

@@ -15,10 +15,10 @@ use fednmf_comm::Communicator;
 use fednmf_driver::budget;
 use fednmf_privacy::dp::{delta_text, round_up_text};
 use fednmf_privacy::transcript;
-use fednmf_privacy::{BudgetFile, Protection};
 #[cfg(feature = "sites")]
 use fednmf_privacy::transcript::Subject;
 use fednmf_privacy::transcript::{Agreed, Verified};
+use fednmf_privacy::{BudgetFile, Protection};
 #[cfg(feature = "sites")]
 use fednmf_sites::{Authority, Event, VerifiedLog, read_log};
 

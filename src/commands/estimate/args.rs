@@ -46,7 +46,7 @@ pub struct EstimateArgs {
     /// Number of components k
     #[arg(short = 'k', long, value_name = "K", default_value_t = 10, value_parser = whole_number)]
     components: usize,
-    /// Tell it for so many ranks [default: as many as are recommended]
+    /// Predict for this number of ranks [default: the recommended number]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     ranks: Option<usize>,
     /// Number of parties [default: one for each of --ranks]

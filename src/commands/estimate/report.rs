@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use fednmf_base::units::bytes;
+use fednmf_base::units::{bytes, counted, short, thousands};
 use fednmf_methods::cost::{Cost, Pattern};
 
 use super::bound::words_of_products;
@@ -131,19 +131,22 @@ impl Report<'_> {
         let Report { request, job, ranks, cost, rates, .. } = self;
         let mut out = String::new();
         let description = job.method.description();
-        let kind =
-            if job.workload.sparse { format!("{:.0} entries", job.workload.stored) } else { "dense".to_string() };
+        let kind = match job.workload.sparse {
+            true => format!("{} nonzeros", thousands(job.workload.stored as usize)),
+            false => "dense".to_string(),
+        };
         let grid = cost.grid.map_or_else(String::new, |(pr, pc)| format!(" ({pr} x {pc} grid)"));
         let parties = job.workload.parties.map_or_else(String::new, |parties| format!("{parties} parties on "));
         let _ = writeln!(
             out,
-            "{}{} of {} x {} ({kind}), k = {}, f{}, on {parties}{ranks} rank(s){grid}; each iteration:\n",
+            "{}{}: {} x {} ({kind}), k = {}, f{}, on {parties}{}{grid}; each iteration:\n",
             description.name,
-            if job.automatic { ", which --algo auto takes," } else { "" },
-            job.workload.m,
-            job.workload.n,
+            if job.automatic { " (chosen by --algo auto)" } else { "" },
+            thousands(job.workload.m),
+            thousands(job.workload.n),
             job.workload.k,
             8 * job.workload.word,
+            counted(*ranks, "rank", "ranks"),
         );
         let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
@@ -172,9 +175,9 @@ impl Report<'_> {
         }
         let _ = writeln!(
             out,
-            "\nbetween ranks: latency {:.2e} s, bandwidth {:.2e} B/s{}\n",
-            rates.latency,
-            rates.bandwidth,
+            "\nbetween ranks: latency {}, bandwidth {}/s{}\n",
+            time(rates.latency),
+            size(rates.bandwidth),
             if rates.known { "" } else { " (assumed: start this with mpirun -n 2, or give --latency and --bandwidth)" }
         );
         self.table(&mut out);
@@ -186,9 +189,11 @@ impl Report<'_> {
     fn work_and_traffic(&self, out: &mut String) {
         let flops = self.flops();
         let total: f64 = flops.values().map(|f| f[0]).sum();
-        let list: Vec<String> = flops.iter().map(|(name, f)| format!("{name} {:.4}", f[0] / 1e9)).collect();
-        let _ = writeln!(out, "work      {:.4} Gflop on a rank: {}", total / 1e9, list.join(", "));
+        let list: Vec<String> =
+            flops.iter().map(|(name, f)| format!("{} {}", in_words(name), short(f[0] / 1e9))).collect();
+        let _ = writeln!(out, "work      {} Gflop on a rank: {}", short(total / 1e9), list.join(", "));
         let [mpi, messages, party] = self.cost.traffic();
+        let messages = thousands(messages as usize);
         let _ = writeln!(out, "traffic   {} in {messages} messages, all ranks together", bytes(mpi));
         if self.job.is_private() {
             let _ = writeln!(out, "          {} handed over and got back by all parties", bytes(party));
@@ -197,21 +202,25 @@ impl Report<'_> {
             let [latency, share] = self.rates.of_message(message);
             let _ = writeln!(
                 out,
-                "          in {} rounds, one after another: {latency:.2e} s of waiting, {share:.2e} s for the bytes",
-                message.times
+                "          in {} rounds, one after another: {} of waiting, {} for the bytes",
+                message.times,
+                time(latency),
+                time(share)
             );
         }
         if let Some([words, least]) = self.words() {
             let _ = writeln!(
                 out,
-                "          {words:.3e} words to a rank for the two products, {:.2} times the lower bound of any algorithm",
+                "          {} words to a rank for the two products, {:.2} times the lower bound of any algorithm",
+                thousands(words as usize),
                 words / least
             );
         }
         match self.parts() {
             Some(parts) => {
-                let list: Vec<String> = parts.iter().map(|(name, s)| format!("{name} {s:.2e}")).collect();
-                let _ = writeln!(out, "time      {:.3e} s: {}", parts.values().sum::<f64>(), list.join(", "));
+                let list: Vec<String> =
+                    parts.iter().map(|(name, s)| format!("{} {}", in_words(name), time(*s))).collect();
+                let _ = writeln!(out, "time      {}: {}", time(parts.values().sum()), list.join(", "));
             }
             None => out.push_str("time      not predicted: some of its loops are not measured\n"),
         }
@@ -241,13 +250,14 @@ impl Report<'_> {
         if self.seconds().is_none() {
             return;
         }
-        out.push_str("  ranks    seconds  speedup  efficiency  data on a rank  traffic of all\n");
+        out.push_str("  ranks       time  speedup  efficiency  data on a rank  traffic of all\n");
         let shown = self.scan.iter().filter(|p| p.ranks <= (4 * self.recommended.used.ranks).max(8));
         for (point, seconds, efficiency) in shown.filter_map(|p| Some((p, p.seconds?, self.efficiency(p)?))) {
             let _ = writeln!(
                 out,
-                "{:>7}  {seconds:>9.3e}  {:>7.1}  {:>8.0} %  {:>14}  {:>14}",
+                "{:>7}  {:>9}  {:>7.1}  {:>8.0} %  {:>14}  {:>14}",
                 point.ranks,
+                time(seconds),
                 efficiency * point.ranks as f64,
                 100.0 * efficiency,
                 size(point.cost.data),
@@ -265,7 +275,8 @@ impl Report<'_> {
             Basis::Time => "the most that use their time well",
             Basis::Parties => "one for each party; the time is not predicted",
         };
-        let _ = writeln!(out, "recommended: {} rank(s), {well}: {}", used.ranks, describe_utilization(used));
+        let ranks = counted(used.ranks, "rank", "ranks");
+        let _ = writeln!(out, "recommended: {ranks}, {well}: {}", describe_utilization(used));
         match beyond {
             Some(beyond) => {
                 let _ = writeln!(
@@ -293,7 +304,7 @@ impl Report<'_> {
         }
         let _ = writeln!(
             out,
-            "(Well used is at least {:.0} %: the time, or memory, of one rank alone over that of all ranks together.)",
+            "(Well used is at least {:.0} %: the time, or memory, of one rank divided by that of all ranks together.)",
             100.0 * MIN_EFFICIENCY
         );
     }
@@ -335,4 +346,50 @@ fn describe_utilization(used: &Utilization) -> String {
 
 fn size(x: f64) -> String {
     bytes(x as u64)
+}
+
+/// A time in the unit that suits it: `7.44 s`, `102 ms`.
+fn time(seconds: f64) -> String {
+    let (x, unit) = match seconds {
+        s if s < 1e-3 => (s * 1e6, "us"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s if s < 7200.0 => (s, "s"),
+        s => (s / 3600.0, "h"),
+    };
+    let digits = if x >= 99.95 {
+        0
+    } else if x >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{x:.digits$} {unit}")
+}
+
+/// The name of a kernel for people.
+fn in_words(kernel: &str) -> &str {
+    match kernel {
+        "mul" => "M V",
+        "tmul" => "M'U",
+        "gram" => "Gram matrices",
+        "sweep" => "sweeps",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        for (seconds, text) in [
+            (2e-6, "2.00 us"),
+            (3.24e-3, "3.24 ms"),
+            (0.1019, "102 ms"),
+            (7.4415, "7.44 s"),
+            (59.51, "59.5 s"),
+            (7200.0, "2.00 h"),
+        ] {
+            assert_eq!(super::time(seconds), text);
+        }
+    }
 }

@@ -50,7 +50,7 @@ use super::serve::waiting;
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
 #[derive(Debug, Args)]
 pub struct JoinArgs {
-    /// The hub, to which this site dials out; through the proxy of https_proxy, if that is set
+    /// The hub, to which this site connects; through the proxy of https_proxy, if that is set
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "propose", help_heading = "Site")]
     hub: Option<Address>,
     /// The site's certificate (PEM)

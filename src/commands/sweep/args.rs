@@ -95,7 +95,7 @@ pub struct SweepArgs {
     /// Divide the data by its largest entry
     #[arg(long, value_name = "HOW", value_parser = words::<Scale>(), default_value_t = Scale::None)]
     pub scale: Scale,
-    /// Set entries of at least T to 1 and the others to 0; q0.95 (say): the upper 5 % of all entries
+    /// Convert to 0/1: entries of at least T become 1. T is a number, or a quantile such as q0.95 (the largest 5 %)
     #[arg(long, allow_negative_numbers = true, value_name = "T")]
     pub binarize: Option<Threshold>,
     #[command(flatten)]

@@ -21,12 +21,15 @@ pub fn as_json(pooled: &PooledView, findings: &[Finding]) -> Value {
 /// A line for each finding, and its assumption and remark below.
 pub fn table(pooled: &PooledView, findings: &[Finding]) -> String {
     let list = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let mut out = format!("{}, seen by rank(s) {}", pooled.method.description().name, list(&pooled.ranks()));
+    let ranks = pooled.ranks();
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let mut out = format!("{}, seen by {word} {}", pooled.method.description().name, list(&ranks));
     if !pooled.private() {
         out.push_str("\n\nIts ranks are one domain of trust and see all of the data: there is nothing to attack.\n");
         return out;
     }
-    let _ = write!(out, " with party(ies) {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
+    let word = if pooled.own.len() == 1 { "party" } else { "parties" };
+    let _ = write!(out, " with {word} {}; hidden: {}\n\n", list(&pooled.own), list(&pooled.hidden_parties()));
     out.push_str("attack            recovered exactly  relative error  cosine  a guess's  AUC    seconds\n");
     for f in findings {
         let recovered = f.recovered.map_or_else(|| "-".into(), |(n, all)| format!("{n} of {all} {}", f.of));

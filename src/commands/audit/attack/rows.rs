@@ -4,6 +4,7 @@ use ndarray::Array2;
 
 use fednmf_audit::membership::{auc, misfits};
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_comm::Knowledge;
 use fednmf_comm::party_sum::SUMMED;
 use fednmf_methods::federated::rows::fnmf::Fnmf;
@@ -57,7 +58,10 @@ pub fn attacks(pooled: &PooledView, inputs: &AttackInputs<'_>) -> Result<Vec<Fin
     let mut findings = vec![described(found, &v)];
     if let Some(rest) = without_own(pooled, &v)? {
         let (own, hidden) = (pooled.own.len(), pooled.hidden_parties().len());
-        let assumed = format!("what is left of the sum without the part of {own} party(ies): that of {hidden}");
+        let assumed = format!(
+            "what is left of the sum without the part of {}: that of {hidden}",
+            counted(own, "party", "parties")
+        );
         findings.push(described(Finding::new("membership, pooled", assumed), &rest));
     }
     Ok(findings)

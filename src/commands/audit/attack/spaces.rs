@@ -15,6 +15,7 @@ use fednmf_audit::space::Space;
 use fednmf_audit::sparse_columns;
 use fednmf_audit::subset_sums;
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::counted;
 use fednmf_comm::Knowledge;
 
 use super::finding::{Finding, columns_found};
@@ -108,7 +109,7 @@ fn subset_sums(
             break;
         }
     }
-    let found = found.note(format!("{} sum(s) of {k} numbers for each row; ", best.0));
+    let found = found.note(format!("{} of {k} numbers for each row; ", counted(best.0, "sum", "sums")));
     Some(columns_found(found, &best.1, ground_truth, 1e-9, false).since(began))
 }
 

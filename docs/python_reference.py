@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Prints docs/reference/python.md, made from the docstrings of the package, which must be installed."""
+
+import inspect
+
+import fednmf
+
+_HEAD = """# Python
+
+Made by `docs/python_reference.py`; a test keeps it up to date. [The guide](../guide/python.md) has examples that belong together.
+"""
+_GROUPS = {
+    "Factorisations": ["fednmf.NMF", "fednmf.MiniBatchNMF", "fednmf.BooleanMF", "fednmf.federated", "fednmf.mpi", "fednmf.methods"],
+    "AnnData": [f"fednmf.tl.{name}" for name in ("nmf", "project", "choose_k", "cnmf", "metaprograms", "spectra", "top_lists")],
+    "Plots": [f"fednmf.pl.{name}" for name in fednmf.pl.__all__],
+    "Results": ["fednmf.Federated", "fednmf.MpiRun", "fednmf.tl.KChoice", "fednmf.tl.Programs", "fednmf.tl.MetaPrograms"],
+}
+
+
+def page() -> str:
+    made = _HEAD
+    for heading, names in _GROUPS.items():
+        made += f"\n## {heading}\n"
+        for name in names:
+            made += _entry(name, _find(name))
+    return made
+
+
+def _find(name: str):
+    found = fednmf
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def _entry(name: str, what) -> str:
+    made = f"\n### `{name}`\n\n```text\n{inspect.cleandoc(what.__doc__)}\n"
+    fields = getattr(what, "__dataclass_fields__", {})
+    if fields:
+        made += "\nAttributes: " + ", ".join(fields) + "\n"
+    elif inspect.isclass(what):
+        for method in ("fit", "fit_transform", "partial_fit", "transform", "inverse_transform"):
+            found = getattr(what, method, None)
+            if found is not None and found.__doc__:
+                made += f"\n.{method}{_signature(found)}\n    {inspect.cleandoc(found.__doc__)}\n".replace("\n\n\n", "\n\n")
+    return made + "```\n"
+
+
+def _signature(function) -> str:
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "y")]
+    return f"({', '.join(names)})"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

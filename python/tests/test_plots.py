@@ -1,0 +1,97 @@
+"""Plots of components and their use, tables in notebooks, and progress."""
+
+import re
+
+import fednmf
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X = load_digits().data
+    model = fednmf.NMF(6, random_state=0)
+    return X, model, model.fit_transform(X)
+
+
+def test_components_are_drawn_as_images(fitted):
+    pytest.importorskip("matplotlib").use("Agg")
+    _, model, _ = fitted
+    axes = fednmf.pl.images(model, (8, 8))
+    assert len(axes) == 6
+    assert (axes[2].images[0].get_array() == model.components_[2].reshape(8, 8)).all()
+    with pytest.raises(ValueError, match="64 pixels"):
+        fednmf.pl.images(model, (8, 9))
+
+
+def test_the_use_by_groups_has_a_row_for_each_group_and_rows_of_sum_one(fitted):
+    pytest.importorskip("matplotlib").use("Agg")
+    _, model, W = fitted
+    target = load_digits().target
+    ax = fednmf.pl.usage(W, target, H=model.components_)
+    shown = np.asarray(ax.images[0].get_array())
+    assert shown.shape == (10, 6)
+    assert np.allclose(shown.sum(axis=1), 1)
+    of_zeros = W[target == 0] * model.components_.sum(axis=1)
+    assert np.allclose(shown[0], (of_zeros / of_zeros.sum(axis=1, keepdims=True)).mean(axis=0))
+    with pytest.raises(ValueError, match="3 entries"):
+        fednmf.pl.usage(W, [1, 2, 3], H=model.components_)
+
+
+def test_the_map_colours_cells_by_their_shares():
+    anndata = pytest.importorskip("anndata")
+    pytest.importorskip("matplotlib").use("Agg")
+    rng = np.random.default_rng(0)
+    adata = anndata.AnnData(rng.poisson(2, (60, 20)).astype("float32"))
+    adata.obs["kind"] = ["a", "b", "c"] * 20
+    fednmf.tl.nmf(adata, n_components=3, max_iter=50)
+    with pytest.raises(ValueError, match="X_umap"):
+        fednmf.pl.embedding(adata)
+    adata.obsm["X_umap"] = rng.random((60, 2))
+    axes = fednmf.pl.embedding(adata, names=["x", "y", "z"])
+    assert [ax.get_title() for ax in axes] == ["0: x", "1: y", "2: z"]
+    colours = np.sort(axes[1].collections[0].get_array())
+    used = adata.obsm["X_nmf"] * adata.varm["NMF"].sum(axis=0)
+    assert np.allclose(colours, np.sort((used / used.sum(axis=1, keepdims=True))[:, 1]))
+    assert np.asarray(fednmf.pl.usage(adata, "kind").images[0].get_array()).shape == (3, 3)
+    with pytest.raises(ValueError, match="there are kind"):
+        fednmf.pl.usage(adata, "leiden")
+
+
+def test_specific_features_are_not_in_all_components():
+    pytest.importorskip("matplotlib").use("Agg")
+    H = np.array([[5.0, 4.0, 0.0], [5.0, 0.0, 4.0]])
+    first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1)]
+    assert first == ["0", "0"]
+    first = [ax.get_yticklabels()[0].get_text() for ax in fednmf.pl.top_features(H, 1, by="specific")]
+    assert first == ["1", "2"]
+    with pytest.raises(ValueError, match="must be 'weight' or 'specific'"):
+        fednmf.pl.top_features(H, by="marker")
+
+
+def test_notebooks_show_short_tables(fitted):
+    X, _, _ = fitted
+    found = fednmf.federated([X[:600], X[600:1200], X[1200:]], n_components=4, max_iter=10, secure_sum=True)
+    shown = found._repr_html_()
+    assert "sum V_j" in shown and "masked" in shown and len(shown) < 5000
+    choice = fednmf.tl.choose_k(X[:300], ks=[2, 3], n_runs=2, max_iter=20)
+    shown = choice._repr_html_()
+    assert shown.count("<tr>") == 3 and "heldout_se" in shown and "divergence" not in shown
+
+
+def test_progress_is_printed_where_it_is_wanted(fitted, capsys):
+    X, _, _ = fitted
+    fednmf.NMF(3, random_state=0, verbose=1, max_iter=30, tol=0).fit(X[:200])
+    assert re.search(r"^iteration 10: rel_error 0\.\d+ \(\d+\.\d s\)$", capsys.readouterr().out, re.MULTILINE)
+    fednmf.tl.choose_k(X[:200], ks=[2, 3], n_runs=2, max_iter=20, verbose=1)
+    assert "k = 3, run 1" in capsys.readouterr().out
+    fednmf.NMF(3, random_state=0, max_iter=30, tol=0).fit(X[:200])
+    assert capsys.readouterr().out == ""
+
+
+def test_scaled_cells_are_refused_with_what_to_do():
+    anndata = pytest.importorskip("anndata")
+    adata = anndata.AnnData(np.random.default_rng(0).normal(size=(20, 10)))
+    with pytest.raises(ValueError, match=r"adata\.X has negative entries.*layer="):
+        fednmf.tl.nmf(adata, n_components=2)
