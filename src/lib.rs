@@ -30,8 +30,9 @@
 //!
 //! # Features
 //!
-//! All are on by default, and the library needs none: `cli` (the program), `mpi` (ranks of the program), `sites` (parties of
-//! the program on machines of their own), `hdf5` (files of HDF5), `paillier` (the encryption of [`Ppdnmf`]).
+//! One of `mkl` (Intel MKL, the default) and `openblas` (OpenBLAS of the system). The others are on by default, and the library needs
+//! none of them: `cli` (the program), `mpi` (ranks of the program), `sites` (parties of the program on machines of their own), `hdf5`
+//! (files of HDF5), `paillier` (the encryption of [`Ppdnmf`]).
 
 #![warn(missing_docs)]
 

@@ -34,7 +34,11 @@ def _prepare():
         name, _, value = word.partition("=")
         os.environ[name] = value
     # That of the program, which has the same dependencies.
-    os.environ.setdefault("CARGO_TARGET_DIR", str(_ROOT / "target"))
+    suffix = ""
+    if os.environ.get("BLAS") == "openblas":
+        suffix = "-none-openblas"
+        os.environ.setdefault("MATURIN_PEP517_ARGS", "--no-default-features --features openblas")
+    os.environ.setdefault("CARGO_TARGET_DIR", str(_ROOT / f"target{suffix}"))
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
