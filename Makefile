@@ -40,7 +40,7 @@ ready:
 	@$(ENV) new="$(if $(filter openblas,$(BLAS)),$$(pkg-config --libs openblas 2>/dev/null || true),$$MKLROOT) $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
 	if [ -d '$(TARGET)' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
 	    for profile in dev release; do \
-	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p openblas-src -p mpi-sys -p hdf5-metno-sys; \
+	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys $(if $(filter openblas,$(BLAS)),-p fednmf-linalg); \
 	    done; \
 	fi; \
 	mkdir -p '$(TARGET)'; printf '%s\n' "$$new" >"$$stamp"
