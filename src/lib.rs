@@ -30,8 +30,9 @@
 //!
 //! # Features
 //!
-//! All are on by default, and the library needs none: `cli` (the program), `mpi` (ranks of the program), `sites` (parties of
-//! the program on machines of their own), `hdf5` (files of HDF5), `paillier` (the encryption of [`Ppdnmf`]).
+//! One of `mkl` (Intel MKL, the default) and `openblas` (OpenBLAS of the system). The library needs no others. On by default are `cli`
+//! (the program), `sites` (parties of the program on machines of their own), `hdf5` (files of HDF5), `paillier` (the encryption of
+//! [`Ppdnmf`]); `mpi` (ranks of the program) is not.
 
 #![warn(missing_docs)]
 

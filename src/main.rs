@@ -12,6 +12,7 @@ use fednmf_files as data;
 use fednmf_files::hdf5_probe;
 use fednmf_files::hdf5_probe::Content;
 use fednmf_files::output;
+use fednmf_linalg::sequential_blas;
 
 fn main() {
     if let Some((content, path, dataset)) = hdf5_probe::requested() {
@@ -28,6 +29,7 @@ fn main() {
     }
     output::attributes::set_revision(fednmf::REVISION);
     hdf5_probe::enable();
+    sequential_blas();
     cli::begin(std::env::args_os());
     // Help, lists and the like need no MPI: they work on a login node too.
     let request = cli::parse(std::env::args_os());

@@ -1,7 +1,7 @@
 """The build of the package for pip: maturin, in the environment that `jobs/setup.sh` finds.
 
 In a checkout it says what is missing before anything is compiled. Elsewhere, and with FEDNMF_SETUP=0, the environment
-is left as it is.
+is left as it is. BLAS=openblas builds with OpenBLAS in place of MKL.
 """
 
 import os
@@ -22,6 +22,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def _prepare():
+    openblas = os.environ.get("BLAS") == "openblas"
+    if openblas:
+        os.environ.setdefault("MATURIN_PEP517_ARGS", "--no-default-features --features openblas")
     script = _ROOT / "jobs" / "setup.sh"
     if not script.exists() or os.environ.get("FEDNMF_SETUP") == "0":
         return
@@ -34,7 +37,8 @@ def _prepare():
         name, _, value = word.partition("=")
         os.environ[name] = value
     # That of the program, which has the same dependencies.
-    os.environ.setdefault("CARGO_TARGET_DIR", str(_ROOT / "target"))
+    suffix = "-none-openblas" if openblas else ""
+    os.environ.setdefault("CARGO_TARGET_DIR", str(_ROOT / f"target{suffix}"))
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):

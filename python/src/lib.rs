@@ -57,7 +57,7 @@ fn scale(name: &str) -> PyResult<FactorScale> {
 fn kernel(name: &str) -> PyResult<Option<ProductKernel>> {
     match name {
         "native" => Ok(Some(ProductKernel::Native)),
-        "mkl" => Ok(Some(ProductKernel::Mkl)),
+        "mkl" => ProductKernel::mkl().map(Some).map_err(|e| raise(&e)),
         "auto" => Ok(None),
         _ => Err(PyValueError::new_err(format!("kernel={name:?}: must be one of native, mkl, auto"))),
     }

@@ -20,6 +20,8 @@ PROGRAM = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
 def test_the_factors_are_those_of_the_program(tmp_path, kernel, form, algo):
     rng = np.random.default_rng(3)
     X = rng.random((70, 40)) * (rng.random((70, 40)) < (0.3 if form == "sparse" else 1.0))
+    if kernel == "mkl" and "OpenBLAS" in subprocess.check_output([PROGRAM, "--version"], text=True):
+        pytest.skip("built with OpenBLAS")
     path, out = tmp_path / ("x.npz" if form == "sparse" else "x.npy"), tmp_path / "out.npz"
     if form == "sparse":
         X = sp.csr_matrix(X)

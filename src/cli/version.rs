@@ -11,6 +11,8 @@ pub fn long() -> String {
         ("sites", cfg!(feature = "sites")),
         ("hdf5", cfg!(feature = "hdf5")),
         ("paillier", cfg!(feature = "paillier")),
+        ("mkl", cfg!(feature = "mkl")),
+        ("openblas", cfg!(feature = "openblas")),
     ];
     let built: Vec<&str> = features.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect();
     let or_none = |library: Option<String>| library.unwrap_or_else(|| "none".into());
@@ -19,7 +21,7 @@ pub fn long() -> String {
         env!("CARGO_PKG_VERSION"),
         crate::REVISION,
         or_none(comm::library()),
-        linalg::mkl_version(),
+        linalg::blas_version(),
         or_none(files::hdf5_version()),
         built.join(", ")
     )

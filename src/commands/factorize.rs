@@ -18,7 +18,6 @@ use fednmf_driver::{FactorScale, Limits};
 use fednmf_files as data;
 use fednmf_files::output::matrices::Format;
 use fednmf_files::{InputSpec, TableOptions, Threshold};
-use fednmf_linalg::ProductKernel;
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters;
@@ -130,8 +129,8 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub threads: usize,
 
-    /// Kernels for products with the data, dense or sparse: Intel MKL's, fednmf's own, or (auto) MKL's on processors by
-    /// Intel and fednmf's on others
+    /// Kernels for products with the data, dense or sparse: Intel MKL's, if fednmf was built with it, fednmf's own, or (auto)
+    /// MKL's on processors by Intel and fednmf's on others
     #[arg(long, alias = "sparse-kernel", value_name = "K", value_parser = words::<Kernel>(), default_value_t = Kernel::Native, help_heading = "Running")]
     pub kernel: Kernel,
 
@@ -365,11 +364,7 @@ impl RunArgs {
             eval_every,
             seed: args.seed,
             precision: args.precision.given(),
-            kernel: match args.kernel {
-                Kernel::Mkl => Some(ProductKernel::Mkl),
-                Kernel::Native => Some(ProductKernel::Native),
-                Kernel::Auto => None,
-            },
+            kernel: args.kernel.given()?,
             threads: args.threads,
             factor_scale,
             outputs: Outputs { factors: output, add: args.add_to.is_some(), report, place: Place::Anywhere },

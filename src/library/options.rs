@@ -37,8 +37,8 @@ pub struct Options {
     pub eval_every: usize,
     /// Threads of the products with the data.
     pub threads: usize,
-    /// Kernels of the products with the data: [`ProductKernel::Native`] or [`ProductKernel::Mkl`], whose sums round
-    /// differently. `None`: MKL's on processors by Intel.
+    /// Kernels of the products with the data: [`ProductKernel::Native`] or [`ProductKernel::mkl`], whose sums round
+    /// differently. `None`: MKL's on processors by Intel, if the build has MKL.
     pub kernel: Option<ProductKernel>,
     /// Iterate on `f64` data in `f32` for as long as that lowers the error, then in `f64`.
     pub mixed_precision: bool,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_linalg::ProductKernel;
+
 use crate::common::{data, events, factor, fednmf, npy, number, session, write_npy};
 
 /// Writes a file of these bytes, and returns its path.
@@ -201,13 +203,29 @@ fn the_kernels_of_auto_follow_the_processor() {
     let inputs = [data("digits.npy").display().to_string(), counts(dir.path()).display().to_string()];
     for input in inputs {
         let run = |words: &str| fednmf(2, &format!("--algo hals -k 5 --max-iters 20 --input {input} {words}")).ok();
-        let [native, mkl] = ["native", "mkl"].map(|kernel| number(&run(&format!("--kernel {kernel}")), "rel_error"));
-        assert!((native - mkl).abs() < 1e-9 * native, "{input}: {native}, {mkl} by MKL");
+        let of_kernel = |kernel: &ProductKernel| number(&run(&format!("--kernel {}", kernel.name())), "rel_error");
+        let errors: Vec<f64> = ProductKernel::ALL.iter().map(of_kernel).collect();
+        assert!(errors.iter().all(|error| (error - errors[0]).abs() < 1e-9 * error), "{input}: {errors:?}");
         let [first, second] = [run("--kernel auto"), run("--kernel auto")];
         assert_eq!(number(&first, "rel_error").to_bits(), number(&second, "rel_error").to_bits());
         assert_eq!(first["params"]["kernel"], "auto");
         // The former name.
-        assert_eq!(run("--sparse-kernel mkl")["params"]["kernel"], "mkl");
+        assert_eq!(run("--sparse-kernel native")["params"]["kernel"], "native");
+    }
+}
+
+/// `--version` names the BLAS library, and the kernels of another one are refused.
+#[test]
+fn a_build_has_the_kernels_of_its_blas() {
+    let version = fednmf(0, "--version").run().stdout;
+    let line = "--algo hals -k 2 --max-iters 2 --kernel mkl";
+    if ProductKernel::mkl().is_ok() {
+        assert!(version.contains("Math Kernel Library") && version.contains("mkl"), "{version}");
+        fednmf(0, line).ok();
+    } else {
+        assert!(version.contains("BLAS:     OpenBLAS") && version.contains("openblas"), "{version}");
+        fednmf(0, line).refused(&["--kernel mkl", "OpenBLAS"]);
+        fednmf(0, "estimate --algo hals -m 50 -n 40 -k 2 --kernel mkl").refused(&["--kernel mkl", "OpenBLAS"]);
     }
 }
 

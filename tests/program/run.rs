@@ -2,6 +2,7 @@
 
 use tempfile::tempdir;
 
+use fednmf_linalg::ProductKernel;
 use fednmf_methods::description::{COMMON_MESSAGES, Description};
 use fednmf_methods::registry;
 
@@ -197,7 +198,7 @@ fn threads_change_nothing_but_rounding() {
         };
         let of = |m: &Description| -> Vec<String> {
             let inputs = inputs().into_iter().map(|input| input_for(m, &input));
-            inputs.flat_map(|i| ["native", "mkl"].map(|k| words(m.name, &i, k))).collect()
+            inputs.flat_map(|i| ProductKernel::ALL.iter().map(move |k| words(m.name, &i, k.name()))).collect()
         };
         methods.iter().flat_map(|m| of(m)).collect()
     };

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::{Error, Result};
 use fednmf_base::host;
 use fednmf_comm::{CONTROL, Communicator};
 use fednmf_linalg::{ProductKernel, ProductKernels};
@@ -34,10 +35,11 @@ impl Public for Vendor {
     const WHY: &'static str = "a property of the processor";
 }
 
-/// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere. On AMD, native kernels were
+/// The kernel for processors of a vendor: MKL on Intel processors, native ones elsewhere and in builds without MKL. On AMD, native kernels were
 /// faster in most cases measured (`bench/roofline.rs`), and MKL selects other code for unknown vendors.
 pub fn suited(vendor: Option<&str>) -> ProductKernel {
-    kernel(vendor == Some("GenuineIntel"))
+    let mkl = if vendor == Some("GenuineIntel") { ProductKernel::mkl().ok() } else { None };
+    mkl.unwrap_or(ProductKernel::Native)
 }
 
 /// The kernel that suits the processor of this machine.
@@ -45,50 +47,68 @@ pub fn of_processor() -> ProductKernel {
     suited(host::processor_vendor().as_deref())
 }
 
-fn kernel(mkl: bool) -> ProductKernel {
-    if mkl { ProductKernel::Mkl } else { ProductKernel::Native }
-}
-
 /// For trace and checkpoint.
 pub fn names(kernels: ProductKernels) -> Value {
-    json!(
-        [kernels.mul, kernels.tmul].map(|kernel| if kernel == ProductKernel::Mkl { "mkl" } else { "native" }).join(",")
-    )
+    json!([kernels.mul, kernels.tmul].map(ProductKernel::name).join(","))
 }
 
 /// The kernels of the run that wrote a checkpoint with these attributes, see [`names`].
-pub fn saved(attributes: &Map<String, Value>) -> Option<ProductKernels> {
-    let (mul, tmul) = attributes.get(USED)?.as_str()?.split_once(',')?;
-    Some(ProductKernels { mul: kernel(mul == "mkl"), tmul: kernel(tmul == "mkl") })
+///
+/// # Errors
+/// If this build does not have them.
+pub fn saved(attributes: &Map<String, Value>) -> Result<Option<ProductKernels>> {
+    let names = attributes.get(USED).and_then(Value::as_str).and_then(|names| names.split_once(','));
+    let Some((mul, tmul)) = names else { return Ok(None) };
+    let lacking =
+        |_| Error::input("its run used MKL's kernels, but this build has OpenBLAS; resume it with a build with MKL");
+    let kernel = |name| match name {
+        "mkl" => ProductKernel::mkl().map_err(lacking),
+        _ => Ok(ProductKernel::Native),
+    };
+    Ok(Some(ProductKernels { mul: kernel(mul)?, tmul: kernel(tmul)? }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The first is MKL's where the build has MKL.
+    const ALL: &[ProductKernel] = ProductKernel::ALL;
+
     #[test]
     fn the_vendor_decides() {
         let names = [Some("GenuineIntel"), Some("AuthenticAMD"), None].map(suited);
-        assert_eq!(names, [ProductKernel::Mkl, ProductKernel::Native, ProductKernel::Native]);
+        assert_eq!(names, [ALL[0], ProductKernel::Native, ProductKernel::Native]);
     }
 
     #[test]
     fn kernels_survive_a_checkpoint() {
-        for (mul, tmul) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (mul, tmul) in ALL.iter().flat_map(|mul| ALL.iter().map(move |tmul| (*mul, *tmul))) {
             let mut all = Map::new();
-            let kernels = ProductKernels { mul: kernel(mul), tmul: kernel(tmul) };
+            let kernels = ProductKernels { mul, tmul };
             all.insert(USED.into(), names(kernels));
-            assert_eq!(saved(&all), Some(kernels));
+            assert_eq!(saved(&all).unwrap(), Some(kernels));
         }
-        assert_eq!(saved(&Map::new()), None);
+        assert_eq!(saved(&Map::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_checkpoint_with_kernels_of_another_build_is_refused() {
+        let all = Map::from_iter([(USED.to_string(), "mkl,native".into())]);
+        match ProductKernel::mkl() {
+            Ok(mkl) => {
+                assert_eq!(saved(&all).unwrap(), Some(ProductKernels { mul: mkl, tmul: ProductKernel::Native }));
+            }
+            Err(_) => assert!(saved(&all).unwrap_err().message.contains("OpenBLAS")),
+        }
     }
 
     #[test]
     fn a_request_comes_before_a_checkpoint_and_that_before_the_processor() {
-        let (mkl, native) = (ProductKernel::Mkl, ProductKernel::Native);
+        let (first, native) = (ALL[0], ProductKernel::Native);
         let intel = Some("GenuineIntel");
-        assert_eq!(choose(Some(native), Some(mkl.into()), intel), native.into());
+        assert_eq!(choose(Some(native), Some(first.into()), intel), native.into());
         assert_eq!(choose(None, Some(native.into()), intel), native.into());
-        assert_eq!(choose(None, None, intel), mkl.into());
+        assert_eq!(choose(None, None, intel), first.into());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use fednmf_base::error::{Error, SharedResult};
+use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::{CONTROL, Communicator, watchdog};
 use fednmf_files as data;
 use fednmf_files::Input;
@@ -71,23 +71,27 @@ pub fn open(spec: &Spec, comm: &Communicator, resuming: bool, nonce: Option<RunN
     let since = Instant::now();
     let input = data::open(&spec.input, comm)?;
     let streaming = input.check_streaming();
-    let saved = resumed.map(|_| saved(spec, comm));
+    let saved = resumed.map(|path| saved(spec, comm).map_err(|e| e.at(path.display()).on_all_ranks())).transpose()?;
     let file_counts = input.parts().into_iter().map(|part| part.len()).collect();
     let found = Found { header: input.header().clone(), split, file_counts, streaming, saved, nonce };
     Ok(Opened { found, files: OpenFiles { input, view, since } })
 }
 
 /// The choices that the checkpoint of a run records, as far as the run leaves them open. Collective.
-fn saved(spec: &Spec, comm: &Communicator) -> Saved {
+///
+/// # Errors
+/// If this build does not have the kernels, on all ranks alike.
+fn saved(spec: &Spec, comm: &Communicator) -> Result<Saved> {
     if spec.precision.is_some() && spec.kernel.is_some() {
-        return Saved::default();
+        return Ok(Saved::default());
     }
     let path = spec.checkpoint.as_ref().filter(|_| comm.is_root());
     // The resume itself reports a checkpoint that cannot be read.
     let mut attributes = path.and_then(|path| Checkpoint::open(path).ok()).map_or_else(Map::new, |(_, all)| all);
     attributes.retain(|name, _| name == precision::SAVED || name == kernels::USED);
     let Choices(attributes) = comm.broadcast_public(CONTROL, Choices(attributes));
-    Saved { precision: precision::saved(&attributes), kernels: kernels::saved(&attributes) }
+    let kernels = if spec.kernel.is_none() { kernels::saved(&attributes)? } else { None };
+    Ok(Saved { precision: precision::saved(&attributes), kernels })
 }
 
 /// The precision and the kernels of a run that is resumed.

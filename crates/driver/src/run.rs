@@ -332,7 +332,7 @@ fn start_event(
         "m": m, "n": n, "nnz": data.nonzeros, "k": spec.k, "seed": spec.seed, "precision": planned.precision.name(),
         "host": (!planned.is_private()).then(attributes::hostname), "time": attributes::now(), "params": parameters, "format": data.format,
         "image": data.image, kernels::USED: kernels::names(planned.kernels), "checksum": data.checksum,
-        "mkl": linalg::mkl_version(), "load_seconds": data.seconds, "resumed_from": resumed_from, "grids": data.grids,
+        "blas": linalg::blas_version(), "load_seconds": data.seconds, "resumed_from": resumed_from, "grids": data.grids,
         "output": planned.outputs.factors,
         // At a site, the input is the data of one party.
         NONCE: planned.nonce.as_ref().map(RunNonce::text),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use fednmf_base::error::Result;
 use fednmf_data::Sharing;
 use fednmf_files as data;
 use fednmf_files::{InputSpec, Threshold};
@@ -80,6 +81,20 @@ fednmf_base::words! {
         Mkl = "mkl",
         Native = "native",
         Auto = "auto",
+    }
+}
+
+impl Kernel {
+    /// The kernel, unless the processor decides it.
+    ///
+    /// # Errors
+    /// If this build does not have it.
+    pub fn given(self) -> Result<Option<ProductKernel>> {
+        match self {
+            Kernel::Mkl => ProductKernel::mkl().map(Some),
+            Kernel::Native => Ok(Some(ProductKernel::Native)),
+            Kernel::Auto => Ok(None),
+        }
     }
 }
 
@@ -334,9 +349,8 @@ impl Spec {
         all.insert("time_limit".into(), json!(self.time_limit));
         all.insert("eval_every".into(), self.eval_every.into());
         let kernel = match self.kernel {
-            Some(ProductKernel::Mkl) => "mkl",
-            Some(ProductKernel::Native) => "native",
-            None => "auto",
+            Some(kernel) => kernel.name(),
+            None => Kernel::Auto.name(),
         };
         all.insert("split".into(), json!(self.split));
         all.insert("factor_scale".into(), self.factor_scale.name().into());

@@ -13,6 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use fednmf_base::error::{Error, Result};
 
+use super::blas;
 use super::kernel::ProductKernels;
 
 thread_local! {
@@ -66,6 +67,7 @@ impl Context {
     /// # Errors
     /// If the system refuses the threads.
     pub fn new(options: ContextOptions) -> Result<Self> {
+        blas::sequential();
         let threads = options.threads.max(1);
         let options = ContextOptions { threads, ..options };
         let mut context = Context { state: Arc::new(State { options, flops: AtomicU64::new(0) }), pool: None };
@@ -145,6 +147,9 @@ mod tests {
     use crate::threads::{over_rows, threads};
     use crate::{Block, flops, gemm};
 
+    /// Another kernel than that of the default, if there is one.
+    const OTHER: ProductKernel = ProductKernel::ALL[0];
+
     fn context(threads: usize, kernel: ProductKernel) -> Context {
         Context::new(ContextOptions { threads, kernels: kernel.into() }).unwrap()
     }
@@ -155,8 +160,7 @@ mod tests {
         for count in [3, 2, 1, 0] {
             assert_eq!(context(count, ProductKernel::Native).install(threads), count.max(1));
         }
-        let [outer, inner] =
-            [(4, ProductKernel::Mkl), (2, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
+        let [outer, inner] = [(4, OTHER), (2, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
         let nested = outer.install(|| (inner.install(options), options()));
         assert_eq!(nested, (inner.options(), outer.options()));
         let panicked =
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_threads_of_a_pool_have_its_context() {
-        let context = context(3, ProductKernel::Mkl);
+        let context = context(3, OTHER);
         let mut x = Array2::<f64>::zeros((100, 1));
         context.install(|| {
             over_rows(&mut x.view_mut(), &|first, mut rows: ArrayViewMut2<'_, f64>| {
@@ -197,7 +201,7 @@ mod tests {
                 flops::total()
             })
         };
-        let [a, b] = [(2, ProductKernel::Mkl), (3, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
+        let [a, b] = [(2, OTHER), (3, ProductKernel::Native)].map(|(n, kernel)| context(n, kernel));
         let (of_a, of_b) = std::thread::scope(|scope| {
             let other = scope.spawn(|| run(&b, 5));
             (run(&a, 3), other.join().unwrap())

@@ -12,6 +12,7 @@ use super::context::options;
 use super::contiguous::{Contiguous, ContiguousMut};
 use super::csr_matrix::{CsrMatrix, owned_rows};
 use super::kernel::{ProductKernel, ProductKernels};
+#[cfg(feature = "mkl")]
 use super::mkl::SparseRows;
 use super::real::Real;
 use super::threads::{even_part, over_parts, over_rows, threads};
@@ -19,7 +20,12 @@ use super::{csr_kernels, flops};
 
 /// Rows of one MKL handle: few enough that the scatter of a transposed product stays in cache (measured: 5 times faster
 /// than one large call). Fewer where their row pointers would not fit 32 bits.
+#[cfg(feature = "mkl")]
 const BLOCK_ROWS: usize = 4096;
+
+/// The rows of a block; only MKL needs more than the matrix.
+#[cfg(not(feature = "mkl"))]
+type SparseRows<T> = CsrMatrix<T>;
 
 /// A sparse block, rows × cols.
 ///
@@ -58,7 +64,8 @@ impl<T: Real> Csr<T> {
 
     /// As [`Csr::new`]; borrowed entries are not copied.
     pub fn from_rows(matrix: CsrMatrix<T>) -> Self {
-        Csr { rows: SparseRows::new(matrix), kernels: ProductKernels::NATIVE, partials: Mutex::default() }
+        assert!(matrix.is_csr(), "a block is stored by rows");
+        Csr { rows: SparseRows::from(matrix), kernels: ProductKernels::NATIVE, partials: Mutex::default() }
     }
 
     /// Number of rows and of columns.
@@ -68,19 +75,19 @@ impl<T: Real> Csr<T> {
 
     /// The matrix, which is only read while MKL has handles of it.
     pub fn matrix(&self) -> &CsrMatrix<T> {
-        self.rows.matrix()
+        &self.rows
     }
 
     /// The matrix without its kernels.
     pub fn into_matrix(self) -> CsrMatrix<T> {
-        self.rows.into_matrix()
+        self.rows.into()
     }
 
     /// Replaces the matrix and returns the previous one. Work arrays are kept, and products use the native kernel until
     /// [`Csr::prepare`].
     pub fn replace(&mut self, matrix: CsrMatrix<T>) -> CsrMatrix<T> {
         self.kernels = ProductKernels::NATIVE;
-        self.rows.replace(matrix)
+        std::mem::replace(&mut self.rows, Csr::from_rows(matrix).rows).into()
     }
 
     /// Which rows and which columns have stored entries.
@@ -160,14 +167,14 @@ impl<T: Real> Csr<T> {
     pub fn prepare(&mut self, k: usize) -> Result<()> {
         // MKL refuses matrices without columns.
         self.kernels = if self.shape().1 == 0 { ProductKernels::NATIVE } else { options().kernels };
-        let products = [self.kernels.mul, self.kernels.tmul].map(|kernel| kernel == ProductKernel::Mkl);
-        match products.contains(&true) {
-            true => self.rows.create_handles(BLOCK_ROWS, products, k),
-            false => {
-                self.rows.destroy_handles();
-                Ok(())
-            }
+        #[cfg(feature = "mkl")]
+        {
+            let products = [self.kernels.mul, self.kernels.tmul].map(|kernel| kernel == ProductKernel::Mkl);
+            self.rows.create_handles(BLOCK_ROWS, products, k)?;
         }
+        #[cfg(not(feature = "mkl"))]
+        let _ = k;
+        Ok(())
     }
 
     /// out = X·B for B cols × k and out rows × k, both row-major.
@@ -175,6 +182,7 @@ impl<T: Real> Csr<T> {
         let k = b.ncols();
         flops::count(2 * self.matrix().nnz() * k);
         match self.kernels.mul {
+            #[cfg(feature = "mkl")]
             ProductKernel::Mkl => {
                 let x = b.row_major();
                 let out = Mutex::new(out.axis_chunks_iter_mut(Axis(0), self.rows.block_rows()).enumerate());
@@ -229,6 +237,7 @@ impl<T: Real> Csr<T> {
     pub fn tmul_add(&self, u: &ArrayView2<T>, out: &mut ArrayViewMut2<T>) {
         flops::count(2 * self.matrix().nnz() * u.ncols());
         match self.kernels.tmul {
+            #[cfg(feature = "mkl")]
             ProductKernel::Mkl => self.partial_sums(self.rows.blocks(), out, |blocks, y| {
                 blocks.for_each(|block| self.rows.tmul_add(block, u.row_major(), u.ncols(), y));
             }),

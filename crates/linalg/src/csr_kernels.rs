@@ -4,7 +4,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::csr_matrix::CsrMatrix;
-use super::mkl::{CACHE_LINE, prefetch_line};
+use super::memory::{CACHE_LINE, prefetch_line};
 use super::real::Real;
 use super::simd::{dispatch_along, lanes, load, store};
 

@@ -2,9 +2,9 @@
 
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, CowArray, Ix2, s};
 
+use super::blas::gemm;
 use super::context::options;
 use super::kernel::ProductKernel;
-use super::mkl::gemm;
 use super::real::Real;
 use super::simd::Lanes;
 use super::tall_skinny::{self, RowSelection};
@@ -42,6 +42,7 @@ fn mul_by<T: Real>(kernel: ProductKernel, x: &ArrayView2<T>, b: &ArrayView2<T>, 
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![first..first + out.nrows(), ..]);
         match kernel {
+            #[cfg(feature = "mkl")]
             ProductKernel::Mkl => gemm(T::one(), &x, b, T::zero(), &mut out),
             ProductKernel::Native => tall_skinny::mul(&x, b, &mut out),
         }
@@ -87,11 +88,13 @@ fn tmul_by<T: Real>(
     add: bool,
     out: &mut ArrayViewMut2<T>,
 ) {
-    let beta = if add { T::one() } else { T::zero() };
     over_rows(out, &|first, mut out| {
         let x = x.slice(s![.., first..first + out.nrows()]);
         match (kernel, rows) {
-            (ProductKernel::Mkl, RowSelection::All) => gemm(T::one(), &x.t(), u, beta, &mut out),
+            #[cfg(feature = "mkl")]
+            (ProductKernel::Mkl, RowSelection::All) => {
+                gemm(T::one(), &x.t(), u, if add { T::one() } else { T::zero() }, &mut out);
+            }
             _ => tall_skinny::tmul(&x, rows, u, add, &mut out),
         }
     });
@@ -105,24 +108,22 @@ mod tests {
     use crate::Order;
 
     #[test]
-    fn both_kernels_compute_the_same_products() {
+    fn all_kernels_compute_the_same_products() {
         let value = |i: usize, j: usize| ((7 * i + 3 * j) % 11) as f64 - 2.0;
         let x = Array2::from_shape_fn((37, 23), |(i, j)| value(i, j));
         for order in [Order::ColumnMajor, Order::RowMajor] {
             let (mut b, mut u) = (order.zeros(23, 5), order.zeros(37, 5));
             b.indexed_iter_mut().for_each(|((i, j), b)| *b = value(i + 1, j));
             u.indexed_iter_mut().for_each(|((i, j), u)| *u = value(i, j + 2));
-            let [native, mkl] = [ProductKernel::Native, ProductKernel::Mkl].map(|kernel| {
+            for &kernel in ProductKernel::ALL {
                 let (mut xb, mut xu) = (order.zeros(37, 5), order.zeros(23, 5));
                 mul_by(kernel, &x.view(), &b.view(), &mut xb.view_mut());
                 // Added to the previous contents.
                 xu.fill(1.0);
                 tmul_by(kernel, &x.view(), RowSelection::All, &u.view(), true, &mut xu.view_mut());
-                (xb, xu)
-            });
-            // The products of small whole numbers are exact.
-            assert_eq!(native, mkl);
-            assert_eq!(mkl, (x.dot(&b), x.t().dot(&u) + 1.0));
+                // The products of small whole numbers are exact.
+                assert_eq!((xb, xu), (x.dot(&b), x.t().dot(&u) + 1.0), "{kernel:?}");
+            }
         }
     }
 }

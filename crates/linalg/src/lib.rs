@@ -5,14 +5,21 @@
 //! products and row-wise updates are fastest with contiguous components ([`Order::ColumnMajor`]), sparse products need
 //! contiguous rows ([`Order::RowMajor`]). Only kernels depend on the order.
 //!
-//! From the bottom up: bindings to MKL (`mkl`) and vectors (`simd`), the context of a run and its threads, the kernels
+//! From the bottom up: bindings to BLAS (`blas`, and `mkl` for MKL's sparse products) and vectors (`simd`), the context of a run and its threads, the kernels
 //! (`tall_skinny`, `csr_kernels`), the three kinds of blocks (`dense`, `csr`, `bits`), and [`Block`] over them.
+
+#[cfg(all(feature = "mkl", feature = "openblas"))]
+compile_error!("the features mkl and openblas exclude each other: with openblas, use --no-default-features");
+#[cfg(not(any(feature = "mkl", feature = "openblas")))]
+compile_error!("no BLAS: one of the features mkl and openblas is needed");
 
 pub mod nls;
 pub mod random;
 pub mod sketch;
 
 mod bits;
+#[allow(unsafe_code)]
+mod blas;
 mod block;
 mod cholesky;
 mod context;
@@ -25,6 +32,9 @@ mod element;
 pub mod flops;
 mod kernel;
 #[allow(unsafe_code)]
+mod memory;
+#[cfg(feature = "mkl")]
+#[allow(unsafe_code)]
 mod mkl;
 mod order;
 mod real;
@@ -34,6 +44,7 @@ mod tall_skinny;
 mod threads;
 
 pub use bits::Bits;
+pub use blas::{gemm, sequential as sequential_blas, version as blas_version};
 pub use block::Block;
 pub use cholesky::Cholesky;
 pub use context::{Context, ContextOptions};
@@ -43,8 +54,7 @@ pub use csr_matrix::{CowSlice, CsrMatrix, owned_rows};
 pub use dense::{Dense, gram};
 pub use element::{Element, ElementType};
 pub use kernel::{ProductKernel, ProductKernels};
-pub use mkl::prefetch;
-pub use mkl::{gemm, large_pages, version as mkl_version};
+pub use memory::{large_pages, prefetch};
 pub use order::Order;
 pub use real::Real;
 pub use residual::{residual2_of_products, squares};

@@ -3,7 +3,7 @@
 use ndarray::{Array2, ShapeBuilder};
 
 use super::contiguous::Contiguous;
-use super::mkl::large_pages;
+use super::memory::large_pages;
 use super::real::Real;
 
 /// Memory order of a rows × k factor.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use ndarray::NdFloat;
 
+use crate::blas::Kernels;
 use crate::element::Element;
-use crate::mkl::Kernels;
 use crate::simd::Lanes;
 
 /// f32 or f64: everything the numerical code needs of an element type.

@@ -2,9 +2,9 @@
 
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 
+use super::blas::gemm;
 use super::block::Block;
 use super::contiguous::Contiguous;
-use super::mkl::gemm;
 use super::order::Order;
 use super::real::Real;
 use super::simd::dispatch_fn;

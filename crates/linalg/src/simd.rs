@@ -1,6 +1,7 @@
 //! Vector operations for kernels that are generic over the precision.
 //!
-//! [`pulp`] compiles a kernel for each instruction set (AVX-512, AVX2 with FMA, or neither) and selects one at run time.
+//! [`pulp`] compiles a kernel for each instruction set (AVX-512, AVX2 with FMA, or neither; NEON on ARM) and selects one at run
+//! time.
 //! This file gives generic code access to its f32 and f64 operations. Kernels must be `#[inline(always)]` down to here:
 //! code that is not inlined is compiled without the instruction set.
 
@@ -82,6 +83,8 @@ pub fn dispatch_fn<R>(f: impl FnMut() -> R) -> R {
 /// As [`dispatch`], for a kernel whose vectors run along rows of `bytes` bytes: with AVX2 if rows do not fill an AVX-512
 /// vector.
 pub fn dispatch_along<K: WithSimd>(bytes: usize, kernel: K) -> K::Output {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
     #[cfg(target_arch = "x86_64")]
     if bytes < 64
         && let (Some(short), Arch::V4(_)) = (pulp::x86::V3::try_new(), Arch::new())

@@ -2,6 +2,7 @@
 
 use ndarray::{Array2, ArrayView2};
 use proptest::prelude::*;
+use proptest::sample::select;
 use sprs::CsMatI;
 
 use super::{Bits, Block, Context, ContextOptions, Csr, Order, ProductKernel, Real, gram, squares};
@@ -12,8 +13,7 @@ use crate::simd::with_each_arch;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum BlockKind {
     Dense,
-    Native,
-    Mkl,
+    Sparse(ProductKernel),
     Bits,
 }
 
@@ -42,7 +42,7 @@ fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize
             x.indexed_iter().filter(|(_, x)| !x.is_zero()).for_each(|((i, j), _)| bits.set(i, j));
             Block::Bits(bits)
         }
-        BlockKind::Native | BlockKind::Mkl => {
+        BlockKind::Sparse(kernel) => {
             let (mut indptr, mut indices, mut data) = (vec![0], vec![], vec![]);
             for row in x.rows() {
                 for (j, &x) in row.iter().enumerate().filter(|(_, x)| !x.is_zero()) {
@@ -52,7 +52,6 @@ fn block<T: Real>(kind: BlockKind, seed: u64, rows: usize, cols: usize, k: usize
                 indptr.push(indices.len());
             }
             let mut csr = Csr::new(CsMatI::new((rows, cols), indptr, indices, data));
-            let kernel = if kind == BlockKind::Mkl { ProductKernel::Mkl } else { ProductKernel::Native };
             let options = ContextOptions { kernels: kernel.into(), ..ContextOptions::default() };
             Context::new(options).and_then(|context| context.install(|| csr.prepare(k))).unwrap();
             Block::Sparse(csr)
@@ -154,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn products_follow_their_definition(
-        kind in prop_oneof![Just(BlockKind::Dense), Just(BlockKind::Native), Just(BlockKind::Mkl), Just(BlockKind::Bits)],
+        kind in prop_oneof![Just(BlockKind::Dense), Just(BlockKind::Bits), select(ProductKernel::ALL).prop_map(BlockKind::Sparse)],
         seed in 0..1000u64, rows in 0..60usize, cols in 0..80usize, k in prop_oneof![1..20usize, 60..70usize, 125..150usize],
     ) {
         with_each_arch(|| {
@@ -166,20 +165,20 @@ proptest! {
 
 #[test]
 fn long_blocks_cross_tiles() {
-    for kind in [BlockKind::Dense, BlockKind::Native, BlockKind::Mkl] {
+    let sparse = ProductKernel::ALL.iter().map(|kernel| BlockKind::Sparse(*kernel));
+    for kind in sparse.clone().chain([BlockKind::Dense]) {
         agrees::<f64>(kind, 3, [2500, 11, 5]).unwrap();
         agrees::<f64>(kind, 7, [40, 0, 5]).unwrap();
         agrees::<f64>(kind, 7, [0, 40, 5]).unwrap();
         agrees::<f64>(kind, 4, [130, 1100, 3]).unwrap();
     }
-    agrees::<f64>(BlockKind::Native, 5, [5000, 7, 3]).unwrap();
-    agrees::<f64>(BlockKind::Mkl, 5, [5000, 7, 3]).unwrap();
+    sparse.for_each(|kind| agrees::<f64>(kind, 5, [5000, 7, 3]).unwrap());
 }
 
 #[test]
 fn a_residual_near_zero_keeps_its_digits() {
     // UVᵀ = X up to one part in 10⁹: the Gram form would only return rounding errors of ‖X‖².
-    let (x, wide) = block::<f64>(BlockKind::Native, 6, 40, 30, 30);
+    let (x, wide) = block::<f64>(BlockKind::Sparse(ProductKernel::Native), 6, 40, 30, 30);
     let u = ordered(&(&wide * (1.0 + 1e-9)), Order::RowMajor);
     let v = Array2::eye(30);
     let want = wide.iter().map(|x| (x * 1e-9).powi(2)).sum::<f64>();

@@ -662,7 +662,7 @@ fn command(body: &mut String, history: &History) {
     let _ = writeln!(body, "<details><summary>All parameters of {}</summary>", escape(&history.name));
     let params = start["params"].as_object();
     let rows = params.into_iter().flatten().map(|(name, value)| vec![name.replace('_', " "), text(value)]);
-    let more = ["checksum", "nnz", "format", "load_seconds", "mkl", "resumed_from"];
+    let more = ["checksum", "nnz", "format", "load_seconds", "blas", "resumed_from"];
     let more = more.iter().map(|name| vec![name.replace('_', " "), text(&start[*name])]);
     let name = format!("Parameters of {}", history.name);
     table(body, &name, &["parameter", "value"], rows.chain(more).collect::<Vec<_>>());

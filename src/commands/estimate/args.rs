@@ -6,12 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 
 use fednmf_base::error::{Error, Result};
-use fednmf_base::host;
 use fednmf_driver::kernels;
 use fednmf_driver::spec::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
 use fednmf_files::features::{FeatureChoice, FeatureType};
-use fednmf_linalg::ProductKernel;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::parameters::{GridShape, any_number, whole_number};
 
@@ -123,11 +121,7 @@ impl EstimateArgs {
             precision: self.precision.given(),
             threads: self.threads,
             max_iters: self.max_iters,
-            kernel: match self.kernel {
-                Kernel::Mkl => ProductKernel::Mkl,
-                Kernel::Native => ProductKernel::Native,
-                Kernel::Auto => kernels::suited(host::processor_vendor().as_deref()),
-            },
+            kernel: self.kernel.given()?.unwrap_or_else(kernels::of_processor),
             latency: self.latency,
             bandwidth: self.bandwidth,
             rates: self.rates,

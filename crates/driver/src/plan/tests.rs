@@ -251,7 +251,7 @@ fn precision_and_kernels_follow_data_checkpoint_and_processor() {
         let planned = planned(spec, &found);
         (planned.precision, planned.kernels, planned.resuming)
     };
-    let (native, mkl) = (ProductKernel::Native.into(), ProductKernel::Mkl.into());
+    let (native, mkl) = (ProductKernel::Native.into(), ProductKernel::ALL[0].into());
     assert_eq!(with(&open, Values::Whole, None), (Precision::F32, native, false));
     assert_eq!(with(&open, Values::Double, None), (Precision::F64, native, false));
     let fine = Spec { tol: Some(1e-12), ..open.clone() };

@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 
 use super::panel::{aligned, column_blocks, write};
 use crate::flops;
-use crate::mkl::prefetch;
+use crate::memory::prefetch;
 use crate::real::Real;
 use crate::simd::{dispatch, lanes};
 

@@ -14,6 +14,7 @@ class Fednmf(CargoPackage):
     version("main")
 
     variant("mpi", default=True, description="Several ranks; without it the program is one process")
+    variant("blas", default="mkl", values=("mkl", "openblas"), multi=False, description="Library of dense products")
 
     depends_on("c", type="build")
     depends_on("rust@1.89:", type="build")
@@ -22,7 +23,11 @@ class Fednmf(CargoPackage):
     depends_on("gmake", type="build")
     depends_on("hdf5~mpi")
     # Linked statically, so not needed at run time. It sets MKLROOT, as MPI sets MPICC.
-    depends_on("intel-oneapi-mkl threads=none", type="build")
+    depends_on("intel-oneapi-mkl threads=none", type="build", when="blas=mkl")
+    requires("target=x86_64:", when="blas=mkl")
+    with when("blas=openblas"):
+        depends_on("openblas threads=none")
+        depends_on("pkgconfig", type="build")
     with when("+mpi"):
         depends_on("mpi")
         # bindgen parses mpi.h with libclang.
@@ -30,8 +35,10 @@ class Fednmf(CargoPackage):
 
     @property
     def build_args(self):
-        without_mpi = ["--no-default-features", "--features", "sites,hdf5,paillier"]
-        return ["--locked"] + (without_mpi if self.spec.satisfies("~mpi") else [])
+        features = ["sites", "hdf5", "paillier", self.spec.variants["blas"].value]
+        if self.spec.satisfies("+mpi"):
+            features.append("mpi")
+        return ["--locked", "--no-default-features", "--features", ",".join(features)]
 
     def setup_build_environment(self, env: EnvironmentModifications) -> None:
         env.set("HDF5_DIR", self.spec["hdf5"].prefix)
