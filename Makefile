@@ -18,8 +18,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target$(addprefix -,$(filter mpich none,$(MPI
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 BINARY := $(TARGET)/release/fednmf
 BLAS_FEATURE := $(or $(filter openblas,$(BLAS)),mkl)
-FEATURES := $(if $(filter none,$(MPI)),,--features mpi) \
-    $(if $(filter openblas,$(BLAS)),--no-default-features --features sites$(,)hdf5$(,)paillier$(,)openblas)
+FEATURES := $(if $(filter none,$(MPI))$(filter openblas,$(BLAS)),--no-default-features --features \
+    sites$(,)hdf5$(,)paillier$(,)$(BLAS_FEATURE)$(if $(filter none,$(MPI)),,$(,)mpi))
 SHELL_FILES := jobs/*.sh jobs/*.slurm .ci/run
 
 # The environment of cargo and mpirun, evaluated in every recipe: setup may just have installed something.

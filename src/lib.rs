@@ -30,9 +30,9 @@
 //!
 //! # Features
 //!
-//! One of `mkl` (Intel MKL, the default) and `openblas` (OpenBLAS of the system). The library needs no others. On by default are `cli`
-//! (the program), `sites` (parties of the program on machines of their own), `hdf5` (files of HDF5), `paillier` (the encryption of
-//! [`Ppdnmf`]); `mpi` (ranks of the program) is not.
+//! One of `mkl` (Intel MKL, the default) and `openblas` (OpenBLAS of the system). The others are on by default, and the library needs
+//! none of them: `cli` (the program), `mpi` (ranks of the program), `sites` (parties of the program on machines of their own), `hdf5`
+//! (files of HDF5), `paillier` (the encryption of [`Ppdnmf`]).
 
 #![warn(missing_docs)]
 

@@ -268,7 +268,7 @@ fn kill_one(family: usize, after: Duration, which: usize) -> Option<Fault> {
     Some(Fault { family, after, gone, code: output.code, resumed_from })
 }
 
-/// `FEDNMF_FAULTS=100 cargo test --features mpi a_killed_rank -- --nocapture` kills 100 ranks and prints a table.
+/// `FEDNMF_FAULTS=100 cargo test a_killed_rank -- --nocapture` kills 100 ranks and prints a table.
 #[test]
 fn a_killed_rank_ends_the_job_and_it_can_be_resumed() {
     let asked: Option<usize> = std::env::var("FEDNMF_FAULTS").ok().and_then(|n| n.parse().ok());

@@ -1,5 +1,5 @@
 //! All tests that need the built program or several ranks: one module for each subject. They are one program because
-//! linking MKL takes longer than most of the tests. `cargo test --features mpi --test program secure::` runs one module.
+//! linking MKL takes longer than most of the tests. `cargo test --test program secure::` runs one module.
 
 // Without MPI only some of the modules below use these helpers.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))]

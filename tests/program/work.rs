@@ -2,7 +2,7 @@
 //! moves a number by more than 2 % is either a mistake or must be recorded:
 //!
 //! ```sh
-//! FEDNMF_RECORD_WORK=1 cargo test --features mpi --test program work::
+//! FEDNMF_RECORD_WORK=1 cargo test --test program work::
 //! ```
 
 use std::collections::BTreeMap;

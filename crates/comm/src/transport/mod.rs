@@ -81,7 +81,7 @@ fn start_mpi() -> SharedResult<Rc<dyn Transport>> {
         None => format!("{OVERRIDE}=mpi"),
     };
     Err(Error::input(format!(
-        "built without MPI; {started}. Run it without mpirun or srun, build it with MPI (cargo build --release --features mpi), or set \
+        "built without MPI; {started}. Run it without mpirun or srun, build it with MPI (cargo build --release), or set \
          {OVERRIDE}=local to run every process on its own"
     ))
     .on_all_ranks())
