@@ -1,6 +1,7 @@
 //! `fednmf list`: the registry's description of all methods, or of one.
 
 use std::fmt::Write as _;
+use std::os::fd::AsFd;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_methods::description::{Description, MessageSpec, Partition};
@@ -116,7 +117,7 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     for w in m.all_messages() {
         let line = format!("{} ({}, {}): {}; {}", w.kind, w.payload, w.shape, w.when, m.protection(w));
         let mut indent = "  ";
-        for part in wrapped(&line, terminal_width().map_or(usize::MAX, |width| width.saturating_sub(4))) {
+        for part in wrapped(&line, width_of(std::io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(4))) {
             let _ = writeln!(out, "{indent}{part}");
             indent = "    ";
         }
@@ -126,7 +127,7 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
 
 /// The message table of a method as text.
 fn message_table(m: &Description) -> String {
-    table(m.all_messages().map(|w| row(m, w)))
+    table(m.all_messages().map(|w| row(m, w)), std::io::stdout())
 }
 
 /// The cells of a message.
@@ -134,11 +135,12 @@ fn row(m: &Description, w: &MessageSpec) -> [String; 5] {
     [w.kind.into(), w.payload.name().into(), w.shape.into(), w.when.into(), m.protection(w)]
 }
 
-/// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width.
-pub(super) fn table(messages: impl Iterator<Item = [String; 5]>) -> String {
+/// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width; `stream` is where
+/// the text goes.
+pub(super) fn table(messages: impl Iterator<Item = [String; 5]>, stream: impl AsFd) -> String {
     let heading = ["what", "payload", "shape", "how often", "protection"].map(String::from);
     let rows: Vec<[String; 5]> = std::iter::once(heading).chain(messages).collect();
-    fitted(&rows, terminal_width().unwrap_or(usize::MAX))
+    fitted(&rows, width_of(stream).unwrap_or(usize::MAX))
 }
 
 /// Rows in aligned columns with two blanks between them. The widest columns are wrapped until a line has `width` characters, or no
@@ -191,9 +193,9 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The width of the terminal, if standard output is one.
-fn terminal_width() -> Option<usize> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
+/// The width of the terminal, if a stream is one.
+fn width_of(stream: impl AsFd) -> Option<usize> {
+    terminal_size::terminal_size_of(stream).map(|(width, _)| width.0.into())
 }
 
 #[cfg(test)]

@@ -75,7 +75,10 @@ impl Verifier {
     /// If the file cannot be used.
     pub fn new(roots: RootCertStore, revoked: Option<&Path>) -> error::Result<Verifier> {
         let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
-        let checks = |lists| Checks::new(&roots, &provider, lists).map_err(|e| format!("cannot be used ({e})"));
+        let checks = |lists| {
+            let usable = Checks::new(&roots, &provider, lists);
+            usable.map_err(|e| format!("cannot be used ({e}); it must be a list of version 2 by this CA"))
+        };
         let (first, revocation) = match revoked {
             None => (checks(Vec::new()).map_err(|e| Error::input(format!("--ca: {e}")))?, None),
             Some(path) => {

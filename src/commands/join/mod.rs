@@ -218,7 +218,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         }
     }
     if !work.is_quiet() {
-        let table = list::table(messages.iter().map(Message::row));
+        let table = list::table(messages.iter().map(Message::row), std::io::stderr());
         let name = work.description().name;
         let with = if work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
         say(&format!("What leaves this site with {with}:\n{table}"));

@@ -161,7 +161,7 @@ impl Proposal {
             value => format!("  {} {value}\n", typed(name)),
         };
         let parameters: String = self.parameters.iter().map(parameter).collect();
-        let messages = list::table(self.messages.iter().map(Message::row));
+        let messages = list::table(self.messages.iter().map(Message::row), std::io::stdout());
         let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
         let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
         let limits = self.limits.as_ref().map(Limits::text);
