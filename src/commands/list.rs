@@ -50,7 +50,7 @@ impl Joint {
     /// The description; with `wire` only the message table.
     fn describe(&self, wire: bool) -> String {
         let m = self.description;
-        let table = table((self.messages)().into_iter().map(|w| row(m, w)));
+        let table = table((self.messages)().into_iter().map(|w| row(m, w)), std::io::stdout());
         let [first, second] = m.limits.unwrap_or_default();
         match wire {
             true => table,
