@@ -200,7 +200,7 @@ fn every_centralised_method_can_be_swept() {
         ("--loss 1.5", "fednmf --loss 1.5 "),
         ("--loss kl --algo kl-cd", "fednmf --algo kl-cd --loss kl "),
     ] {
-        let out = dir.path().join(algo);
+        let out = dir.path().join(algo.replace(' ', ""));
         let found = swept(2, &format!("--k 3,4,6 --runs 3 {algo}"), &out);
         let points = found["points"].as_array().unwrap();
         let divergence = algo.contains("kl") || algo.contains("1.5");
