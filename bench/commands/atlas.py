@@ -4,9 +4,9 @@
     VENV/bin/python bench/run atlas --cases gzip        (needs numpy and h5py)
 
 table: 40,000 x 5,000 counts with 33 million nonzeros, k = 20, 20 iterations, in memory: the matrix of a published table, where
-RcppML 1.0 needs 38.5 s on 56 threads and 2.78 s on an H100. flat: 2,000 genes of 130,613 and of 1,306,127 cells, read from the
-file within --memory: the memory may grow by the factors of the other cells, and by nothing else. gzip: the same cells in AnnData files with and without compression, in memory and
-read from the file. The matrices are generated. Prints a Markdown table.
+RcppML 1.0 needs 38.5 s on 56 threads and 2.78 s on an H100. flat: 2,000 genes of 130,612 and of 1,306,127 cells, read from the
+file within a limit: memory may grow by the factors of the other cells, and by nothing else. gzip: the same cells in AnnData
+files with and without compression, in memory and read from the file. The matrices are generated. Prints a Markdown table.
 """
 
 import argparse
