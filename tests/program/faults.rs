@@ -138,6 +138,15 @@ fn a_full_disk_destroys_neither_checkpoint_nor_run() {
     let output = on_a_full_disk(7 << 10, &format!("{run} --max-iters 1 --output {}", file("o.h5").display()));
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("o.h5: cannot be written") && !file("o.h5").exists(), "{output:?}");
+    let prepared = format!("prepare tf-idf --memory 1M {} -o", file("x.npz").display());
+    fednmf(0, "generate sparse,m=20000,n=300,density=0.15,values=counts -o").arg(file("x.npz")).own_process().run();
+    for name in ["p.npz", "p.h5ad", "p.npy"] {
+        let output = on_a_full_disk(7 << 10, &format!("{prepared} {}", file(name).display()));
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.stderr.contains("in each pass") && output.stderr.contains(": cannot be written"), "{output:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "{name}: an incomplete file is left");
+    }
+    std::fs::remove_file(file("x.npz")).unwrap();
     // With space again the run resumes.
     let rest = fednmf(0, &format!("{} --resume --output", line(10))).arg(file("rest.h5")).ok();
     assert_eq!(rest["resumed_from"], 4);

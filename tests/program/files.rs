@@ -1039,3 +1039,14 @@ fn numbers_in_other_files_are_refused() {
     }
     fednmf(0, "-k 1 --max-iters 1 --input").arg(file("source.h5")).ok();
 }
+
+#[test]
+fn a_zarr_store_is_refused_with_advice() {
+    let dir = tempdir().unwrap();
+    for (name, mark) in [("two.zarr", ".zgroup"), ("three.zarr", "zarr.json")] {
+        let store = dir.path().join(name);
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join(mark), "{}").unwrap();
+        fednmf(0, "-k 2 --input").arg(&store).refused(&[name, "is a directory of zarr", "write_h5ad"]);
+    }
+}

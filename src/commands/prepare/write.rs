@@ -228,3 +228,32 @@ pub fn unwritable(path: &Path, e: IoError) -> Error {
         Error::failed(format!("{}: cannot be written: {e}; check the directory and the free space", path.display()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use fednmf_comm::Communicator;
+    use fednmf_files::{InputSpec, Source, generate, open};
+
+    use super::*;
+
+    #[test]
+    fn a_matrix_that_changes_while_it_is_written_leaves_no_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.npy");
+        let spec = InputSpec::parse("synthetic:planted,m=2000,n=40,k=2").unwrap();
+        let Source::Synthetic(spec) = spec.source else { panic!("generated") };
+        generate(&spec, &path, &mut |_| Ok(())).unwrap();
+        let comm = Communicator::local();
+        let input = open(&InputSpec::parse(path.to_str().unwrap()).unwrap(), &comm).unwrap();
+        let rows = input.rows::<f64>(&comm).unwrap();
+        let panels = input.stream::<f64>(rows, 1e5, &comm, &mut |_| ()).unwrap().panels.unwrap();
+        let streamed = Matrix::of_panels(panels, (2000, 40));
+        File::options().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        for end in ["npz", "mtx", "npy", "csv", "h5ad"] {
+            let out = dir.path().join(format!("o.{end}"));
+            let failed = matrix(&streamed, &Transform::none(&streamed), &out, Access::Default).unwrap_err();
+            assert!(failed.message.contains("x.npy: was changed"), "{end}: {failed}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing incomplete is left");
+    }
+}

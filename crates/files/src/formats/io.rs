@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,11 @@ pub fn open(path: &str) -> Result<File> {
     // Opening a pipe would wait for a program that writes into it.
     let kind = std::fs::metadata(path).map_err(|e| io_error(path, &e))?.file_type();
     if kind.is_dir() {
-        return wrong("is a directory, not a file");
+        let is_zarr = ["zarr.json", ".zgroup", ".zarray"].iter().any(|name| Path::new(path).join(name).exists());
+        return wrong(match is_zarr {
+            true => "is a directory of zarr; write it as .h5ad in Python: anndata.read_zarr(PATH).write_h5ad(FILE)",
+            false => "is a directory, not a file",
+        });
     }
     if !kind.is_file() {
         return wrong("is a pipe or a device; the data are read more than once, so give a file");
