@@ -160,7 +160,7 @@ mod tests {
         let found = |method: Option<&Arc<dyn ConfiguredMethod>>, loss| {
             let method = requested(method, loss).unwrap();
             let chosen = method.choose(None).map_or_else(|| method.clone(), |choice| choice.method);
-            (chosen.description().name, left_out(&*method, Missing::None, None).holdout, iterations(&*method))
+            (chosen.description().name, left_out(&*method, Missing::None, None).unwrap().holdout, iterations(&*method))
         };
         assert_eq!(found(None, None), ("hals", 0.05, 200));
         assert_eq!(found(None, Some("frobenius")), ("hals", 0.05, 200));
