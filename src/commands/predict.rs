@@ -138,7 +138,11 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
         Some(path) => unfinished::replace(path, access, |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
-    if observed > 0 {
+    if factors.run.is_binarized() {
+        warn(
+            "the run had --binarize, so what is predicted are zeros and ones, and observed values are not compared with it",
+        );
+    } else if observed > 0 {
         let rmse = (squares / observed as f64).sqrt();
         note(&format!("RMSE {rmse:.6} to {}", counted(observed, "observed value", "observed values")));
     }

@@ -276,6 +276,11 @@ impl Provenance {
         }
     }
 
+    /// Whether entries became zeros and ones before the run.
+    pub fn is_binarized(&self) -> bool {
+        self.binarize.is_some()
+    }
+
     /// The largest entry, by which the run divided its matrix; 1 if it did not.
     ///
     /// # Errors

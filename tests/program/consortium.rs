@@ -608,7 +608,10 @@ fn a_preparation_is_proposed_approved_and_recorded() {
             "approves another run",
         ),
         ("-k 3 prepare counts {site}/rows.npy --output {site}/o.npy", "--components: is about a factorisation"),
-        ("--profile clinical prepare counts {site}/rows.npy --output {site}/o.npy", "--profile: is about a factorisation"),
+        (
+            "--profile clinical prepare counts {site}/rows.npy --output {site}/o.npy",
+            "--profile: is about a factorisation",
+        ),
         ("prepare quantile {site}/rows.npy --output {site}/o.npy", "prepare quantile"),
         ("prepare counts {site}/rows.npy --parties 4 --output {site}/o.npy", "each site is a party"),
         ("prepare counts rows-{party}.npy --output {site}/o.npy", "without {party}"),
@@ -648,7 +651,11 @@ fn a_preparation_is_proposed_approved_and_recorded() {
     // The others hear once that this site has refused.
     for site in ["a", "c"] {
         let (code, _) = end_of(stage.join(site, work).spawn().unwrap(), site);
-        assert!(code == Some(2) && stage.says(site).contains("site b takes no part in the run"), "{}", stage.says(site));
+        assert!(
+            code == Some(2) && stage.says(site).contains("site b takes no part in the run"),
+            "{}",
+            stage.says(site)
+        );
     }
 
     // Of a run, masked messages are checked as they are sent.

@@ -335,7 +335,9 @@ fn with_sites(commands: &[(String, bool)], free: std::net::SocketAddr) -> Vec<St
             lines.push(format!("{command} & hub=$!"));
             lines.push("trap 'kill $hub' EXIT".into());
         } else if ["fednmf serve", "fednmf join", "sh "].iter().any(|start| command.starts_with(start)) {
-            let is_of = |site: &&str| [format!("keys/{site}.pem"), format!("runs.sh {site}")].iter().any(|w| command.contains(w));
+            let is_of = |site: &&str| {
+                [format!("keys/{site}.pem"), format!("runs.sh {site}")].iter().any(|w| command.contains(w))
+            };
             let site = ["north", "south", "west"].into_iter().find(is_of);
             // Each site does one thing after the other.
             if busy.contains(&site) {

@@ -224,7 +224,9 @@ impl<T: Real> Checkpointer<T> {
         self.checkpoint_error = match saved {
             Err(e) => {
                 if self.comm.reports() {
-                    warn(&format!("no checkpoint: {e}; if there is an earlier one, it is unchanged; the run continues"));
+                    warn(&format!(
+                        "no checkpoint: {e}; if there is an earlier one, it is unchanged; the run continues"
+                    ));
                 }
                 Some(e)
             }

@@ -260,7 +260,9 @@ impl Policy {
         }
         // A preparation has no noise.
         let without_noise = run.work.run().is_none();
-        let no_noise = || format!("demands noise, and {name} adds none; ask for a policy that allows it without, or use public rules");
+        let no_noise = || {
+            format!("demands noise, and {name} adds none; ask for a policy that allows it without, or use public rules")
+        };
         for required in &self.require {
             let (option, given) = match required {
                 Required::Dp | Required::Budget if without_noise => {

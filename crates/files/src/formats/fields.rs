@@ -14,7 +14,7 @@ const LOOK: usize = 20;
 /// Bytes kept of each line after the second: its first few fields.
 const KEPT: usize = 1 << 12;
 /// The mark with which some programs begin a text in UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The first lines of a table, usually at most twenty, without blank ones and the comments (`#`) above it.
 pub struct FirstLines {
@@ -423,13 +423,17 @@ pub fn rises<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> bool {
     fields.into_iter().all(|field| number(field).is_some_and(|x| x > std::mem::replace(&mut before, x)))
 }
 
-/// A name for the user: a doubled quotation mark stands for one. Text that is not UTF-8 is read as Latin-1, so that
-/// different names stay different.
-pub fn text_of(field: &[u8]) -> String {
-    let text = match std::str::from_utf8(field) {
+/// Text that is not UTF-8 is read as Latin-1, so that different names stay different.
+pub fn decoded(text: &[u8]) -> String {
+    match std::str::from_utf8(text) {
         Ok(text) => text.to_string(),
-        Err(_) => field.iter().map(|&byte| char::from(byte)).collect(),
-    };
+        Err(_) => text.iter().map(|&byte| char::from(byte)).collect(),
+    }
+}
+
+/// A name for the user: a doubled quotation mark stands for one.
+pub fn text_of(field: &[u8]) -> String {
+    let text = decoded(field);
     if text.contains("\"\"") { text.replace("\"\"", "\"") } else { text }
 }
 

@@ -61,15 +61,17 @@ impl Role {
 pub fn items_first(first: &[u8], second: &[u8]) -> bool {
     const USERS: [&str; 9] =
         ["user", "customer", "client", "reviewer", "reader", "visitor", "member", "person", "patient"];
-    const ITEMS: [&str; 11] =
-        ["item", "movie", "film", "book", "isbn", "product", "track", "song", "artist", "album", "article"];
+    const ITEMS: [&str; 9] = ["item", "movie", "film", "isbn", "product", "track", "song", "artist", "album"];
+    // To their words they are as users to items.
+    const DOCUMENTS: [&str; 2] = ["book", "article"];
     let is = |title: &[u8], words: &[&str], place: &[&str]| {
         let title = text_of(title).to_lowercase();
         words.iter().any(|word| title.contains(word)) || place.contains(&title.as_str())
     };
     let user = |title: &[u8]| is(title, &USERS, &["row", "i", "source"]);
     let item = |title: &[u8]| is(title, &ITEMS, &["column", "col", "j", "target"]);
-    item(first) && !user(first) && !item(second) || user(second) && !item(second) && !user(first)
+    let document = |title: &[u8]| is(title, &DOCUMENTS, &[]);
+    item(first) && !user(first) && !item(second) && !document(second) || user(second) && !item(second) && !user(first)
 }
 
 impl Columns {
@@ -149,6 +151,9 @@ mod tests {
             ("isbn,customer", 0, Some((1, 0, None))),
             ("column,row,value", 0, Some((1, 0, Some(2)))),
             ("user_item,item,count", 0, Some((0, 1, Some(2)))),
+            ("article,word,count", 0, Some((0, 1, Some(2)))),
+            ("book,term,n", 0, Some((0, 1, Some(2)))),
+            ("book,reader", 0, Some((1, 0, None))),
             // In doubt.
             ("user,item,timestamp", 0, None),
             ("time,who,what,grade", 0, None),

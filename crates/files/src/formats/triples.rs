@@ -5,7 +5,7 @@
 //! Edges (`--format edges`): the same with the nodes of an undirected graph as users and as items. The matrix is symmetric, whether
 //! the lines have each edge once or in both directions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -92,24 +92,31 @@ pub struct Contents {
 #[derive(Default)]
 struct Edges {
     nodes: Index,
-    seen: HashSet<(u32, u32)>,
+    /// With their weights.
+    seen: HashMap<(u32, u32), f64>,
     loops: u64,
     /// Edges whose other direction came before.
     turned: u64,
 }
 
 impl Edges {
-    fn insert(&mut self, from: &[u8], to: &[u8]) -> std::result::Result<(), String> {
+    fn insert(&mut self, from: &[u8], to: &[u8], weight: f64) -> std::result::Result<(), String> {
         let edge = [from, to].map(|node| {
             self.nodes.insert(node);
             self.nodes.places[node]
         });
         let (from, to) = (edge[0], edge[1]);
-        if !self.seen.insert((from, to)) {
+        if self.seen.insert((from, to), weight).is_some() {
             return Err("has an edge that a line above has already; a graph has each edge once, with one weight".into());
         }
         self.loops += u64::from(from == to);
-        self.turned += u64::from(from != to && self.seen.contains(&(to, from)));
+        let other = self.seen.get(&(to, from)).filter(|_| from != to);
+        if other.is_some_and(|other| *other != weight) {
+            return Err(
+                "has an edge with another weight than in the other direction; both directions are one edge".into()
+            );
+        }
+        self.turned += u64::from(other.is_some());
         Ok(())
     }
 
@@ -141,7 +148,7 @@ pub fn contents(file: &InputFile, tabs: bool, options: TableOptions) -> Result<C
     while let Some((text, offset)) = blocks.next_block()? {
         triples.each(file, text, offset, |_, user, item, value| {
             match &mut edges {
-                Some(edges) => edges.insert(user, item)?,
+                Some(edges) => edges.insert(user, item, value)?,
                 None => {
                     keys.users.insert(user);
                     keys.items.insert(item);
@@ -466,6 +473,9 @@ mod tests {
         let refused = |text: &str| read(text, options).unwrap_err().message;
         assert!(refused("a b 1\nb a 1\nb c 1\n").contains("1 edges are there in both directions, and 1 in one"));
         assert!(refused("a b 1\na c 1\na b 2\n").contains("line 3: has an edge that a line above has already"));
+        assert!(
+            refused("a b 2\nb a 5\n").contains("line 2: has an edge with another weight than in the other direction")
+        );
     }
 
     #[test]

@@ -63,19 +63,27 @@ struct Labelled {
     names: Vec<Vec<String>>,
 }
 
-/// The lines of the items `known`, by the column that has most of their names; `None` if no column has half of them.
+/// The least share of the names of the items, as its reciprocal, with which a column is one of names.
+const FEW: usize = 10;
+
+/// The lines of the items `known`, by the column that has most of their names; `None` if hardly any of them is in a column.
 ///
 /// # Errors
-/// Naming an item that is not there, or there more than once.
+/// Naming an item that is not there, or there more than once; if two columns have the names in different orders.
 fn order_of(known: &[String], columns: &[Vec<String>]) -> std::result::Result<Option<Vec<usize>>, String> {
     let in_it = |names: &&Vec<String>| {
         let names: HashSet<&String> = names.iter().collect();
         known.iter().filter(|name| names.contains(name)).count()
     };
-    let Some(names) = columns.iter().rev().max_by_key(in_it).filter(|names| 2 * in_it(names) >= known.len()) else {
+    let Some(names) = columns.iter().rev().max_by_key(in_it).filter(|names| FEW * in_it(names) >= known.len()) else {
         return Ok(None);
     };
-    let places = places(known, names).map_err(|name| repeated("row", &name))?;
+    let found = places(known, names).map_err(|name| repeated("row", &name))?;
+    let mut others = columns.iter().filter(|other| *other != names && in_it(other) == in_it(&names));
+    if others.any(|other| places(known, other).is_ok_and(|places| places != found)) {
+        return Err("has the names of the rows in two columns, in different orders; leave one of them out".into());
+    }
+    let places = found;
     let missing = places.iter().filter(|place| place.is_none()).count();
     if let Some(first) = places.iter().position(Option::is_none) {
         return Err(format!(
@@ -91,8 +99,9 @@ fn order_of(known: &[String], columns: &[Vec<String>]) -> std::result::Result<Op
 fn in_list(option: &str, text: &str) -> Result<Labelled> {
     let (path, column) = column_of(text);
     let labels = list(option, text)?;
-    let others = (1..column).filter_map(|other| list(option, &format!("{path}:{other}")).ok());
-    Ok(Labelled { labels, names: others.collect() })
+    let before = (1..column).filter_map(|other| list(option, &format!("{path}:{other}")).ok());
+    let behind = (column + 1..).map_while(|other| list(option, &format!("{path}:{other}")).ok());
+    Ok(Labelled { labels, names: before.chain(behind).collect() })
 }
 
 /// A column of a data frame, with the names of its rows.
@@ -187,5 +196,34 @@ fn numbers(path: &str) -> Result<Vec<String>> {
             Ok(if x.ncols() == 1 { text(x.column(0)) } else { text(x.row(0)) })
         }
         _ => Err(Error::input(format!("{path}: is a matrix; labels are a vector with one number for each row"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_matched_by_the_column_that_has_the_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("labels.csv");
+        let known: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
+        let found = |name: &str, text: &str, place: &str| {
+            let path = path.with_file_name(name);
+            std::fs::write(&path, text).unwrap();
+            let found = labels("--labels", &format!("{}{place}", path.display()), Some(&known), 3);
+            found.map(|all| all.into_iter().flatten().collect::<Vec<_>>().join(",")).map_err(|e| e.message)
+        };
+        // Before or behind the labels, and after a mark.
+        assert_eq!(found("l.tsv", "3\tc\n1\ta\n2\tb\n", ":1").unwrap(), "1,2,3");
+        assert_eq!(found("l.tsv", "c\t3\na\t1\nb\t2\n", ":2").unwrap(), "1,2,3");
+        assert_eq!(found("l.csv", "\u{feff}x,id\n3,c\n1,a\n2,b\n", ":x").unwrap(), "1,2,3");
+        // The names twice, in two orders; names of some rows only.
+        let why = found("l.csv", "partner,id,x\na,c,3\nb,a,1\nc,b,2\n", ":x").unwrap_err();
+        assert!(why.contains("in two columns"), "{why}");
+        assert_eq!(found("l.csv", "id,again,x\nc,c,3\na,a,1\nb,b,2\n", ":x").unwrap(), "1,2,3");
+        let why = found("l.csv", "id,x\nc,3\nd,1\ne,2\n", ":x").unwrap_err();
+        assert!(why.contains("has no label of a"), "{why}");
+        assert_eq!(found("l.csv", "id,x\np,3\nq,1\nr,2\n", ":x").unwrap(), "3,1,2");
     }
 }

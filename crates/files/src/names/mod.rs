@@ -18,6 +18,7 @@ use fednmf_base::error::{Error, Result};
 
 use crate::formats::detect;
 use crate::formats::detect::{file_of_tenx, files_of_tenx};
+use crate::formats::fields::{BYTE_ORDER_MARK, decoded};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
 use crate::spec::{InputSpec, Source, party_path};
@@ -83,7 +84,7 @@ fn lines_of(option: &str, path: &str) -> Result<String> {
     if all.contains(&0) {
         return Err(wrong("is not text; give a text file with a name on each line".into()));
     }
-    Ok(String::from_utf8_lossy(&all).into_owned())
+    Ok(decoded(all.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&all)))
 }
 
 /// A hint for a user whose list has one line more than the required `count`.
@@ -313,12 +314,22 @@ fn of_directory(path: &Path) -> (Names, Vec<String>) {
             );
             return None;
         };
-        // Older files of genes have two columns, identifier and name; a list may lack the second one.
-        let found = [column, 1].iter().find_map(|column| list("", &format!("{}:{column}", file.display())).ok());
-        if found.is_none() {
-            unreadable.push(file.display().to_string());
+        let file = file.display().to_string();
+        // A list may lack the second column, that of the symbols, but not in some lines only.
+        let first = |column: &usize| list("", &format!("{file}:{column}"));
+        let found = first(&column).or_else(|why| first(&1).map_err(|_| why));
+        let ragged = column > 1 && lines_of("", &file).is_ok_and(|text| text.lines().any(|line| line.contains('\t')));
+        match found {
+            Ok(names) if !ragged || first(&column).is_ok() => Some(names),
+            Ok(_) => {
+                unreadable.push(format!("{file}, of which some lines have one column and others more"));
+                None
+            }
+            Err(_) => {
+                unreadable.push(file);
+                None
+            }
         }
-        found
     };
     let names = Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true };
     (names, unreadable)
@@ -331,6 +342,32 @@ mod tests {
 
     fn file(name: &str) -> String {
         format!("{}/../../tests/data/formats/{name}", env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn lists_may_begin_with_a_mark_and_be_latin_1() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("words.tsv");
+        for text in [&b"\xef\xbb\xbfg\xc3\xa9\nx\n"[..], b"g\xe9\nx\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(list("--terms", &path.display().to_string()).unwrap(), ["gé", "x"]);
+        }
+    }
+
+    /// Symbols of some genes and identifiers of others would not be those of another file.
+    #[test]
+    fn a_list_of_genes_without_some_symbols_has_no_names() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("barcodes.tsv"), "c1\n").unwrap();
+        let genes = |text: &str| {
+            std::fs::write(dir.path().join("features.tsv"), text).unwrap();
+            let (names, unreadable) = of_directory(dir.path());
+            (names.rows, unreadable.len())
+        };
+        let names = |names: [&str; 2]| Some(names.map(String::from).to_vec());
+        assert_eq!(genes("E1\tActin\nE2\tMyosin\n"), (names(["Actin", "Myosin"]), 0));
+        assert_eq!(genes("E1\nE2\n"), (names(["E1", "E2"]), 0));
+        assert_eq!(genes("E1\tActin\nE2\n"), (None, 1));
     }
 
     #[test]

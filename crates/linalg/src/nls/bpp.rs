@@ -12,7 +12,7 @@
 //! Coordinates are scaled by powers of two such that the diagonal of G is about 1: components of very different sizes are
 //! solved for with the same relative accuracy.
 
-use ndarray::{ArrayView2, ArrayViewMut2};
+use ndarray::{Array1, ArrayView2, ArrayViewMut2};
 
 use super::Penalty;
 use super::active_set::ActiveSet;
@@ -137,6 +137,23 @@ impl Pivoting {
         }
     }
 
+    /// As [`Pivoting::solve_penalized`], but without a penalty a component on which nothing acts, since the other factor has none of
+    /// it, keeps its values. They do not matter now, and with zeros it could never come back.
+    pub fn solve_keeping<T: Real>(
+        &mut self,
+        x: &mut ArrayViewMut2<T>,
+        r: &ArrayView2<T>,
+        g: &ArrayView2<T>,
+        penalty: Penalty,
+    ) {
+        let idle = |j: &usize| penalty.is_none() && g[[*j, *j]] <= T::zero();
+        // Empty, so without memory, in all but a few iterations.
+        let kept: Vec<(usize, Array1<T>)> =
+            (0..self.k).filter(idle).map(|j| (j, x.column(j).mapv(|value| value.max(T::zero())))).collect();
+        self.solve_penalized(x, r, g, penalty);
+        kept.iter().for_each(|(j, values)| x.column_mut(*j).assign(values));
+    }
+
     fn start<T: Real>(&mut self, x: &ArrayViewMut2<T>) {
         let rows = x.nrows();
         self.passive.clear();
@@ -248,6 +265,31 @@ mod tests {
         let stream = Stream::new(seed, Purpose::Probe, 0);
         let mut cursor = stream.at(0);
         Array2::from_shape_fn((rows, cols), |_| cursor.normal())
+    }
+
+    /// A component that the other factor does not have keeps its values, unless a penalty acts on it.
+    #[test]
+    fn a_component_on_which_nothing_acts_is_kept() {
+        let mut b = random(3, 5, 3).mapv(f64::abs);
+        b.column_mut(1).fill(0.0);
+        let (g, r) = (b.t().dot(&b), random(4, 7, 5).mapv(f64::abs).dot(&b));
+        let begin = random(5, 7, 3).mapv(f64::abs);
+        let solved = |penalty: Penalty, keeping: bool| {
+            let mut x = begin.clone();
+            let mut solver = Pivoting::new(3);
+            match keeping {
+                true => solver.solve_keeping(&mut x.view_mut(), &r.view(), &g.view(), penalty),
+                false => solver.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty),
+            }
+            x
+        };
+        let (kept, usual) = (solved(Penalty::NONE, true), solved(Penalty::NONE, false));
+        for j in [0, 2] {
+            assert_eq!(kept.column(j), usual.column(j));
+        }
+        assert_eq!((kept.column(1), usual.column(1).sum()), (begin.column(1), 0.0));
+        let ridge = Penalty { l2: 0.1, ..Penalty::NONE };
+        assert_eq!(solved(ridge, true), solved(ridge, false));
     }
 
     /// Two rows of B span a plane, and the right-hand sides are off it by what f32 rounds.

@@ -64,7 +64,7 @@ impl<T: Real> FactorUpdate<T> for Pivoting {
         g: &Array2<T>,
         penalty: Penalty,
     ) -> Result<()> {
-        self.solve_penalized(x, r, &g.view(), penalty);
+        self.solve_keeping(x, r, &g.view(), penalty);
         Ok(())
     }
 }

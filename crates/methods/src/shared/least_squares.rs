@@ -31,7 +31,7 @@ impl LeastSquaresUpdate {
     pub fn apply<T: Real>(&mut self, x: &mut Array2<T>, r: &Array2<T>, g: &Array2<T>, penalty: Penalty) {
         let passes = self.passes;
         match &mut self.exact {
-            Some(solver) => solver.solve_penalized(&mut x.view_mut(), &r.view(), &g.view(), penalty),
+            Some(solver) => solver.solve_keeping(&mut x.view_mut(), &r.view(), &g.view(), penalty),
             None => sweep(&mut x.view_mut(), &r.view(), &g.view(), Sweep { mu: T::zero(), passes, penalty }),
         }
     }
