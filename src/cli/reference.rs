@@ -117,9 +117,13 @@ fn takers(option: &options::MethodOption) -> String {
             None => by_default.push((default, vec![method])),
         }
     }
+    // `auto` takes the messages of the method that it chooses, and has no section of its own.
+    let link = |name: &&str| match *name == registry::AUTO.description().name {
+        true => format!("[{name}](../guide/algorithms/{name}.md)"),
+        false => format!("[{name}](../reference.md#{name})"),
+    };
     let methods = |(default, methods): &(&str, Vec<&str>)| {
-        let names =
-            methods.iter().map(|name| format!("[{name}](../reference.md#{name})")).collect::<Vec<_>>().join(", ");
+        let names = methods.iter().map(link).collect::<Vec<_>>().join(", ");
         if default.is_empty() || option.value_name().is_none() { names } else { format!("`{default}` for {names}") }
     };
     let has_default = option.value_name().is_some() && by_default.iter().any(|(default, _)| !default.is_empty());
