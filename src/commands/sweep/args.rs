@@ -54,7 +54,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "NAME", value_parser = sweepable_methods(), default_value = Hals::DESCRIPTION.name)]
     pub algo: Arc<dyn ConfiguredMethod>,
     /// Share of the observed entries that a run does not see; k is chosen by the error on them, which is the divergence for kl-mu
-    /// and kl-cd. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for kl-mu and kl-cd]
+    /// and kl-cd. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for kl-mu and kl-cd,
+    /// and for online and kl-online, which see all entries]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
