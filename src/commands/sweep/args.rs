@@ -65,7 +65,7 @@ pub struct SweepArgs {
     pub loss: Option<String>,
     /// Share of the observed entries that a run does not see; k is chosen by the error on them, which is the divergence for the
     /// Kullback-Leibler divergence. 0: none, each run is faster, and k is chosen by stability and error [default: 0.05; 0 for
-    /// divergences]
+    /// divergences, and for online and kl-online, which see all entries]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
     /// Missing entries
