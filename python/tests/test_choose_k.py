@@ -98,7 +98,8 @@ def test_the_numbers_are_those_of_the_program(blocks, tmp_path, words, form):
         np.testing.assert_allclose(ours.column(name), expected, rtol=1e-9, atol=1e-12, err_msg=name)
     if ours.consensus is not None:
         assert ours.consensus.rmse == pytest.approx(theirs["consensus"]["rmse"], rel=1e-9)
-        assert ours.consensus.divergence == pytest.approx(theirs["consensus"]["divergence"], rel=1e-9)
+        divergence = theirs["consensus"]["divergence"]
+        assert ours.consensus.divergence == (None if divergence is None else pytest.approx(divergence, rel=1e-9))
         shares = [component["share"] for component in theirs["consensus"]["components"]]
         np.testing.assert_allclose(ours.consensus.share, shares, rtol=1e-9)
 
@@ -135,7 +136,7 @@ def programmes(seed, k):
 @pytest.mark.parametrize("method", ["hals", "kl-cd", "kl-mu"])
 @pytest.mark.parametrize("seed, k", [(0, 4), (1, 6)])
 def test_planted_programmes_are_found_without_held_out_entries(method, seed, k):
-    assert choose_k(programmes(seed, k), range(2, k + 4), 4, method=method, holdout=0).recommended == k
+    assert choose_k(programmes(seed, k), range(2, k + 4), 5, method=method, holdout=0).recommended == k
 
 
 def test_a_single_run_has_no_stability(blocks):

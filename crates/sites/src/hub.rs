@@ -33,7 +33,7 @@ const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 3 } else 
 /// Interval between two keep-alive frames.
 const PING: Duration = Duration::from_secs(5);
 /// Time for which a site that comes hears, once, that another one has refused the run.
-const REFUSAL_REMEMBERED: Duration = Duration::from_secs(20);
+const REFUSAL_REMEMBERED: Duration = Duration::from_secs(60);
 /// Time for the sites of a failed run to receive the reason.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 
