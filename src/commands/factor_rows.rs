@@ -53,13 +53,6 @@ impl FactorRows {
             whole(&factor)
         };
         let mut weights = read(name)?;
-        if weights.is_empty() {
-            let (these, those) = if side == Side::Rows { ("rows", "columns") } else { ("columns", "rows") };
-            return Err(Error::input(format!(
-                "{}: has no {name}: the private {these} are in the files of their owners, such as F.party-00.h5; --of {those} lists {other}",
-                path.display()
-            )));
-        }
         let mut scales: Vec<f64> = norms(&weights).into_iter().map(|own| 1.0 / own).collect();
         if scale == Scale::Balanced {
             for (scale, other) in scales.iter_mut().zip(norms(&read(other)?)) {

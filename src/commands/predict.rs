@@ -120,8 +120,12 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
     let value = |i: usize, j: usize| if boolean { covered(&u, &v, (i, j)) } else { unit * dot(&u, v_of(i), (i, j)) };
     let parameters = factors.stored.attributes().get("params").cloned().unwrap_or_default();
     let items_are_rows = (parameters["format"] == "triples").then_some(factors.run.transpose);
-    let Predicted { text, squares, observed, pairs, unknown, first_unknown, empty } =
-        table(&args.pairs, (&of_rows, &of_columns), items_are_rows, (value, is_empty))?;
+    let Predicted { text, squares, observed, unseen, pairs, unknown, first_unknown, empty } = table(
+        &args.pairs,
+        (&of_rows, &of_columns),
+        items_are_rows,
+        (value, is_empty, |entry| factors.run.seen(entry)),
+    )?;
     if empty > 0 && !boolean {
         warn(&format!(
             "{empty} of {pairs} pairs have a row or column without any weight, as one without an observed entry has; 0 is predicted"
@@ -138,11 +142,12 @@ pub fn predict(args: &PredictArgs, comm: &Communicator) -> Result<i32> {
         Some(path) => unfinished::replace(path, access, |out| out.write_all(text.as_bytes()))
             .map_err(|e| Error::failed(format!("{}: cannot be written ({e}); check the free space", path.display())))?,
     }
-    if factors.run.is_binarized() {
+    if unseen > 0 {
         warn(
-            "the run had --binarize, so what is predicted are zeros and ones, and observed values are not compared with it",
+            "the observed values are not compared: the run made zeros and ones of its entries by a threshold that its file lacks",
         );
-    } else if observed > 0 {
+    }
+    if observed > 0 {
         let rmse = (squares / observed as f64).sqrt();
         note(&format!("RMSE {rmse:.6} to {}", counted(observed, "observed value", "observed values")));
     }
@@ -174,6 +179,8 @@ struct Predicted {
     /// Sum of the squared errors, and the number of observed values.
     squares: f64,
     observed: usize,
+    /// The number of those that the run saw as zeros or ones, by a threshold that is not known.
+    unseen: usize,
     pairs: usize,
     /// The number of pairs with a name that the factors do not have, which have no value, and why the first of them has none.
     unknown: usize,
@@ -187,7 +194,7 @@ fn table(
     path: &str,
     (rows, columns): (&Lookup, &Lookup),
     items_are_rows: Option<bool>,
-    (value, is_empty): (impl Fn(usize, usize) -> f64, impl Fn(usize, usize) -> bool),
+    (value, is_empty, seen): (impl Fn(usize, usize) -> f64, impl Fn(usize, usize) -> bool, impl Fn(f64) -> Option<f64>),
 ) -> Result<Predicted> {
     let file = InputFile { path: path.to_string(), gz: path.ends_with(".gz"), private: false };
     let tabs = [".tsv", ".tsv.gz"].iter().any(|end| path.ends_with(end));
@@ -199,6 +206,7 @@ fn table(
         text: String::new(),
         squares: 0.0,
         observed: 0,
+        unseen: 0,
         pairs: 0,
         unknown: 0,
         first_unknown: None,
@@ -271,8 +279,13 @@ fn table(
                 let observed = number_of(observed).ok_or_else(|| {
                     file.error(not_a_number(observed, |text| format!("row {number}: the observed value is {text}")))
                 })?;
-                found.squares += (predicted - observed).powi(2);
-                found.observed += 1;
+                match seen(observed) {
+                    Some(observed) => {
+                        found.squares += (predicted - observed).powi(2);
+                        found.observed += 1;
+                    }
+                    None => found.unseen += 1,
+                }
             }
             let _ = writeln!(found.text, "{},{predicted}", quoted.join(","));
         }
@@ -322,8 +335,12 @@ mod tests {
         let (u, v) = (array![[1.0, 2.0], [3.0, 0.0]], array![[1.0, 1.0], [0.5, 0.0], [0.0, 4.0]]);
         let names = names.map(|names| names.map(String::from).to_vec());
         let (rows, columns) = (Lookup::new("row", 2, names), Lookup::new("column", 3, None));
-        let found =
-            table(&path.display().to_string(), (&rows, &columns), items, (|i, j| dot(&u, &v, (i, j)), |_, _| false))?;
+        let found = table(
+            &path.display().to_string(),
+            (&rows, &columns),
+            items,
+            (|i, j| dot(&u, &v, (i, j)), |_, _| false, Some),
+        )?;
         Ok(format!("{}{} of {}", found.text, found.squares, found.observed))
     }
 

@@ -276,9 +276,13 @@ impl Provenance {
         }
     }
 
-    /// Whether entries became zeros and ones before the run.
-    pub fn is_binarized(&self) -> bool {
-        self.binarize.is_some()
+    /// An entry of the data as the run saw it; `None` if the threshold of --binarize is not known.
+    pub fn seen(&self, entry: f64) -> Option<f64> {
+        match self.binarize {
+            None => Some(entry),
+            Some(Threshold::At(least)) => Some(f64::from(u8::from(entry >= least))),
+            Some(Threshold::Quantile(_)) => None,
+        }
     }
 
     /// The largest entry, by which the run divided its matrix; 1 if it did not.

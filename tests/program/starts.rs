@@ -325,3 +325,30 @@ fn a_projection_is_the_update_of_u() {
         .arg(file("before.h5"))
         .refused(&["V has 64", "--transpose"]);
 }
+
+/// An exact step may not need a component of a random start. With zeros in both factors it could never come back.
+#[test]
+fn exact_steps_lose_no_component_of_the_start() {
+    let dir = tempdir().unwrap();
+    let [file, found] = ["x.csv", "f.h5"].map(|name| dir.path().join(name));
+    let mut state = 22u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    // A few entries dominate each of four components.
+    let mut random =
+        |rows: usize, cols: usize, power| Array2::from_shape_simple_fn((rows, cols), || uniform().powi(power));
+    let planted = 4.0 * random(60, 4, 3).dot(&random(4, 14, 3));
+    let x = planted + 0.2 * random(60, 14, 1);
+    let line = |row: ndarray::ArrayView1<'_, f64>| row.iter().map(|x| format!("{x:.5}")).collect::<Vec<_>>().join(",");
+    std::fs::write(&file, x.rows().into_iter().map(|row| line(row) + "\n").collect::<String>()).unwrap();
+    for (algo, shared) in [("bpp", "V"), ("secure-hals --parties 3 --update bpp", "U"), ("inmf --parties 3", "V")] {
+        for seed in 0..5 {
+            let line = format!("--algo {algo} -k 8 --seed {seed} --max-iters 60 --header no --index-col no --input");
+            fednmf(0, &line).arg(&file).arg("--output").arg(&found).ok();
+            let lost = factor(&found, shared).columns().into_iter().filter(|column| column.sum() == 0.0).count();
+            assert_eq!(lost, 0, "{algo}, seed {seed}");
+        }
+    }
+}

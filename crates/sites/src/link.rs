@@ -292,6 +292,17 @@ struct PreviousRun<'a> {
     roster: &'a [SiteKey],
 }
 
+/// Who this is.
+fn hello(config: &Config, own: &SiteSecret, known: Option<&PreviousRun<'_>>) -> Control {
+    Control::Hello(Hello {
+        protocol: PROTOCOL,
+        version: config.version.clone(),
+        site: config.site.clone(),
+        instance: own.instance.clone(),
+        run: known.map(|known| known.run.to_string()),
+    })
+}
+
 /// Connects, identifies this site, and waits for the other sites.
 fn join_run(
     config: &Config,
@@ -305,13 +316,7 @@ fn join_run(
     let stream = Stream::connect(identity, &config.hub.host, socket)?;
     stream.set_limits(READ_TIMEOUT, WRITE_TIMEOUT).map_err(broken)?;
     let send = |control: Control| stream.send(&Frame::Control(control).encode()).map_err(broken);
-    send(Control::Hello(Hello {
-        protocol: PROTOCOL,
-        version: config.version.clone(),
-        site: config.site.clone(),
-        instance: own.instance.clone(),
-        run: known.map(|known| known.run.to_string()),
-    }))?;
+    send(hello(config, own, known))?;
     let mut decoder = Decoder::default();
     let mut welcome = None;
     let mut missing = Vec::new();
@@ -375,13 +380,7 @@ pub fn refuse(config: &Config) {
         let stream = Stream::connect(&identity, &config.hub.host, connect(&config.hub).ok()?).ok()?;
         stream.set_limits(REFUSAL_TIMEOUT, REFUSAL_TIMEOUT).ok()?;
         let send = |control: Control| stream.send(&Frame::Control(control).encode()).ok();
-        send(Control::Hello(Hello {
-            protocol: PROTOCOL,
-            version: config.version.clone(),
-            site: config.site.clone(),
-            instance: SiteSecret::new().ok()?.instance,
-            run: None,
-        }))?;
+        send(hello(config, &SiteSecret::new().ok()?, None))?;
         let mut decoder = Decoder::default();
         loop {
             match decoder.next_frame().ok()? {

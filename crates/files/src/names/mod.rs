@@ -315,21 +315,20 @@ fn of_directory(path: &Path) -> (Names, Vec<String>) {
             return None;
         };
         let file = file.display().to_string();
-        // A list may lack the second column, that of the symbols, but not in some lines only.
-        let first = |column: &usize| list("", &format!("{file}:{column}"));
-        let found = first(&column).or_else(|why| first(&1).map_err(|_| why));
-        let ragged = column > 1 && lines_of("", &file).is_ok_and(|text| text.lines().any(|line| line.contains('\t')));
-        match found {
-            Ok(names) if !ragged || first(&column).is_ok() => Some(names),
-            Ok(_) => {
-                unreadable.push(format!("{file}, of which some lines have one column and others more"));
-                None
-            }
-            Err(_) => {
-                unreadable.push(file);
-                None
-            }
+        let names_in = |column: usize| list("", &format!("{file}:{column}")).ok();
+        if let Some(names) = names_in(column) {
+            return Some(names);
         }
+        // A list may lack the second column, that of the symbols, but not in some lines only.
+        if lines_of("", &file).is_ok_and(|text| text.contains('\t')) {
+            unreadable.push(format!("{file}, of which some lines have one column and others more"));
+            return None;
+        }
+        let identifiers = names_in(1);
+        if identifiers.is_none() {
+            unreadable.push(file);
+        }
+        identifiers
     };
     let names = Names { rows: list(&["features", "genes"], 2), columns: list(&["barcodes"], 1), turned: true };
     (names, unreadable)
