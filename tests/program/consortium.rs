@@ -649,7 +649,7 @@ fn a_preparation_is_proposed_approved_and_recorded() {
     }
 
     // The others hear once that this site has refused.
-    for site in ["a", "c"] {
+    for site in ["a", "c", "d"] {
         let (code, _) = end_of(stage.join(site, work).spawn().unwrap(), site);
         assert!(
             code == Some(2) && stage.says(site).contains("site b takes no part in the run"),
