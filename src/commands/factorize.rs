@@ -92,9 +92,9 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub max_iters: Option<usize>,
 
-    /// Stop when the error falls by less than X: the method's measure (relative error, divergence, RMSD, 1 - F1, with --alpha-u
-    /// or --alpha-v the objective, with --holdout the held-out RMSE) by less than X times its first value, a divergence or an
-    /// objective of its last value, between two evaluations [default: 1e-5 with --algo auto without --max-iters]
+    /// Stop when, between two evaluations, the method's measure falls by less than X times its first value. A divergence or an
+    /// objective must fall by X times its last value. The measure is the relative error, divergence, RMSD or 1 - F1; with
+    /// penalties the objective, with --holdout the held-out RMSE [default: 1e-5 with --algo auto without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",
           value_parser = parameters::any_number)]
     pub tol: Option<f64>,
@@ -119,8 +119,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true, value_parser = parameters::seed, help_heading = "Running")]
     pub seed: u64,
 
-    /// Arithmetic of the factorisation. mixed: f32 for as long as it lowers the error, then f64. auto: f32 for whole
-    /// numbers and data in f32, f64 for all other data, the data of parties, and tolerances that f32 does not resolve
+    /// Arithmetic of the factorisation. mixed: f32 for as long as it lowers the error, then f64. auto: f32 for whole numbers
+    /// and for data in f32; f64 for all else, for parties, and for tolerances that f32 cannot resolve
     #[arg(long, value_name = "P", value_parser = words::<PrecisionChoice>(), default_value_t = PrecisionChoice::F64, help_heading = "Running")]
     pub precision: PrecisionChoice,
 
@@ -129,8 +129,8 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub threads: usize,
 
-    /// Kernels for products with the data, dense or sparse: Intel MKL's, if fednmf was built with it, fednmf's own, or (auto)
-    /// MKL's on processors by Intel and fednmf's on others
+    /// Kernels for products with the data. native: fednmf's own. mkl: those of Intel MKL, if it is built in. auto: mkl on
+    /// processors by Intel, otherwise native
     #[arg(long, alias = "sparse-kernel", value_name = "K", value_parser = words::<Kernel>(), default_value_t = Kernel::Native, help_heading = "Running")]
     pub kernel: Kernel,
 
@@ -152,8 +152,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
-    /// Write what this rank and its parties send to this file: kind, protection, size and digest of each message, in a chain
-    /// that is signed at the end; `fednmf audit verify` reads it. With several ranks each writes its own, F.rank-00.jsonl, …
+    /// Record what this rank and its parties send: kind, protection, size and digest of each message, in a signed chain. `fednmf
+    /// audit verify` reads it. With several ranks each writes its own file, F.rank-00.jsonl, …
     #[arg(long, value_name = "F.jsonl", help_heading = "Output")]
     pub transcript: Option<PathBuf>,
 
@@ -177,7 +177,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "F.h5", help_heading = "Output")]
     pub checkpoint: Option<PathBuf>,
 
-    /// Write the checkpoint every N iterations, or after a time (300s, 5m, 1h), and when a signal or the time limit stops the run
+    /// Write the checkpoint every N iterations, or after a time (300s, 5m, 1h). A signal or the time limit also writes one
     /// [default: 300s, less often if that takes more than 2 % of the time]
     #[arg(long, value_name = "N|TIME", requires = "checkpoint", help_heading = "Output")]
     pub checkpoint_every: Option<String>,
@@ -195,10 +195,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_parser = words::<OnLostParty>(), default_value_t = OnLostParty::Abort, help_heading = "Running")]
     pub on_lost_party: OnLostParty,
 
-    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If the data, and the
-    /// factors or what computes their start, need more (data_bytes, and the larger of factor_bytes and start_bytes, of
-    /// fednmf estimate --json), hals, bpp and mu read the rows from the file in each iteration, which needs streamed_bytes;
-    /// other runs are refused. Not counted: the program itself, and copies while it loads, saves or evaluates
+    /// Memory that the ranks of a node may use together: 4G, 512M [default: what is free there]. If the data, and the factors or
+    /// what computes their start, need more, methods that can do so read the rows from the file in each iteration; other runs
+    /// are refused. fednmf estimate --json predicts these numbers (data_bytes, factor_bytes, start_bytes, streamed_bytes). Not
+    /// counted: the program itself, and copies while it loads, saves or evaluates
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = "Running")]
     pub memory: Option<u64>,
 

@@ -37,8 +37,8 @@ pub struct DisplayArgs {
     #[arg(long, value_name = "HxW", help_heading = "Output")]
     pub image: Option<String>,
 
-    /// Report: show components by their top terms, with the names in this file, one a line (FILE:2: its second column,
-    /// between tabs); AnnData and 10x files and tables in text bring names along
+    /// Report: show components by their top terms, named in this file, one per line (FILE:2: its second column, between
+    /// tabs). AnnData and 10x files and tables in text have names already
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub terms: Option<String>,
 

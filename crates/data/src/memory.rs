@@ -59,10 +59,10 @@ impl Node {
         let size = |x: f64| bytes(x as u64);
         let free = match limited {
             true => format!("--memory allows {}", size(*free)),
-            false => format!("{} are free", size(*free)),
+            false => format!("{} is free", size(*free)),
         };
         let s = if ranks == 1 { "" } else { "s" };
-        format!("at least {} of memory are needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
+        format!("at least {} of memory is needed on {name} (by {ranks} rank{s}), but {free}", size(*need))
     }
 
     /// The error if the work does not fit.

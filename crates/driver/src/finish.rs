@@ -369,6 +369,7 @@ fn text_summary(
         shape: (count(&start["m"]), count(&start["n"])),
         k: planned.spec.k,
         ranks: count(&start["ranks"]),
+        threads: planned.spec.threads,
         parties: count(&start["parties"]),
         iterations: count(&end["iter"]),
         seconds: end["seconds"].as_f64().unwrap_or(0.0),

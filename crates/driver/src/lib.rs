@@ -51,6 +51,8 @@ pub mod trace;
 pub mod transcript;
 pub mod view;
 
+pub use notes::too_few_cores;
+
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::watchdog;
 use fednmf_comm::watchdog::Watchdog;

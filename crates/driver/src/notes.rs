@@ -34,14 +34,8 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
     if let Some(warning) = precision::warning(&planned.spec, planned.precision) {
         progress.warn(&warning);
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = planned.spec.threads;
-    if threads > cores {
-        progress.warn(&format!(
-            "--threads {threads}: this rank may run on {} only; start it with mpirun --bind-to none, or srun \
-             --cpus-per-task {threads}",
-            counted(cores, "core", "cores")
-        ));
+    if let Some(warning) = too_few_cores(planned.spec.threads) {
+        progress.warn(&warning);
     }
     if let Some(seed) = planned.result_parameters().get("secret_seed").and_then(Value::as_u64) {
         progress.warn(&format!("--secret-seed {seed}: keys, masks and noise can be guessed; for tests only"));
@@ -74,6 +68,18 @@ pub fn of_plan(planned: &Planned, progress: &mut Progress) {
     }
 }
 
+/// A warning if a process may not run on as many cores as it starts threads.
+pub fn too_few_cores(threads: usize) -> Option<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (threads > cores).then(|| {
+        format!(
+            "--threads {threads}: this rank may run on {} only; start it with mpirun --bind-to none, or srun \
+             --cpus-per-task {threads}",
+            counted(cores, "core", "cores")
+        )
+    })
+}
+
 /// Prints what the method decided and the user may not expect, for an m × n matrix.
 pub fn of_decisions(planned: &Planned, decisions: &[Decision], shape: (usize, usize), progress: &mut Progress) {
     choices(planned, decisions, progress);
@@ -84,7 +90,9 @@ pub fn of_decisions(planned: &Planned, decisions: &[Decision], shape: (usize, us
 /// Prints the choices that a method made for parameters with the value `auto`.
 fn choices(planned: &Planned, decisions: &[Decision], progress: &mut Progress) {
     let requested = planned.method.parameters();
-    for (option, chosen) in decisions.iter().filter_map(record::word) {
+    // A resumed run computes no start.
+    let chosen = decisions.iter().filter_map(record::word).filter(|(option, _)| *option != "init" || !planned.resuming);
+    for (option, chosen) in chosen {
         if requested.iter().any(|parameter| parameter.name == option && parameter.text.as_deref() == Some("auto")) {
             progress.note(&format!("--{} auto: {chosen}", option.replace('_', "-")));
         }

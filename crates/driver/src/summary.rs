@@ -280,6 +280,8 @@ pub struct SummaryInfo<'a> {
     pub shape: (usize, usize),
     pub k: usize,
     pub ranks: usize,
+    /// Threads of each rank.
+    pub threads: usize,
     pub parties: usize,
     pub iterations: usize,
     /// Seconds in the solver.
@@ -317,6 +319,11 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
         let _ = writeln!(text, "  {name:9} {what}");
     };
     let ranks = counted(facts.ranks, "rank", "ranks");
+    let threads = match (facts.threads, facts.ranks) {
+        (1, _) => String::new(),
+        (threads, 1) => format!(" with {threads} threads"),
+        (threads, _) => format!(" with {threads} threads each"),
+    };
     let parties = match facts.parties == facts.ranks {
         true => String::new(),
         false => format!(" for {}", counted(facts.parties, "party", "parties")),
@@ -324,7 +331,7 @@ pub fn block(facts: &SummaryInfo<'_>, profile: &Profile) -> String {
     let memory = bytes(profile.peak_rss_bytes);
     // Where ranks do not share their times, they do not share their memory either.
     let whose = if profile.imbalance.is_none() && facts.ranks > 1 { " on this rank" } else { "" };
-    line("method", &format!("{} on {ranks}{parties}, peak memory {memory}{whose}", facts.algo));
+    line("method", &format!("{} on {ranks}{threads}{parties}, peak memory {memory}{whose}", facts.algo));
     if facts.ranks > 1 {
         let slowest = profile.imbalance.filter(|imbalance| *imbalance > IMBALANCE);
         let slowest = slowest.map_or_else(String::new, |by| format!("; the slowest computes {by:.2} times the mean"));
@@ -422,6 +429,7 @@ mod tests {
             shape: (6, 4),
             k: 2,
             ranks: 1,
+            threads: 1,
             parties: 5,
             iterations: 1,
             seconds: 0.25,
@@ -436,8 +444,9 @@ mod tests {
         let expected = "6 x 4, k = 2: relative error 0.5000 (1 iteration in 0.2500 s, stopped at --max-iters)\n  method    hals on 1 \
                         rank for 5 parties, peak memory 2.9 KiB\n  parties   2.0 KiB exchanged\n  factors   o.h5\n";
         assert_eq!(text, expected);
-        let two = SummaryInfo { ranks: 2, parties: 2, party_bytes: None, output: None, ..facts };
+        let two = SummaryInfo { ranks: 2, threads: 4, parties: 2, party_bytes: None, output: None, ..facts };
         let text = block(&two, &two_ranks());
+        assert!(text.contains("hals on 2 ranks with 4 threads each, peak"), "{text}");
         assert!(text.contains("\n  ranks     80 B sent; the slowest computes 1.50 times the mean\n"), "{text}");
         assert!(text.ends_with("  factors   not kept (no --output)\n"), "{text}");
     }

@@ -33,10 +33,20 @@ impl History {
     /// If there is no start event; the message does not name the file.
     pub fn new(name: String, events: impl IntoIterator<Item = Value>, beside: PathBuf) -> Result<History> {
         let (mut start, mut evaluations, mut end) = (None, Vec::<Value>::new(), None);
-        for event in events {
+        // Each start counts the bytes anew.
+        let mut sent_before = 0.0;
+        for mut event in events {
             match event["event"].as_str() {
-                Some("start") => (start, end) = (Some(event), None),
-                Some("iter") => evaluations.push(event),
+                Some("start") => {
+                    (start, end) = (Some(event), None);
+                    sent_before = evaluations.last().and_then(|last| finite(last, "bytes_sent")).unwrap_or(0.0);
+                }
+                Some("iter") => {
+                    if let Some(sent) = finite(&event, "bytes_sent") {
+                        event["bytes_sent"] = (sent_before + sent).into();
+                    }
+                    evaluations.push(event);
+                }
                 Some("end") => end = Some(event),
                 _ => {}
             }
@@ -144,11 +154,13 @@ mod tests {
     #[test]
     fn a_resumed_run_has_one_history() {
         let start = |from: u64| json!({"event": "start", "resumed_from": from, "ranks": 2, "args": ["x", "-k", "a b"]});
-        let events = [start(0), iter(0, 1.0), iter(10, 0.5), iter(15, 0.45), start(15), iter(20, 0.41)];
+        let mut events = [start(0), iter(0, 1.0), iter(10, 0.5), iter(15, 0.45), start(15), iter(20, 0.41)];
+        (events[3]["bytes_sent"], events[5]["bytes_sent"]) = (150.into(), 50.into());
         let history = History::new("r".into(), events, PathBuf::new()).unwrap();
         let iterations: Vec<u64> = history.evaluations.iter().map(|e| e["iter"].as_u64().unwrap()).collect();
         assert_eq!(iterations, [0, 10, 15, 20]);
         assert_eq!(history.error(), Some(0.41));
+        assert_eq!(finite(&history.evaluations[3], "bytes_sent"), Some(200.0));
         assert_eq!(history.command(), "mpirun -n 2 fednmf -k 'a b'");
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use fednmf_base::error::{Error, Result};
+use fednmf_base::units::parse_bytes;
 use fednmf_driver::kernels;
 use fednmf_driver::spec::{Kernel, PrecisionChoice, apply_method_requirements};
 use fednmf_files::InputSpec;
@@ -62,12 +63,12 @@ pub struct EstimateArgs {
     /// Iterations, for the time in the batch script and for --trace
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole_number)]
     max_iters: usize,
-    /// Seconds that a message between ranks takes, however short
+    /// Seconds that a message between ranks takes, however short: 2e-6
     #[arg(long, allow_negative_numbers = true, value_name = "S", value_parser = any_number)]
     latency: Option<f64>,
-    /// Bytes a second between ranks
-    #[arg(long, allow_negative_numbers = true, value_name = "B", value_parser = any_number)]
-    bandwidth: Option<f64>,
+    /// Bytes a second between ranks: 10G, 1e10
+    #[arg(long, allow_negative_numbers = true, value_name = "SIZE", value_parser = parse_bytes)]
+    bandwidth: Option<u64>,
     /// Take the rates from this file, the --json of an estimate on another machine, instead of measuring
     #[arg(long, value_name = "FILE")]
     rates: Option<PathBuf>,
@@ -98,10 +99,8 @@ impl EstimateArgs {
                 description.name
             )));
         }
-        for (name, value) in [("--latency", self.latency), ("--bandwidth", self.bandwidth)] {
-            if let Some(x) = value.filter(|x| !(*x > 0.0 && x.is_finite())) {
-                return Err(Error::input(format!("{name} {x}: must be a number above 0")));
-            }
+        if let Some(x) = self.latency.filter(|x| !(*x > 0.0 && x.is_finite())) {
+            return Err(Error::input(format!("--latency {x}: must be a number above 0")));
         }
         let grid = method.groups().grid.and_then(|group| group.grid.given());
         match (grid, self.ranks) {
@@ -123,7 +122,7 @@ impl EstimateArgs {
             max_iters: self.max_iters,
             kernel: self.kernel.given()?.unwrap_or_else(kernels::of_processor),
             latency: self.latency,
-            bandwidth: self.bandwidth,
+            bandwidth: self.bandwidth.map(|bytes| bytes as f64),
             rates: self.rates,
             trace: self.trace,
             json: self.json,

@@ -19,10 +19,12 @@ use ndarray_linalg::{Eigh, UPLO};
 pub use self::args::EstimateArgs;
 use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print;
+use fednmf_base::warning::warn;
 use fednmf_comm::{Communicator, Parties};
 use fednmf_data::{GridTraffic, Loaded, PartySplit, Transfer};
 use fednmf_driver::precision;
 use fednmf_driver::spec::{Precision, Requested};
+use fednmf_driver::too_few_cores;
 use fednmf_files as data;
 use fednmf_files::{Input, InputSpec};
 use fednmf_linalg as linalg;
@@ -127,6 +129,9 @@ pub(crate) fn with_formula() -> Vec<&'static str> {
 /// When a parameter does not fit the shape, or the matrix or the rates cannot be read.
 pub fn estimate(request: &EstimateRequest, comm: &Communicator) -> Result<i32> {
     let options = ContextOptions { threads: request.threads, kernels: request.kernel.into() };
+    if comm.is_root() && request.rates.is_none() {
+        too_few_cores(request.threads).iter().for_each(|warning| warn(&format!("{warning}; rates are measured here")));
+    }
     let context = comm.agree_on_error(Context::new(options))?;
     let base = resident();
     let matrix = match &request.matrix {

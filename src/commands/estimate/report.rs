@@ -151,12 +151,13 @@ impl Report<'_> {
         let least = if job.formula { "" } else { "at least " };
         let _ = writeln!(
             out,
-            "memory    {least}{} of data and {} of factors on a rank{}; {} {} while it loads",
+            "memory    {least}{} of data and {} of factors on a rank{}; {} {} while it loads, program included{}",
             size(cost.data),
             size(cost.factors),
             if cost.start > 0.0 { format!(", before them {} for the start", size(cost.start)) } else { String::new() },
             if job.formula { "at most" } else { "about" },
-            size(self.peak())
+            size(self.peak()),
+            if *ranks > 1 { format!(", {} on all ranks", size(*ranks as f64 * self.peak())) } else { String::new() }
         );
         if let Some(streamed) = self.streamed() {
             let _ = writeln!(
@@ -182,7 +183,12 @@ impl Report<'_> {
         );
         self.table(&mut out);
         self.recommendation(&mut out);
-        let _ = writeln!(out, "\nto paste ({} iterations):\n{}", request.max_iters, self.sbatch());
+        let _ = writeln!(
+            out,
+            "\nto paste (for {} iterations: memory with a tenth to spare, twice the time and ten minutes):\n{}",
+            request.max_iters,
+            self.sbatch()
+        );
         out
     }
 
@@ -269,22 +275,22 @@ impl Report<'_> {
 
     fn recommendation(&self, out: &mut String) {
         let Recommendation { used, basis, beyond, more_by_time } = self.recommended;
-        let well = match basis {
-            Basis::TimeAndMemory => "the most that use their time and their memory well",
-            Basis::Memory => "the most that use their memory well; the time is not predicted",
-            Basis::Time => "the most that use their time well",
-            Basis::Parties => "one for each party; the time is not predicted",
+        let percent = 100.0 * MIN_EFFICIENCY;
+        let why = match basis {
+            Basis::TimeAndMemory => {
+                format!("the most whose efficiency in time and in memory is at least {percent:.0} %")
+            }
+            Basis::Memory => {
+                format!("the most whose efficiency in memory is at least {percent:.0} %; no time is predicted")
+            }
+            Basis::Time => format!("the most whose efficiency is at least {percent:.0} %; they need little memory"),
+            Basis::Parties => "one for each party; no time is predicted".to_string(),
         };
         let ranks = counted(used.ranks, "rank", "ranks");
-        let _ = writeln!(out, "recommended: {ranks}, {well}: {}", describe_utilization(used));
+        let _ = writeln!(out, "recommended: {ranks}, {why}\n{}", describe_utilization(used));
         match beyond {
             Some(beyond) => {
-                let _ = writeln!(
-                    out,
-                    "beyond them: {} ranks use {}",
-                    beyond.used.ranks,
-                    describe_utilization(&beyond.used)
-                );
+                let _ = writeln!(out, "{}", describe_utilization(&beyond.used));
                 if beyond.limit() == Limit::Memory {
                     let _ = writeln!(out, "  the limit is {}", Limit::Memory.words());
                 } else {
@@ -294,19 +300,15 @@ impl Report<'_> {
                 }
             }
             None => {
-                let _ = writeln!(out, "beyond them: {}", self.end());
+                let _ = writeln!(out, "  {}", self.end());
             }
         }
         if *more_by_time {
             out.push_str(
-                "more ranks would still save time, but would hold little but copies of the program and of factors\n",
+                "More ranks would still save time, but most of their memory would hold copies of the program and of factors.\n",
             );
         }
-        let _ = writeln!(
-            out,
-            "(Well used is at least {:.0} %: the time, or memory, of one rank divided by that of all ranks together.)",
-            100.0 * MIN_EFFICIENCY
-        );
+        out.push_str("(Efficiency: the time, or memory, of one rank divided by that of all ranks together.)\n");
     }
 
     /// Why no more ranks are predicted.
@@ -338,10 +340,11 @@ impl Report<'_> {
 /// The least memory of a core in a batch script.
 const LEAST_MEGABYTES: f64 = 256.0;
 
-/// `82 % of their time and 76 % of their memory`.
+/// `  64 ranks: efficiency 99 %, memory 3.7 times that of one rank`.
 fn describe_utilization(used: &Utilization) -> String {
-    let time = used.time.map_or_else(String::new, |time| format!("{:.0} % of their time and ", 100.0 * time));
-    format!("{time}{:.0} % of their memory", 100.0 * used.memory)
+    let time = used.time.map_or_else(String::new, |time| format!("efficiency {:.0} %, ", 100.0 * time));
+    let ranks = counted(used.ranks, "rank", "ranks");
+    format!("  {ranks}: {time}memory of all {:.1} times that of one rank", 1.0 / used.memory)
 }
 
 fn size(x: f64) -> String {

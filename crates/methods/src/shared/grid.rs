@@ -23,12 +23,12 @@ use crate::shared::alternating::Factor;
 fednmf_base::parameters! {
     /// The grid of ranks.
     pub struct GridParams {
-        /// Cut the matrix into PR x PC blocks, one for each rank (only rows: PRx1). auto: the cut that sends the fewest words; of
-        /// sparse data another one where the nonzeros let the busiest rank compute and send a quarter less
+        /// Cut the matrix into PR x PC blocks, one for each rank (only rows: PRx1). auto: the grid that sends the fewest words. On
+        /// sparse data another grid, if its busiest rank then computes and sends a quarter less
         #[affects_result = false]
         pub grid: Auto<GridShape> = Auto::Auto, "PRxPC";
-        /// How ranks exchange factors and products of sparse data: dense, all rows in collectives; sparse, point-to-point, only the
-        /// rows referenced by a block's nonzeros; auto: sparse where the busiest rank then sends a quarter less
+        /// How ranks exchange factors and products of sparse data. dense: all rows, by collectives. sparse: only the rows that a
+        /// block's nonzeros need, point to point. auto: sparse if the busiest rank then sends a quarter less
         #[affects_result = false]
         #[words_in_help = true]
         pub exchange: Exchange = Exchange::Auto, "HOW";

@@ -23,8 +23,8 @@ fednmf_base::words! {
 fednmf_base::parameters! {
     /// What evaluations compute.
     pub struct MeasureParams {
-        /// What an evaluation computes: error, or projected-gradient too, the norm of the projected gradient of
-        /// 1/2 |M - U V'|_F^2, and of penalties, which is 0 at a stationary point (two more products, and the factors gathered)
+        /// What an evaluation computes. error: the error. projected-gradient: also the norm of the projected gradient of 1/2 |M - U
+        /// V'|_F^2 and of the penalties, which is 0 at a stationary point. It takes two more products and gathers the factors
         #[affects_result = false]
         #[words_in_help = true]
         pub measure: Evaluated = Evaluated::Error, "WHAT";

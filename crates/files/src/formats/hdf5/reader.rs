@@ -390,16 +390,14 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
         }
         *length = data.size() as u64;
     }
+    let is_10x = ["barcodes", "genes", "features"].iter().any(|name| group.link_exists(name));
     let (by_columns, writer) = match kind.as_deref() {
         Some("csr_matrix" | "csr") => (false, "AnnData"),
         Some("csc_matrix" | "csc") => (true, "AnnData"),
         Some(other) => {
             return Err(wrong(path, format!("{name} is encoded as {other}; CSR, CSC and dense are supported")));
         }
-        None if shape.len() == 2
-            && shape[0] == shape[1]
-            && !["barcodes", "genes", "features"].iter().any(|x| group.link_exists(x)) =>
-        {
+        None if shape.len() == 2 && shape[0] == shape[1] && !is_10x => {
             return Err(wrong(
                 path,
                 format!(
@@ -409,7 +407,10 @@ fn sparse(path: &str, file: &File, name: &str) -> Result<Hdf5Matrix> {
             ));
         }
         // 10x does not declare the order: genes × cells, stored by cells.
-        None => (shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64), "10x"),
+        None => {
+            let by_columns = shape.get(1).is_some_and(|&cols| cols + 1.0 == length[0] as f64);
+            (by_columns, if is_10x { "10x" } else { "undeclared order, by the length of indptr" })
+        }
     };
     let matrix = Compressed::new(&shape, by_columns, length).map_err(|what| wrong(path, format!("{name} {what}")))?;
     Ok(Hdf5Matrix::Sparse(matrix, name.to_string(), writer, numbers))

@@ -9,8 +9,8 @@ use crate::shared::stationarity::MeasureParams;
 fednmf_base::parameters! {
     /// Parameters of variance-reduced DSANLS.
     pub struct VrDsanls {
-        /// Iterations from one exact product to the next, the exact one included. auto: by the decrease of the objective per
-        /// flop of exact and of sampled iterations; 1 where sampling saves little
+        /// Iterations from one exact product to the next, the exact one included. auto: by the decrease of the objective per flop; 1
+        /// where sampling saves little
         pub epoch: Auto<usize> = Auto::Auto, "N", auto(count(1));
         /// Columns sampled for U's update and rows sampled for V's: counts, or shares with %. auto: 5 % of a dimension, at least
         /// five for each component

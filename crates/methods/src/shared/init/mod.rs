@@ -35,11 +35,11 @@ use crate::parameters::Init;
 fednmf_base::parameters! {
     /// The start of the factors.
     pub struct InitParams {
-        /// Where the factors start: random; sampled (HALS on some of the rows or columns, then one product with all data); nndsvd
-        /// (the data's leading singular vectors, by a randomised SVD over the ranks); nndsvda (with entries of the usual size in
-        /// place of its zeros); nndsvdar (with small random numbers there); compressed (nndsvd, then HALS on a low-rank approximation
-        /// of the data); or a file that --output wrote. auto: with --algo auto, kl-mu, kl-cd and beta-mu by the sizes sampled,
-        /// compressed, nndsvd with fewer passes over the data, or random, which all other methods and runs with missing entries are
+        /// Where the factors start. random. sampled: HALS on some of the rows or columns, then one product with all data. nndsvd: the
+        /// leading singular vectors, by a randomised SVD over the ranks. nndsvda: the same with entries of the usual size in place
+        /// of its zeros. nndsvdar: with small random numbers there. compressed: nndsvd, then HALS on a low-rank approximation of the
+        /// data. A file: factors that --output wrote. auto: chosen by the sizes with --algo auto, kl-mu, kl-cd and beta-mu; random
+        /// for other methods and with missing entries
         pub init: Init = Init::Auto, "HOW";
     }
 }

@@ -41,12 +41,12 @@ pub const MESSAGES: MessageSpec =
 fednmf_base::parameters! {
     /// Missing and held-out entries.
     pub struct MissingParams {
-        /// Missing entries: none, nan (NaN), zero-unobserved (zeros, also those that the file stores: only nonzeros
-        /// count), or a matrix file of the same shape, whose nonzeros mark them; what the data has there is held out. Work is
-        /// in proportion to the nonzeros and the missing entries, or to the observed ones with zero-unobserved
+        /// Missing entries. none. nan: entries that are NaN. zero-unobserved: zeros, also those that the file stores; only nonzeros
+        /// count. A file: a matrix of the same shape whose nonzeros mark the missing entries; what the data have there is held out.
+        /// The work grows with the nonzeros and the missing entries; with zero-unobserved, with the observed ones
         pub missing: Missing = Missing::None, "WHICH";
-        /// Hold out this share of the observed entries, drawn by the seed (of sparse data at most as many as it has nonzeros),
-        /// and report the error on them: heldout_rmse, or heldout_kl_divergence too
+        /// Hold out this share of the observed entries, drawn by the seed, and report the error on them: heldout_rmse, or
+        /// heldout_kl_divergence too. Of sparse data at most as many are held out as there are nonzeros
         pub holdout: f64 = 0.0, "SHARE", number(0.0, 0.9);
     }
 }
