@@ -214,6 +214,8 @@ def federated(
             n_jobs=n_jobs,
             callback=_show.together(progress.iteration if verbose else None, callback),
         )
+    if run.refused_between_owners:
+        warnings.warn(f"between owners this run would be refused: {run.refused_between_owners}", UserWarning, stacklevel=2)
     shared: dict[str, np.ndarray] = {}
     private: list[dict[str, np.ndarray]] = [{} for _ in parts]
     for name, party, values in run.factors:

@@ -67,6 +67,8 @@ class Run(NamedTuple):
     measures: dict[str, float]
     ledger: list[Sent]
     edges: list[Edge]
+    #: Why parties that own their blocks would refuse the run.
+    refused_between_owners: Optional[str]
 
 
 def count(name: str, value: Any) -> int:
@@ -189,6 +191,7 @@ def factorize(
         about["measures"],
         [_sent(*entry) for entry in about["ledger"]],
         [Edge(*entry) for entry in about["edges"]],
+        about["refused_between_owners"],
     )
 
 

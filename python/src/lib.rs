@@ -117,6 +117,7 @@ fn factorize_in<T: Element + Real>(
     about.set_item("measures", dictionary(py, found.measures())?)?;
     let sent = |sent: &fednmf::Sent| (sent.kind, sent.payload.name(), sent.protection.name(), sent.rounds, sent.bytes);
     about.set_item("ledger", found.ledger().iter().map(sent).collect::<Vec<_>>())?;
+    about.set_item("refused_between_owners", found.refused_between_owners().map(in_python))?;
     let edges = found.edges().iter().map(|edge| (edge.from, edge.to, edge.messages, edge.bytes));
     about.set_item("edges", edges.collect::<Vec<_>>())?;
     let arrays = found.into_factors().into_iter().map(|factor| {

@@ -1,4 +1,4 @@
-//! `fednmf top`: the rows of a factor with the largest weights in each component, or those that mark it.
+//! `fednmf top`: the rows of a factor with the largest weights in each component, or the specific ones, or those that mark it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -25,6 +25,8 @@ use super::factor_rows::{FactorRows, Scale, Side};
 pub enum Ranking {
     /// By their weight in the component
     Weight,
+    /// By their weight times its share of their weights in all components
+    Specific,
     /// Those with their largest weight in this component, by how much they belong to few components alone
     Marker,
 }
@@ -40,7 +42,8 @@ pub struct TopArgs {
     /// What is listed: columns of the matrix, which are the rows of V, or its rows
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Side::Columns)]
     pub of: Side,
-    /// How they are ranked: by weight, or as markers, by the feature score of Kim and Park (2007)
+    /// How they are ranked. weight. specific: by the weight times its share of the weights in all components, for genes and words.
+    /// marker: by the feature score of Kim and Park (2007), which small weights can have too
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Ranking::Weight, hide_possible_values = true)]
     pub by: Ranking,
     /// Names instead of those in the file: one a line (FILE:2: its second column, between tabs)
@@ -123,15 +126,20 @@ fn feature_score(weights: impl Iterator<Item = f64> + Clone) -> f64 {
 /// The top rows of each component of a factor whose components have norm 1.
 fn ranked(weights: &Array2<f64>, by: Ranking, count: usize) -> Vec<Vec<Top>> {
     let scores: Vec<f64> = weights.rows().into_iter().map(|row| feature_score(row.iter().copied())).collect();
+    let sums: Vec<f64> = weights.rows().into_iter().map(|row| row.sum()).collect();
     let largest: Vec<f64> = weights.rows().into_iter().map(|row| row.fold(0.0, |most: f64, w| most.max(*w))).collect();
+    let key = |top: &Top| match by {
+        Ranking::Weight => [top.weight, top.score],
+        Ranking::Specific => [top.weight * (top.weight / sums[top.row]), top.score],
+        Ranking::Marker => [top.score, top.weight],
+    };
     let list = |column: ndarray::ArrayView1<'_, f64>| {
-        let listed = |row: &usize| column[*row] > 0.0 && (by == Ranking::Weight || column[*row] == largest[*row]);
+        let listed = |row: &usize| column[*row] > 0.0 && (by != Ranking::Marker || column[*row] == largest[*row]);
         let mut all: Vec<Top> =
             (0..column.len()).filter(listed).map(|row| Top { row, weight: column[row], score: scores[row] }).collect();
-        let key = |top: &Top| if by == Ranking::Weight { (top.weight, top.score) } else { (top.score, top.weight) };
         let falling = |a: &Top, b: &Top| {
-            let (a_key, b_key) = (key(a), key(b));
-            b_key.0.total_cmp(&a_key.0).then(b_key.1.total_cmp(&a_key.1)).then(a.row.cmp(&b.row))
+            let ([a_first, a_second], [b_first, b_second]) = (key(a), key(b));
+            b_first.total_cmp(&a_first).then(b_second.total_cmp(&a_second)).then(a.row.cmp(&b.row))
         };
         all.sort_by(falling);
         all.truncate(count);
@@ -188,5 +196,7 @@ mod tests {
         };
         assert_eq!(rows(Ranking::Weight, 2), [[0, 1], [0, 2]]);
         assert_eq!(rows(Ranking::Marker, 9), [vec![1, 0], vec![2]]);
+        // 0.9² / 1.7, 0.3 and 0.1² / 0.6; 0.8² / 1.7 and 0.5² / 0.6.
+        assert_eq!(rows(Ranking::Specific, 9), [vec![0, 1, 2], vec![2, 0]]);
     }
 }

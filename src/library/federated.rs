@@ -123,6 +123,11 @@ impl<T: Real> FederatedFit<T> {
         self.fit.ledger()
     }
 
+    /// Why parties that own their blocks would refuse this run, as `fednmf join` does; `None` if they would not.
+    pub fn refused_between_owners(&self) -> Option<&str> {
+        self.fit.refused_between_owners()
+    }
+
     /// The messages from each party to each neighbour, in methods on a graph.
     pub fn edges(&self) -> &[Edge] {
         self.fit.edges()

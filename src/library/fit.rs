@@ -42,6 +42,7 @@ pub struct Fit<T> {
     pub(super) decisions: Vec<Decision>,
     pub(super) ledger: Vec<Sent>,
     pub(super) edges: Vec<Edge>,
+    pub(super) refused_between_owners: Option<String>,
     pub(super) shape: (usize, usize),
     pub(super) method: Arc<dyn ConfiguredMethod>,
 }
@@ -187,6 +188,11 @@ impl<T: Real> Fit<T> {
     /// The messages of the parties, by kind; none without parties.
     pub fn ledger(&self) -> &[Sent] {
         &self.ledger
+    }
+
+    /// Why parties that own their blocks would refuse this run, as `fednmf join` does; `None` if they would not, or there are none.
+    pub fn refused_between_owners(&self) -> Option<&str> {
+        self.refused_between_owners.as_deref()
     }
 
     /// The messages from each party to each neighbour, in methods on a graph.

@@ -8,18 +8,21 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::bytes;
 use fednmf_comm::{Communicator, MessageTag};
+use fednmf_data::assemble::Entries;
 use fednmf_data::policy::EntryPolicy;
 use fednmf_data::state::{Owner, Piece, ReadRows};
 use fednmf_data::{Loaded, PartySplit, memory, parties_in_memory};
+use fednmf_driver::disclosure;
 use fednmf_driver::plan;
 use fednmf_driver::precision::{check_mixed, check_noise};
 use fednmf_driver::record;
-use fednmf_driver::spec::Precision;
+use fednmf_driver::spec::{Precision, sharing};
 use fednmf_driver::{Driver, FactorScale, Observer, Trajectory, arrange, check_size};
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Problem;
 use fednmf_methods::description::{Description, Partition};
 use fednmf_methods::method::{ConfiguredMethod, MatrixShape};
+use fednmf_methods::shared::disclosure::Duration;
 
 use super::fit::{Edge, Factor, Fit, Sent};
 use super::{MatrixView, Options, Real};
@@ -83,7 +86,13 @@ fn run_on_threads<T: Real>(
     };
     check_memory(shape, options.components, size_of::<T>())?;
     let suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
-    let data = Loaded::in_memory(parts, &layout, policy, suppress, &comm)?;
+    let sharing = sharing(&*method, limits.eval_every != 0);
+    let data = Loaded::in_memory(parts, &layout, policy, (suppress, sharing), &comm)?;
+    let run = Duration { iterations: limits.max_iters, eval_every: limits.eval_every };
+    let refused_between_owners = {
+        let blocks: Option<Vec<_>> = data.blocks.iter().map(Entries::of).collect();
+        blocks.and_then(|blocks| disclosure::refusal(&*method, &layout, shape, (options.components, run), &blocks))
+    };
     let precision = match options.mixed_precision {
         true => Precision::Mixed,
         false if T::NAME == <f32 as fednmf_linalg::Real>::NAME => Precision::F32,
@@ -133,6 +142,7 @@ fn run_on_threads<T: Real>(
         decisions,
         ledger: sent(&comm),
         edges: edges(&comm),
+        refused_between_owners,
         shape,
         method,
     })

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
-use fednmf_data::Loaded;
 use fednmf_data::policy::EntryPolicy;
+use fednmf_data::{Loaded, Sharing};
 use fednmf_driver::model_selection::{
     Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_settings, check_sizes, choose,
     configure, drops, inertias, iterations, layout, left_out, point, requested, sweepable_method,
@@ -166,7 +166,7 @@ impl Search {
         let matrix_shape = MatrixShape { m: shape.0, n: shape.1, k: first, sparse, streamed: false };
         let methods = configure(&method, &self.ks, matrix_shape, &settings);
         let layout = layout(&*methods[&first], shape, comm.size());
-        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), None, &comm)?;
+        let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), (None, Sharing::Clear), &comm)?;
         check_size(Precision::F64, &loaded.statistics)?;
         let (mut points, mut all_matched) = (Vec::new(), Vec::new());
         for &k in &self.ks {

@@ -88,7 +88,7 @@ impl<T: Real> Matrix<T> {
 
 impl<T: Real> Loaded<T> {
     /// The loaded data of a method with this layout, from one matrix or the blocks of all parties in order; with `suppress`, rare
-    /// entries of parties get the usual value ([`rare`]). For one process.
+    /// entries of parties get the usual value ([`rare`]). Parties share their statistics as `sharing` says. For one process.
     ///
     /// # Errors
     /// If there is no entry, the policy refuses one, all are zero, the blocks do not fit together, or there are too many
@@ -97,7 +97,7 @@ impl<T: Real> Loaded<T> {
         parts: Vec<Matrix<T>>,
         layout: &Layout,
         policy: EntryPolicy,
-        suppress: Option<usize>,
+        (suppress, sharing): (Option<usize>, Sharing),
         comm: &Communicator,
     ) -> Result<Self> {
         parts.iter().try_for_each(|part| check_dimensions(part.shape(), part.is_sparse()))?;
@@ -146,7 +146,7 @@ impl<T: Real> Loaded<T> {
         let (once, shape) = (&blocks[..once], (rows, cols));
         let (statistics, fingerprints) = match layout {
             Layout::PartyRows { parties, .. } | Layout::PartyColumns { parties, .. } => {
-                Statistics::of_parties(comm, (parties, Sharing::Clear), once, tallies, shape)?
+                Statistics::of_parties(comm, (parties, sharing), once, tallies, shape)?
             }
             _ => Statistics::compute(comm, once, tallies, shape)?,
         };
@@ -211,7 +211,13 @@ mod tests {
             "2147483648 × 1: a dense matrix may have up to 2147483647 rows and columns"
         );
         let layout = Layout::RowsAndColumns { ranks: 1 };
-        let refused = Loaded::in_memory(vec![large()], &layout, EntryPolicy::default(), None, &Communicator::local());
+        let refused = Loaded::in_memory(
+            vec![large()],
+            &layout,
+            EntryPolicy::default(),
+            (None, Sharing::Clear),
+            &Communicator::local(),
+        );
         assert!(refused.err().unwrap().message.contains("2147483647 rows"));
     }
 }

@@ -29,15 +29,43 @@ pub fn found(method: &dyn ConfiguredMethod, counts: &PrivateCounts, k: usize, ru
 /// # Errors
 /// If the run would reveal more about them than its parties allow.
 pub fn check_entries<T: Real>(planned: &Planned, blocks: &[Entries<'_, T>]) -> Result<()> {
-    let (method, k) = (&*planned.method, planned.spec.k);
-    let (Some(params), Some(counts)) = (limits(method), &planned.private_counts) else { return Ok(()) };
-    let binarized: Vec<ZerosAndOnes<'_>> = blocks.iter().map(|block| ZerosAndOnes(block)).collect();
-    let facts: Vec<&dyn EntryFacts> = match planned.input.binarize {
-        Some(_) => binarized.iter().map(|block| block as &dyn EntryFacts).collect(),
-        None => blocks.iter().map(|block| block as &dyn EntryFacts).collect(),
+    let Some(counts) = &planned.private_counts else { return Ok(()) };
+    let run = Duration { iterations: planned.spec.max_iters, eval_every: planned.spec.eval_every };
+    let binarized = planned.input.binarize.is_some();
+    check_blocks(&*planned.method, counts, (planned.spec.k, run), blocks, binarized)
+}
+
+/// Why parties that own these blocks of an m × n matrix would refuse the run; `None` if they would not.
+pub fn refusal<T: Real>(
+    method: &dyn ConfiguredMethod,
+    layout: &Layout,
+    shape: (usize, usize),
+    (k, run): (usize, Duration),
+    blocks: &[Entries<'_, T>],
+) -> Option<String> {
+    let of_columns = matches!(layout, Layout::PartyColumns { .. });
+    let lengths: Vec<usize> = blocks.iter().map(|block| block.lines(of_columns)).collect();
+    let counts = counts(layout, shape, &lengths)?;
+    match found(method, &counts, k, run) {
+        Some(found) => Some(found.reason),
+        None => check_blocks(method, &counts, (k, run), blocks, false).err().map(|e| e.message),
+    }
+}
+
+fn check_blocks<T: Real>(
+    method: &dyn ConfiguredMethod,
+    counts: &PrivateCounts,
+    (k, run): (usize, Duration),
+    blocks: &[Entries<'_, T>],
+    binarized: bool,
+) -> Result<()> {
+    let Some(params) = limits(method) else { return Ok(()) };
+    let zeros_and_ones: Vec<ZerosAndOnes<'_>> = blocks.iter().map(|block| ZerosAndOnes(block)).collect();
+    let facts: Vec<&dyn EntryFacts> = match binarized {
+        true => zeros_and_ones.iter().map(|block| block as &dyn EntryFacts).collect(),
+        false => blocks.iter().map(|block| block as &dyn EntryFacts).collect(),
     };
     let part = counts.part(method, params, k);
-    let run = Duration { iterations: planned.spec.max_iters, eval_every: planned.spec.eval_every };
     let of_columns = part.what == "columns";
     let own: Vec<(usize, usize)> =
         facts.iter().zip(blocks).map(|(facts, block)| (block.lines(of_columns), facts.distinct(of_columns))).collect();

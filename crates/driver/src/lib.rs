@@ -20,7 +20,7 @@ pub mod budget;
 mod checkpoint;
 mod checks;
 mod destinations;
-mod disclosure;
+pub mod disclosure;
 mod evaluate;
 mod finish;
 mod grid;

@@ -143,16 +143,15 @@ pub(super) fn fit(path: &Path, (m, n): (usize, usize), annotations: &Annotations
         if let Some(text) = names::unmatched(what, ours.as_deref(), "the file has", named) {
             warnings.push(format!("--add-to {shown}: {text}"));
         }
-        let differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
+        let what_differs = match names::compare(ours.as_deref(), theirs.as_deref()) {
             Match::Equal => continue,
-            Match::Reordered(_) => "in another order".to_string(),
+            Match::Reordered(_) => format!("its {what}s are those of the matrix in another order"),
             Match::Repeated(name) => names::repeated(what, &name),
-            Match::Different(at, ours, theirs) => format!("{what} {at} is {ours} in the matrix, {theirs} in the file"),
+            Match::Different(at, ours, theirs) => {
+                format!("its {what}s have other names: {what} {at} is {ours} in the matrix, {theirs} in the file")
+            }
         };
-        return Err(Error::input(format!(
-            "--add-to {shown}: its {what}s are named otherwise than the matrix's ({differs}); use --output for a file of its \
-             own"
-        )));
+        return Err(Error::input(format!("--add-to {shown}: {what_differs}; use --output for a file of its own")));
     }
     Ok((turned, warnings))
 }

@@ -228,6 +228,15 @@ pub struct Spec {
     pub words: Vec<String>,
 }
 
+/// How parties share the statistics of their data.
+pub fn sharing(method: &dyn ConfiguredMethod, evaluates: bool) -> Sharing {
+    match (method.groups().is_noised() && !evaluates, method.masks_sums()) {
+        (true, _) => Sharing::Nothing,
+        (false, true) => Sharing::Masked,
+        (false, false) => Sharing::Clear,
+    }
+}
+
 /// Sets the input fields that follow from the method: which entries are accepted, and how those of parties are combined
 /// and kept private. `evaluates` says whether errors will be computed, which are relative to the norm of all data.
 pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredMethod, evaluates: bool) {
@@ -236,11 +245,7 @@ pub fn apply_method_requirements(input: &mut InputSpec, method: &dyn ConfiguredM
     input.allow_nan = method.groups().accepts_nan();
     input.suppress = method.groups().disclosure.and_then(|limits| limits.suppress_rare.as_ref().copied());
     input.nan_remedy = registry::nan_remedy(method);
-    input.sharing = match (method.groups().is_noised() && !evaluates, method.masks_sums()) {
-        (true, _) => Sharing::Nothing,
-        (false, true) => Sharing::Masked,
-        (false, false) => Sharing::Clear,
-    };
+    input.sharing = sharing(method, evaluates);
     input.private |= description.partition.is_private();
     input.kept = description.partition.is_private();
     input.stack = description.partition.stack();

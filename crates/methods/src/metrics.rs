@@ -99,7 +99,8 @@ impl Measure {
 /// An explanation if the divergence is infinite.
 pub fn note_infinite(divergence: f64) -> Option<&'static str> {
     (divergence == f64::INFINITY)
-        .then_some("the divergence is infinite (null in JSON): an entry of the matrix is positive where U V' is 0")
+        .then_some("the divergence is infinite (null in JSON), since an entry of the matrix is positive where all components are 0; the \
+             factors are valid")
 }
 
 /// The least fit of a held-out entry, as a share of the mean of the observed entries. A component without weight for it is no

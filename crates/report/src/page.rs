@@ -544,7 +544,8 @@ fn performance(body: &mut String, histories: &[History]) {
     if !several {
         body.push_str("</details>\n");
     }
-    histories.iter().filter(|history| !is_private(history)).for_each(|history| ledger(body, history));
+    let of_ranks = |history: &&History| !is_private(history) && history.count("ranks") > 1;
+    histories.iter().filter(of_ranks).for_each(|history| ledger(body, history));
 }
 
 /// Number of phases with a colour of their own.

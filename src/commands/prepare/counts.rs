@@ -274,11 +274,19 @@ impl CountRules {
                 return Err(Error::input(format!("--rules: {}", names::repeated("column", name))));
             }
         }
-        let place = |name| {
-            let lacks = || Error::input(format!("--rules: the matrix has no column {name}; give one that has it"));
-            places.get(name).copied().ok_or_else(lacks)
-        };
-        known.iter().map(place).collect()
+        let lacking: Vec<&String> = known.iter().filter(|name| !places.contains_key(name)).collect();
+        if !lacking.is_empty() {
+            let (all, some) = (known.len(), &lacking[..lacking.len().min(LISTED)]);
+            let some: Vec<&str> = some.iter().map(|name| name.as_str()).collect();
+            let more = if lacking.len() > LISTED { ", …" } else { "" };
+            return Err(Error::input(format!(
+                "--rules: the matrix lacks {} of the {all} columns of the rules: {}{more}; add a column of zeros for what was \
+                 measured and never seen; what was not measured cannot be prepared by these rules",
+                lacking.len(),
+                some.join(", ")
+            )));
+        }
+        Ok(known.iter().map(|name| places[name]).collect())
     }
 
     /// Checks what a file says.
@@ -296,6 +304,9 @@ impl CountRules {
         if is_sound { Ok(()) } else { Err(Error::input("--rules: the file contradicts itself; save the rules again")) }
     }
 }
+
+/// At most this many missing columns are named.
+const LISTED: usize = 5;
 
 #[cfg(test)]
 mod tests {
