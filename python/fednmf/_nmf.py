@@ -15,11 +15,18 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 from . import _losses, _rows, _run, _show
 
 _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
-_LOSSES = {"frobenius": _FROBENIUS, "kullback-leibler": _KULLBACK_LEIBLER, "itakura-saito": 0.0}
+# The short names are those of the program.
+_LOSSES = {
+    "frobenius": _FROBENIUS,
+    "kullback-leibler": _KULLBACK_LEIBLER,
+    "kl": _KULLBACK_LEIBLER,
+    "itakura-saito": 0.0,
+    "is": 0.0,
+}
 #: Parameters of `NMF`.
 Init = Literal["random", "nndsvd", "nndsvda", "nndsvdar", "custom"]
 Solver = Literal["auto", "cd", "mu"]
-Loss = Literal["frobenius", "kullback-leibler", "itakura-saito"]
+Loss = Literal["frobenius", "kullback-leibler", "kl", "itakura-saito", "is"]
 #: Largest magnitude of a beta.
 _MOST = 10
 #: A loss by its name, or its beta.

@@ -13,7 +13,7 @@ from ._choose_k import Callback, KChoice, SearchMethod
 from ._choose_k import choose_k as _choose_k
 from ._cnmf import Programs, cnmf
 from ._metaprograms import MetaPrograms, metaprograms
-from ._nmf import NMF, AnyLoss
+from ._nmf import NMF, AnyLoss, checked_loss
 from ._spectra import spectra, top_lists
 
 __all__ = [
@@ -85,6 +85,13 @@ def nmf(
     adata = adata.copy() if copy else adata
     X, used, use_highly_variable = _annotated.chosen(adata, layer, use_highly_variable)
     model = NMF(n_components, random_state=random_state, **params)
+    if layer is None and "log1p" in adata.uns and checked_loss(model.beta_loss) == 1:
+        warnings.warn(
+            "the Kullback-Leibler divergence is for counts, and adata.X has logarithms (adata.uns['log1p']); give layer= with the "
+            "counts, or use the default loss",
+            UserWarning,
+            stacklevel=2,
+        )
     cells = model.fit_transform(X)
     genes = np.zeros((adata.n_vars, model.n_components_), dtype=model.components_.dtype)
     genes[used] = model.components_.T
@@ -128,6 +135,11 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     >>> new.obsm["X_nmf"].shape
     (100, 3)
     """
+    if not hasattr(reference, "varm"):
+        raise TypeError(
+            f"reference is a {type(reference).__name__}: give the AnnData that fednmf.tl.nmf has factorised; for the components of a "
+            "result, fit them to new cells by fednmf.NMF(init='custom', ...) or 'fednmf project'"
+        )
     if "NMF" not in reference.varm or "nmf" not in reference.uns:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
     components = np.asarray(reference.varm["NMF"])
@@ -142,13 +154,15 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
         raise ValueError(f"adata has none of the {len(names)} genes of the components: {names[0]}, ...")
     # The reference may have genes that were not used for its components.
     others = (reference.var_names.get_indexer(adata.var_names) < 0).sum()
-    if not common.all() or others:
-        warnings.warn(
-            f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit; "
-            f"{others} of its genes are not in the reference, and are ignored",
-            UserWarning,
-            stacklevel=2,
+    differences = []
+    if not common.all():
+        differences.append(
+            f"{(~common).sum()} of the {len(names)} genes of the components are missing in adata, and are left out of the fit"
         )
+    if others:
+        differences.append(f"{others} genes of adata are not in the reference, and are ignored")
+    if differences:
+        warnings.warn("; ".join(differences), UserWarning, stacklevel=2)
     params = reference.uns["nmf"]["params"]
     model = NMF(beta_loss=params["beta_loss"], n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used][common].T)

@@ -205,7 +205,7 @@ fn components_of(run: &Run, factors: &Factors, number: usize) -> Figure {
         (None, Some(_)) => "",
         _ => ", each relative to its largest entry",
     };
-    let share = if factors.share.is_some() { "; share of the weight in parentheses" } else { "" };
+    let share = if factors.share.is_some() { "; in parentheses the share of the weight ‖u‖‖v‖" } else { "" };
     let length = factors.shown.nrows();
     let images = match (run.display.image, names, square(length)) {
         (None, None, Some(side)) => format!("; if the {length} entries are pixels, --image {side}x{side} shows images"),
