@@ -110,8 +110,9 @@ pub fn evaluate(args: &EvaluateArgs, comm: &Communicator) -> Result<i32> {
     if let (Some(penalty), Some((_, error))) = (own_penalty, measures.first()) {
         measures.push((Measure::Objective.key(), 0.5 * error * error * norm2 + penalty));
     }
-    let infinite = measures.iter().find_map(|(name, x)| match *name == Measure::Divergence.key() {
-        true => metrics::note_infinite(*x),
+    let of_divergence = [Measure::Divergence, Measure::BetaDivergence].map(Measure::key);
+    let infinite = measures.iter().find_map(|(name, x)| match of_divergence.contains(name) {
+        true => metrics::note_infinite(run.beta.unwrap_or(1.0), *x),
         false => None,
     });
     infinite.iter().for_each(|note| progress.warn(note));

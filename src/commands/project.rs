@@ -175,6 +175,15 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         comm.sum(metrics::RESIDUAL, &mut sums);
         if let (Some(_), Some(method)) = (run.beta, run.method) {
             divergence = Some((method.measure, metrics::not_negative(sums[1])));
+            if let Some(beta) = run.beta.filter(|beta| *beta <= 0.0 && sums[1] == f64::INFINITY) {
+                return Err(Error::input(format!(
+                    "{}: has zeros, whose divergence from any fit is infinite for a beta of {beta}; add a small number to all entries, \
+                     or use factors for a larger beta",
+                    args.input
+                ))
+                .on_all_ranks()
+                .into());
+            }
         }
         (u, metrics::relative(sums[0], if common.is_some() { sums[2] } else { matrix.norm2 }))
     } else {
@@ -210,7 +219,7 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         let about = attributes_of(args, &factors, (m, n), k, error);
         matrices::write_factors(comm, path, &pieces, &about, &annotations)?;
     }
-    if let Some(note) = divergence.and_then(|(_, x)| metrics::note_infinite(x)) {
+    if let Some(note) = divergence.and_then(|(_, x)| metrics::note_infinite(run.beta.unwrap_or(1.0), x)) {
         progress.warn(note);
     }
     if comm.is_root() {

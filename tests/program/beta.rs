@@ -65,6 +65,25 @@ const PLANTED: &str = "synthetic:planted,m=90,n=60,k=4,noise=0.3";
 const COUNTS: &str = "synthetic:sparse,m=90,n=70,density=0.3,values=counts";
 
 #[test]
+fn new_rows_with_zeros_have_no_finite_divergence_below_zero() {
+    let dir = tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let m = Array2::from_shape_fn((8, 5), |(i, j)| 1.0 + ((i * 7 + j * 5 + i * j) % 13) as f64);
+    let mut with_zero = m.clone();
+    with_zero[[2, 3]] = 0.0;
+    save_npy(&file("m.npy"), &m);
+    save_npy(&file("zero.npy"), &with_zero);
+    for beta in ["-1", "-0.5", "0"] {
+        fednmf(0, &format!("--loss {beta} -k 2")).arg(file("m.npy")).arg("--output").arg(file("f.h5")).ok();
+        let run = fednmf(0, "project").arg(file("f.h5")).arg("--input").arg(file("zero.npy"));
+        run.refused(&["zero.npy", "has zeros", beta]);
+        let told = fednmf(0, "evaluate --json").arg(file("f.h5")).arg("--input").arg(file("zero.npy")).run();
+        assert!(told.code == Some(0) && told.stdout.contains("\"beta_divergence\":null"), "{told:?}");
+        assert!(told.stderr.contains("the matrix has zeros"), "{told:?}");
+    }
+}
+
+#[test]
 fn the_loss_chooses_the_method() {
     let dir = tempdir().unwrap();
     let positive = dir.path().join("positive.npy");

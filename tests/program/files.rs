@@ -1002,6 +1002,28 @@ fn a_matrix_larger_than_the_disk_is_not_begun() {
 
 /// HDF5 reads other files of the machine, and gives zeros where one is missing.
 #[test]
+fn numbers_that_stand_for_others_by_an_attribute_are_refused() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x.h5");
+    let stored = hdf5::File::create(&path).unwrap();
+    for (name, attribute, value) in [
+        ("packed", "scale_factor", 0.1),
+        ("moved", "add_offset", 5.0),
+        ("marked", "_FillValue", 7.0),
+        ("plain", "scale_factor", 1.0),
+    ] {
+        let data =
+            stored.new_dataset_builder().with_data(&ndarray::array![[1i16, 2], [3, 4], [5, 7]]).create(name).unwrap();
+        data.new_attr::<f64>().create(attribute).unwrap().write_scalar(&value).unwrap();
+    }
+    stored.close().unwrap();
+    for (name, attribute) in [("packed", "scale_factor"), ("moved", "add_offset"), ("marked", "_FillValue")] {
+        fednmf(0, "-k 1 --input").arg(format!("{}:/{name}", path.display())).refused(&[name, attribute]);
+    }
+    fednmf(0, "-k 1 --input").arg(format!("{}:/plain", path.display())).ok();
+}
+
+#[test]
 fn numbers_in_other_files_are_refused() {
     let dir = tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);

@@ -96,11 +96,14 @@ impl Measure {
     }
 }
 
-/// An explanation if the divergence is infinite.
-pub fn note_infinite(divergence: f64) -> Option<&'static str> {
-    (divergence == f64::INFINITY)
-        .then_some("the divergence is infinite (null in JSON), since an entry of the matrix is positive where all components are 0; the \
-             factors are valid")
+/// An explanation if the β-divergence of a fit is infinite.
+pub fn note_infinite(beta: f64, divergence: f64) -> Option<&'static str> {
+    (divergence == f64::INFINITY).then_some(if beta <= 0.0 {
+        "the divergence is infinite (null in JSON), since the matrix has zeros and beta is at most 0"
+    } else {
+        "the divergence is infinite (null in JSON), since an entry of the matrix is positive where all components are 0; the \
+             factors are valid"
+    })
 }
 
 /// The least fit of a held-out entry, as a share of the mean of the observed entries. A component without weight for it is no

@@ -47,10 +47,11 @@ impl Role {
             "data",
             "x",
         ];
+        const TIMES: [&str; 9] = ["ts", "createdat", "updatedat", "unix", "epoch", "year", "month", "day", "hour"];
         let plain: String = text_of(title).chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
         match () {
             () if VALUES.contains(&plain.as_str()) => Role::Value,
-            () if plain == "ts" || plain.contains("time") || plain.contains("date") => Role::Time,
+            () if TIMES.contains(&plain.as_str()) || plain.contains("time") || plain.contains("date") => Role::Time,
             () if names_an_id(title) || heads_names(title) || names_one_of_a_pair(title) => Role::Names,
             () => Role::Unknown,
         }
@@ -86,6 +87,11 @@ impl Columns {
     /// The columns from `from` on in the order user, item, value, in lines of `width` fields.
     pub fn in_order(from: usize, width: usize) -> Columns {
         Columns { user: from, item: from + 1, value: (width > from + 2).then_some(from + 2) }
+    }
+
+    /// Whether the titles name a column of values, or there is none.
+    pub fn value_is_named(self, titles: &[&[u8]]) -> bool {
+        self.value.is_none_or(|value| Role::of(titles[value]) == Role::Value)
     }
 
     /// The columns that are used.
@@ -156,6 +162,8 @@ mod tests {
             ("book,reader", 0, Some((1, 0, None))),
             // In doubt.
             ("user,item,timestamp", 0, None),
+            ("user_id,item_id,created_at", 0, None),
+            ("user,item,year", 0, None),
             ("time,who,what,grade", 0, None),
             ("patient_id,visit_id,gene_id", 0, None),
             ("rating,score,user,item", 0, None),

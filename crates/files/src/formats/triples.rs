@@ -229,14 +229,17 @@ fn layout(file: &InputFile, tabs: bool, options: TableOptions) -> Result<Triples
         true => Columns::titled(&titles, from).map_err(|why| file.error(format!("line 1: {why}")))?,
         false => Columns::in_order(from, width),
     };
-    let unused = || {
+    let others = width > from + 3;
+    let in_doubt = has_header && !columns.value_is_named(&titles);
+    let roles = || {
         let titles: Vec<String> =
             columns.all().map(|j| if has_header { text_of(titles[j]) } else { j.to_string() }).collect();
-        format!("the columns {} are user, item and value; the others are not used", titles.join(", "))
+        let unused = if others { "; the others are not used" } else { "" };
+        format!("the columns {} are user, item and value{unused}", titles.join(", "))
     };
-    let unused = (width > from + 3).then(unused);
+    let roles = (others || in_doubt).then(roles);
     Ok(Triples {
-        header: detected.header(file, &lines, start, unused.as_deref())?,
+        header: detected.header(file, &lines, start, roles.as_deref())?,
         width,
         columns,
         mirrored: false,

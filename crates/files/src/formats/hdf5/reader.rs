@@ -307,6 +307,7 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     check_own(path, &name, file, &data)?;
     check_filters(path, &name, &data)?;
     check_size(path, &name, &data)?;
+    check_conventions(path, &name, &data)?;
     let (rows, cols) = match data.shape()[..] {
         [rows] => (rows, 1),
         [rows, cols] => (rows, cols),
@@ -317,6 +318,34 @@ fn dense(path: &str, file: &File, name: String) -> Result<Hdf5Matrix> {
     let raw = in_place(&data).filter(|raw| end(raw).is_some_and(|end| end <= file.size()));
     let storage = raw.map_or_else(|| Storage::ByLibrary(chunks_of(&data)), Storage::InPlace);
     Ok(Hdf5Matrix::Dense(rows, cols, name, number, storage))
+}
+
+/// Refuses a dataset whose numbers stand for others, by the conventions of netCDF.
+fn check_conventions(path: &str, name: &str, data: &Dataset) -> Result<()> {
+    let number = |attribute: &str| -> Option<f64> {
+        let attribute = data.attr(attribute).ok()?;
+        attribute.read_scalar().ok().or_else(|| attribute.read_raw().ok()?.first().copied())
+    };
+    let packed = [("scale_factor", 1.0), ("add_offset", 0.0)];
+    if let Some((attribute, _)) = packed.iter().find(|(name, none)| number(name).is_some_and(|x| x != *none)) {
+        return Err(wrong(
+            path,
+            format!(
+                "{name} has the attribute {attribute}, so its numbers stand for others; write the unpacked numbers, as xarray reads them"
+            ),
+        ));
+    }
+    let marks = ["_FillValue", "missing_value"];
+    match marks.iter().find_map(|name| Some((name, number(name).filter(|x| x.is_finite())?))) {
+        Some((attribute, mark)) => Err(wrong(
+            path,
+            format!(
+                "{name} has the attribute {attribute}, so entries of {mark} are missing; write NaN instead (and use --missing nan), or \
+                 delete the attribute if there are none"
+            ),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The type of numbers that have this machine's representation; `None` if the library must convert them.

@@ -336,7 +336,11 @@ fn term(beta: f64, x: f64, fit: f64) -> f64 {
     } else if beta == 1.0 {
         if x > 0.0 { x * (x / fit.max(FLOOR)).ln() - x + fit } else { fit }
     } else {
-        let own = if x > 0.0 { x.powf(beta) - beta * x * power(fit, beta - 1.0) } else { 0.0 };
+        let own = match x > 0.0 {
+            true => x.powf(beta) - beta * x * power(fit, beta - 1.0),
+            false if beta < 0.0 => return f64::INFINITY,
+            false => 0.0,
+        };
         (own + (beta - 1.0) * power(fit, beta)) / (beta * (beta - 1.0))
     }
 }
