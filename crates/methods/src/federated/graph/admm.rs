@@ -16,6 +16,7 @@ use crate::federated::graph::ppdnmf::local::{Agent, InnerAdmmParams, Inverse, Pe
 use crate::federated::graph::ppdnmf::{common_start, measure, penalties};
 use crate::method::Method;
 use crate::metrics::Measure;
+use crate::shared::sizes::{MODERATE, check_scale};
 use crate::{Algorithm, Measures, Problem};
 
 fednmf_base::parameters! {
@@ -79,6 +80,7 @@ fn build<T: Real>(args: &InnerAdmmParams, problem: Problem<'_, T>) -> SharedResu
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
+    check_scale(&data.statistics, &MODERATE)?;
     let penalties = penalties(&data, k, parties, args, Some(0.0));
     let mut first = Array2::zeros((shape.0, k));
     common_start(&data, k, seed, first.view_mut());

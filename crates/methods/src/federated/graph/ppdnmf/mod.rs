@@ -49,6 +49,7 @@ use crate::method::Method;
 use crate::metrics::Measure;
 use crate::parameters::{Auto, Parsed, SecretSource, auto, count, number};
 use crate::shared::init;
+use crate::shared::sizes::{MODERATE, check_scale};
 use crate::{Algorithm, Forecast, Measures, Problem};
 
 fednmf_base::words! {
@@ -265,6 +266,9 @@ fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> SharedResult<Box<dy
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
+    // X is of the order of the root of an entry, and must have some digits in fixed point.
+    let least = (300.0 / args.quantization as f64).powi(2).max(*MODERATE.start());
+    check_scale(&data.statistics, &(least..=*MODERATE.end()))?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
     let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)
         .map_err(Error::on_all_ranks)?;

@@ -24,6 +24,7 @@ use crate::shared::init;
 use crate::shared::missing::Side;
 use crate::shared::regularization::Penalties;
 use crate::shared::secure_sum;
+use crate::shared::sizes::{MODERATE, check_scale};
 use crate::{Algorithm, Measures, Problem};
 
 /// With personal components: the minimum correlation with a component of V̄ for a party's component to count as the same.
@@ -97,6 +98,9 @@ pub fn build<T: Real>(
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     check_masked(&method, args.sum.secure_sum).map_err(Error::on_all_ranks)?;
+    if !method.unit {
+        check_scale(&data.statistics, &MODERATE)?;
+    }
     let penalties = args.regularization.penalties((m, n));
     let natural = method.unit.then_some(Bound::Units(k));
     let once = method.schedule == Schedule::Once;
