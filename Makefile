@@ -113,6 +113,7 @@ python: ## build the wheel of python/ (no MPI), install it into a virtual enviro
 	packaging/sbom --texts --manifest-path python/Cargo.toml $$features >python/LICENSE-THIRD-PARTY; \
 	(cd python; PATH="$$venv/bin:$$PATH" maturin build -q --profile $(or $(PROFILE),release) --auditwheel repair \
 	    $$features --out "$$venv/wheels"); \
+	packaging/licence "$$venv"/wheels/*.whl; \
 	pip --force-reinstall --no-deps "$$venv"/wheels/*.whl; \
 	pip "$$(ls "$$venv"/wheels/*.whl)[test]"; \
 	"$$venv/bin/pytest" -q python/tests; \
