@@ -3,5 +3,5 @@
 pub use crate::library::methods::*;
 pub use crate::{
     Auto, Beta, Error, Extrapolation, FactorScale, Federated, FederatedFit, Fit, Init, Matrix, MatrixView, Missing,
-    Options, Payload, ProductKernel, Protection, Risk, Search, Size, Sizes, Stop,
+    Options, Payload, ProductKernel, Protection, Resample, Risk, Search, Size, Sizes, Stop,
 };

@@ -249,6 +249,7 @@ def _choice(
         method="kl-mu" if algo == "fed-kl" else "hals",
         beta_loss=None,
         holdout=None,
+        resample=None,
         max_iter=None,
         tol=1e-4,
         random_state=random_state,

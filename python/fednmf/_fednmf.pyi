@@ -14,7 +14,13 @@ def factorize(
     parts: list[_Matrix], dtype: str, settings: Mapping[str, Any], start: Optional[tuple[_Array, _Array]] = None
 ) -> tuple[list[tuple[str, Optional[int], _Array]], dict[str, Any]]: ...
 def project(
-    given: _Matrix, dtype: str, v: _Array, penalty: tuple[float, float], threads: int, beta: Optional[float] = None
+    given: _Matrix,
+    dtype: str,
+    v: _Array,
+    penalty: tuple[float, float],
+    threads: int,
+    beta: Optional[float] = None,
+    min_gain: Optional[float] = None,
 ) -> _Array: ...
 def online_step(
     given: _Matrix,

@@ -226,12 +226,17 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return _losses.frobenius(X, W, self.components_)
         return float(np.sqrt(2 * _losses.divergence(X, W, self.components_, loss)))
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any, *, min_gain: Optional[float] = None) -> np.ndarray:
         """W (n_samples, n_components) for new samples: the minimiser of the loss for `components_`, and of the penalty on
-        W."""
+        W.
+
+        With `min_gain` (0.01 suits signatures) each sample has few components: one is used only if it lowers the loss of the sample
+        by more than this share of the size of the sample, which is half its squared norm, or for the Kullback-Leibler divergence its
+        sum. They are chosen by removing and adding one at a time.
+        """
         check_is_fitted(self)
         X = self._checked(X, reset=False)
-        return self._project(X, self._penalty_on_W(X.shape[1]))
+        return self._project(X, self._penalty_on_W(X.shape[1]), min_gain)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """W H for W = `X` (n_samples, n_components)."""
@@ -241,10 +246,12 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise ValueError(f"X has {X.shape[1]} columns, but there are {self.n_components_} components")
         return X @ self.components_
 
-    def _project(self, X: Any, penalty: tuple[float, float]) -> np.ndarray:
+    def _project(self, X: Any, penalty: tuple[float, float], min_gain: Optional[float] = None) -> np.ndarray:
         loss = self._checked_loss()
         beta = None if loss == _FROBENIUS else loss
-        return _run.project(X, self.components_, self.n_jobs, penalty, beta)
+        if min_gain is not None:
+            min_gain = _run.at_least_zero("min_gain", min_gain)
+        return _run.project(X, self.components_, self.n_jobs, penalty, beta, min_gain)
 
     @property
     def _n_features_out(self) -> int:

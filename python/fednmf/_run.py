@@ -201,11 +201,12 @@ def project(
     n_jobs: Optional[int] = None,
     penalty: tuple[float, float] = (0.0, 0.0),
     beta: Optional[float] = None,
+    min_gain: Optional[float] = None,
 ) -> np.ndarray:
     """The exact W >= 0 (rows x k) for H = `components` (k x columns).
 
     It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
-    `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2.
+    `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2. With `min_gain` a row has few components.
     """
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
     stored = X.nnz if sp.issparse(X) else X.size
@@ -213,5 +214,6 @@ def project(
     step = max(int(_WORK_AT_ONCE / max(work, 1)), 1)
     # Between the parts Python raises what Ctrl-C asks for.
     parts = [X[first : first + step] for first in range(0, X.shape[0], step)] if step < X.shape[0] else [X]
-    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, effective_n_jobs(n_jobs), beta) for part in parts]
+    threads = effective_n_jobs(n_jobs)
+    found = [_fednmf.project(native(part), str(X.dtype), v, penalty, threads, beta, min_gain) for part in parts]
     return found[0] if len(found) == 1 else np.concatenate(found)

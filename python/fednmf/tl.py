@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 
@@ -113,12 +113,20 @@ def nmf(
     return adata if copy else None
 
 
-def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: Optional[int] = None) -> None:
+def project(
+    adata: Any,
+    reference: Any,
+    layer: Optional[str] = None,
+    *,
+    min_gain: Optional[float] = None,
+    n_jobs: Optional[int] = None,
+) -> None:
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
 
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
     with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
-    cells of `reference`, those of its ``obsm["X_nmf"]``.
+    cells of `reference`, those of its ``obsm["X_nmf"]``. With `min_gain` each cell has few components, as in
+    `fednmf.NMF.transform`.
 
     Raises
     ------
@@ -169,7 +177,7 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
     l1, l2 = params.get("penalty", (0.0, 0.0))
     X = model._checked(_annotated.matrix(adata, layer)[:, where[common]], reset=False)
-    adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)))
+    adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)), min_gain)
 
 
 def choose_k(
@@ -182,6 +190,7 @@ def choose_k(
     method: Optional[SearchMethod] = None,
     beta_loss: Optional[AnyLoss] = None,
     holdout: Optional[float] = None,
+    resample: Optional[Literal["poisson", "multinomial"]] = None,
     max_iter: Optional[int] = None,
     tol: float = 1e-4,
     random_state: Any = 0,
@@ -211,6 +220,9 @@ def choose_k(
     holdout : float or None
         Share of the entries that a run does not see; None: 0.05, or 0 for a divergence. With 0 each run is faster, and stability
         and error decide.
+    resample : "poisson", "multinomial" or None
+        Factorise in each run a copy of the counts, drawn by its seed around them: each from a Poisson distribution, or those of a row
+        from the multinomial distribution with its total. Errors and consensus are those on the counts themselves.
     max_iter, tol
         A run ends after `max_iter` iterations (None: 200, or 1000 for a divergence), or when in ten its error falls by less than
         `tol` times the first one, a divergence by less than `tol` times the last one.
@@ -259,6 +271,7 @@ def choose_k(
         method=method,
         beta_loss=beta_loss,
         holdout=holdout,
+        resample=resample,
         max_iter=max_iter,
         tol=tol,
         random_state=random_state,

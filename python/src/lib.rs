@@ -10,7 +10,10 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use fednmf::{Beta, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point, ProductKernel, Real, Search, SearchResult, Start, Surrogate};
+use fednmf::{
+    Beta, Error, ErrorKind, FactorScale, KlOnlineState, Majorant, OnlineState, OnlineStep, Options, Point,
+    ProductKernel, Real, Resample, Search, SearchResult, Start, Surrogate,
+};
 
 /// The message of the library as Python's exception.
 fn raise(error: &Error) -> PyErr {
@@ -206,18 +209,18 @@ fn project_in<T: Element + Real>(
     given: &Bound<'_, PyAny>,
     v: &Bound<'_, PyAny>,
     ((l1, l2), beta): ((f64, f64), Option<f64>),
-    threads: usize,
+    (min_gain, threads): (Option<f64>, usize),
 ) -> PyResult<Py<PyAny>> {
     let (v, held): (PyReadonlyArray2<'_, T>, _) = (v.extract()?, [Given::<T>::of(given)?]);
     let (v, rows) = (v.as_array(), views(&held)?.swap_remove(0));
-    let u = py.detach(|| fednmf::project(rows, &v, beta, [l1, l2], threads)).map_err(|e| raise(&e))?;
+    let u = py.detach(|| fednmf::project(rows, &v, beta, [l1, l2], min_gain, threads)).map_err(|e| raise(&e))?;
     Ok(PyArray2::from_owned_array(py, u).into_any().unbind())
 }
 
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖², or the β-divergence for `beta`, plus λ₁‖U‖₁ + ½λ₂‖U‖² for a given V
-/// (columns × k); `penalty` is (λ₁, λ₂).
+/// (columns × k); `penalty` is (λ₁, λ₂). With `min_gain` a row has few components.
 #[pyfunction]
-#[pyo3(signature = (given, dtype, v, penalty, threads, beta=None))]
+#[pyo3(signature = (given, dtype, v, penalty, threads, beta=None, min_gain=None))]
 fn project(
     py: Python<'_>,
     given: &Bound<'_, PyAny>,
@@ -226,11 +229,12 @@ fn project(
     penalty: (f64, f64),
     threads: usize,
     beta: Option<f64>,
+    min_gain: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
     if is_single(dtype)? {
-        project_in::<f32>(py, given, v, (penalty, beta), threads)
+        project_in::<f32>(py, given, v, (penalty, beta), (min_gain, threads))
     } else {
-        project_in::<f64>(py, given, v, (penalty, beta), threads)
+        project_in::<f64>(py, given, v, (penalty, beta), (min_gain, threads))
     }
 }
 
@@ -307,6 +311,7 @@ struct SearchSettings {
     method: Option<String>,
     loss: Option<f64>,
     holdout: Option<f64>,
+    resample: Option<String>,
     max_iters: Option<usize>,
     tol: f64,
     seed: u64,
@@ -319,7 +324,8 @@ struct SearchSettings {
 /// consensus or None).
 #[pyfunction]
 fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) -> PyResult<Py<PyDict>> {
-    let SearchSettings { ks, runs, method, loss, holdout, max_iters, tol, seed, threads, callback } = settings;
+    let SearchSettings { ks, runs, method, loss, holdout, resample, max_iters, tol, seed, threads, callback } =
+        settings;
     let mut search = Search::over(ks).runs(runs).tol(tol).seed(seed).threads(threads);
     if let Some(method) = method {
         search = search.method(&method).map_err(|e| raise(&e))?;
@@ -333,6 +339,14 @@ fn choose_k(py: Python<'_>, given: &Bound<'_, PyAny>, settings: SearchSettings) 
     if let Some(share) = holdout {
         search = search.holdout(share);
     }
+    search = match resample.as_deref() {
+        None => search,
+        Some("poisson") => search.resample(Resample::Poisson),
+        Some("multinomial") => search.resample(Resample::Multinomial),
+        Some(other) => {
+            return Err(PyValueError::new_err(format!("resample={other:?}: must be 'poisson', 'multinomial' or None")));
+        }
+    };
     let mut raised: Option<PyErr> = None;
     let observer = |k: usize, run: usize, iteration: usize, measures: &Vec<(&'static str, f64)>| {
         let told = Python::attach(|py| {

@@ -209,3 +209,23 @@ def test_plots_name_what_they_need(found, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         fednmf.pl.choose_k(found)
+
+
+@pytest.mark.parametrize("how", ["poisson", "multinomial"])
+def test_resampled_runs_find_the_number_of_planted_components(how):
+    rng = np.random.default_rng(1)
+    components = rng.dirichlet(np.full(40, 0.3), 4)
+    counts = rng.poisson(300 * rng.dirichlet(np.full(4, 0.5), 120) @ components).astype(float)
+    found = choose_k(counts, range(2, 7), 5, beta_loss="kullback-leibler", resample=how, max_iter=200)
+    assert found.recommended == 4
+    cosines = (components / np.linalg.norm(components, axis=1)[:, None]) @ found.consensus.H.T
+    assert cosines.max(axis=1).min() > 0.95
+    again = choose_k(sp.csr_matrix(counts), range(2, 7), 5, beta_loss="kullback-leibler", resample=how, max_iter=200)
+    np.testing.assert_allclose(found.column("divergence"), again.column("divergence"), rtol=1e-6)
+
+
+def test_what_cannot_be_resampled_is_refused(blocks):
+    with pytest.raises(ValueError, match="only counts"):
+        choose_k(blocks, [2], 2, resample="poisson")
+    with pytest.raises(ValueError, match="multinomial"):
+        choose_k(np.round(blocks), [2], 2, resample="bootstrap")

@@ -102,6 +102,21 @@ def test_a_planted_factorisation_is_found(planted, solver):
 
 
 @pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler", 1.5])
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_transform_takes_few_components_on_request(loss):
+    rng = np.random.default_rng(2)
+    H = rng.dirichlet(np.full(60, 0.2), 8)
+    W = np.where(rng.random((30, 8)) < 0.4, 500 * rng.random((30, 8)) + 200, 0)
+    X = rng.poisson(W @ H).astype(float)
+    model = NMF(n_components=8, beta_loss=loss, max_iter=1).fit(X)
+    model.components_ = H
+    few, exact = model.transform(X, min_gain=0.01), model.transform(X)
+    assert (few > 0).sum() < (exact > 0).sum()
+    assert ((few > 0) == (W > 0)).mean() > 0.95 > ((exact > 0) == (W > 0)).mean()
+    with pytest.raises(ValueError, match="min_gain"):
+        model.transform(X, min_gain=-1)
+
+
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, np.asfortranarray])
 def test_the_form_of_the_matrix_does_not_matter(planted, form, loss):
     X = np.where(planted > 1, planted, 0)

@@ -52,7 +52,7 @@ fn distance(text: &str) -> std::result::Result<f64, String> {
 }
 
 /// What has to be equal in all runs.
-const ALIKE: [&str; 5] = ["algo", "m", "n", "parties", "lost"];
+const ALIKE: [&str; 6] = ["algo", "m", "n", "parties", "lost", "resample"];
 /// The same, of the parameters: what determines the matrix and the loss.
 const ALIKE_PARAMETERS: [&str; 13] = [
     "suppress_rare",

@@ -52,6 +52,10 @@ pub struct ProjectArgs {
     /// Add both to this AnnData file, which keeps everything else; may be the input
     #[arg(long, value_name = "F.h5ad", conflicts_with = "output")]
     pub add_to: Option<PathBuf>,
+    /// Few components for each row: use one only if it lowers the loss of the row by more than X times the size of the row. The size is
+    /// half its squared norm for the squared error, and its sum for the Kullback-Leibler divergence. 0.01 suits signatures
+    #[arg(long, value_name = "X", value_parser = parameters::number(0.0, 1.0))]
+    pub min_gain: Option<f64>,
     /// Missing entries of the new matrix: none, nan, zero-unobserved, or a matrix file that marks them [default: as in the
     /// run that made the factors]
     #[arg(long, value_name = "WHICH", value_parser = parameters::missing)]
@@ -76,7 +80,7 @@ pub struct ProjectArgs {
 /// Each row u of the new U is the exact solution of min ½‖x − V u‖² over u ≥ 0 for a row x of the new matrix, over its
 /// observed entries if some are missing, and the columns that V has a row for, and with the penalty on U that the factors were made with, as in an update of
 /// U by `bpp`. For factors that minimise a divergence, the divergence replaces the squared error. The matrix is scaled
-/// as that of the factors. Every rank solves its own rows; V is on all of them. Collective.
+/// as that of the factors. With `--min-gain` a row has few components, chosen by single steps. Every rank solves its own rows; V is on all of them. Collective.
 ///
 /// # Errors
 /// If factors or data cannot be read, their shapes or names do not fit, or the output cannot be written.
@@ -161,9 +165,10 @@ pub fn project(args: &ProjectArgs, comm: &Communicator) -> Result<i32> {
         Panels::pass_over(&mut matrix.panels, block.as_ref(), comm, |rows, block| {
             let own = common.map(|common| common.block(block));
             let block = own.as_ref().unwrap_or(block);
-            let solved = match run.beta {
-                None => nls::project(block, &v.view(), penalty),
-                Some(beta) => nls::divergence::project_on(block, &v.view(), beta, penalty, unit),
+            let solved = match (run.beta, args.min_gain) {
+                (beta, Some(gain)) => nls::project_few(block, &v.view(), beta.is_some(), penalty, gain),
+                (None, None) => nls::project(block, &v.view(), penalty),
+                (Some(beta), None) => nls::divergence::project_on(block, &v.view(), beta, penalty, unit),
             };
             sums[0] += block.residual2(&solved.view(), &v.view());
             if let Some(beta) = run.beta {
@@ -311,6 +316,11 @@ fn opened(args: &ProjectArgs) -> Result<StoredFactors> {
             args.factors.display()
         )));
     }
+    if args.min_gain.is_some() && (run.missing != Missing::None || run.beta.is_some_and(|beta| beta != 1.0)) {
+        return Err(Error::input(
+            "--min-gain: is for the squared error and the Kullback-Leibler divergence, without missing entries; leave it out",
+        ));
+    }
     run.check_one_v(&args.factors)?;
     Ok(factors)
 }
@@ -331,7 +341,7 @@ fn attributes_of(
     let mut all = attributes::provenance();
     let more = json!({
         "algo": "project", "factors": args.factors, "input": args.input, "m": m, "n": n, "k": k, "rel_error": error,
-        "params": params,
+        "params": params, "min_gain": args.min_gain,
     });
     all.extend(more.as_object().cloned().unwrap_or_default());
     // Projected factors keep the method of the run that V is from.

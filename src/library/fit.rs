@@ -212,7 +212,7 @@ impl<T: Real> Fit<T> {
     pub fn project<'a>(&self, rows: impl Into<MatrixView<'a, T>>) -> Result<Array2<T>> {
         let groups = self.method.groups();
         let penalty = groups.regularization.map_or(Penalty::NONE, |group| group.penalties(self.shape).u);
-        project_on_threads(rows.into(), &self.v().view(), beta(&*self.method), penalty)
+        project_on_threads(rows.into(), &self.v().view(), beta(&*self.method), penalty, None)
     }
 }
 
@@ -222,29 +222,31 @@ fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
 }
 
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖_F², or for a β the β-divergence, and λ₁‖U‖₁ + ½λ₂‖U‖_F², for a given V
-/// (columns of M × k).
+/// (columns of M × k). With `min_gain` a row of U has few components: those that lower the loss of the row by more than this share of
+/// half the squared norm of the row, or for the Kullback-Leibler divergence of its sum, chosen by single steps.
 ///
 /// ```
 /// use ndarray::array;
 ///
 /// let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
 /// let rows = array![[1.0, 4.0, 3.0]]; // (1, 2) Vᵀ
-/// let u = fednmf::project((&rows).into(), &v.view(), None, [0.0, 0.0], 1)?;
+/// let u = fednmf::project((&rows).into(), &v.view(), None, [0.0, 0.0], None, 1)?;
 /// assert!((&u - &array![[1.0, 2.0]]).iter().all(|x: &f64| x.abs() < 1e-12));
 /// # Ok::<(), fednmf::Error>(())
 /// ```
 ///
 /// # Errors
-/// If V does not fit, or the matrix has entries that are negative or not finite.
+/// If V does not fit, the matrix has entries that are negative or not finite, or `min_gain` is given for another divergence.
 pub fn project<T: Real>(
     matrix: MatrixView<'_, T>,
     v: &ArrayView2<'_, T>,
     beta: Option<f64>,
     [l1, l2]: [f64; 2],
+    min_gain: Option<f64>,
     threads: usize,
 ) -> Result<Array2<T>> {
     let context = Context::new(ContextOptions { threads, ..ContextOptions::default() })?;
-    context.install(|| project_on_threads(matrix, v, beta, Penalty { l1, l2 }))
+    context.install(|| project_on_threads(matrix, v, beta, Penalty { l1, l2 }, min_gain))
 }
 
 fn project_on_threads<T: Real>(
@@ -252,6 +254,7 @@ fn project_on_threads<T: Real>(
     v: &ArrayView2<'_, T>,
     beta: Option<f64>,
     penalty: Penalty,
+    min_gain: Option<f64>,
 ) -> Result<Array2<T>> {
     let (m, n) = matrix.shape();
     if v.nrows() != n {
@@ -261,9 +264,13 @@ fn project_on_threads<T: Real>(
     // SAFETY: the block is dropped before this function returns.
     #[expect(unsafe_code, reason = "see MatrixView::unbounded")]
     let block = unsafe { matrix.unbounded() }?.checked_block()?;
-    Ok(match beta {
-        None => nls::project(&block, v, penalty),
-        Some(beta) => {
+    Ok(match (beta, min_gain) {
+        (Some(beta), Some(_)) if beta != 1.0 => {
+            return Err(Error::input("min_gain is for the squared error and the Kullback-Leibler divergence"));
+        }
+        (beta, Some(gain)) => nls::project_few(&block, v, beta.is_some(), penalty, gain),
+        (None, None) => nls::project(&block, v, penalty),
+        (Some(beta), None) => {
             let unit = nls::divergence::unit(block.norm2(), m as f64 * n as f64);
             nls::divergence::project_on(&block, v, beta, penalty, unit)
         }

@@ -12,6 +12,7 @@ mod search;
 
 pub use fednmf_base::error::{Error, ErrorKind, Result};
 pub use fednmf_comm::Payload;
+pub use fednmf_data::Resample;
 pub use fednmf_driver::model_selection::{Choice, Consensus, Point, Similarities};
 pub use fednmf_driver::{Evaluation, FactorScale, Stop};
 pub use fednmf_linalg::ProductKernel;

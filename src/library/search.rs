@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::Communicator;
 use fednmf_data::policy::EntryPolicy;
-use fednmf_data::{Loaded, Sharing};
+use fednmf_data::{Loaded, Resample, Sharing};
 use fednmf_driver::model_selection::{
     Choice, Consensus, Matched, Point, Similarities, SweepMissing, Trial, check_settings, check_sizes, choose,
     configure, drops, inertias, iterations, layout, left_out, point, requested, sweepable_method,
@@ -47,6 +47,7 @@ pub struct Search {
     method: Option<Arc<dyn ConfiguredMethod>>,
     loss: Option<Beta>,
     holdout: Option<f64>,
+    resample: Option<Resample>,
     max_iters: Option<usize>,
     tol: f64,
     seed: u64,
@@ -87,6 +88,7 @@ impl Search {
             method: None,
             loss: None,
             holdout: None,
+            resample: None,
             max_iters: None,
             tol: 1e-4,
             seed: 0,
@@ -99,6 +101,8 @@ impl Search {
         runs: usize;
         /// Share of the entries that a run does not see.
         holdout: f64 => Some;
+        /// Factorise in each run a copy of the counts, drawn by its seed. Errors are those on the counts themselves.
+        resample: Resample => Some;
         /// Loss to minimise, by the method that `auto` chooses for it unless one is named.
         loss: Beta => Some;
         /// Largest number of iterations of a factorisation; by default 200, and 1000 for divergences.
@@ -168,6 +172,9 @@ impl Search {
         let layout = layout(&*methods[&first], shape, comm.size());
         let loaded = Loaded::in_memory(vec![matrix], &layout, EntryPolicy::default(), (None, Sharing::Clear), &comm)?;
         check_size(Precision::F64, &loaded.statistics)?;
+        if self.resample.is_some() {
+            loaded.check_counts(&comm)?;
+        }
         let (mut points, mut all_matched) = (Vec::new(), Vec::new());
         for &k in &self.ks {
             let (mut errors, mut components) = (Vec::new(), Vec::new());
@@ -178,6 +185,7 @@ impl Search {
                     seed: self.seed.wrapping_add(run as u64),
                     max_iters: self.max_iters.unwrap_or_else(|| iterations(&*method)),
                     tol: self.tol,
+                    resample: self.resample,
                 };
                 let of_run: Observer<'_> = Box::new(|iteration, measures| observe(k, run, iteration, measures));
                 let found = trial.run(&loaded, &missing, (Some(of_run), None), &comm);

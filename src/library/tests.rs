@@ -197,7 +197,7 @@ fn the_consensus_of_a_search_is_fitted_exactly() {
     assert_eq!(found.points.iter().map(|point| point.k).collect::<Vec<_>>(), [2, 4]);
     let (choice, consensus) = (found.choice.unwrap(), found.consensus.unwrap());
     assert_eq!((choice.k, consensus.u.dim(), consensus.v.dim()), (4, (60, 4), (40, 4)));
-    let u = project((&blocks()).into(), &consensus.v.view(), None, [0.0; 2], 1).unwrap();
+    let u = project((&blocks()).into(), &consensus.v.view(), None, [0.0; 2], None, 1).unwrap();
     assert!((&u - &consensus.u).iter().all(|x| x.abs() < 1e-9));
     let rmse = (&blocks() - &u.dot(&consensus.v.t())).mapv(|x| x * x).mean().unwrap().sqrt();
     assert!((consensus.rmse / rmse - 1.0).abs() < 1e-6, "{} {rmse}", consensus.rmse);
@@ -272,7 +272,7 @@ fn wrong_parameters_are_named() {
 fn projections_are_the_exact_solution() {
     let v = array![[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]];
     let u = array![[1.0, 2.0], [0.0, 3.0]];
-    let exact = |x: &Array2<f64>| project(x.into(), &v.view(), None, [0.0; 2], 1);
+    let exact = |x: &Array2<f64>| project(x.into(), &v.view(), None, [0.0; 2], None, 1);
     let found = exact(&u.dot(&v.t())).unwrap();
     assert!((&found - &u).iter().all(|x: &f64| x.abs() < 1e-10), "{found}");
     let refused = exact(&array![[1.0, -1.0, 0.0]]).unwrap_err().message;

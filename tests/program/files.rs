@@ -607,6 +607,41 @@ fn projected_factors_have_the_divergence_of_those_before() {
     }
 }
 
+/// A larger gain leaves fewer components, the same on any number of ranks and from a file read in panels.
+#[test]
+fn projections_have_few_components_on_request() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let input = "synthetic:sparse,m=60,n=40,density=0.5,values=counts,seed=2";
+    for algo in ["hals", "kl-cd"] {
+        summary(&format!("--algo {algo} -k 6 --max-iters 50 --json --quiet --input {input} --output {}", at("f.h5")));
+        let project = |ranks: usize, words: &str| {
+            let line = format!("project {} --json --input {input} {words} --output {}", at("f.h5"), at("p.h5"));
+            let done = fednmf(ranks, &line).run();
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            let found: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+            let u = matrix(Path::new(&at("p.h5")), "U");
+            (u.iter().filter(|x| **x > 0.0).count(), found["rel_error"].as_f64().unwrap(), u)
+        };
+        let (all, least, _) = project(0, "");
+        let (same, error, _) = project(0, "--min-gain 0");
+        assert!(same <= all && (error / least - 1.0).abs() < 1e-6, "{algo}: {error} {least}");
+        let (few, more, u) = project(0, "--min-gain 0.02");
+        assert!(few < all - 10 && more > least, "{algo}: {few} {all} {more} {least}");
+        for ranks in 1..=4 {
+            let (_, _, other) = project(ranks, "--min-gain 0.02");
+            assert!((&other - &u).iter().all(|e| e.abs() < 1e-7), "{algo}, {ranks}");
+        }
+        let wrong = |words: &str| fednmf(0, &format!("project {} --input {input} {words}", at("f.h5")));
+        wrong("--min-gain 2").refused(&["--min-gain"]);
+        wrong("--min-gain 0.1 --missing zero-unobserved").refused(&["--min-gain", "missing"]);
+    }
+    let beta =
+        format!("--algo beta-mu --beta 1.5 -k 3 --max-iters 5 --json --quiet --input {input} --output {}", at("b.h5"));
+    summary(&beta);
+    fednmf(0, &format!("project {} --min-gain 0.1 --input {input}", at("b.h5"))).refused(&["--min-gain"]);
+}
+
 /// `admm` belongs to the methods of parties, but gives all factors to all of them.
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]

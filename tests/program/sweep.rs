@@ -3,11 +3,14 @@
 use std::io::Read;
 use std::path::Path;
 
+use ndarray::Array2;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use fednmf_linalg::random::{Purpose, Stream};
+
 use crate::common::processes::signal;
-use crate::common::{fednmf, finish, matrix};
+use crate::common::{fednmf, finish, matrix, save_npy};
 
 #[test]
 fn a_refused_sweep_leaves_no_directory() {
@@ -567,4 +570,154 @@ fn a_stopped_sweep_says_what_is_kept() {
     sweep("5").refused(&["k0003-run001.h5", "remove this file"]);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(sweep("5").run().code, Some(0));
+}
+
+/// A small table of counts with four components, as a sparse and as a dense file.
+fn counts(dir: &Path) -> (Array2<f64>, [String; 2]) {
+    let mut cursor = Stream::new(2, Purpose::Probe, 0).at(0);
+    let mean = |i: usize, j: usize| if i % 4 == j % 4 { 9.0 } else { 0.4 };
+    let x = Array2::from_shape_fn((60, 40), |(i, j)| cursor.poisson(mean(i, j)));
+    let [sparse, dense] = ["counts.mtx", "counts.npy"].map(|name| dir.join(name));
+    save_npy(&dense, &x);
+    let entries: Vec<String> =
+        x.indexed_iter().filter(|(_, x)| **x > 0.0).map(|((i, j), x)| format!("{} {} {x}\n", i + 1, j + 1)).collect();
+    let head = format!("%%MatrixMarket matrix coordinate real general\n60 40 {}\n", entries.len());
+    std::fs::write(&sparse, head + &entries.concat()).unwrap();
+    (x, [sparse, dense].map(|path| path.display().to_string()))
+}
+
+/// Each run has another copy, which is the same on any number of ranks and in any form; the errors are those on the counts.
+#[test]
+fn resampled_runs_do_not_depend_on_ranks_or_form() {
+    let dir = tempdir().unwrap();
+    let (x, [sparse, dense]) = counts(dir.path());
+    for (how, words) in [
+        ("poisson", "--holdout 0"),
+        ("multinomial", "--holdout 0"),
+        ("multinomial", "--holdout 0.1"),
+        ("poisson", "--loss kl"),
+        ("multinomial", "--loss kl --holdout 0.1"),
+    ] {
+        let v = |ranks: usize, words: &str, input: &str, run: usize| {
+            let out = dir.path().join("sweep");
+            let _ = std::fs::remove_dir_all(&out);
+            let line = format!("sweep --k 3 --runs 2 --max-iters 30 --tol 0 --quiet --json {words} --input {input}");
+            let done = fednmf(ranks, &line).arg("--output").arg(&out).run();
+            assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+            let file = out.join(format!("k0003-run00{run}.h5"));
+            let stored = |name| hdf5::File::open(&file).unwrap().attr(name).unwrap().read_scalar::<f64>().unwrap();
+            (matrix(&file, "U"), matrix(&file, "V"), stored("rmse"), stored("iterations"))
+        };
+        let words = format!("{words} --resample {how}");
+        let (u, one, rmse, _) = v(1, &words, &sparse, 1);
+        // Held-out entries of a dense matrix are drawn in another way.
+        let forms = if words.contains("0.1") { vec![&sparse] } else { vec![&sparse, &dense] };
+        for (ranks, input) in (2..=4).flat_map(|ranks| forms.iter().map(move |input| (ranks, *input))) {
+            let (_, other, error, _) = v(ranks, &format!("{words} --groups 1"), input, 1);
+            let off = (&other - &one).iter().fold(0.0, |most: f64, e| most.max(e.abs()));
+            assert!(off < 1e-7 && (error / rmse - 1.0).abs() < 1e-7, "{words} {ranks} {input}: {off}");
+        }
+        let (_, other, ..) = v(2, &words, &sparse, 0);
+        assert!((&other - &one).iter().any(|e| e.abs() > 1e-3), "{words}: another seed has another copy");
+        if words.contains("--holdout 0 ") {
+            let error = (&x - &u.dot(&one.t())).mapv(|e| e * e).mean().unwrap().sqrt();
+            assert!((error / rmse - 1.0).abs() < 1e-9, "{how}: {error} {rmse}");
+            let (_, plain, least, _) = v(1, "--holdout 0", &sparse, 1);
+            assert!(least < rmse && (&plain - &one).iter().any(|e| e.abs() > 1e-3), "{least} {rmse}");
+        }
+    }
+}
+
+/// `evaluate` finds the errors of a run with held-out entries from the counts themselves, so the run held the same entries out.
+#[test]
+fn resampled_runs_keep_held_out_entries_and_resume() {
+    let dir = tempdir().unwrap();
+    let (_, [sparse, dense]) = counts(dir.path());
+    for (input, loss) in [(&sparse, "frobenius"), (&dense, "frobenius"), (&sparse, "kl")] {
+        let out = dir.path().join("sweep");
+        let _ = std::fs::remove_dir_all(&out);
+        let line = format!("sweep --k 2,3 --runs 2 --holdout 0.1 --resample multinomial --loss {loss} --input {input}");
+        let run = |more: &str| fednmf(2, &format!("{line} {more} --quiet --json --output")).arg(&out).run();
+        let done = run("");
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let file = out.join("k0003-run001.h5");
+        let stored = |name: &str| hdf5::File::open(&file).unwrap().attr(name).unwrap().read_scalar::<f64>().unwrap();
+        let evaluated = fednmf(0, "evaluate --json").arg(&file).arg("--input").arg(input).run();
+        let evaluated: Value =
+            serde_json::from_str(&evaluated.stdout).unwrap_or_else(|e| panic!("{e}: {}", evaluated.stderr));
+        let told = evaluated["heldout_rmse"].as_f64().unwrap();
+        assert!((told / stored("heldout_rmse") - 1.0).abs() < if loss == "kl" { 1e-2 } else { 1e-6 }, "{evaluated}");
+        // A missing run is repeated with the same result.
+        let before = (matrix(&file, "V"), stored("heldout_rmse"));
+        std::fs::remove_file(&file).unwrap();
+        let again = run("--groups 1");
+        assert_eq!(again.code, Some(0), "{}", again.stderr);
+        assert!((matrix(&file, "V") - before.0).iter().all(|e| e.abs() < 1e-9));
+        assert!((stored("heldout_rmse") / before.1 - 1.0).abs() < 1e-9);
+        let found: Value = serde_json::from_str(&again.stdout).unwrap();
+        assert_eq!(found["resample"], "multinomial");
+        for other in ["--resample poisson", ""] {
+            let line = line.replace("--resample multinomial", other);
+            fednmf(2, &line).arg("--output").arg(&out).refused(&["another sweep", "resample"]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_resampled_is_refused() {
+    let dir = tempdir().unwrap();
+    let (_, [sparse, _]) = counts(dir.path());
+    let none = dir.path().join("none").display().to_string();
+    for (words, why) in [
+        (format!("--input {BLOCKS}"), &["--resample", "only counts", "row 0, column 0 is not a whole number"][..]),
+        (format!("--input {sparse} --scale max"), &["--resample", "not a whole number"]),
+        (format!("--input {sparse} --binarize 1"), &["--resample", "--binarize"]),
+        (format!("--input {sparse} --missing zero-unobserved"), &["--resample", "zero-unobserved"]),
+        (format!("--input {sparse} --loss is"), &["zero"]),
+    ] {
+        let line = format!("sweep --k 2 --runs 2 --resample poisson {words} --output {none}");
+        fednmf(2, &line).refused(why);
+        assert!(!Path::new(&none).exists());
+    }
+    fednmf(0, &format!("sweep --k 2 --resample bootstrap --input {sparse} --output {none}")).refused(&["multinomial"]);
+}
+
+/// Signatures of 96 types in shares of samples, most of which have some of them: their number is found, and each of them.
+#[test]
+fn planted_signatures_are_found_from_resampled_counts() {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("sweep");
+    let (types, samples, k) = (96, 150, 4);
+    let stream = Stream::new(3, Purpose::Probe, 0);
+    let mut cursor = stream.at(0);
+    // Sharp signatures in a few types, over a flat part.
+    let signatures = Array2::from_shape_fn((types, k), |(j, l)| {
+        let peak = if j % 7 == l { 3.0 } else { 0.0 };
+        0.05 + (3.0 * cursor.normal() - 3.0 + peak).exp().min(20.0)
+    });
+    let signatures = &signatures / &signatures.sum_axis(ndarray::Axis(0));
+    let exposures =
+        Array2::from_shape_fn(
+            (samples, k),
+            |_| {
+                if cursor.uniform() < 0.6 { (6.0 + cursor.normal()).exp() } else { 20.0 }
+            },
+        );
+    let counts = exposures.dot(&signatures.t()).mapv(|mean| cursor.poisson(mean));
+    let table: String = counts
+        .rows()
+        .into_iter()
+        .map(|row| row.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n")
+        .collect();
+    std::fs::write(dir.path().join("counts.csv"), table).unwrap();
+    let line = "sweep --k 2..6 --runs 6 --loss kl --resample poisson --max-iters 300 --json --quiet --input";
+    let done = fednmf(2, line).arg(dir.path().join("counts.csv")).arg("--output").arg(&out).run();
+    let found: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", done.stderr));
+    assert_eq!(found["recommended"], 4, "{found:#}");
+    let v = matrix(&out.join("consensus-k0004.h5"), "V");
+    for planted in signatures.columns() {
+        let cosine = |v: ndarray::ArrayView1<'_, f64>| v.dot(&planted) / planted.dot(&planted).sqrt();
+        let best = v.columns().into_iter().map(cosine).fold(0.0, f64::max);
+        assert!(best > 0.95, "{best}");
+    }
 }

@@ -63,15 +63,21 @@ impl<T: Real> Loaded<T> {
     /// A copy for another factorisation, without the data that the blocks prepared for their products.
     #[must_use]
     pub fn copy(&self) -> Self {
+        self.with(self.statistics, self.blocks.iter().map(Block::copy).collect(), self.fingerprints.clone())
+    }
+
+    /// The same matrix with other entries.
+    pub(crate) fn with(&self, statistics: Statistics, blocks: Vec<Block<T>>, fingerprints: Vec<u64>) -> Self {
         Loaded {
             header: self.header.clone(),
+            statistics,
             layout: self.layout.clone(),
             grids: self.grids.clone(),
             cuts: self.cuts.clone(),
-            blocks: self.blocks.iter().map(Block::copy).collect(),
+            blocks,
             panels: self.panels.as_ref().map(Panels::copy),
             signal: self.signal.clone(),
-            fingerprints: self.fingerprints.clone(),
+            fingerprints,
             ..*self
         }
     }

@@ -105,6 +105,24 @@ pub trait ReadRows<T> {
     fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, T>) -> Result<()>;
 }
 
+/// Pieces in memory; a rank gets those that it has.
+impl<T: Clone> ReadRows<T> for &[OwnedPiece<T>] {
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, mut out: ArrayViewMut2<'_, T>) -> Result<()> {
+        let is_it = |piece: &&OwnedPiece<T>| {
+            piece.name == name
+                && piece.owner == owner
+                && piece.first_row == first_row
+                && piece.values.dim() == out.dim()
+        };
+        match self.iter().find(is_it) {
+            Some(found) => out.assign(&found.values),
+            None if out.is_empty() => {}
+            None => return Err(Error::failed(format!("the rows {first_row}.. of {name} are not there"))),
+        }
+        Ok(())
+    }
+}
+
 /// A checkpoint from which a method restores its state: the counterpart of [`State`].
 pub trait SavedState<T>: ReadRows<T> {
     /// The struct that [`State::with`] stored for `owner`; null if there is none.

@@ -36,6 +36,8 @@ pub enum Purpose {
     Topology = 13,
     Holdout = 14,
     StartSample = 15,
+    Resample = 16,
+    ResampleRow = 17,
 }
 
 /// A public stream of random numbers with random access by index.
@@ -70,11 +72,14 @@ impl Stream {
     }
 }
 
-/// A position in a [`Stream`]; each call takes one draw.
+/// A position in a [`Stream`]; each call takes one draw, except those of [`Cursor::poisson`].
 #[derive(Debug, Clone)]
 pub struct Cursor {
     rng: Pcg64Dxsm,
 }
+
+/// Poisson numbers with at most this mean are drawn by inversion, whose work grows with the mean.
+const BY_INVERSION: f64 = 30.0;
 
 impl Cursor {
     /// Uniform on all 64-bit words.
@@ -96,6 +101,47 @@ impl Cursor {
     pub fn normal(&mut self) -> f64 {
         normal_quantile(((self.bits() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64))
     }
+
+    /// From the Poisson distribution with this mean, by inversion, or by transformed rejection (Hörmann, The transformed rejection
+    /// method for generating Poisson random variables, Insurance: Mathematics and Economics 12, 1993, algorithm PTRS). Takes any
+    /// number of draws.
+    pub fn poisson(&mut self, mean: f64) -> f64 {
+        if mean <= BY_INVERSION {
+            let (mut above, mut p, mut count) = (self.uniform(), (-mean).exp(), 0.0);
+            // In the far tail the rounding errors of `above` exceed what is left.
+            while above >= p && (count < mean || p > f64::EPSILON / 1024.0) {
+                above -= p;
+                count += 1.0;
+                p *= mean / count;
+            }
+            return count;
+        }
+        let b = 0.931 + 2.53 * mean.sqrt();
+        let a = 0.02483 * b - 0.059;
+        let inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
+        let accepted = 0.9277 - 3.6224 / (b - 2.0);
+        loop {
+            let (u, v) = (self.uniform() - 0.5, self.uniform());
+            let us = 0.5 - u.abs();
+            let count = ((2.0 * a / us + b) * u + mean + 0.43).floor();
+            if us >= 0.07 && v <= accepted {
+                return count;
+            }
+            if count >= 1.0 && (us >= 0.013 || v <= us) {
+                let density = (v * inverse_alpha / (a / (us * us) + b)).ln();
+                if density <= ln_poisson(count, mean) {
+                    return count;
+                }
+            }
+        }
+    }
+}
+
+/// ln(e^(−λ) λ^x / x!) for x ≥ 1, by Stirling's series, without differences of large numbers.
+fn ln_poisson(x: f64, mean: f64) -> f64 {
+    let (inverse, off) = (x.recip(), mean - x);
+    let series = inverse * (1.0 / 12.0 - inverse * inverse * (1.0 / 360.0 - inverse * inverse / 1260.0));
+    x * (off * inverse).ln_1p() - off - 0.5 * (2.0 * std::f64::consts::PI * x).ln() - series
 }
 
 /// Fills `out` with the rows `rows` of a factor whose entries are independent and uniform in [0, `scale`). Entry (i, j) of
@@ -258,6 +304,36 @@ mod tests {
             let x = Normal::standard().inverse_cdf(p);
             assert!((normal_quantile(p) - x).abs() < 1e-14 * (1.0 + x.abs()), "{p}");
         }
+    }
+
+    #[test]
+    fn poisson_numbers_have_their_distribution() {
+        use statrs::distribution::{Discrete, Poisson};
+        for (stream, mean) in [0.3, 3.0, 29.9, 30.1, 400.0, 1e7].into_iter().enumerate() {
+            let mut cursor = Stream::new(stream as u64, Purpose::Probe, 0).at(0);
+            let law = Poisson::new(mean).unwrap();
+            let n = 100_000;
+            let drawn: Vec<f64> = (0..n).map(|_| cursor.poisson(mean)).collect();
+            // Bins of half a standard deviation, by Pearson's χ².
+            let width = (0.5 * mean.sqrt()).ceil();
+            let bin = |x: f64| ((x - mean) / width).round().clamp(-6.0, 6.0) as i32;
+            let spread = (12.0 * mean.sqrt()).ceil() + 20.0;
+            let (mut expected, mut found) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
+            let mut x = (mean - spread).max(0.0).floor();
+            while x < mean + spread {
+                *expected.entry(bin(x)).or_insert(0.0) += f64::from(n) * law.pmf(x as u64);
+                x += 1.0;
+            }
+            drawn.iter().for_each(|&x| *found.entry(bin(x)).or_insert(0.0) += 1.0);
+            let bins: Vec<(f64, f64)> =
+                expected.iter().map(|(bin, &e)| (e, found.get(bin).copied().unwrap_or(0.0))).collect();
+            let large = bins.iter().filter(|(e, _)| *e >= 5.0);
+            let chi2: f64 = large.clone().map(|(e, o)| (e - o).powi(2) / e).sum();
+            let freedom = large.count() as f64;
+            assert!(chi2 < freedom + 5.0 * (2.0 * freedom).sqrt() + 5.0, "{mean}: {chi2} {freedom}");
+            assert!(bins.iter().filter(|(e, _)| *e < 5.0).all(|(e, o)| *o < e + 30.0), "{mean}: {bins:?}");
+        }
+        assert!((0..99).all(|at| Stream::new(1, Purpose::Probe, at).at(0).poisson(0.0) == 0.0));
     }
 
     #[test]

@@ -282,17 +282,8 @@ struct InMemory<'a> {
 }
 
 impl ReadRows<f64> for InMemory<'_> {
-    fn rows(&self, name: &str, owner: Owner, first_row: usize, mut out: ArrayViewMut2<'_, f64>) -> Result<()> {
-        let is_it = |piece: &&OwnedPiece<f64>| {
-            piece.name == name
-                && piece.owner == owner
-                && piece.first_row == first_row
-                && piece.values.dim() == out.dim()
-        };
-        let found = self.matrices.iter().find(is_it);
-        let found = found.ok_or_else(|| Error::failed(format!("the rows {first_row}.. of {name} are not there")))?;
-        out.assign(&found.values);
-        Ok(())
+    fn rows(&self, name: &str, owner: Owner, first_row: usize, out: ArrayViewMut2<'_, f64>) -> Result<()> {
+        self.matrices.rows(name, owner, first_row, out)
     }
 }
 

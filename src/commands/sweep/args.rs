@@ -8,6 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::parse_bytes;
+use fednmf_data::Resample;
 use fednmf_driver::model_selection::{SweepMissing, sweepable, sweepable_method};
 use fednmf_driver::spec::Scale;
 use fednmf_files::{TableOptions, Threshold};
@@ -68,6 +69,10 @@ pub struct SweepArgs {
     /// divergences, and for online and kl-online, which see all entries]
     #[arg(long, value_name = "SHARE", allow_hyphen_values = true, value_parser = parameters::number(0.0, 0.9))]
     pub holdout: Option<f64>,
+    /// Factorise in each run a copy of the counts, drawn by its seed around them: each count from a Poisson distribution, or those of
+    /// a row from the multinomial distribution with its total. Errors are those of the factors on the counts themselves
+    #[arg(long, value_name = "HOW", value_parser = words::<Resample>())]
+    pub resample: Option<Resample>,
     /// Missing entries
     #[arg(long, value_name = "WHICH", value_parser = words::<SweepMissing>(), default_value_t = SweepMissing::None)]
     pub missing: SweepMissing,

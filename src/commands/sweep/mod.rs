@@ -267,7 +267,11 @@ fn plan(
     let planned = |left_out: &MissingParams| {
         let settings = SweepSettings { missing: left_out.clone(), regularization: args.regularization.0.clone() };
         let runs = (&sweep.algo, &sweep.ks[..], &settings);
-        SweepPlan::new(runs, header, input.check_streaming(), (most, args.groups), &nodes)
+        let streaming = match args.resample {
+            Some(_) => Err("--resample draws the copies in memory".to_string()),
+            None => input.check_streaming(),
+        };
+        SweepPlan::new(runs, header, streaming, (most, args.groups), &nodes)
     };
     let refused = match planned(&sweep.left_out) {
         Ok(plan) => return Ok(plan),
@@ -301,6 +305,9 @@ fn load(
     // Each run reads a copy.
     loaded.release();
     check_size(Precision::F64, &loaded.statistics).map_err(Error::on_all_ranks)?;
+    if sweep.args.resample.is_some() {
+        loaded.check_counts(group).map_err(|e| e.at("--resample"))?;
+    }
     tell_of_duplicates(loaded.duplicates, &sweep.input, progress);
     if sweep.input.allow_nan
         && let Some(warning) = warning_without_nan(loaded.blocks.first(), group)

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_comm::{Communicator, Signals};
-use fednmf_data::Loaded;
 use fednmf_data::state::OwnedPiece;
+use fednmf_data::{Loaded, Resample};
 use fednmf_driver::Stop;
 use fednmf_driver::missing::HELD_OUT_OF_SPARSE;
 use fednmf_driver::model_selection;
@@ -94,6 +94,11 @@ impl Sweep<'_> {
         if args.binarize.is_some() && args.missing == SweepMissing::ZeroUnobserved {
             return Err(Error::input(ZEROS_OF_BINARIZE));
         }
+        if args.resample.is_some() && (args.binarize.is_some() || args.missing == SweepMissing::ZeroUnobserved) {
+            return Err(Error::input(
+                "--resample: draws copies of counts, in which a zero is one too; leave out --binarize and --missing zero-unobserved",
+            ));
+        }
         input.allow_nan = args.missing == SweepMissing::Nan;
         Ok(Sweep {
             args,
@@ -152,7 +157,7 @@ impl Sweep<'_> {
             "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
             "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": self.max_iters, "tol": args.tol,
             "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
-            "params": parameters::to_json(self.method(task.k)),
+            "resample": args.resample.map_or("none", Resample::name), "params": parameters::to_json(self.method(task.k)),
         });
         let mut all = all.as_object().cloned().unwrap_or_default();
         all.extend(self.preparation());
@@ -249,6 +254,7 @@ impl Sweep<'_> {
             seed: self.args.seed + task.run as u64,
             max_iters: self.max_iters,
             tol: self.args.tol,
+            resample: self.args.resample,
         };
         let found = trial.run(loaded, &self.left_out, (None, Some(signals.clone())), group)?;
         if let Stop::Signal(signal) = found.stop {

@@ -11,6 +11,7 @@ use fednmf_base::stdout::{print, print_line};
 use fednmf_base::unfinished;
 use fednmf_base::unfinished::Access;
 use fednmf_base::units::counted;
+use fednmf_data::Resample;
 use fednmf_driver::model_selection::{Choice, Component, Point, STABLE, Stability, SweepMissing};
 use fednmf_driver::spec::Scale;
 use fednmf_methods::distributed::hals::Hals;
@@ -80,7 +81,8 @@ impl Summary<'_> {
             "points": self.points, "heldout_measure": held_out.map(|point| point.heldout_measure().key()),
             "recommended": choice.map(|c| c.k), "reasons": choice.map(|c| &c.reasons),
             "warnings": choice.map(|c| &c.warnings), "recommendation": self.recommendation(),
-            "consensus": self.consensus, "next_command": self.next(), "scale_divisor": self.divisor,
+            "resample": self.sweep.args.resample, "consensus": self.consensus, "next_command": self.next(),
+            "scale_divisor": self.divisor,
         })
     }
 
@@ -88,6 +90,16 @@ impl Summary<'_> {
     fn unit(&self) -> Option<String> {
         self.divisor.map(|divisor| {
             format!("--scale max divided the entries by {divisor}, and the errors are of these; multiply them by it for the units of the input.")
+        })
+    }
+
+    /// What the runs factorised, if not the data.
+    fn resampled(&self) -> Option<String> {
+        self.sweep.args.resample.map(|how| {
+            let copy = if how == Resample::Poisson { "Poisson" } else { "multinomial" };
+            format!(
+                "Each run factorised a {copy} copy of the counts; errors and consensus are those on the counts themselves."
+            )
         })
     }
 
@@ -167,6 +179,7 @@ impl Summary<'_> {
                 add(&["--holdout", "0.05"]);
             }
             add(&["--output", &output]);
+            args.resample.iter().for_each(|how| add(&["--resample", how.name()]));
             add(missing);
             add(transpose);
             add(&prepared);
@@ -214,8 +227,8 @@ impl Summary<'_> {
                 number(p.stability.map(|s| s.cosine))
             );
         }
-        if let Some(unit) = self.unit() {
-            let _ = writeln!(out, "{unit}");
+        for line in self.unit().into_iter().chain(self.resampled()) {
+            let _ = writeln!(out, "{line}");
         }
         let _ = writeln!(out, "\nrecommended: {}", self.reasons());
         for warning in self.warnings() {
@@ -288,6 +301,7 @@ impl Summary<'_> {
         let mut introduction = vec![format!("Recommended: {}", self.reasons())];
         introduction.extend(self.warnings().iter().map(|warning| format!("Warning: {warning}.")));
         introduction.extend(self.unit());
+        introduction.extend(self.resampled());
         let mut sections = Vec::new();
         if let Some(consensus) = &self.consensus {
             let similar = consensus.similarities.as_ref().filter(|_| consensus.runs > 1);

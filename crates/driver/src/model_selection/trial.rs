@@ -1,16 +1,19 @@
 //! One factorisation of a sweep, and the scores of those with one k.
 
-use ndarray::Array2;
+use std::ops::AddAssign as _;
 
-use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, Parties, Signals};
-use fednmf_data::state::OwnedPiece;
-use fednmf_data::{Layout, Loaded, PartySplit};
+use ndarray::{Array2, Axis};
+
+use fednmf_base::error::{Error, Result, SharedResult};
+use fednmf_comm::{Communicator, MessageTag, Parties, Payload, Signals};
+use fednmf_data::state::{OwnedPiece, ReadRows};
+use fednmf_data::{Layout, Loaded, PartySplit, Resample, Tile};
+use fednmf_linalg::Block;
 use fednmf_methods::description::Unit;
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_methods::precision::Precision;
-use fednmf_methods::shared::missing::MissingParams;
+use fednmf_methods::shared::missing::{Counted, Holdout, MissingParams};
 use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
@@ -22,6 +25,10 @@ use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
 /// Iterations between two evaluations, and batches, of which as many are a pass over the rows.
 const EVAL_EVERY: [usize; 2] = [10, 20];
 
+/// The least entry of a factor where a divergence from resampled counts is measured, as a share of the mean of its component.
+const LEAST: f64 = 1e-3;
+const MEANS: MessageTag = MessageTag::new("resampled: sums of the components", Payload::Scalar);
+
 /// Method and settings of a factorisation.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
@@ -30,6 +37,8 @@ pub struct Trial<'a> {
     pub seed: u64,
     pub max_iters: usize,
     pub tol: f64,
+    /// Factorise a copy of the counts, drawn by the seed. The errors are those of its factors on the counts themselves.
+    pub resample: Option<Resample>,
 }
 
 /// A factorisation that has ended.
@@ -89,17 +98,9 @@ impl Trial<'_> {
         (observer, signals): (Option<Observer<'_>>, Option<Signals>),
         comm: &Communicator,
     ) -> Result<Finished> {
-        let problem = Problem {
-            data: loaded.copy(),
-            k: self.k,
-            seed: self.seed,
-            parties: Parties { count: comm.size(), ranks: comm.size() },
-            max_iters: self.max_iters,
-            initial: None,
-            missing: None,
-            resuming: false,
-            continue_on_loss: false,
-            comm: comm.clone(),
+        let data = match self.resample {
+            Some(how) => self.resampled(loaded, left_out, how, comm)?,
+            None => loaded.copy(),
         };
         let is_penalised = self.method.groups().regularization.is_some_and(RegularizationParams::is_on);
         let limits = Limits {
@@ -111,23 +112,83 @@ impl Trial<'_> {
         };
         // The tolerance is that of what the method minimises, also where entries are held out.
         let leading = if is_penalised { Measure::Objective } else { self.method.description().measure };
-        let algorithm = f64::build(self.method, problem)?;
+        let algorithm = f64::build(self.method, self.problem(data, None, comm))?;
         let mut driver = Driver::silent(algorithm, limits, leading, comm);
         driver.signals = signals;
         let stop = driver.iterate_observed(observer)?;
         let Driver { algorithm, trajectory, .. } = driver;
-        let mut measures = trajectory.measures.clone();
-        if !left_out.any() {
-            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
-            let error = trajectory.error().unwrap_or(f64::NAN);
-            measures.push(("rmse", error * (loaded.statistics.norm2 / entries).sqrt()));
-        }
         // Penalties determine the scale.
         let scale = if is_penalised { FactorScale::Sorted } else { FactorScale::UnitV };
         // A rank without rows has nothing to arrange.
         let factors = arrange(comm, scale, &algorithm.factors()).unwrap_or_default();
+        let mut measures = trajectory.measures.clone();
+        if self.resample.is_some() {
+            drop(algorithm);
+            let measured =
+                (self.method.description().measure != Measure::RelativeError).then(|| positive(&factors, self.k, comm));
+            let measured = measured.as_deref().unwrap_or(&factors);
+            measures = f64::build(self.method, self.problem(loaded.copy(), Some(&measured), comm))?.measure()?;
+        }
+        if !left_out.any() {
+            let entries = loaded.header.rows as f64 * loaded.header.cols as f64;
+            let error = measures.iter().find(|(name, _)| *name == "rel_error").map_or(f64::NAN, |(_, error)| *error);
+            measures.push(("rmse", error * (loaded.statistics.norm2 / entries).sqrt()));
+        }
         Ok(Finished { iterations: trajectory.iteration, stop, measures, factors })
     }
+
+    fn problem<'a>(
+        &self,
+        data: Loaded<f64>,
+        initial: Option<&'a dyn ReadRows<f64>>,
+        comm: &Communicator,
+    ) -> Problem<'a, f64> {
+        Problem {
+            data,
+            k: self.k,
+            seed: self.seed,
+            parties: Parties { count: comm.size(), ranks: comm.size() },
+            max_iters: self.max_iters,
+            initial,
+            missing: None,
+            resuming: false,
+            continue_on_loss: false,
+            comm: comm.clone(),
+        }
+    }
+
+    /// A copy of the counts, without those of the entries that the run holds out.
+    fn resampled(
+        &self,
+        loaded: &Loaded<f64>,
+        left_out: &MissingParams,
+        how: Resample,
+        comm: &Communicator,
+    ) -> SharedResult<Loaded<f64>> {
+        let shape = (loaded.header.rows, loaded.header.cols);
+        let sparse = matches!(loaded.blocks.first(), Some(Block::Sparse(_)));
+        let of = Counted { shape, nonzeros: loaded.statistics.nonzeros, sparse, only_stored: false };
+        let holdout = Holdout::new(self.seed, left_out.holdout, of);
+        let held = |tile: &Tile| holdout.within(tile.rows.clone(), tile.cols.clone(), shape.1);
+        loaded.resampled(how, self.seed, holdout.any().then_some(held), comm)
+    }
+}
+
+/// The factors with entries of at least [`LEAST`] times the mean of their component: a count that its copy lacks says no more than that
+/// it is rare, and an infinite divergence would say that it is impossible. Collective.
+fn positive(factors: &[OwnedPiece<f64>], k: usize, comm: &Communicator) -> Vec<OwnedPiece<f64>> {
+    let side = |piece: &OwnedPiece<f64>| usize::from(piece.name == "V");
+    let mut sums = Array2::<f64>::zeros((2, k));
+    factors.iter().for_each(|piece| sums.row_mut(side(piece)).add_assign(&piece.values.sum_axis(Axis(0))));
+    comm.sum(MEANS, sums.as_slice_mut().expect("made in row order"));
+    let floored = |piece: &OwnedPiece<f64>| {
+        let &OwnedPiece { name, owner, total_rows, first_row, ref values } = piece;
+        let least = sums.row(side(piece)).mapv(|sum| LEAST * sum / total_rows as f64);
+        let mut values = values.clone();
+        values.rows_mut().into_iter().for_each(|mut row| row.zip_mut_with(&least, |x, &least| *x = x.max(least)));
+        OwnedPiece { name, owner, total_rows, first_row, values }
+    };
+    factors.iter().map(floored).collect()
 }
 
 impl Finished {

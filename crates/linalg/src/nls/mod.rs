@@ -13,6 +13,7 @@ mod penalty;
 mod pgd;
 mod project;
 mod row_panels;
+mod select;
 
 pub use bpp::Pivoting;
 pub use coordinate_descent::{Sweep, sweep, sweep_below};
@@ -20,3 +21,4 @@ pub use mu::multiply;
 pub use penalty::Penalty;
 pub use pgd::{gradient_step, gradient_step_below, spectral_bound};
 pub use project::project;
+pub use select::project_few;

@@ -16,17 +16,8 @@ const PASSES: usize = 8;
 /// The U ≥ 0 (rows × k) that minimises ½‖M − U Vᵀ‖_F² and the penalty on U, for a block M (rows × columns) and a fixed V
 /// (columns × k).
 pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalty) -> Array2<T> {
-    let ((rows, columns), k) = (block.shape(), v.ncols());
-    let (scales, penalty) = scales(v, penalty);
-    let mut scaled = block.order().zeros(columns, k);
-    scaled.assign(v);
-    for (mut column, &scale) in scaled.columns_mut().into_iter().zip(&scales) {
-        column.mapv_inplace(|x| x * scale);
-    }
-    let mut rhs = block.order().zeros(rows, k);
-    block.mul(&scaled.view(), &mut rhs.view_mut());
-    let mut g = Array2::zeros((k, k));
-    gram(&scaled.view(), &mut g.view_mut());
+    let (rows, k) = (block.shape().0, v.ncols());
+    let (scales, penalty, rhs, g) = normal_equations(block, v, penalty);
     let mut u = block.order().zeros(rows, k);
     sweep(&mut u.view_mut(), &rhs.view(), &g.view(), Sweep { mu: T::zero(), passes: PASSES, penalty });
     let mut solver = Pivoting::new(k);
@@ -38,6 +29,27 @@ pub fn project<T: Real>(block: &Block<T>, v: &ArrayView2<'_, T>, penalty: Penalt
         column.mapv_inplace(|x| x * scale);
     }
     u.as_standard_layout().into_owned()
+}
+
+/// What [`project`] solves: powers of two for the columns of V, the penalty on the components of U divided by them, the right-hand side
+/// (rows × k) and the Gram matrix of the scaled V.
+pub(super) fn normal_equations<T: Real>(
+    block: &Block<T>,
+    v: &ArrayView2<'_, T>,
+    penalty: Penalty,
+) -> (Vec<T>, Penalty, Array2<T>, Array2<T>) {
+    let ((rows, columns), k) = (block.shape(), v.ncols());
+    let (scales, penalty) = scales(v, penalty);
+    let mut scaled = block.order().zeros(columns, k);
+    scaled.assign(v);
+    for (mut column, &scale) in scaled.columns_mut().into_iter().zip(&scales) {
+        column.mapv_inplace(|x| x * scale);
+    }
+    let mut rhs = block.order().zeros(rows, k);
+    block.mul(&scaled.view(), &mut rhs.view_mut());
+    let mut g = Array2::zeros((k, k));
+    gram(&scaled.view(), &mut g.view_mut());
+    (scales, penalty, rhs, g)
 }
 
 /// Powers of two for the columns of V, with which no entry of the Gram matrix over- or underflows, and the penalty on the

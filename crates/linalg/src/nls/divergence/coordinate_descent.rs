@@ -21,6 +21,9 @@ const MAX_SWEEPS: usize = 2000;
 /// The tolerance of [`KlSweeps::solve`] of an exact solution.
 pub const SOLVED: f64 = 1e-12;
 
+/// Sweeps of [`KlSweeps::minimise`] between two gaps, each of which takes about half a sweep.
+const SWEEPS_PER_GAP: usize = 3;
+
 /// Visits the k coordinates of a row `passes` times, with one Newton step each.
 #[derive(Debug, Clone)]
 pub struct KlSweeps {
@@ -72,9 +75,7 @@ impl KlSweeps {
         self.x.fill(if all > 0.0 { own / all } else { 0.0 });
         self.fit_row();
         for _ in 0..MAX_SWEEPS {
-            let moved = self.pass(y.sums, penalty);
-            let largest = self.x.iter().copied().fold(0.0, f64::max);
-            if moved <= tolerance * largest {
+            if self.has_converged(y.sums, penalty, tolerance) {
                 break;
             }
         }
@@ -83,6 +84,86 @@ impl KlSweeps {
     /// The row of the last [`KlSweeps::solve`].
     pub fn solution(&self) -> &[f64] {
         &self.x
+    }
+
+    /// Visits each coordinate; returns whether none changed by more than `tolerance` times the largest one.
+    fn has_converged(&mut self, sums: &[f64], penalty: Penalty, tolerance: f64) -> bool {
+        let moved = self.pass(sums, penalty);
+        moved <= tolerance * self.x.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Minimises the objective for the row that was solved last over the coordinates that are used, from `start` on, until it is at most
+    /// `gap` above its minimum; returns it. It is infinite as soon as it is known to be larger than `most`.
+    pub fn minimise(
+        &mut self,
+        (start, used): (&[f64], &[bool]),
+        (sums, penalty): (&[f64], Penalty),
+        (gap, most): (f64, f64),
+    ) -> f64 {
+        // No pass visits a coordinate of infinite cost.
+        let costs: Vec<f64> =
+            sums.iter().zip(used).map(|(&sum, &used)| if used { sum } else { f64::INFINITY }).collect();
+        let total: f64 = self.entries.iter().sum();
+        let all: f64 = costs.iter().filter(|sum| sum.is_finite()).sum();
+        let ones = if all > 0.0 { total / all } else { 0.0 };
+        let begins = start.iter().zip(used).any(|(x, used)| *used && *x > 0.0);
+        for ((x, &start), &used) in self.x.iter_mut().zip(start).zip(used) {
+            *x = if !used {
+                0.0
+            } else if begins {
+                start
+            } else {
+                ones
+            };
+        }
+        self.fit_row();
+        for sweep in 1..=MAX_SWEEPS {
+            if self.has_converged(&costs, penalty, SOLVED) {
+                break;
+            }
+            if sweep % SWEEPS_PER_GAP == 0 {
+                let left = self.gap(total, &costs, penalty);
+                if left <= gap {
+                    break;
+                }
+                if self.objective(sums, penalty) - left > most {
+                    return f64::INFINITY;
+                }
+            }
+        }
+        self.objective(sums, penalty)
+    }
+
+    fn objective(&self, sums: &[f64], penalty: Penalty) -> f64 {
+        let cost = |(x, sum): (&f64, &f64)| x * (sum + penalty.l1 + 0.5 * penalty.l2 * x);
+        self.x.iter().zip(sums).map(cost).sum::<f64>()
+            + self.entries.iter().zip(&self.fit).map(|(m, fit)| m * (m / fit).ln() - m).sum::<f64>()
+    }
+
+    /// The duality gap. Any θ ≥ 0 with Σ_j θ_j y_jl ≤ c_l for the cost c_l of each coordinate, here a multiple t of m / f, bounds the
+    /// minimum of Σ_l c_l x_l − Σ m ln f from below by Σ m + Σ m ln (θ / m).
+    fn gap(&self, total: f64, costs: &[f64], penalty: Penalty) -> f64 {
+        let (mut linear, mut t) = (0.0, f64::INFINITY);
+        for (l, (&x, &sum)) in self.x.iter().zip(costs).enumerate().filter(|(_, (_, sum))| **sum < f64::INFINITY) {
+            let cost = sum + penalty.l1 + penalty.l2 * x;
+            linear += cost * x;
+            t = t.min(cost / self.pull(l));
+        }
+        linear - total - total * t.ln()
+    }
+
+    /// Σ m y / f for a coordinate.
+    fn pull(&self, coordinate: usize) -> f64 {
+        let column = &self.columns[coordinate * self.entries.len()..(coordinate + 1) * self.entries.len()];
+        dispatch_fn(
+            #[inline(always)]
+            || derivatives(&self.entries, &self.fit, column, 0.0).slope,
+        )
+    }
+
+    /// The slope of the objective along a coordinate at the last solution.
+    pub fn slope(&self, coordinate: usize, sums: &[f64], penalty: Penalty) -> f64 {
+        sums[coordinate] + penalty.l1 + penalty.l2 * self.x[coordinate] - self.pull(coordinate)
     }
 
     /// Copies the nonzeros of a row, and the rows of Y there.
@@ -136,7 +217,7 @@ impl KlSweeps {
         let KlSweeps { x, entries, fit, columns, .. } = self;
         let count = entries.len();
         let mut moved: f64 = 0.0;
-        for (l, (x, &sum)) in x.iter_mut().zip(sums).enumerate() {
+        for (l, (x, &sum)) in x.iter_mut().zip(sums).enumerate().filter(|(_, (_, sum))| **sum < f64::INFINITY) {
             let column = &columns[l * count..(l + 1) * count];
             let next = step(
                 *x,

@@ -1,5 +1,8 @@
 //! Lists of the observed or of the missing entries, by row or by column.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
 use ndarray::{Array2, ArrayView2};
 
 use fednmf_linalg::random::{Purpose, Stream, mix};
@@ -253,6 +256,21 @@ impl Holdout {
             f(j);
             j += 1;
         }
+    }
+}
+
+impl Holdout {
+    /// Whether an entry in these rows and columns of a matrix with n columns is held out.
+    pub fn within(self, rows: Range<usize>, cols: Range<usize>, n: usize) -> impl Fn(usize, usize) -> bool {
+        let mut places = HashSet::new();
+        for i in rows.filter(|_| self.drawn) {
+            self.columns(i, n, |j| {
+                if cols.contains(&j) {
+                    places.insert((i, j));
+                }
+            });
+        }
+        move |i, j| if self.drawn { places.contains(&(i, j)) } else { self.takes(i, j) }
     }
 }
 
