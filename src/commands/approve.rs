@@ -25,16 +25,16 @@ pub struct ApproveArgs {
     #[arg(long, short = 'o', value_name = "F.json", requires = "by")]
     output: Option<PathBuf>,
     /// With --as: the certificate of the person who approves, which names the site (PEM)
-    #[arg(long, value_name = "FILE", requires = "by")]
+    #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
     /// With --as: its private key (PEM), which signs
-    #[arg(long, value_name = "FILE", requires = "by")]
+    #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The certificate of the CA of hub and sites (PEM)
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
     /// With --as: the site, if the certificate has several names
-    #[arg(long, value_name = "NAME", requires = "by")]
+    #[arg(long, value_name = "NAME")]
     site: Option<String>,
 }
 
