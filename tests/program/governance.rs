@@ -154,8 +154,8 @@ fn runs_of_private_methods() -> Vec<String> {
 fn a_proposal_has_the_messages_of_its_run() {
     let mut stage = Stage::new();
     stage.start_hub("--keep");
-    // What only some data, or the end of an iteration, decide.
-    let depends = ["names for the output", "evaluation: the server's U", "the server's last U", "norm of the columns that are left"];
+    // What only some data, who has a shared factor, or the end of an iteration decide.
+    let depends = ["names for the output", "output", "checkpoint", "evaluation: the server's U", "the server's last U", "norm of the columns that are left"];
     for words in runs_of_private_methods() {
         let proposal = agree(&stage, &words);
         stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));

@@ -208,7 +208,8 @@ impl<'a> Sent<'a> {
     fn when(&self, w: &MessageSpec) -> String {
         match self.in_the_clear(w).filter(|_| w.when.starts_with("the same")) {
             Some(other) => other.when.into(),
-            None => w.when.into(),
+            // In the method's table these follow what they replace.
+            None => w.when.split(" instead of").next().unwrap_or(w.when).into(),
         }
     }
 }

@@ -259,7 +259,7 @@ impl Policy {
             let unknown = kinds.iter().flatten().find(|kind| !messages::kinds().any(|known| known == *kind));
             if let Some(kind) = unknown {
                 let meant = meant_among(kind, messages::kinds());
-                let meant = meant.map(|known| format!("; did you mean '{known}'?")).unwrap_or_default();
+                let meant = meant.map_or(";".into(), |known| format!("; did you mean '{known}'?"));
                 return Err(wrong(format!(
                     "{field}: '{kind}' is no kind of message{meant} 'fednmf list NAME --wire' shows those of a method"
                 )));
