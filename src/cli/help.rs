@@ -12,11 +12,23 @@ static GROUPS: [(&str, &[&str]); 2] = [
     ("Data and results", &["inspect", "prepare", "evaluate", "top", "clusters", "report"]),
 ];
 
-/// Commands that are only named: of private parties, and of the program.
-static NAMED: [(&str, &[&str]); 2] = [
-    ("Private parties", &["join", "serve", "approve", "keygen", "account", "audit"]),
-    ("The program", &["list", "generate", "completions", "man"]),
+/// Commands with a few words only: of private parties, and of the program.
+static NAMED: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "Between sites",
+        &[
+            ("join", "take part, or propose a run"),
+            ("serve", "the hub"),
+            ("approve", "agree to a run"),
+            ("audit", "verify, attack, report, release"),
+            ("account", "epsilon and budgets"),
+            ("keygen", "test certificates"),
+        ],
+    ),
+    ("The program", &[("list", "methods"), ("generate", "a matrix"), ("completions", ""), ("man", "")]),
 ];
+/// The width of a line.
+const WIDTH: usize = 100;
 
 /// The options that most runs have.
 const OPTIONS: [&str; 9] = ["input", "components", "algo", "output", "report", "max_iters", "tol", "threads", "seed"];
@@ -41,8 +53,17 @@ fn short() -> String {
     }
     out.push('\n');
     for (heading, names) in NAMED {
-        let there: Vec<&str> = names.iter().copied().filter(|name| command.find_subcommand(name).is_some()).collect();
-        let _ = writeln!(out, "{heading}: {}", there.join(", "));
+        let there = names.iter().filter(|(name, _)| command.find_subcommand(name).is_some());
+        let mut line = format!("{heading}:");
+        for (name, words) in there {
+            let item = if words.is_empty() { format!(" {name};") } else { format!(" {name} ({words});") };
+            if line.len() + item.len() > WIDTH {
+                let _ = writeln!(out, "{line}");
+                line = " ".into();
+            }
+            line += &item;
+        }
+        let _ = writeln!(out, "{}", line.trim_end_matches(';'));
     }
     out.push_str("\nOptions:\n");
     for id in OPTIONS {
@@ -66,6 +87,7 @@ fn typed(arg: &Arg) -> String {
 /// The first clause of a help text.
 fn clause(help: &Option<String>) -> &str {
     let text = help.as_deref().unwrap_or_default();
+    let text = text.split(". ").next().unwrap_or(text);
     text.split([':', ';', '(']).next().unwrap_or(text).trim_end()
 }
 
@@ -82,8 +104,9 @@ mod tests {
     fn the_short_help_fits_a_screen_and_names_every_command() {
         let text = short();
         assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-        let named: Vec<&str> = GROUPS.iter().chain(&NAMED).flat_map(|(_, names)| names.iter().copied()).collect();
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let named = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+        let named: Vec<&str> = named.chain(NAMED.iter().flat_map(|(_, names)| names.iter().map(|(name, _)| *name))).collect();
         for command in Cli::command().get_subcommands() {
             assert!(named.contains(&command.get_name()), "{}", command.get_name());
         }

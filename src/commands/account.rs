@@ -13,7 +13,7 @@ use fednmf_driver::budget;
 use fednmf_files::{PARTY, highest_party};
 use fednmf_methods::parameters;
 use fednmf_privacy::dp::{delta_text, round_down_text, round_up_text};
-use fednmf_privacy::{BudgetFile, PrivacyLoss};
+use fednmf_privacy::{BudgetFile, BudgetUnit, PrivacyLoss};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NoiseKind {
@@ -142,9 +142,13 @@ impl AccountArgs {
         }
         let unit = if self.dp == NoiseKind::Xor { "chance of a flip" } else { "sensitivities" };
         let mut out = format!(
-            "{:?} noise: {noise:.6} ({unit}), delta {}; hidden is the whole data of a party, or with secure-hals a column\n\n\
+            "{:?} noise: {noise:.6} ({unit}), delta {}; hidden is {}, or with secure-hals {}, with --transpose {}\n\n\
              releases  epsilon\n",
-            self.dp, self.delta
+            self.dp,
+            self.delta,
+            BudgetUnit::Party.describe(),
+            BudgetUnit::Column.describe(),
+            BudgetUnit::Row.describe()
         );
         // 1, 2, 5, 10, 20, 50, …
         let steps = (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10u64.pow(power)));

@@ -8,10 +8,10 @@ use fednmf_base::error::{EXIT_DONE, Error, Result};
 use fednmf_base::stdout::print_line;
 use fednmf_comm::Communicator;
 use fednmf_files::output::attributes;
+use fednmf_sites::{Authority, Identity};
 
 use super::join::proposal;
 use super::join::proposal::{Proposal, person};
-use super::signer::SignerArgs;
 
 /// Who agrees to what.
 #[derive(Debug, Args)]
@@ -19,13 +19,23 @@ pub struct ApproveArgs {
     /// The file of 'fednmf join --propose'
     proposal: PathBuf,
     /// Who approves it; without it the proposal is only shown
-    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person, requires = "output")]
+    #[arg(long = "as", value_name = "NAME <MAIL>", value_parser = person, requires_all = ["output", "cert", "key"])]
     by: Option<String>,
     /// Write the approval, for 'fednmf join --approved', to this file
     #[arg(long, short = 'o', value_name = "F.json", requires = "by")]
     output: Option<PathBuf>,
-    #[command(flatten)]
-    signer: SignerArgs,
+    /// With --as: the certificate of the person who approves, which names the site (PEM)
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// With --as: its private key (PEM), which signs
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The certificate of the CA of hub and sites (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// With --as: the site, if the certificate has several names
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
 }
 
 /// Shows the proposal, and writes the approval if it is approved; returns the exit code.
@@ -36,14 +46,15 @@ pub fn approve(args: &ApproveArgs, comm: &Communicator) -> Result<i32> {
     if comm.size() > 1 {
         return Err(Error::input("approve: start it without mpirun").on_all_ranks().into());
     }
-    let (identity, site) = args.signer.read()?;
-    let (proposed, signed) = Proposal::read(&args.proposal, identity.authority())?;
+    let (proposed, signed) = Proposal::read(&args.proposal, &Authority::read(&args.ca, None)?)?;
     let (proposer, digest) = (signed.signature.site.clone(), signed.digest());
     let proposed = format!("{}Site {proposer} has proposed this, with the digest {digest}.", proposed.text());
-    let (Some(by), Some(output)) = (&args.by, &args.output) else {
+    let (Some(by), Some(output), Some(cert), Some(key)) = (&args.by, &args.output, &args.cert, &args.key) else {
         print_line(&format!("{proposed} Approve it with --as and --output."))?;
         return Ok(EXIT_DONE);
     };
+    let identity = Identity::read(cert, key, &args.ca, None)?;
+    let site = identity.site(args.site.as_deref())?;
     let approval = proposal::approve(signed, by, attributes::now(), &site, &identity)?;
     proposal::write(output, &approval)?;
     print_line(&format!("{proposed} {by} approves it for site {site}; the approval is in {}.", output.display()))?;

@@ -101,7 +101,7 @@ fn describe(method: &'static dyn ConfiguredMethod) -> String {
     let _ = writeln!(out, "data: {}, {}", m.partition.describe(), forms.join(" or "));
     let _ = writeln!(out, "an iteration: {}", m.unit.describe());
     if let Some(unit) = m.protects() {
-        let _ = writeln!(out, "--dp hides: {}", unit.describe());
+        let _ = writeln!(out, "--dp hides: {}", unit.of_input(false).replaced());
     }
     let options = parameters::args(method);
     if !options.is_empty() {
@@ -137,19 +137,23 @@ fn row(m: &Description, w: &MessageSpec) -> [String; 5] {
 
 /// Messages as text: what, payload, shape, how often, protection. On a terminal, cells are wrapped to its width; `stream` is where
 /// the text goes.
-pub(super) fn table(messages: impl Iterator<Item = [String; 5]>, stream: impl AsFd) -> String {
+fn table(messages: impl Iterator<Item = [String; 5]>, stream: impl AsFd) -> String {
     let heading = ["what", "payload", "shape", "how often", "protection"].map(String::from);
-    let rows: Vec<[String; 5]> = std::iter::once(heading).chain(messages).collect();
-    fitted(&rows, width_of(stream).unwrap_or(usize::MAX))
+    aligned(&std::iter::once(heading).chain(messages).collect::<Vec<_>>(), stream)
+}
+
+/// Rows in aligned columns, as wide as the terminal that `stream` may be.
+pub(super) fn aligned<const N: usize>(rows: &[[String; N]], stream: impl AsFd) -> String {
+    fitted(rows, width_of(stream).unwrap_or(usize::MAX))
 }
 
 /// Rows in aligned columns with two blanks between them. The widest columns are wrapped until a line has `width` characters, or no
 /// column is wider than eight.
-fn fitted(rows: &[[String; 5]], width: usize) -> String {
+fn fitted<const N: usize>(rows: &[[String; N]], width: usize) -> String {
     const NARROWEST: usize = 8;
     let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let mut widths = [0, 1, 2, 3, 4].map(longest);
-    while widths.iter().sum::<usize>() + 8 > width
+    let mut widths: [usize; N] = std::array::from_fn(longest);
+    while widths.iter().sum::<usize>() + 2 * N - 2 > width
         && let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > NARROWEST)
     {
         *widest -= 1;

@@ -1,6 +1,7 @@
 //! Stored factors, and a matrix that is used with them: read and prepared as in the run that made the factors, with its rows
 //! and columns matched to theirs.
 
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -32,12 +33,22 @@ pub struct StoredFactors {
     pub run: Provenance,
 }
 
+/// Whether a file is one of age, as `join --hold-for` writes results.
+fn is_encrypted(path: &Path) -> bool {
+    const AGE: &[u8] = b"age-encryption.org/";
+    let mut begin = [0; AGE.len()];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == AGE
+}
+
 impl StoredFactors {
     /// Opens an output for its factors.
     ///
     /// # Errors
     /// As [`Stored::open_factors`], and if its parameters make no sense.
     pub fn open(path: &Path) -> Result<StoredFactors> {
+        if is_encrypted(path) {
+            return Err(Error::input("is encrypted; decrypt it with 'age -d -i KEY' first").at(path.display()));
+        }
         let stored = Stored::open_factors(path)?;
         let run = Provenance::of(stored.attributes(), path)?;
         Ok(StoredFactors { path: path.to_path_buf(), stored, run })

@@ -81,7 +81,7 @@ impl<M: Noise> Federated<M> {
     /// [`DpParams`] describes.
     #[must_use]
     pub fn noise(mut self, change: impl FnOnce(&mut DpParams)) -> Self {
-        change(self.estimator.method.noise());
+        change(Noise::noise(&mut self.estimator.method));
         self
     }
 }

@@ -94,7 +94,7 @@ fn epsilon_is_what_account_says_and_hides_a_column() {
     for (more, releases) in [("", 8.0), ("--max-iters 5", 5.0), ("--dp-releases 3", 3.0)] {
         let run = fednmf(0, &format!("{LINE} --epsilon 2 -k 3 {more} --input")).arg(data("digits.npy")).ok();
         let table = &run["privacy"];
-        assert_eq!(table["unit"], "one column, replaced by any other");
+        assert_eq!(table["unit"], "one column of your file, replaced by any other");
         assert_eq!(number(table, "releases"), releases, "{table}");
         let ratio = number(table, "noise") / number(table, "sensitivity");
         let told = fednmf(0, &format!("account --noise {ratio} --releases {releases} --json")).run().stdout;
@@ -102,7 +102,7 @@ fn epsilon_is_what_account_says_and_hides_a_column() {
         let spent = number(table, "epsilon_spent");
         assert!(spent <= 2.0 && (told - spent).abs() < 1e-3 * spent, "{told} {spent}");
     }
-    assert!(fednmf(0, "account --epsilon 1").run().stdout.contains("with secure-hals a column"));
+    assert!(fednmf(0, "account --epsilon 1").run().stdout.contains("with secure-hals one column of your file"));
     assert!(fednmf(0, "list secure-hals").run().stdout.contains("--dp hides: one column"));
     assert!(fednmf(0, "list syn-sd").run().stdout.contains("--dp hides: the whole data of a party"));
 }

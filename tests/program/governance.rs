@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use fednmf_methods::description::COMMON_MESSAGES;
+use fednmf_methods::description::Partition;
+use fednmf_methods::registry;
 
 use crate::common::fednmf;
 use crate::common::sites::{NAMES, Stage, accepting, end_of, text};
@@ -26,8 +27,9 @@ fn as_site(stage: &Stage, site: &str, words: &str) -> (Option<i32>, String, Stri
 fn agree(stage: &Stage, words: &str) -> Value {
     let file = stage.at("proposal.json");
     let _ = std::fs::remove_file(&file);
-    let words = accepting(words).replace("{site}", &stage.at("a").display().to_string());
-    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input rows.npy {words}", file.display()));
+    let own = stage.at("a").display().to_string();
+    let words = accepting(words).replace("{site}", &own);
+    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input {own}/rows.npy {words}", file.display()));
     assert_eq!(code, Some(0), "{words}: {stderr}");
     for site in NAMES {
         let approval = stage.at(site).join("approved.json");
@@ -113,28 +115,49 @@ fn only_an_approved_run_is_run() {
     assert_eq!(proposal["document"]["method"], "fnmf");
 }
 
-/// A proposal names all messages of its run, since any other would end it, and under masks none that is bare.
+/// A run of each private method with each of the options that decide how its messages are protected.
+fn runs_of_private_methods() -> Vec<String> {
+    let mut runs: Vec<String> = [
+        "--algo fnmf -k 3 --max-iters 3 --output {site}/f.h5 --checkpoint {site}/c.h5 --scale max",
+        "--algo fnmf --secure-sum --secure-threshold 3 -k 3 --max-iters 2",
+        "--algo fed-kl --holdout 0.1 -k 3 --max-iters 2",
+        "--algo fed-beta --beta 1 -k 3 --max-iters 2",
+        "--algo secure-hals --transpose --dp gaussian --epsilon 1 --clip 9 --eval-every 1 -k 3 --max-iters 2",
+        "--algo asyn-sd --transpose --clock real -k 3 --max-iters 4 --eval-every 0",
+    ]
+    .map(String::from)
+    .into();
+    for method in registry::ALL.iter().filter(|method| method.description().partition.is_private()) {
+        let description = method.description();
+        let mut base = format!("--algo {} -k 3 --max-iters 3", description.name);
+        let columns = description.partition == Partition::PartyColumns;
+        base += if columns { " --transpose" } else { "" };
+        base += if description.is_boolean() || description.name.starts_with("felb") { " --binarize 8" } else { "" };
+        base += if description.name == "dsanls-secure" { " --accept-risk sketches" } else { "" };
+        // Components of zeros and ones take another noise; what has no bound of its own needs one.
+        let noise = if description.is_boolean() { "xor" } else { "gaussian" };
+        let clip = if description.name.starts_with("felb") || description.name == "secure-hals" { "" } else { " --clip 1" };
+        let dp = format!(" --dp {noise} --epsilon 1{}", if description.is_boolean() { "" } else { clip });
+        for masks in ["", " --secure-sum"].into_iter().filter(|masks| masks.is_empty() || method.takes("secure-sum")) {
+            for noise in ["", &dp].into_iter().filter(|noise| noise.is_empty() || method.takes("dp")) {
+                for evaluations in ["", " --eval-every 0"] {
+                    runs.push(format!("{base}{masks}{noise}{evaluations}"));
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// A proposal has the messages of its run with their protections, and no others.
 #[test]
 fn a_proposal_has_the_messages_of_its_run() {
     let mut stage = Stage::new();
     stage.start_hub("--keep");
-    for words in [
-        RUN,
-        "--algo fnmf -k 3 --max-iters 3 --output {site}/f.h5 --checkpoint {site}/c.h5 --scale max",
-        "--algo fnmf --secure-sum --secure-threshold 3 -k 3 --max-iters 2",
-        "--algo felb-mu --binarize 8 --secure-sum --dp gaussian --epsilon 1 -k 3 --max-iters 2",
-        "--algo secure-hals --transpose --secure-sum -k 3 --max-iters 2 --eval-every 0 --dp gaussian --epsilon 1",
-        "--algo syn-ssd-uv --transpose -k 3 --max-iters 2",
-        "--algo asyn-sd --transpose -k 3 --max-iters 4 --eval-every 0",
-        "--algo inmf --secure-sum -k 3 --max-iters 2",
-        "--algo mur -k 3 --max-iters 2",
-        "--algo fed-kl --secure-sum -k 3 --max-iters 2",
-        "--algo fed-beta --beta 2 --secure-sum -k 3 --max-iters 2",
-        "--algo mpc-rows -k 3 --max-iters 2",
-        "--algo mpc-columns --transpose -k 3 --max-iters 2 --eval-every 0",
-        "--algo dsanls-secure --transpose -k 3 --max-iters 2 --accept-risk sketches",
-    ] {
-        let proposal = agree(&stage, words);
+    // What only some data, who has a shared factor, or the end of an iteration decide.
+    let depends = ["names for the output", "output", "checkpoint", "evaluation: the server's U", "the server's last U", "norm of the columns that are left"];
+    for words in runs_of_private_methods() {
+        let proposal = agree(&stage, &words);
         stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));
         let ends = stage.finish_sites();
         let says = || NAMES.map(|site| stage.says(site));
@@ -143,22 +166,92 @@ fn a_proposal_has_the_messages_of_its_run() {
         for site in NAMES {
             for line in text(&stage.at(site).join("s.jsonl")).lines().skip(1) {
                 let line: Value = serde_json::from_str(line).unwrap();
-                sent.insert([&line["kind"], &line["payload"]].map(|x| x.as_str().unwrap_or_default().to_string()));
+                let field = |name: &str| line[name].as_str().unwrap_or_default().to_string();
+                sent.insert(["kind", "payload", "protection"].map(field));
             }
             for file in ["s.jsonl", "s.jsonl.key", "f.h5", "c.h5"] {
                 let _ = std::fs::remove_file(stage.at(site).join(file));
             }
         }
-        // What depends on the data's names and on who holds a shared factor may stay away; what leaves under no mask may not
-        // be claimed to.
-        for message in proposal["document"]["messages"].as_array().unwrap() {
-            let text = |name: &str| message[name].as_str().unwrap().to_string();
-            let own = !COMMON_MESSAGES.iter().any(|common| common.kind == text("what"));
-            let bare = words.contains("--secure-sum") && own && text("protection") == "in the clear";
-            let is_sent = sent.contains(&[text("what"), text("payload")]);
-            assert!(!bare || is_sent, "{words}: {message} is proposed and not sent: {sent:?}");
+        // The end of a transcript, and settings, which are compared before it begins.
+        sent.retain(|[kind, ..]| !kind.is_empty() && kind != "control");
+        let messages = proposal["document"]["messages"].as_array().unwrap();
+        let field = |message: &Value, name: &str| message[name].as_str().unwrap().to_string();
+        let mut proposed: BTreeSet<[String; 3]> = messages
+            .iter()
+            .map(|message| {
+                let protection = field(message, "protection");
+                let protection = protection.split([':', ';']).next().unwrap();
+                [field(message, "what"), field(message, "payload"), protection.into()]
+            })
+            .collect();
+        for message in messages {
+            let refers = ["the same", "as often", "instead of all these"].iter().any(|words| field(message, "when").contains(words));
+            assert!(!refers && !field(message, "size").contains("the same"), "{words}: {message}");
+            let sum = field(message, "payload") == "Masked";
+            assert_eq!(field(message, "read_by").starts_with("nobody: a sum"), sum, "{words}: {message}");
         }
+        proposed.retain(|[kind, ..]| kind != "control");
+        let missing: Vec<_> = sent.difference(&proposed).collect();
+        let more: Vec<_> = proposed.difference(&sent).filter(|[kind, ..]| !depends.contains(&&**kind)).collect();
+        assert!(missing.is_empty() && more.is_empty(), "{words}: not proposed {missing:?}, not sent {more:?}");
     }
+}
+
+/// What a proposal says is in words.
+#[test]
+fn a_proposal_reads_as_words_and_warns_of_noise() {
+    let mut stage = Stage::new();
+    stage.start_hub("");
+    let policy = stage.at("p.json");
+    std::fs::write(&policy, r#"{"min_parties": 3, "min_rows": 12, "require": ["dp"], "accept_risk": []}"#).unwrap();
+    let line = |more: &str| {
+        let file = stage.at("words.json");
+        let _ = std::fs::remove_file(&file);
+        let input = stage.at("a").join("rows.npy");
+        let line = format!("join --propose {} --policy {} --input {} {more}", file.display(), policy.display(), input.display());
+        as_site(&stage, "a", &line)
+    };
+    let run = "--algo secure-hals --transpose --secure-sum -k 3 --max-iters 2 --dp gaussian --epsilon 1";
+    let (code, told, warned) = line(run);
+    assert_eq!(code, Some(0), "{warned}");
+    for words in [
+        "Budget of the run: epsilon 1, delta 0.00001, over 2 releases; it protects one row of your file (--transpose makes it a \
+         column), replaced by any other.",
+        "  sites in a run: at least 3\n  rows of each site: at least 12\n  risks that may be accepted: none",
+        "required options: --dp",
+        "masked and noised",
+        "nobody: a sum",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains("statistics of the matrix"), "{told}");
+    assert!(warned.contains("--dp: the noise on what 3 parties release is") && warned.contains("mostly noise"), "{warned}");
+    let (_, _, warned) = line(&run.replace("--epsilon 1", "--epsilon 1000000"));
+    assert!(!warned.contains("mostly noise"), "{warned}");
+    let (_, _, warned) = line("--algo felb-mu --binarize 8 --secure-sum -k 3 --max-iters 20 --dp gaussian --epsilon 1");
+    assert!(warned.contains("mostly noise"), "{warned}");
+    // The own file and the own name decide before anybody approves.
+    for (rules, why) in [
+        (r#"{"min_rows": 300}"#, "min_rows: requires 300 rows, and the own data have 40"),
+        (r#"{"max_components_per_row": 0.05}"#, "max_components_per_row: allows 0.05"),
+        (r#"{"sites": ["b", "c"]}"#, "sites: does not name the own site, a"),
+        (r#"{"masked": []}"#, "masked: does not allow 'sum V_j'"),
+        (r#"{"require": ["suppress-rare"]}"#, "require: requires --suppress-rare"),
+        (r#"{"min_colluding": 2}"#, "min_colluding: requires a --colluding of at least 2, not 1"),
+    ] {
+        std::fs::write(&policy, rules).unwrap();
+        let (code, _, stderr) = line(RUN);
+        assert!(code == Some(2) && stderr.contains(why), "{rules}: {stderr}");
+        assert!(!stage.at("words.json").exists());
+    }
+    // To look at a proposal needs no key.
+    std::fs::write(&policy, r#"{"require": ["suppress-rare"], "min_colluding": 2}"#).unwrap();
+    assert_eq!(line(&format!("{RUN} --suppress-rare 3 --colluding 2")).0, Some(0));
+    let shown = fednmf(0, "approve").arg(stage.at("words.json")).arg("--ca").arg(stage.keys("ca.pem")).run();
+    assert!(shown.code == Some(0) && shown.stdout.contains("required options: --suppress-rare"), "{}", shown.stderr);
+    let signs = fednmf(0, "approve --as x<y@z> -o no.json").arg(stage.at("words.json")).arg("--ca").arg(stage.keys("ca.pem")).run();
+    assert!(signs.code == Some(2) && signs.stderr.contains("--key"), "{}", signs.stderr);
 }
 
 #[test]
@@ -319,7 +412,8 @@ fn results_are_encrypted_for_the_person_who_releases_them() {
         assert!(bytes.starts_with(b"age-encryption.org/v1"), "{name}");
         let copy = stage.at("copy.h5");
         std::fs::write(&copy, bytes).unwrap();
-        assert_ne!(fednmf(0, "top").arg(copy).run().code, Some(0), "{name}");
+        let read = fednmf(0, "audit report").arg(&copy).arg("--input").arg(stage.at("a").join("rows.npy")).run();
+        assert!(read.code == Some(2) && read.stderr.contains("is encrypted; decrypt it with 'age -d -i KEY' first"), "{}", read.stderr);
     }
     let release = |by: &str, key: &str| {
         let line = format!("audit release {} --as {by} --site-log {} {key}", held.display(), log.display());

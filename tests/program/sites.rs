@@ -486,6 +486,7 @@ fn a_policy_is_asked_before_anything_leaves() {
     let mut stage = Stage::new();
     stage.start_hub("--keep --patience 2");
     let run = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 -q";
+    let masked = "--algo felb-mu --binarize 8 -k 2 --max-iters 2 -q --secure-sum";
     let alone = |stage: &Stage, policy: &str, words: &str| {
         std::fs::write(stage.at("p.json"), policy).unwrap();
         let told = stage.says("a").len();
@@ -499,6 +500,17 @@ fn a_policy_is_asked_before_anything_leaves() {
         (r#"{"max_epsilon": 1}"#, run, "--dp is required"),
         (r#"{"methods": ["nosuch"]}"#, run, "nosuch: no such method"),
         (r#"{"minimum": 3}"#, run, "is no policy"),
+        (r#"{"in_the_clear": ["agrement"]}"#, run, "'agrement' is no kind of message; did you mean 'agreement'?"),
+        (r#"{"masked": ["sums"]}"#, run, "masked: 'sums' is no kind of message; 'fednmf list"),
+        (r#"{"sites": ["a", "b"], "min_parties": 3}"#, run, "min_parties: is 3, and 'sites' names only 2"),
+        (r#"{"sites": ["b", "c", "d"]}"#, run, "sites: does not name the own site, a"),
+        (r#"{"in_the_clear": []}"#, run, "in_the_clear: does not allow 'agreement' to leave in the clear"),
+        (
+            r#"{"in_the_clear": ["agreement", "load headers"]}"#,
+            run,
+            "does not allow 'statistics of the matrix' to leave in the clear",
+        ),
+        (r#"{"masked": []}"#, masked, "masked: does not allow 'sum V_i' to leave masked; it leaves each round"),
     ] {
         let (code, says) = alone(&stage, policy, words);
         assert!(
@@ -529,11 +541,6 @@ fn a_policy_is_asked_before_anything_leaves() {
     for (policy, why) in [
         (r#"{"min_parties": 5}"#, "requires at least 5 parties, and this run has 4"),
         (r#"{"sites": ["a", "b", "c"]}"#, "does not name site d"),
-        (r#"{"in_the_clear": []}"#, "does not allow 'agreement' to leave in the clear"),
-        (
-            r#"{"in_the_clear": ["agreement", "load headers"]}"#,
-            "does not allow 'statistics of the matrix' to leave in the clear",
-        ),
     ] {
         std::fs::write(stage.at("p.json"), policy).unwrap();
         let told: Vec<usize> = NAMES.iter().map(|site| stage.says(site).len()).collect();

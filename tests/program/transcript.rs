@@ -342,15 +342,15 @@ fn a_budget_adds_up_what_protects_the_same() {
     let account = |budget: &str| fednmf(0, "account").arg("--budget").arg(file(budget)).run().stdout;
 
     run("c.json", "--algo secure-hals --budget-limit 9").ok();
-    refused("c.json", "--algo fnmf", &["one column of the input", "the whole data of a party"]);
-    refused("c.json", "--algo secure-hals --transpose", &["one column of the input", "one row of the input"]);
+    refused("c.json", "--algo fnmf", &["one column of your file", "the whole data of a party"]);
+    refused("c.json", "--algo secure-hals --transpose", &["one column of your file", "one row of your file"]);
     // A column is the same privacy unit whichever party has it.
     run("c.json", "--algo secure-hals --parties 3").ok();
     let told = account("c.json");
-    assert!(told.contains("protects: one column of the input; one budget") && told.contains("2 runs"), "{told}");
+    assert!(told.contains("protects: one column of your file; one budget") && told.contains("2 runs"), "{told}");
 
     run("p.json", "--algo fnmf --budget-limit 9").ok();
-    refused("p.json", "--algo secure-hals", &["one column of the input", "the whole data of a party"]);
+    refused("p.json", "--algo secure-hals", &["one column of your file", "the whole data of a party"]);
     refused("p.json", "--algo fnmf --parties 3", &["4 parties with rows", "3 parties with rows"]);
     refused("p.json", "--algo fnmf --skew 0.4", &["(4 x 10)", "(1 x 16 + 3 x 8)"]);
     refused("p.json", "--algo fnmf --transpose", &["4 parties with rows", "4 parties with columns"]);

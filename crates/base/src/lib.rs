@@ -1,6 +1,7 @@
 //! Shared by all other crates of fednmf: the error type and its exit codes, warnings, units, parameters, and files that
 //! appear under their name only when they are complete.
 
+pub mod clock;
 pub mod error;
 pub mod file_lock;
 pub mod host;

@@ -14,10 +14,10 @@ use fednmf_comm::{Communicator, Parties};
 use fednmf_data::Cuts;
 use fednmf_files::PARTY;
 use fednmf_linalg::random::secret_rng;
-use fednmf_methods::description::{Partition, ProtectedUnit};
+use fednmf_methods::description::Partition;
 use fednmf_methods::shared::dp::BudgetPath;
 use fednmf_privacy::dp::ReleasedAt;
-use fednmf_privacy::{BudgetFile, BudgetKey, BudgetScope, BudgetUnit, Charge, Covers, Division, Lines, Releases};
+use fednmf_privacy::{BudgetFile, BudgetKey, BudgetScope, Charge, Covers, Division, Lines, Releases};
 
 use super::plan::Planned;
 
@@ -25,11 +25,7 @@ use super::plan::Planned;
 pub fn scope(planned: &Planned, comm: &Communicator, cuts: &Cuts) -> Option<BudgetScope> {
     let (budget, unit) = budget_of(planned).zip(planned.description().protects())?;
     let transposed = planned.input.transpose;
-    let unit = match (unit, transposed) {
-        (ProtectedUnit::Party, _) => BudgetUnit::Party,
-        (ProtectedUnit::Column, false) => BudgetUnit::Column,
-        (ProtectedUnit::Column, true) => BudgetUnit::Row,
-    };
+    let unit = unit.of_input(transposed);
     let covers = if each_has_one(budget.path, comm) { Covers::OneParty } else { Covers::AllParties };
     let by_rows = planned.description().partition == Partition::PartyRows;
     let division = match planned.input.by_party() {

@@ -17,7 +17,7 @@ use fednmf_files::output::matrices::Annotations;
 use fednmf_files::output::own_text;
 use fednmf_files::output::{attributes, matrices};
 use fednmf_linalg::Real;
-use fednmf_methods::description::{MessageSpec, ProtectedUnit};
+use fednmf_methods::description::MessageSpec;
 use fednmf_methods::federated::columns::asyn::ClockParams;
 use fednmf_methods::federated::rows::fnmf::barycenter::INSIDE;
 use fednmf_methods::metrics::Measure;
@@ -279,36 +279,7 @@ fn warnings(run: &RunRecord, end: &Value, leading: Measure, trajectory: &Traject
                 .into(),
         );
     }
-    let nothing = match leading {
-        Measure::F1 => !end["privacy"].is_null() && value(leading).is_some_and(|f1| f1 < 0.1),
-        _ => noise_over_signal(run, &end["privacy"]).is_some_and(|ratio| ratio > 1.0),
-    };
-    if nothing {
-        let columns = run.planned.description().protects() == Some(ProtectedUnit::Column);
-        let more = if columns { "columns" } else { "parties" };
-        all.push(format!(
-            "--dp: the noise is larger than all that parties may release, so the components are mostly noise; use a \
-                 larger --epsilon, fewer releases (--dp-releases), fewer components or more {more}"
-        ));
-    }
     all
-}
-
-/// The norm of the noise in the mean of the parties' releases, relative to the largest norm of a release. If columns are
-/// protected: the spectral norm of the noise on R, relative to the share of a component in the norm of all columns.
-fn noise_over_signal(run: &RunRecord, privacy: &Value) -> Option<f64> {
-    if run.planned.description().protects() == Some(ProtectedUnit::Column) {
-        let [m, n, parties] = ["m", "n", "parties"].map(|name| run.start[name].as_f64());
-        let each = if privacy["noise_on"].as_str()?.contains("sum") { 1.0 } else { parties?.sqrt() };
-        let k = run.planned.spec.k as f64;
-        let noise = privacy["noise"].as_f64()? * each * (m?.sqrt() + k.sqrt());
-        return Some(noise * k / (n? * privacy["sensitivity"].as_f64()?));
-    }
-    // Two releases are at most twice the largest norm apart.
-    let (noise, largest) = (privacy["noise"].as_f64()?, privacy["sensitivity"].as_f64()? / 2.0);
-    let (parties, length) = (run.start["parties"].as_f64()?, privacy["entries"].as_f64()?);
-    let averaged = if privacy["noise_on"].as_str()?.contains("sum") { parties } else { parties.sqrt() };
-    Some(noise * length.sqrt() / averaged / largest)
 }
 
 /// Prints the summary.

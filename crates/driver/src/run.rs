@@ -21,6 +21,7 @@ use fednmf_linalg as linalg;
 use fednmf_linalg::Real;
 use fednmf_methods::decision::Decision;
 use fednmf_methods::precision::Precision;
+use fednmf_methods::shared::dp;
 use fednmf_methods::{Algorithm, Problem};
 use fednmf_privacy::Public;
 use fednmf_report::Sample;
@@ -121,6 +122,7 @@ impl DataRecord {
 pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals: Signals) -> SharedResult<Run<T>> {
     watchdog::enter("preparing");
     let data = DataRecord::of(&loaded);
+    let shape = data.shape;
     let hosted = loaded.planned.is_private().then(|| loaded.hosted(comm.rank()));
     let public = hosted.is_none().then(|| annotate(&loaded.planned, data.shape, None, comm)).transpose()?;
     let sample = report::sample_of(&loaded.planned, &mut loaded.data, comm)?;
@@ -148,6 +150,9 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     identity.extend(left_out.clone());
     identity.extend(nonce::identity(planned.nonce.as_ref(), comm));
     identity.extend(record::identifying(&decisions));
+    if let Some((releases, unit)) = algorithm.private_releases_mut().zip(planned.description().protects()) {
+        releases.protect(unit.of_input(planned.input.transpose));
+    }
     let options = algorithm.private_releases_mut().map(|releases| {
         let options = identity::options(&identity);
         releases.bind(&options);
@@ -169,7 +174,7 @@ pub fn prepare<T: Precision>(mut loaded: Loaded<T>, comm: &Communicator, signals
     parameters.extend(left_out);
     parameters.extend(identity::order_of_names(&planned, &annotations));
     let start = start_event(&planned, data, parameters, trajectory.iteration, comm);
-    warn_of_run(&planned, &mut *algorithm, &trajectory, comm, &mut progress)?;
+    warn_of_run(&planned, shape, &mut *algorithm, &trajectory, comm, &mut progress)?;
     let notes = budget::reserve(&planned, comm, protects.as_ref(), algorithm.private_releases_mut())?;
     progress.notes(&notes);
     let trace = open_trace(&planned, comm, trajectory.iteration, &start)?;
@@ -254,6 +259,7 @@ impl RunRecord {
 /// On all ranks, if the time of an iteration cannot be measured.
 fn warn_of_run<T: Real>(
     planned: &Planned,
+    (m, _): (usize, usize),
     algorithm: &mut dyn Algorithm<T>,
     trajectory: &Trajectory,
     comm: &Communicator,
@@ -268,7 +274,12 @@ fn warn_of_run<T: Real>(
     }
     let forecast = comm.agree_on_error(algorithm.forecast())?;
     notes::duration(forecast, max_iters.saturating_sub(trajectory.iteration), progress);
-    if algorithm.private_releases().is_some() && planned.spec.eval_every > 0 {
+    // Before anything of a budget is reserved.
+    let releases = algorithm.private_releases();
+    if let Some(warning) = releases.and_then(|r| dp::too_noisy(r.plan(), planned.parties.count, (m, planned.spec.k))) {
+        progress.warn(&warning);
+    }
+    if releases.is_some() && planned.spec.eval_every > 0 {
         progress.warn(
             "--dp: evaluations send exact errors of the parties, which --epsilon does not cover, so the run has no formal guarantee \
              as a whole; without --eval-every it has one",

@@ -6,7 +6,7 @@ use fednmf_comm::{AGREEMENT, CONTROL, ControlTag, LARGEST, MessageTag, Payload};
 use fednmf_data as data;
 use fednmf_data::Stack;
 use fednmf_data::messages::{CHECKPOINT, CHECKPOINT_SHAPES, DIVERGED, NORMS, OUTPUT, OUTPUT_SHAPES, SAMPLE, SUMMARY};
-use fednmf_privacy::Protection;
+use fednmf_privacy::{BudgetUnit, Protection};
 
 use crate::metrics::Measure;
 
@@ -115,6 +115,10 @@ pub struct MessageSpec {
     pub noised: bool,
     /// Whether it is sent only by a run that has lost a party.
     pub after_loss: bool,
+    /// Whether it is recorded of parties that share a rank, and no rank sends it.
+    pub within_rank: bool,
+    /// Whether each message goes to a single party.
+    pub to_one: bool,
     /// What [`Description::protection`] says of it, if its payload does not say enough.
     pub protection: Option<&'static str>,
 }
@@ -122,8 +126,20 @@ pub struct MessageSpec {
 impl MessageSpec {
     pub const fn new(tag: MessageTag, shape: &'static str, when: &'static str) -> Self {
         let MessageTag { kind, payload, evaluation, .. } = tag;
-        let (always_shown, noised, after_loss) = (false, false, false);
-        MessageSpec { kind, payload, shape, when, evaluation, always_shown, noised, after_loss, protection: None }
+        let (always_shown, noised, after_loss, within_rank, to_one) = (false, false, false, false, false);
+        MessageSpec {
+            kind,
+            payload,
+            shape,
+            when,
+            evaluation,
+            always_shown,
+            noised,
+            after_loss,
+            within_rank,
+            to_one,
+            protection: None,
+        }
     }
 
     /// A control message, whose values are public.
@@ -148,6 +164,24 @@ impl MessageSpec {
     #[must_use]
     pub const fn after_loss(self) -> Self {
         MessageSpec { after_loss: true, ..self }
+    }
+
+    /// The message, which parties send on their own rank.
+    #[must_use]
+    pub const fn within_rank(self) -> Self {
+        MessageSpec { within_rank: true, ..self }
+    }
+
+    /// The message, which goes to a single party.
+    #[must_use]
+    pub const fn to_one(self) -> Self {
+        MessageSpec { to_one: true, ..self }
+    }
+
+    /// The message, which is also sent by runs without evaluations.
+    #[must_use]
+    pub const fn also_at_the_end(self) -> Self {
+        MessageSpec { evaluation: false, ..self }
     }
 
     /// The message, of whose protection the table says this.
@@ -248,11 +282,12 @@ fednmf_base::words! {
 }
 
 impl ProtectedUnit {
-    /// The text for `fednmf list`.
-    pub fn describe(self) -> &'static str {
-        match self {
-            ProtectedUnit::Party => "the whole data of a party, replaced by any other",
-            ProtectedUnit::Column => "one column, replaced by any other",
+    /// The unit in the input as it is in its file, before it is perhaps `transposed`.
+    pub fn of_input(self, transposed: bool) -> BudgetUnit {
+        match (self, transposed) {
+            (ProtectedUnit::Party, _) => BudgetUnit::Party,
+            (ProtectedUnit::Column, false) => BudgetUnit::Column,
+            (ProtectedUnit::Column, true) => BudgetUnit::Row,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_linalg::Real;
+use fednmf_privacy::NoisePlan;
 
 use super::cost::{Cost, Workload};
 use super::description::Description;
@@ -15,7 +16,7 @@ use super::federated::few_values::EntryFacts;
 use super::parameters;
 use super::parameters::{Auto, Missing, Parameter, Parameters, Parsed, Size, Sizes, group};
 use super::shared::disclosure::{DisclosureParams, OpenedSums, PrivatePart};
-use super::shared::dp::DpParams;
+use super::shared::dp::{DpParams, Expected};
 use super::shared::grid::GridParams;
 use super::shared::init::InitParams;
 use super::shared::missing::{MissingParams, PartyHoldoutParams, PartyMissing, PartyMissingParams};
@@ -150,9 +151,23 @@ pub trait Method: Parameters + Default + Clone + fmt::Debug + PartialEq + Send +
         group(self).is_some_and(|sum: &SecureSumParams| sum.secure_sum)
     }
 
+    /// Whether a run with these parameters sends messages of this kind of its table, which may be for some options only.
+    /// What all methods decide alike is not asked: masks, noise, evaluations.
+    fn sends(&self, _kind: &str) -> bool {
+        true
+    }
+
     /// The sums over parties that tell about their rows or columns; `None` if the rules for them do not apply.
     fn opened_sums(&self) -> Option<OpenedSums> {
         None
+    }
+
+    /// The noise of a run, as far as it is known before; `None` without `--dp`.
+    ///
+    /// # Errors
+    /// If the request cannot be met.
+    fn noise(&self, _run: Expected) -> Result<Option<NoisePlan>> {
+        Ok(None)
     }
 
     /// The number of `parties` whose terms are in each sum.
@@ -268,8 +283,17 @@ pub trait ConfiguredMethod: Parameters + fmt::Debug + Send + Sync {
     /// See [`Method::masks_sums`].
     fn masks_sums(&self) -> bool;
 
+    /// See [`Method::sends`].
+    fn sends(&self, kind: &str) -> bool;
+
     /// See [`Method::opened_sums`].
     fn opened_sums(&self) -> Option<OpenedSums>;
+
+    /// See [`Method::noise`].
+    ///
+    /// # Errors
+    /// If the request cannot be met.
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>>;
 
     /// See [`Method::participants`].
     fn participants(&self, parties: usize) -> usize;
@@ -370,8 +394,16 @@ impl<M: Method> ConfiguredMethod for M {
         Method::masks_sums(self)
     }
 
+    fn sends(&self, kind: &str) -> bool {
+        Method::sends(self, kind)
+    }
+
     fn opened_sums(&self) -> Option<OpenedSums> {
         Method::opened_sums(self)
+    }
+
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        Method::noise(self, run)
     }
 
     fn participants(&self, parties: usize) -> usize {

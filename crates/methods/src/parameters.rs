@@ -202,8 +202,14 @@ fn meant(text: &str, words: &[Meaning]) -> String {
     format!("did you mean {word}? It must be {}, or the name of a file (./{text} if this is one)", all.join(", "))
 }
 
+/// The word of `known` that was probably meant: at most a third of its letters differ.
+pub fn meant_among<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let nearest = known.min_by_key(|known| edits(typed, known));
+    nearest.filter(|known| edits(typed, known) <= known.len() / 3)
+}
+
 /// Number of letters to insert, remove or replace to turn one word into another.
-pub(crate) fn edits(from: &str, to: &str) -> usize {
+fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.chars().enumerate() {

@@ -11,7 +11,7 @@ use super::description::{Description, Partition};
 use super::distributed;
 use super::federated::{columns, graph, mpc, rows};
 use super::method::{ConfiguredMethod, Method};
-use super::parameters::edits;
+use super::parameters::meant_among;
 
 /// All methods, in the order of `list` and of messages that name several.
 pub static ALL: LazyLock<Vec<Arc<dyn ConfiguredMethod>>> = LazyLock::new(|| {
@@ -104,10 +104,8 @@ pub fn find(name: &str) -> Option<&'static Arc<dyn ConfiguredMethod>> {
 
 /// The message for a `name` that [`find`] does not know: the nearest name, or all.
 pub fn unknown(name: &str) -> String {
-    let names = || ALL.iter().chain([&*AUTO]).map(|method| method.description()).flat_map(Description::names);
-    let typed = name.to_lowercase();
-    let nearest = names().min_by_key(|known| edits(&typed, known));
-    match nearest.filter(|known| edits(&typed, known) <= known.len() / 3) {
+    let names = ALL.iter().chain([&*AUTO]).map(|method| method.description()).flat_map(Description::names);
+    match meant_among(&name.to_lowercase(), names) {
         Some(known) => format!("no such method; did you mean {known}? 'fednmf list' shows all"),
         None => {
             format!("no such method; the methods are {}", descriptions().map(|m| m.name).collect::<Vec<_>>().join(", "))

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use rustls::ServerConfig;
 
+use fednmf_base::clock;
 use fednmf_base::error::{EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_REQUEUE, Error, Result};
 use fednmf_base::warning;
 use fednmf_linalg::random::secret_rng;
@@ -202,7 +203,7 @@ pub struct Hub {
 }
 
 fn say(text: &str) {
-    warning::say(&format!("fednmf hub: {}", printable(text)));
+    warning::say(&format!("{} fednmf hub: {}", clock::now(), printable(text)));
 }
 
 impl Hub {

@@ -86,8 +86,11 @@ fn of_result(args: &ReportArgs, path: &Path) -> Result<Map<String, Value>> {
     let others = args.others.as_deref().map(|name| rows(name).map_err(|e| e.at("--others"))).transpose()?;
     let (own, shared) = (own.view(), shared.view());
     if by_columns {
+        // As they are in the file.
+        let (of_all, of_site) = if factors.run.transpose { ("columns", "rows") } else { ("rows", "columns") };
         warn(&format!(
-            "{}: U has a row for each of the {} rows of the data, and all sites have it. If rows are persons, it is personal data. The              figures are about the {} columns of this site",
+            "{}: U has a row for each of the {} {of_all} of your file, and all sites have it. If {of_all} are persons, it is \
+             personal data. The figures are about the {} {of_site} of your file",
             path.display(),
             shared.nrows(),
             own.nrows()

@@ -44,6 +44,10 @@ pub struct VerifyArgs {
     #[cfg(feature = "sites")]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
+    /// The list of certificates that the CA has revoked (PEM): what they have signed is refused
+    #[cfg(feature = "sites")]
+    #[arg(long, value_name = "FILE", requires = "ca")]
+    pub crl: Option<PathBuf>,
     /// The budget of the data: the runs must be in it, with what they spent, and no less than the log of a site says
     #[arg(long, value_name = "F.json")]
     pub budget: Option<PathBuf>,
@@ -70,7 +74,7 @@ fn on_rank_0(args: &VerifyArgs) -> Result<String> {
     let (mut text, mut all) = (String::new(), Vec::new());
     let files = args.transcripts.iter().map(|path| Ok((path, text_of(path)?))).collect::<Result<Vec<_>>>()?;
     #[cfg(feature = "sites")]
-    let authority = args.ca.as_deref().map(|ca| Authority::read(ca, None)).transpose()?;
+    let authority = args.ca.as_deref().map(|ca| Authority::read(ca, args.crl.as_deref())).transpose()?;
     #[cfg(feature = "sites")]
     let (logs, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, text)| is_log(text));
     #[cfg(feature = "sites")]

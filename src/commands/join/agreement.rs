@@ -32,13 +32,13 @@ impl Agreement {
         self.approved.as_ref().map(|approved| approved.by.as_str())
     }
 
-    /// Checks what is known of a run before the site connects: the run is `logged`, and what happens to its results.
+    /// Checks what is known of a run before `site` connects: whether the run is `logged`, and what happens to its results.
     ///
     /// # Errors
     /// If the rules forbid the run, or the own data cannot be read.
-    pub fn check(&self, work: &Work, logged: bool, hold: Hold) -> Result<()> {
+    pub fn check(&self, work: &Work, site: &str, logged: bool, hold: Hold) -> Result<()> {
         let own = if self.rules().any(|(_, rules)| rules.asks_shape()) { work.own_shape()? } else { None };
-        let run = Intended { work, own, approved: self.approved.is_some(), logged, hold };
+        let run = Intended { work, site, own, approved: self.approved.is_some(), logged, hold };
         self.rules().try_for_each(|(whose, rules)| rules.check(whose, &run))
     }
 

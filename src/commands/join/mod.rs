@@ -3,6 +3,7 @@
 mod agreement;
 pub mod encryption;
 pub mod hold;
+mod messages;
 mod policy;
 pub mod profile;
 pub mod proposal;
@@ -27,7 +28,10 @@ use fednmf_driver::own_files;
 use fednmf_driver::spec::{Consent, Every, SAMPLE_INPUT, Spec};
 use fednmf_files::Source;
 use fednmf_files::output::attributes;
+use fednmf_methods::description::Partition;
 use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::shared::dp;
+use fednmf_methods::shared::dp::Expected;
 use fednmf_privacy::Public;
 use fednmf_privacy::sharing::COMPUTING;
 use fednmf_privacy::transcript::Subject;
@@ -36,19 +40,20 @@ use fednmf_sites::{Address, Config, Identity, Signed, SiteLog, Sites};
 use self::agreement::{Agreement, POLICY, digest_of};
 use self::encryption::Recipients;
 use self::hold::Held;
+use self::messages::Message;
 use self::policy::{Hold, Intended, Policy};
 use self::profile::Profile;
-use self::proposal::{Approved, Message, Proposal};
+use self::proposal::{Approved, Proposal};
 use self::run_log::RunLog;
 use self::work::{JointWork, Work};
 use super::factorize::RunArgs;
-use super::list;
 use super::prepare::{Preparation, PrepareArgs};
 use super::programs::{JointPrograms, ProgramsArgs};
 use super::serve::waiting;
 
 /// Where the hub is, who this is, and what it agrees to; then the options of a run.
 #[derive(Debug, Args)]
+#[command(after_help = "Options of a method: 'fednmf join --algo NAME -h'; the methods for sites: 'fednmf list'")]
 pub struct JoinArgs {
     /// The hub, to which this site connects; through the proxy of https_proxy, if that is set
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "propose", help_heading = "Site")]
@@ -107,6 +112,26 @@ pub struct JoinArgs {
     other: Option<JoinCommand>,
 }
 
+impl JoinArgs {
+    /// How the site connects; `None` without a hub.
+    fn config(&self) -> Option<Config> {
+        Some(Config {
+            hub: self.hub.clone()?,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            ca: self.ca.clone(),
+            crl: self.crl.clone(),
+            site: self.site.clone(),
+            version: attributes::VERSION.into(),
+            wait: self.wait,
+            reconnect_timeout: self.patience,
+            // The rest is for this site's own work.
+            max_untaken: (memory::free() / 2.0) as usize,
+            progress: watchdog::step,
+        })
+    }
+}
+
 /// What a site takes part in instead of a factorisation.
 #[derive(Debug, Subcommand)]
 enum JoinCommand {
@@ -140,7 +165,14 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
              command line says, with whatever sites the hub names",
         ));
     }
-    let policy = args.policy.as_deref().map(Policy::read).transpose()?.unwrap_or_default();
+    let config = args.config();
+    // Others that wait for a site that refuses wait no longer.
+    let tell = |_: &Error| {
+        if let Some(config) = config.as_ref().filter(|_| args.propose.is_none()) {
+            fednmf_sites::refuse(config);
+        }
+    };
+    let policy = args.policy.as_deref().map(Policy::read).transpose().inspect_err(tell)?.unwrap_or_default();
     let joint = |task, run: RunArgs| {
         Work::Joint(Box::new(JointWork {
             task,
@@ -170,40 +202,34 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     let identity = Identity::read(&args.cert, &args.key, &args.ca, args.crl.as_deref())?;
     let site = || identity.site(args.site.as_deref());
     if let Some(path) = &args.propose {
-        let own = Intended { work: &work, own: None, approved: true, logged: true, hold: Hold::Encrypted };
-        policy.check(POLICY, &own)?;
+        let (site, hold) = (site()?, Hold::Encrypted);
+        let parties = policy.parties();
+        let asks = policy.asks_shape() || parties.is_some() && work.run().is_some_and(|spec| spec.method.assumed().groups().is_noised());
+        let own = if asks { work.own_shape()? } else { None };
+        policy.check(POLICY, &Intended { work: &work, site: &site, own, approved: true, logged: true, hold })?;
+        let warning = work.run().zip(own).zip(parties).and_then(|((spec, own), parties)| too_noisy(spec, own, parties));
+        if let Some(warning) = warning {
+            warn(&warning);
+        }
         let rules = args.policy.is_some().then_some(policy);
-        return propose(&Proposal::of(&work, rules), path, &site()?, &identity);
+        return propose(&Proposal::of(&work, rules), path, &site, &identity);
     }
-    let approved = args.approved.as_deref().map(|path| Approved::read(path, &site()?, identity.authority(), &work));
-    let agreement = Agreement { policy, approved: approved.transpose()? };
+    let site = site()?;
+    let approved = args.approved.as_deref().map(|path| Approved::read(path, &site, identity.authority(), &work));
+    let agreement = Agreement { policy, approved: approved.transpose().inspect_err(tell)? };
     let hold = match (&recipients, args.hold) {
         (Some(_), _) => Hold::Encrypted,
         (None, true) => Hold::Aside,
         (None, false) => Hold::No,
     };
-    let config = Config {
-        hub: args.hub.ok_or_else(|| Error::input("--hub: say where the hub is"))?,
-        cert: args.cert,
-        key: args.key,
-        ca: args.ca,
-        crl: args.crl,
-        site: args.site,
-        version: attributes::VERSION.into(),
-        wait: args.wait,
-        reconnect_timeout: args.patience,
-        // The rest is for this site's own work.
-        max_untaken: (memory::free() / 2.0) as usize,
-        progress: watchdog::step,
-    };
-    agreement.check(&work, args.site_log.is_some(), hold).inspect_err(|_| fednmf_sites::refuse(&config))?;
+    agreement.check(&work, &site, args.site_log.is_some(), hold).inspect_err(tell)?;
+    let config = config.ok_or_else(|| Error::input("--hub: say where the hub is"))?;
     work.consent_mut().policy = args.policy.as_deref().map(digest_of).transpose()?;
     work.consent_mut().proposal = agreement.approved.as_ref().map(|approved| approved.digest.clone());
     let log = match &args.site_log {
         Some(path) => {
             let Config { cert, key, ca, crl, .. } = &config;
-            let name = identity.site(config.site.as_deref())?;
-            Some(SiteLog::open(path, &name, Identity::read(cert, key, ca, crl.as_deref())?)?)
+            Some(SiteLog::open(path, &site, Identity::read(cert, key, ca, crl.as_deref())?)?)
         }
         None => None,
     };
@@ -218,7 +244,7 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
         }
     }
     if !work.is_quiet() {
-        let table = list::table(messages.iter().map(Message::row), std::io::stderr());
+        let table = messages::table(&messages, std::io::stderr());
         let name = work.description().name;
         let with = if work.run().is_some() { format!("--algo {name}") } else { name.to_string() };
         say(&format!("What leaves this site with {with}:\n{table}"));
@@ -279,6 +305,16 @@ fn in_the_clear(messages: &[Message], method: &dyn ConfiguredMethod) -> Option<S
             clear.join(", ")
         )
     })
+}
+
+/// A warning if the noise of a run of so many parties will be larger than what they release; `own` is the shape of one.
+fn too_noisy(spec: &Spec, (m, n): (usize, usize), parties: usize) -> Option<String> {
+    let columns = spec.description().partition == Partition::PartyColumns;
+    let n = if columns { n * parties } else { n };
+    let expected = Expected { m, n, k: spec.k, max_iters: spec.max_iters, parties };
+    // What is wrong with the noise, the run itself says.
+    let plan = spec.method.assumed().noise(expected).ok().flatten()?;
+    dp::too_noisy(&plan, parties, (m, spec.k))
 }
 
 /// Writes a proposal; returns the exit code.

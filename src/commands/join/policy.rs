@@ -3,20 +3,22 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use fednmf_base::error::{Error, Result};
-use fednmf_comm::{Communicator, MessageTag, Payload, SendFilter};
+use fednmf_comm::{Communicator, MessageTag, SendFilter};
 use fednmf_driver::budget;
 use fednmf_driver::spec::{Precision, Spec};
 use fednmf_files::{InputSpec, PARTY, Source};
 use fednmf_methods::description::{Description, Partition};
-use fednmf_methods::parameters::ParamType as _;
+use fednmf_methods::parameters::{ParamType as _, meant_among};
 use fednmf_methods::registry;
 use fednmf_methods::shared::disclosure::Accepted;
 use fednmf_methods::shared::dp::{BudgetPath, DpParams};
 use fednmf_privacy::Protection;
 
-use super::proposal::Message;
+use super::messages;
+use super::messages::Message;
 use super::work::Work;
 use crate::commands::list;
 
@@ -31,6 +33,23 @@ enum Required {
     SiteLog,
     Hold,
     HoldFor,
+    SuppressRare,
+}
+
+impl Required {
+    /// As typed.
+    fn option(self) -> &'static str {
+        match self {
+            Required::SecureSum => "--secure-sum",
+            Required::Dp => "--dp",
+            Required::Transcript => "--transcript",
+            Required::Budget => "--budget",
+            Required::SiteLog => "--site-log",
+            Required::Hold => "--hold",
+            Required::HoldFor => "--hold-for",
+            Required::SuppressRare => "--suppress-rare",
+        }
+    }
 }
 
 /// What happens to the results of a run.
@@ -111,6 +130,9 @@ pub struct Policy {
     /// The risks that a run may accept.
     #[serde(skip_serializing_if = "Option::is_none")]
     accept_risk: Option<Vec<String>>,
+    /// The least number of other sites that the checks before a run assume to pool what they receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_colluding: Option<usize>,
     /// Whether evaluations may be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     evaluations: Option<bool>,
@@ -127,6 +149,8 @@ pub struct Policy {
 /// What a site knows of a run before it connects.
 pub struct Intended<'a> {
     pub work: &'a Work,
+    /// The name of the own site.
+    pub site: &'a str,
     /// Rows and columns of the own part, after `--transpose`; `None` if they do not matter yet.
     pub own: Option<(usize, usize)>,
     pub approved: bool,
@@ -155,6 +179,9 @@ struct Facts<'a> {
     evaluates: bool,
     /// The risks that the run accepts, with commas between them.
     accepted: String,
+    suppresses: bool,
+    /// `None`: the checks do not ask.
+    colluding: Option<usize>,
     outputs: Vec<(Written, &'static str)>,
 }
 
@@ -165,6 +192,7 @@ impl<'a> Facts<'a> {
             Work::Run(spec) => spec,
             // Its sums are always masked, and its files are the site's own rows.
             Work::Joint(joint) => {
+                let settings = joint.task.settings();
                 return Facts {
                     name,
                     partition,
@@ -176,6 +204,9 @@ impl<'a> Facts<'a> {
                     precision: Precision::F64,
                     evaluates: false,
                     accepted: joint.task.accepted(),
+                    // A preparation leaves such columns out by itself.
+                    suppresses: settings.get("suppress_rare").is_none_or(|given| !given.is_null()),
+                    colluding: settings.get("colluding").and_then(Value::as_u64).map(|count| count as usize),
                     outputs: Vec::new(),
                 };
             }
@@ -200,6 +231,8 @@ impl<'a> Facts<'a> {
             precision: spec.precision.unwrap_or(Precision::F64),
             evaluates: spec.eval_every > 0,
             accepted: groups.disclosure.and_then(|limits| limits.accept_risk.text()).unwrap_or_default(),
+            suppresses: groups.disclosure.is_some_and(|limits| limits.suppress_rare.as_ref().is_some()),
+            colluding: groups.disclosure.filter(|_| !groups.is_noised()).map(|limits| limits.colluding),
             outputs: outputs
                 .into_iter()
                 .filter(|(_, _, given)| *given)
@@ -222,11 +255,68 @@ impl Policy {
         if let Some(must) = unknown {
             return Err(wrong(format!("accept_risk: {must}")));
         }
+        for (field, kinds) in [("in_the_clear", &policy.in_the_clear), ("masked", &policy.masked)] {
+            let unknown = kinds.iter().flatten().find(|kind| !messages::kinds().any(|known| known == *kind));
+            if let Some(kind) = unknown {
+                let meant = meant_among(kind, messages::kinds());
+                let meant = meant.map_or(";".into(), |known| format!("; did you mean '{known}'?"));
+                return Err(wrong(format!(
+                    "{field}: '{kind}' is no kind of message{meant} 'fednmf list NAME --wire' shows those of a method"
+                )));
+            }
+        }
+        if let (Some(least), Some(sites)) = (policy.min_parties, &policy.sites)
+            && sites.len() < least
+        {
+            return Err(wrong(format!("min_parties: is {least}, and 'sites' names only {}", sites.len())));
+        }
         let unknown = policy.methods.iter().flatten().find(|name| list::description(name).is_none());
         match unknown {
             Some(name) => Err(wrong(format!("{name}: {}", registry::unknown(name)))),
             None => Ok(policy),
         }
+    }
+
+    /// The number of sites that are sure to take part, if it says so.
+    pub fn parties(&self) -> Option<usize> {
+        self.min_parties.or(self.sites.as_ref().map(Vec::len))
+    }
+
+    /// As readable lines, one for each field.
+    pub fn text(&self) -> String {
+        let list = |names: &Vec<String>| if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        let all = |names: &Option<Vec<String>>| names.as_ref().map(list);
+        let options: Vec<String> = self.require.iter().map(|required| required.option().to_string()).collect();
+        let words = |values: Value| {
+            let words = |text: &Value| text.as_str().unwrap_or_default().to_string();
+            list(&values.as_array().into_iter().flatten().map(words).collect())
+        };
+        let at_least = |count: Option<usize>, what: &str| count.map(|count| format!("at least {count} {what}"));
+        let at_most = |value: Option<f64>| value.map(|value| format!("at most {value}"));
+        let rules = [
+            ("methods", all(&self.methods)),
+            ("required options", (!options.is_empty()).then(|| list(&options))),
+            ("approval", self.approval.map(|_| "by a person at each site".into())),
+            ("sites in a run", at_least(self.min_parties, "")),
+            ("sites that may take part", all(&self.sites)),
+            ("sites that may compute on secret shares", all(&self.computing)),
+            ("rows of each site", at_least(self.min_rows, "")),
+            ("columns of each site", at_least(self.min_columns, "")),
+            ("components for each own row", at_most(self.max_components_per_row)),
+            ("iterations times components", at_most(self.max_rounds_times_components.map(|most| most as f64))),
+            ("epsilon", at_most(self.max_epsilon)),
+            ("delta", at_most(self.max_delta)),
+            ("budget of all runs", at_most(self.max_budget)),
+            ("precision", self.precision.as_ref().map(|allowed| words(json!(allowed)))),
+            ("risks that may be accepted", all(&self.accept_risk)),
+            ("other sites assumed to collude", at_least(self.min_colluding, "")),
+            ("evaluations", self.evaluations.map(|may| if may { "allowed" } else { "none" }.into())),
+            ("files that may be written", self.outputs.as_ref().map(|allowed| words(json!(allowed)))),
+            ("messages in the clear", all(&self.in_the_clear)),
+            ("masked messages", all(&self.masked)),
+        ];
+        let line = |(what, rule): (&str, Option<String>)| Some(format!("  {what}: {}\n", rule?.trim_end()));
+        rules.into_iter().filter_map(line).collect()
     }
 
     /// Whether the run depends on the shape of the own part.
@@ -240,6 +330,9 @@ impl Policy {
     /// Naming each field that forbids the run, and why.
     pub fn check(&self, whose: &str, run: &Intended<'_>) -> Result<()> {
         let mut reasons = self.against_options(run);
+        if self.sites.as_ref().is_some_and(|known| !known.iter().any(|known| known == run.site)) {
+            reasons.push(format!("sites: does not name the own site, {}", run.site));
+        }
         reasons.extend(self.against_messages(run.work));
         reasons.extend(self.against_shape(run));
         refusal(whose, &reasons)
@@ -264,21 +357,22 @@ impl Policy {
             format!("demands noise, and {name} adds none; ask for a policy that allows it without, or use public rules")
         };
         for required in &self.require {
-            let (option, given) = match required {
+            let given = match required {
                 Required::Dp | Required::Budget if without_noise => {
                     refuse("require", no_noise());
                     continue;
                 }
-                Required::SecureSum => ("--secure-sum", facts.masked),
-                Required::Dp => ("--dp", dp.is_some()),
-                Required::Transcript => ("--transcript", facts.transcript),
-                Required::Budget => ("--budget", dp.is_some_and(|dp| dp.budget_path().is_some())),
-                Required::SiteLog => ("--site-log", run.logged),
-                Required::Hold => ("--hold", run.hold != Hold::No),
-                Required::HoldFor => ("--hold-for", run.hold == Hold::Encrypted),
+                Required::SecureSum => facts.masked,
+                Required::Dp => dp.is_some(),
+                Required::Transcript => facts.transcript,
+                Required::Budget => dp.is_some_and(|dp| dp.budget_path().is_some()),
+                Required::SiteLog => run.logged,
+                Required::Hold => run.hold != Hold::No,
+                Required::HoldFor => run.hold == Hold::Encrypted,
+                Required::SuppressRare => facts.suppresses,
             };
             if !given {
-                refuse("require", format!("requires {option}"));
+                refuse("require", format!("requires {}", required.option()));
             }
         }
         if self.approval.is_some() && !run.approved {
@@ -343,6 +437,11 @@ impl Policy {
                 refuse("accept_risk", format!("does not allow --accept-risk {}", others.join(",")));
             }
         }
+        if let (Some(least), Some(assumed)) = (self.min_colluding, facts.colluding)
+            && assumed < least
+        {
+            refuse("min_colluding", format!("requires a --colluding of at least {least}, not {assumed}"));
+        }
         if self.evaluations == Some(false) && facts.evaluates {
             refuse("evaluations", "requires --eval-every 0".into());
         }
@@ -354,26 +453,30 @@ impl Policy {
         reasons
     }
 
-    /// What the policy has against the messages of a preparation or of programmes, all of which are known before.
-    fn against_messages(&self, work: &Work) -> Vec<String> {
-        if work.run().is_some() {
-            return Vec::new();
-        }
-        let forbidden = |message: &Message| {
-            let (field, allowed, how) = match message.payload.as_str() {
-                payload if payload == Payload::Control.name() => return None,
-                payload if payload == Payload::Masked.name() => ("masked", &self.masked, "masked"),
-                _ => ("in_the_clear", &self.in_the_clear, "in the clear"),
-            };
-            let is_allowed = allowed.as_ref().is_none_or(|kinds| kinds.contains(&message.what));
-            (!is_allowed).then(|| {
-                format!(
-                    "{field}: does not allow '{}' to leave {how}; it leaves {}, so leave the option out, or allow it",
-                    message.what, message.when
-                )
-            })
+    /// Whether a kind of message may leave under a protection.
+    ///
+    /// # Errors
+    /// With the field that forbids it, and how it would leave.
+    fn allows(&self, kind: &str, protection: Protection) -> std::result::Result<(), (&'static str, &'static str)> {
+        let (field, allowed, how) = match protection {
+            Protection::Declared => ("in_the_clear", &self.in_the_clear, "in the clear"),
+            Protection::Masked | Protection::MaskedNoised => ("masked", &self.masked, "masked"),
+            _ => return Ok(()),
         };
-        work.messages().iter().filter_map(forbidden).collect()
+        let is_allowed = allowed.as_ref().is_none_or(|kinds| kinds.iter().any(|known| known == kind));
+        if is_allowed { Ok(()) } else { Err((field, how)) }
+    }
+
+    /// What the policy has against the messages, all of which are known before.
+    fn against_messages(&self, work: &Work) -> Vec<String> {
+        let forbidden = |message: Message| {
+            let (field, how) = self.allows(&message.what, message.protected()).err()?;
+            let Message { what, when, .. } = message;
+            Some(format!(
+                "{field}: does not allow '{what}' to leave {how}; it leaves {when}, so leave the option out, or allow it"
+            ))
+        };
+        work.messages().into_iter().filter_map(forbidden).collect()
     }
 
     /// What the policy has against the shape of the own part. The reasons are for the site's own owner.
@@ -426,20 +529,14 @@ impl Policy {
 
     /// A function that decides whether a message may be sent; `None` if the policy does not limit messages. `whose` it is.
     pub fn send_filter(&self, whose: &'static str) -> Option<SendFilter> {
-        let (clear, masked) = (self.in_the_clear.clone(), self.masked.clone());
-        if clear.is_none() && masked.is_none() {
+        if self.in_the_clear.is_none() && self.masked.is_none() {
             return None;
         }
+        let policy = self.clone();
         Some(Box::new(move |tag: MessageTag| {
-            let (field, allowed, how) = match tag.protection() {
-                Protection::Declared => ("in_the_clear", &clear, "in the clear"),
-                Protection::Masked | Protection::MaskedNoised => ("masked", &masked, "masked"),
-                _ => return Ok(()),
-            };
-            if allowed.as_ref().is_none_or(|kinds| kinds.iter().any(|kind| kind == tag.kind)) {
-                return Ok(());
-            }
-            Err(format!("{whose} does not allow '{}' to leave {how} ({field}); nothing of it was sent", tag.kind))
+            policy.allows(tag.kind, tag.protection()).map_err(|(field, how)| {
+                format!("{whose} does not allow '{}' to leave {how} ({field}); nothing of it was sent", tag.kind)
+            })
         }))
     }
 }
@@ -463,6 +560,8 @@ pub fn own_shape_of_run(spec: &Spec) -> Result<Option<(usize, usize)>> {
 
 #[cfg(test)]
 mod tests {
+    use fednmf_comm::Payload;
+
     use super::*;
     use crate::cli::{Request, parse};
 
@@ -475,7 +574,7 @@ mod tests {
 
     fn check_with(policy: Policy, spec: &Spec, own: Option<(usize, usize)>) -> Option<String> {
         let work = Work::Run(Box::new(spec.clone()));
-        let run = Intended { work: &work, own, approved: false, logged: false, hold: Hold::Aside };
+        let run = Intended { work: &work, site: "a", own, approved: false, logged: false, hold: Hold::Aside };
         policy.check("the policy", &run).err().map(|e| e.message)
     }
 

@@ -12,25 +12,20 @@ use serde_json::{Map, Value, json};
 
 use fednmf_base::error::{Error, Result};
 use fednmf_base::units::counted;
-use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
-use fednmf_comm::{LARGEST, MessageTag, Payload, SendFilter};
-use fednmf_data as data;
-use fednmf_data::messages::{CHECKPOINT, OUTPUT};
+use fednmf_comm::{MessageTag, SendFilter};
 use fednmf_driver::spec::Spec;
-use fednmf_files::Source;
-use fednmf_methods::description::{COMMON_MESSAGES, MessageSpec, Partition};
+use fednmf_methods::description::Partition;
 use fednmf_methods::shared::disclosure::{Duration, SHARE};
-use fednmf_methods::shared::dp;
 use fednmf_privacy::transcript::Subject;
 use fednmf_sites::{Authority, Identity, Signed};
 
+use super::messages;
+use super::messages::Message;
 use super::policy::Policy;
 use super::typed;
 use super::work::Work;
 use crate::commands::list;
 
-/// The protection of a message without one.
-const IN_THE_CLEAR: &str = "in the clear";
 /// The version of both documents.
 const VERSION: u32 = 1;
 
@@ -52,17 +47,6 @@ pub struct Proposal {
     pub budget: Option<Budget>,
     /// The policy of the site that proposes, which then holds for all sites.
     pub rules: Option<Policy>,
-}
-
-/// A kind of message that leaves a site.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    pub what: String,
-    pub payload: String,
-    pub size: String,
-    pub when: String,
-    pub protection: String,
 }
 
 /// The limits of a run without noise, and what it reaches of them.
@@ -131,7 +115,7 @@ impl Proposal {
                 epsilon: dp.epsilon.given(),
                 delta: dp.delta,
                 releases: dp.planned(spec.max_iters, description),
-                protects: description.protects().map(|unit| unit.describe().into()),
+                protects: description.protects().map(|unit| unit.of_input(spec.input.transpose).replaced()),
             }),
             rules,
         }
@@ -161,9 +145,9 @@ impl Proposal {
             value => format!("  {} {value}\n", typed(name)),
         };
         let parameters: String = self.parameters.iter().map(parameter).collect();
-        let messages = list::table(self.messages.iter().map(Message::row), std::io::stdout());
-        let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites: {}\n", json!(rules)));
-        let budget = self.budget.as_ref().map(|budget| format!("Budget: {}\n", json!(budget)));
+        let messages = messages::table(&self.messages, std::io::stdout());
+        let rules = self.rules.as_ref().map(|rules| format!("Rules for all sites:\n{}", rules.text()));
+        let budget = self.budget.as_ref().map(Budget::text);
         let limits = self.limits.as_ref().map(Limits::text);
         let more = limits.unwrap_or_default() + &budget.unwrap_or_default() + &rules.unwrap_or_default();
         let summary = list::description(&self.method).map_or("", |description| description.summary);
@@ -194,6 +178,15 @@ impl Proposal {
             "approves another run; run what is approved, or propose this:\n  {}",
             differences.join("\n  ")
         )))
+    }
+}
+
+impl Budget {
+    fn text(&self) -> String {
+        let epsilon = self.epsilon.map_or("no limit".into(), |epsilon| format!("epsilon {epsilon}, delta {}", self.delta));
+        let releases = self.releases.map(|count| format!(", over {}", counted(count as usize, "release", "releases")));
+        let protects = self.protects.as_ref().map(|unit| format!("; it protects {unit}"));
+        format!("Budget of the run: {epsilon}{}{}.\n", releases.unwrap_or_default(), protects.unwrap_or_default())
     }
 }
 
@@ -314,92 +307,4 @@ fn known_version(version: u32) -> Result<()> {
             Err(Error::input(format!("is of version {version} of the format, which this program does not know")))
         }
     }
-}
-
-impl Message {
-    /// A message of a table, under this protection.
-    pub fn new(w: &MessageSpec, protection: String) -> Message {
-        Message {
-            what: w.kind.into(),
-            payload: w.payload.name().into(),
-            size: w.shape.into(),
-            when: w.when.into(),
-            protection,
-        }
-    }
-
-    /// Whether it holds results of the data, and the receivers can read it.
-    pub fn is_in_the_clear(&self) -> bool {
-        self.protection == IN_THE_CLEAR
-    }
-
-    /// The cells of its row in a table.
-    pub fn row(&self) -> [String; 5] {
-        [&self.what, &self.payload, &self.size, &self.when, &self.protection].map(Clone::clone)
-    }
-}
-
-/// The messages of a factorisation: those of the method's table that its options do not exclude.
-pub fn messages_of_run(spec: &Spec) -> Vec<Message> {
-    let (method, description) = (spec.method.assumed(), spec.description());
-    let groups = method.groups();
-    let masked = method.masks_sums();
-    let noised = groups.dp.is_some_and(|dp| dp.is_on());
-    let of_kind = |kind: &'static str| description.all_messages().filter(move |other| other.kind == kind);
-    let has_mask = |w: &MessageSpec| of_kind(w.kind).any(|other| other.payload == Payload::Masked);
-    let survives = groups.threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
-    let names = spec.outputs.factors.is_some()
-        || groups.init.is_some_and(|init| init.file().is_some())
-        || groups.missing.is_some_and(|missing| missing.missing.marks().is_some());
-    let one_file = matches!(spec.input.source, Source::Synthetic(_));
-    // Kinds of messages that only some runs send.
-    let of_options = [
-        (KEYS.kind, masked),
-        (LARGEST.kind, !masked),
-        (ROUND_KEYS.kind, survives),
-        (SEALED_SHARES.kind, survives),
-        (ANSWERS.kind, survives),
-        (data::COUNTS.kind, one_file),
-        (data::ENTRIES.kind, one_file),
-        (data::LARGEST_ENTRY.kind, spec.input.scale == fednmf_files::Scale::Max),
-        (data::NAME_DIGESTS.kind, spec.input.common_columns),
-        (data::NAMES.kind, names),
-        (OUTPUT.kind, spec.outputs.factors.is_some()),
-        (CHECKPOINT.kind, spec.checkpoint.is_some()),
-        (dp::MESSAGES.kind, noised && spec.eval_every > 0),
-    ];
-    // What is released under noise takes the place of the products with the data.
-    let release = |w: &MessageSpec| {
-        of_kind(w.kind).any(|other| other.payload == Payload::Product && description.adds_noise_to(other))
-    };
-    let product = |w: &MessageSpec| of_kind(w.kind).any(|w| matches!(w.payload, Payload::Product | Payload::Gram));
-    let has_release = description.all_messages().any(release);
-    // The starts of fedprox are public, and their exchange is never masked.
-    let public = |w: &MessageSpec| description.name == "fedprox" && w.payload == Payload::SharedFactor;
-    let is_common = |w: &MessageSpec| COMMON_MESSAGES.iter().any(|common| common.kind == w.kind);
-    let is_sent = |w: &&'static MessageSpec| {
-        let shown = match w.payload {
-            Payload::Masked => masked,
-            Payload::Control | Payload::Ciphertext | Payload::Shares => true,
-            _ if !masked || w.always_shown || public(w) => true,
-            // A method that masks sums sends nothing else of its own.
-            _ => is_common(w) && !has_mask(w),
-        };
-        let noise = !has_release || !product(w) || release(w) == noised;
-        let by_option = of_options.iter().find(|(kind, _)| *kind == w.kind).is_none_or(|(_, sent)| *sent);
-        shown && noise && by_option && (spec.eval_every > 0 || !w.evaluation)
-    };
-    let protection = |w: &MessageSpec| {
-        let noised = noised && of_kind(w.kind).any(|other| description.adds_noise_to(other));
-        match (w.payload, noised) {
-            (Payload::Control | Payload::Metadata | Payload::Ciphertext | Payload::Shares, _) => {
-                description.protection(w)
-            }
-            (Payload::Masked, true) => "masked and noised".into(),
-            (Payload::Masked, false) => "masked: only the sum of all parties can be read".into(),
-            (_, true) => "noised".into(),
-            _ => IN_THE_CLEAR.into(),
-        }
-    };
-    description.all_messages().filter(is_sent).map(|w| Message::new(w, protection(w))).collect()
 }

@@ -16,8 +16,9 @@ use fednmf_files::output::attributes;
 use fednmf_methods::description::{Description, MessageSpec};
 
 use super::compared_of_run;
+use super::messages;
+use super::messages::Message;
 use super::policy::own_shape_of_run;
-use super::proposal::{Message, messages_of_run};
 
 /// What a site takes part in.
 pub enum Work {
@@ -149,7 +150,7 @@ impl Work {
     /// All that may leave a site.
     pub fn messages(&self) -> Vec<Message> {
         match self {
-            Work::Run(spec) => messages_of_run(spec),
+            Work::Run(spec) => messages::of_run(spec),
             Work::Joint(joint) => {
                 let description = joint.task.description();
                 joint.task.sent().into_iter().map(|w| Message::new(w, description.protection(w))).collect()

@@ -12,7 +12,7 @@ use fednmf_comm::party_sum::PartySum;
 use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::{Bits, Real};
-use fednmf_privacy::{Bound, Releases};
+use fednmf_privacy::{Bound, NoisePlan, Releases};
 
 use super::{Client, Components, Counts, Outcome, clients, distinct};
 use crate::boolean::result::Refit;
@@ -21,7 +21,7 @@ use crate::method::Method;
 use crate::parameters::Parameters;
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
-use crate::shared::dp::{DpParams, Messages, Noise};
+use crate::shared::dp::{DpParams, Expected, Messages, Noise};
 use crate::shared::secure_sum;
 use crate::shared::secure_sum::SecureSumParams;
 use crate::{Algorithm, Measures, Problem};
@@ -110,6 +110,11 @@ impl<L: LocalMethod> Method for Voted<L> {
         Some(OpenedSums::AtEvaluations)
     }
 
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        let VoteParams { dp, sum, .. } = &self.vote;
+        dp::plan(dp, sum.secure_sum, messages(run.max_iters, run.n * run.k), run.parties)
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }
@@ -171,14 +176,16 @@ struct Vote<T: Real, L> {
     voted_at: Option<usize>,
 }
 
+fn messages(max_iters: usize, length: usize) -> Messages {
+    Messages { max_iters, once: true, length, natural: Some(Bound::Box), entry: 1.0, boolean: true }
+}
+
 fn build<T: Real, L: LocalMethod>(method: &Voted<L>, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, max_iters, parties, comm, .. } = problem;
     let VoteParams { aggregate, refit, dp, sum } = &method.vote;
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
-    let messages =
-        Messages { max_iters, once: true, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean: true };
-    let releases = dp::releases(dp, sum.secure_sum, messages, parties, &comm)?;
+    let releases = dp::releases(dp, sum.secure_sum, messages(max_iters, n * k), parties, &comm)?;
     let party_sum = secure_sum::party_sum(&comm, parties, sum, None)?;
     let rows = data.cuts.rows.clone();
     let clients = clients(data, parties, &comm)?;

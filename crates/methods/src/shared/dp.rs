@@ -219,7 +219,9 @@ pub fn releases(
     parties: Parties,
     comm: &PartyCommunicator,
 ) -> SharedResult<Option<Releases>> {
-    let Some(plan) = plan(args, masked, messages, parties).map_err(Error::on_all_ranks)? else { return Ok(None) };
+    let Some(plan) = plan(args, masked, messages, parties.count).map_err(Error::on_all_ranks)? else {
+        return Ok(None);
+    };
     let secret_seed = args.secret_seed.seed();
     let key = |party: usize| {
         let mut key = [0; NOISE_KEY];
@@ -230,8 +232,36 @@ pub fn releases(
     Ok(Some(Releases::new(plan, comm.agree_on_error(keys)?)))
 }
 
+/// A warning if the noise of all `parties` is larger than all that they may release; k components of m rows.
+pub fn too_noisy(plan: &NoisePlan, parties: usize, (m, k): (usize, usize)) -> Option<String> {
+    let ratio = plan.noise_over_bound(parties, (m, k));
+    let (of, more) = match plan.releases_columns() {
+        true => ("the share of a component in the norm of all columns", "columns"),
+        false => ("all that they may release together", "parties"),
+    };
+    (ratio > 1.0).then(|| {
+        format!(
+            "--dp: the noise on what {parties} parties release is {ratio:.1} times {of}, so the components will be mostly noise; use a \
+             larger --epsilon, fewer releases (--dp-releases), fewer components or more {more}"
+        )
+    })
+}
+
+/// What is known of a run before it begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub max_iters: usize,
+    pub parties: usize,
+}
+
 /// The noise of the releases; `None` without `--dp`. It is the same on all ranks.
-fn plan(args: &DpParams, masked: bool, messages: Messages, parties: Parties) -> Result<Option<NoisePlan>> {
+///
+/// # Errors
+/// If the request cannot be met; the message gives the reason.
+pub fn plan(args: &DpParams, masked: bool, messages: Messages, parties: usize) -> Result<Option<NoisePlan>> {
     let Some(mechanism) = args.mechanism() else { return Ok(None) };
     let clip = args.clip.given();
     if mechanism == Mechanism::Laplace && masked {
@@ -276,7 +306,7 @@ fn plan(args: &DpParams, masked: bool, messages: Messages, parties: Parties) -> 
         },
     };
     // Randomised response flips the bits at each party, so noise is not shared over the parties.
-    let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties.count);
+    let sharing = (masked && mechanism != Mechanism::Xor).then_some(parties);
     NoisePlan::new(request, bound, messages.length, sharing).map(Some)
 }
 

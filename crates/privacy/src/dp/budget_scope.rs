@@ -54,6 +54,22 @@ pub enum Lines {
     Columns,
 }
 
+impl BudgetUnit {
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            BudgetUnit::Party => "the whole data of a party",
+            BudgetUnit::Column => "one column of your file",
+            BudgetUnit::Row => "one row of your file (--transpose makes it a column)",
+        }
+    }
+
+    /// What is replaced by any other in neighbouring inputs.
+    pub fn replaced(self) -> String {
+        format!("{}, replaced by any other", self.describe())
+    }
+}
+
 impl BudgetScope {
     /// `division` is that of the run. It is stored only if it determines the units or their owners.
     pub fn new(unit: BudgetUnit, covers: Covers, division: Division) -> Self {
@@ -63,11 +79,7 @@ impl BudgetScope {
 
     /// In words: the unit, the parties, and whose budget it is.
     pub fn describe(&self) -> String {
-        let unit = match self.unit {
-            BudgetUnit::Party => "the whole data of a party",
-            BudgetUnit::Column => "one column of the input",
-            BudgetUnit::Row => "one row of the input",
-        };
+        let unit = self.unit.describe();
         let division = match &self.division {
             None => String::new(),
             Some(Division::OwnFiles) => ", each party with a file of its own".into(),

@@ -16,6 +16,7 @@ use fednmf_base::error::{Error, Result};
 
 use super::accounting::PrivacyLoss;
 use super::budget::RunLoss;
+use super::budget_scope::BudgetUnit;
 use super::gaussian;
 use super::sampler::{LARGEST_SCALE, NoiseSampler};
 
@@ -245,6 +246,11 @@ impl NoisePlan {
         }
     }
 
+    /// Whether releases are sums over columns, each of which is protected.
+    pub fn releases_columns(&self) -> bool {
+        matches!(self.bound, Bound::Columns(_))
+    }
+
     pub fn mechanism(&self) -> Mechanism {
         self.request.mechanism
     }
@@ -304,11 +310,32 @@ impl NoisePlan {
         noise.flip(self.scale)
     }
 
-    /// The privacy unit of the releases, as text.
-    pub(super) fn unit(&self) -> &'static str {
+    /// The privacy unit of the releases, if the input is not transposed.
+    pub(super) fn unit(&self) -> BudgetUnit {
+        if let Bound::Columns(_) = self.bound { BudgetUnit::Column } else { BudgetUnit::Party }
+    }
+
+    /// The noise in the sum of what `parties` release, relative to the largest norm of such a sum; for columns the spectral norm
+    /// of the noise on R (m × k), relative to the share of a component in the norm of all columns.
+    pub fn noise_over_bound(&self, parties: usize, (m, k): (usize, usize)) -> f64 {
+        let (parties, d) = (parties as f64, self.length as f64);
+        // The standard deviation in the sum.
+        let shared = if self.sharing > 0 { 1.0 } else { parties.sqrt() };
+        let sigma = match self.request.mechanism {
+            Mechanism::Gaussian => self.noise(),
+            Mechanism::Laplace => self.noise() * std::f64::consts::SQRT_2,
+            // A bit counts 1 - 2p, give or take that of the flips.
+            Mechanism::Xor => (self.noise() * (1.0 - self.noise())).sqrt() / (1.0 - 2.0 * self.noise()),
+        } * shared;
         match self.bound {
-            Bound::Columns(_) => "one column, replaced by any other",
-            _ => "one party's whole data, replaced by any other",
+            Bound::Columns(columns) => {
+                let (m, k) = (m as f64, k as f64);
+                sigma * (m.sqrt() + k.sqrt()) * k / (columns.columns as f64 * self.sensitivity)
+            }
+            Bound::Box => sigma / parties,
+            Bound::Units(k) => sigma * (d / k as f64).sqrt() / parties,
+            Bound::Ball(radius) => sigma * d.sqrt() / (parties * radius),
+            Bound::Ones(ones) => sigma * (d / ones as f64).sqrt() / parties,
         }
     }
 
@@ -342,7 +369,6 @@ impl NoisePlan {
         let planned = if self.request.epsilon.is_some() { json!(self.releases) } else { Value::Null };
         vec![
             ("mechanism", name.into()),
-            ("unit", self.unit().into()),
             ("noise_on", shared.into()),
             ("noise", self.noise().into()),
             ("grid", self.grid.into()),

@@ -8,6 +8,7 @@ use fednmf_base::error::{Error, SharedResult};
 use fednmf_linalg::Real;
 
 use super::budget::round_up_text;
+use super::budget_scope::BudgetUnit;
 use super::noise_plan::{Bound, ColumnBound, Mechanism, NoisePlan};
 use super::sampler::{NOISE_KEY, NoiseSampler};
 use crate::released::{NoiseAdded, Noised};
@@ -39,6 +40,8 @@ pub struct Releases {
     /// Releases of each party so far.
     done: u64,
     before_release: Option<BeforeRelease>,
+    /// What the run protects.
+    unit: BudgetUnit,
     /// Number of clipped releases of each hosted party; with [`Bound::Columns`] of the clipped columns of a release.
     clipped: Vec<u64>,
 }
@@ -59,11 +62,17 @@ impl Releases {
             clipped: vec![0; keys.len()],
             options: Sha256::digest(format!("{plan:?}")).into(),
             state: ReleaseState([0; 32]),
+            unit: plan.unit(),
             plan,
             keys,
             done: 0,
             before_release: None,
         }
+    }
+
+    /// Names what the run protects, of the input as it is in its file.
+    pub fn protect(&mut self, unit: BudgetUnit) {
+        self.unit = unit;
     }
 
     /// Makes the noise depend on these options, in addition to the plan: a run with others draws other noise.
@@ -243,11 +252,12 @@ impl Releases {
         let (guarantee, clause) = match (not_covered, self.spent()) {
             ([], epsilon) if epsilon.is_finite() => (
                 "formal",
-                format!("{}; epsilon {}, delta {}", self.plan.unit(), round_up_text(epsilon), self.plan.budget().1),
+                format!("{}; epsilon {}, delta {}", self.unit.replaced(), round_up_text(epsilon), self.plan.budget().1),
             ),
             ([], _) => ("none", "epsilon is infinite at delta 0".into()),
             (reasons, _) => ("none", format!("epsilon does not cover {}", reasons.join("; "))),
         };
+        table.insert("unit".into(), self.unit.replaced().into());
         table.insert("guarantee".into(), guarantee.into());
         table.insert("verdict".into(), format!("{guarantee}: {clause}").into());
         table.insert("not_covered".into(), not_covered.into());

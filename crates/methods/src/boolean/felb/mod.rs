@@ -23,7 +23,7 @@ use fednmf_comm::{MessageTag, PartyCommunicator, Payload};
 use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::{Contiguous, Real};
-use fednmf_privacy::{Bound, Mechanism, Releases};
+use fednmf_privacy::{Bound, Mechanism, NoisePlan, Releases};
 
 use super::{Client, Components, Ones, Outcome, clients, describe, distinct, messages, round_rows, rounded};
 use crate::boolean::Refit;
@@ -35,7 +35,7 @@ use crate::method::Method;
 use crate::parameters::{Auto, auto, count, number};
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
-use crate::shared::dp::{DpParams, Messages, Noise};
+use crate::shared::dp::{DpParams, Expected, Messages, Noise};
 use crate::shared::init;
 use crate::shared::secure_sum;
 use crate::shared::secure_sum::SecureSumParams;
@@ -75,6 +75,13 @@ fednmf_base::parameters! {
     /// Parameters of FELB-MU: those of FELB.
     pub struct FelbMu {
         group felb: Felb;
+    }
+}
+
+impl Felb {
+    fn messages(&self, max_iters: usize, length: usize) -> Messages {
+        let boolean = self.dp.dp == Noise::Xor;
+        Messages { max_iters, once: false, length, natural: Some(Bound::Box), entry: 1.0, boolean }
     }
 }
 
@@ -120,6 +127,11 @@ impl Method for Felb {
         Some(OpenedSums::EachIteration(1))
     }
 
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        let messages = self.messages(run.max_iters, run.n * run.k);
+        dp::plan(&self.dp, self.sum.secure_sum, messages, run.parties)
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem, ProximalRule::Lipschitz)
     }
@@ -139,6 +151,10 @@ impl Method for FelbMu {
 
     fn opened_sums(&self) -> Option<OpenedSums> {
         Some(OpenedSums::EachIteration(1))
+    }
+
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        Method::noise(&self.felb, run)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
@@ -199,9 +215,7 @@ fn build<T: Real>(args: &Felb, problem: Problem<'_, T>, rule: ProximalRule) -> S
     let comm = PartyCommunicator::new(comm);
     let (m, n) = (data.header.rows, data.header.cols);
     let local_iters = args.local_iters;
-    let boolean = args.dp.dp == Noise::Xor;
-    let messages = Messages { max_iters, once: false, length: n * k, natural: Some(Bound::Box), entry: 1.0, boolean };
-    let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
+    let releases = dp::releases(&args.dp, args.sum.secure_sum, args.messages(max_iters, n * k), parties, &comm)?;
     let plan = Plan {
         rule,
         local_iters,

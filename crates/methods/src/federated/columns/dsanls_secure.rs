@@ -126,6 +126,10 @@ impl Method for DsanlsSecure {
         )
     }
 
+    fn sends(&self, kind: &str) -> bool {
+        kind != LIMITS.kind || !self.accepts_sketches()
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         build(self, problem)
     }

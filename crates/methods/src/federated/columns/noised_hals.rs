@@ -42,11 +42,11 @@ use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Block, Cholesky, Order, Real, gram};
-use fednmf_privacy::{Bound, ColumnBound, Private, Releases};
+use fednmf_privacy::{Bound, ColumnBound, NoisePlan, Private, Releases};
 
 use super::{PRODUCT, Party, PublicInfo, Refitted, hosted_parties, pieces, relative_error, restore};
 use crate::shared::dp;
-use crate::shared::dp::{DpParams, Messages};
+use crate::shared::dp::{DpParams, Expected, Messages};
 use crate::shared::init;
 use crate::shared::least_squares::LeastSquaresUpdate;
 use crate::shared::missing::PartyMissing;
@@ -110,6 +110,32 @@ fn magnitudes<T: Real>() -> RangeInclusive<f64> {
     libm::ldexp(1.0, -power)..=libm::ldexp(1.0, power)
 }
 
+fn bound(args: &DpParams, columns: usize, rounding: f64) -> ColumnBound {
+    let clip = args.clip.given();
+    ColumnBound { norm: clip.unwrap_or(1.0), all: clip.is_none(), columns, rounding }
+}
+
+fn messages(max_iters: usize, length: usize, bound: ColumnBound) -> Messages {
+    Messages {
+        max_iters: max_iters.min(dp::COLUMN_RELEASES),
+        once: false,
+        length,
+        natural: Some(Bound::Columns(bound)),
+        entry: 1.0,
+        boolean: false,
+    }
+}
+
+/// The noise of a run, as far as it is known before.
+///
+/// # Errors
+/// If the requested noise is impossible.
+pub fn noise(args: &DpParams, masked: bool, run: Expected) -> Result<Option<NoisePlan>> {
+    let Expected { m, n, k, max_iters, parties } = run;
+    let bound = bound(args, n, rounding::<f64>(n.div_ceil(parties), m, k));
+    dp::plan(args, masked, messages(max_iters, release_length(m, k), bound), parties)
+}
+
 /// Builds the algorithm. `update` computes the rows of V, starting from 0.
 ///
 /// # Errors
@@ -128,22 +154,9 @@ pub fn build<T: Real>(
     init::u(seed, &(0..public.m), 1.0, u.view_mut());
     to_unit_columns(&mut u);
     let largest = data.cuts.cols.iter().map(|cols| cols.len()).max().unwrap_or(0);
-    let clip = args.clip.given();
-    let bound = ColumnBound {
-        norm: clip.unwrap_or(1.0),
-        all: clip.is_none(),
-        columns: public.n,
-        rounding: rounding::<T>(largest, public.m, k),
-    };
     let length = release_length(public.m, k);
-    let messages = Messages {
-        max_iters: max_iters.min(dp::COLUMN_RELEASES),
-        once: false,
-        length,
-        natural: Some(Bound::Columns(bound)),
-        entry: 1.0,
-        boolean: false,
-    };
+    let bound = bound(args, public.n, rounding::<T>(largest, public.m, k));
+    let messages = messages(max_iters, length, bound);
     let releases = dp::releases(args, secure_sum.secure_sum, messages, parties, &comm)?;
     let hosted = hosted_parties(data, &public, PartyMissing::None, seed, (&comm, parties))?;
     let member = |mut party: Party<T>| {

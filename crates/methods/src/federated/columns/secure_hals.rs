@@ -25,6 +25,7 @@ use fednmf_linalg::Contiguous;
 use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::random::secret_rng;
 use fednmf_linalg::{Real, gram};
+use fednmf_privacy::NoisePlan;
 
 use super::{PAPER, PRODUCT, Party, PublicInfo, fit, hosted_parties, pieces, restore, start_u, summed};
 use crate::cost::{Cost, Kernel, Shape, Workload};
@@ -39,7 +40,7 @@ use crate::parameters::{Auto, SecretSource, Sizes, count};
 use crate::shared::alternating::Factor;
 use crate::shared::disclosure::{OpenedSums, Risk};
 use crate::shared::dp;
-use crate::shared::dp::DpParams;
+use crate::shared::dp::{DpParams, Expected};
 use crate::shared::extrapolation::{Extrapolation, Momentum, extrapolate, inner};
 use crate::shared::least_squares::{LeastSquaresUpdate, Update};
 use crate::shared::missing::PartyMissing;
@@ -208,6 +209,15 @@ impl Method for SecureHals {
 
     fn opened_sums(&self) -> Option<OpenedSums> {
         Some(OpenedSums::ExactProducts(1))
+    }
+
+    fn sends(&self, kind: &str) -> bool {
+        // Without a bound of its own, all columns are scaled, and nobody counts them.
+        kind != dp::MESSAGES.kind || self.dp.clip.given().is_some()
+    }
+
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        noised_hals::noise(&self.dp, self.secure_sum.secure_sum, run)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {

@@ -27,7 +27,7 @@ use fednmf_linalg::ContiguousMut;
 use fednmf_linalg::sketch;
 use fednmf_linalg::sketch::Sketch;
 use fednmf_linalg::{Real, gram};
-use fednmf_privacy::Releases;
+use fednmf_privacy::{NoisePlan, Releases};
 
 use super::{
     PAPER, Party, PublicInfo, Refitted, fit, hosted_parties, normalize_by_survivors, pieces, relative_error, restore,
@@ -39,12 +39,12 @@ use crate::description::{Description, DifferentialPrivacy, LARGEST_TERM, Message
 use crate::federated::columns::local::{
     Draws, LocalParams, LocalParty, NoGroup, OptionalGroup, Scratch, UpdateOrder, sketch_sizes, trace,
 };
-use crate::method::Method;
+use crate::method::{ConfiguredMethod, Method};
 use crate::metrics;
 use crate::shared::alternating::Factor;
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
-use crate::shared::dp::{DpParams, Messages};
+use crate::shared::dp::{DpParams, Expected, Messages};
 use crate::shared::init::start_entry;
 use crate::shared::missing::Side;
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams, party_sum};
@@ -213,6 +213,11 @@ const fn averaging_sketches(name: &'static str, summary: &'static str) -> Descri
     }
 }
 
+/// What parties release with `--dp`: U_r, with entries of this size at the start.
+fn messages(max_iters: usize, length: usize, entry: f64) -> Messages {
+    Messages { max_iters, once: false, length, natural: None, entry, boolean: false }
+}
+
 impl<V: Variant> Method for SynVariant<V> {
     const DESCRIPTION: &'static Description = V::DESCRIPTION;
 
@@ -227,6 +232,12 @@ impl<V: Variant> Method for SynVariant<V> {
     fn opened_sums(&self) -> Option<OpenedSums> {
         // An average of U in a round, and one of a sketch of it in each local step.
         Some(OpenedSums::EachIteration(1 + if V::AVERAGES_SKETCHES { self.syn.local.local_iters } else { 0 }))
+    }
+
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        let groups = ConfiguredMethod::groups(self);
+        let Some(dp) = groups.dp else { return Ok(None) };
+        dp::plan(dp, Method::masks_sums(self), messages(run.max_iters, run.m * run.k, 1.0), run.parties)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
@@ -367,15 +378,7 @@ fn build<T: Real>(
     });
     let releases = match dp {
         Some(dp) => {
-            let length = public.m * public.k;
-            let messages = Messages {
-                max_iters,
-                once: false,
-                length,
-                natural: None,
-                entry: start_entry(public.scale),
-                boolean: false,
-            };
+            let messages = messages(max_iters, public.m * public.k, start_entry(public.scale));
             dp::releases(dp, args.secure_sum.secure_sum, messages, parties, &comm)?
         }
         None => None,

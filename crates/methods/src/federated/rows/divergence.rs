@@ -147,6 +147,14 @@ impl Method for FedKl {
         Ok(())
     }
 
+    fn sends(&self, kind: &str) -> bool {
+        match kind {
+            _ if kind == OBSERVED.kind => self.left_out().any(),
+            _ if kind == missing::HELD.kind => self.holdout.holdout > 0.0,
+            _ => true,
+        }
+    }
+
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { n, k, .. } = *workload;
         let below = if self.left_out().any() { n * k } else { k };
@@ -196,6 +204,10 @@ impl Method for FedBeta {
             ),
         ),
     );
+
+    fn sends(&self, kind: &str) -> bool {
+        kind != SUMS.kind || self.beta.0 == 1.0
+    }
 
     fn cost(&self, workload: &Workload, ranks: usize) -> Result<Option<Cost>> {
         let Workload { n, k, .. } = *workload;

@@ -52,8 +52,8 @@ const LEFT: MessageTag = MessageTag::new("norm of the columns that are left", Pa
 const LAST_U: MessageTag = MessageTag::new("the server's last U", Payload::SharedFactor);
 
 const MESSAGES: &[MessageSpec] = &[
-    MessageSpec::new(TO_SERVER, "m x k", "each merge"),
-    MessageSpec::new(FROM_SERVER, "m x k", "each merge"),
+    MessageSpec::new(TO_SERVER, "m x k", "each merge").to_one(),
+    MessageSpec::new(FROM_SERVER, "m x k", "each merge").to_one(),
     MessageSpec::new(SHOW_U, "m x k", "each evaluation"),
     MessageSpec::new(LAST_U, "m x k", "once, at the end"),
     MessageSpec::new(metrics::RESIDUAL, "1; once 2 with penalties", "twice each evaluation"),
@@ -177,6 +177,10 @@ impl<S: Variant> Method for AsynVariant<S> {
     fn check(&self) -> Result<()> {
         self.asyn.check()?;
         self.sketch.group().map_or(Ok(()), |args| self.asyn.local.check_sketch(args.sketch))
+    }
+
+    fn sends(&self, kind: &str) -> bool {
+        self.asyn.clock.is_real() || ![TURNS.kind, LEFT.kind].contains(&kind)
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {

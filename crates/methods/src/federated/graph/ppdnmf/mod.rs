@@ -145,14 +145,16 @@ impl Method for Ppdnmf {
             MessageSpec::new(exchange::PLAIN_FORWARD, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::PLAIN_ANSWER, "m x k to each neighbour", "each ADMM iteration with --plain"),
             MessageSpec::new(exchange::FLAG, "1 to each neighbour", "each ADMM iteration with --admm-tol")
-                .always_shown(),
-            MessageSpec::control(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain"),
+                .always_shown()
+                .to_one(),
+            MessageSpec::control(exchange::PUBLIC_KEY, "n to each neighbour", "once, unless --plain").to_one(),
             MessageSpec::new(
                 masked(measure::SUM_X),
                 "m x k",
                 "each evaluation, and for the output's U, unless --plain",
-            ),
-            MessageSpec::new(measure::SUM_X, "m x k", "as often, with --plain"),
+            )
+            .also_at_the_end(),
+            MessageSpec::new(measure::SUM_X, "m x k", "as often, with --plain").also_at_the_end(),
             MessageSpec::new(masked(measure::RESIDUALS), "2", "each evaluation, unless --plain"),
             MessageSpec::new(measure::RESIDUALS, "2", "each evaluation, with --plain"),
             MessageSpec::control(KEYS, "32 bytes", "twice, unless --plain"),
@@ -179,6 +181,10 @@ impl Method for Ppdnmf {
             ));
         }
         Ok(())
+    }
+
+    fn sends(&self, kind: &str) -> bool {
+        kind != exchange::FLAG.kind || self.inner.admm_tol > 0.0
     }
 
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {

@@ -7,6 +7,7 @@ use std::fmt;
 use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_comm::party_sum::{KEYS, masked};
 use fednmf_linalg::Real;
+use fednmf_privacy::{Bound, NoisePlan};
 
 use super::{measure, run};
 use crate::cost::{Cost, Workload};
@@ -19,7 +20,7 @@ use crate::metrics::Measure;
 use crate::parameters::{Auto, Parameters, count, number};
 use crate::shared::disclosure::OpenedSums;
 use crate::shared::dp;
-use crate::shared::dp::DpParams;
+use crate::shared::dp::{DpParams, Expected, Messages};
 use crate::shared::missing::{PartyMissing, PartyMissingParams};
 use crate::shared::regularization::RegularizationParams;
 use crate::shared::secure_sum::{SURVIVING, SecureSumParams, ThresholdParams};
@@ -180,6 +181,12 @@ where
         })
     }
 
+    fn noise(&self, run: Expected) -> Result<Option<NoisePlan>> {
+        // Without a bound of the method, --clip bounds what is sent, whatever its size.
+        let messages = self.settings().messages(run.max_iters, (run.n, run.k), 1.0);
+        dp::plan(&self.federated.dp, self.federated.sum.secure_sum, messages, run.parties)
+    }
+
     fn build<T: Real>(&self, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
         run::build(problem, self.settings(), &self.federated)
     }
@@ -310,18 +317,27 @@ impl RoundParams {
 
 /// Messages that leave a party in a method with rounds.
 const MESSAGES: &[MessageSpec] = &with_private([
-    MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part"),
-    MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part"),
+    MessageSpec::new(UPLOAD, "n x k", "each round, from the parties that take part").within_rank(),
+    MessageSpec::new(DOWNLOAD, "n x k", "each round, to the parties that take part").within_rank(),
     MessageSpec::new(INSIDE, "n x k + k + 1, summed", "some times a round, between the ranks that play the server"),
-    MessageSpec::new(masked(SUM_V), "n x k", "each round, instead of all these, with --secure-sum"),
+    MessageSpec::new(masked(SUM_V), "n x k", "each round, with --secure-sum instead of all that the server has").noised(),
 ]);
 
 /// Messages that leave a party in a method that averages once.
 const MESSAGES_ONCE: &[MessageSpec] = &with_private([
-    MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)"),
-    MessageSpec::new(DOWNLOAD, "n x k", "as often"),
-    MessageSpec::new(INSIDE, "n x k + k + 1, summed", "as often, between the ranks that play the server"),
-    MessageSpec::new(masked(SUM_V), "n x k", "as often, instead of all these, with --secure-sum"),
+    MessageSpec::new(UPLOAD, "n x k", "once, at the end; before that at each evaluation (not with --dp)").within_rank(),
+    MessageSpec::new(DOWNLOAD, "n x k", "as often").within_rank(),
+    MessageSpec::new(
+        INSIDE,
+        "n x k + k + 1, summed",
+        "once, at the end, and at each evaluation (not with --dp), between the ranks that play the server",
+    ),
+    MessageSpec::new(
+        masked(SUM_V),
+        "n x k",
+        "once, at the end, and at each evaluation (not with --dp); with --secure-sum instead of all that the server has",
+    )
+    .noised(),
 ]);
 
 /// Adds the message kinds of both schedules.
@@ -385,4 +401,13 @@ pub struct FederatedSettings {
     pub personalize: bool,
     /// Whether components are compared and averaged at norm 1.
     pub unit: bool,
+}
+
+impl FederatedSettings {
+    /// What parties release with `--dp`: V_j (n × k), with entries of this size at the start.
+    pub fn messages(&self, max_iters: usize, (n, k): (usize, usize), entry: f64) -> Messages {
+        let natural = self.unit.then_some(Bound::Units(k));
+        let once = self.schedule == Schedule::Once;
+        Messages { max_iters, once, length: n * k, natural, entry, boolean: false }
+    }
 }

@@ -10,7 +10,7 @@ use fednmf_data::state::{Owner, Piece, SavedState, State};
 use fednmf_linalg::nls::Pivoting;
 use fednmf_linalg::random::{Purpose, Stream, uniform_rows};
 use fednmf_linalg::{Block, Contiguous, Order, Real, gram};
-use fednmf_privacy::{Bound, Releases};
+use fednmf_privacy::Releases;
 
 use super::measure;
 use crate::decision::Decision;
@@ -19,7 +19,6 @@ use crate::federated::rows::fnmf::barycenter::{Barycenter, DOWNLOAD, Server};
 use crate::federated::rows::fnmf::client::{Client, LocalSteps, ProximalTerm, Work};
 use crate::federated::rows::fnmf::federated::{FederatedParams, FederatedSettings, Normalize, Schedule, StartOfV};
 use crate::shared::dp;
-use crate::shared::dp::Messages;
 use crate::shared::init;
 use crate::shared::missing::Side;
 use crate::shared::regularization::Penalties;
@@ -102,11 +101,9 @@ pub fn build<T: Real>(
         check_scale(&data.statistics, &MODERATE)?;
     }
     let penalties = args.regularization.penalties((m, n));
-    let natural = method.unit.then_some(Bound::Units(k));
-    let once = method.schedule == Schedule::Once;
     let scale = init::scale(data.statistics.sum, (m, n), k);
     let entry = init::start_entry(scale);
-    let messages = Messages { max_iters, once, length: n * k, natural, entry, boolean: false };
+    let messages = method.messages(max_iters, (n, k), entry);
     let releases = dp::releases(&args.dp, args.sum.secure_sum, messages, parties, &comm)?;
     if releases.is_some() && method.personalize {
         return Err(Error::input(

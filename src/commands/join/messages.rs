@@ -1,0 +1,225 @@
+//! What leaves a site in a run: the messages of the method's table that its options do not exclude, each with the protection that
+//! it has in this run. A test compares them with the transcripts of runs.
+
+use std::os::fd::AsFd;
+
+use serde::{Deserialize, Serialize};
+
+use fednmf_comm::party_sum::{ANSWERS, KEYS, ROUND_KEYS, SEALED_SHARES};
+use fednmf_comm::{LARGEST, Payload};
+use fednmf_data as data;
+use fednmf_data::Sharing;
+use fednmf_data::messages::{CHECKPOINT, OUTPUT};
+use fednmf_driver::spec::Spec;
+use fednmf_files::{Scale, Source};
+use fednmf_methods::description::{COMMON_MESSAGES, Description, MessageSpec, Unit};
+use fednmf_methods::federated::rows::fnmf::barycenter::{INSIDE, SUM_V};
+use fednmf_methods::method::ConfiguredMethod;
+use fednmf_methods::registry;
+use fednmf_methods::shared::dp;
+use fednmf_privacy::Protection;
+
+use crate::commands::list;
+
+/// A kind of message that leaves a site.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    pub what: String,
+    pub payload: String,
+    pub size: String,
+    pub when: String,
+    /// Begins with the name of the protection.
+    pub protection: String,
+    /// Who can read it.
+    #[serde(default)]
+    pub read_by: String,
+}
+
+/// The protection of a message without one.
+const IN_THE_CLEAR: &str = "in the clear";
+
+impl Message {
+    /// A message of a table, under this protection.
+    pub fn new(w: &MessageSpec, protection: String) -> Message {
+        let read_by = match w.payload {
+            Payload::Masked => "nobody: a sum",
+            Payload::Shares => "nobody: a share",
+            Payload::Ciphertext => "one site",
+            _ if w.to_one => "one site",
+            _ => "all sites",
+        };
+        Message {
+            what: w.kind.into(),
+            payload: w.payload.name().into(),
+            size: w.shape.into(),
+            when: w.when.into(),
+            protection,
+            read_by: read_by.into(),
+        }
+    }
+
+    /// Whether it holds results of the data, and the receivers can read it.
+    pub fn is_in_the_clear(&self) -> bool {
+        self.protection == IN_THE_CLEAR
+    }
+
+    /// Its protection in ledger and transcript.
+    pub fn protected(&self) -> Protection {
+        let name = self.protection.split([':', ';']).next().unwrap_or_default();
+        Protection::from_name(name).unwrap_or(Protection::Declared)
+    }
+
+    /// The cells of its row in a table.
+    fn row(&self) -> [String; 6] {
+        [&self.what, &self.payload, &self.size, &self.when, &self.protection, &self.read_by].map(Clone::clone)
+    }
+}
+
+/// Messages as text for this stream.
+pub fn table(messages: &[Message], stream: impl AsFd) -> String {
+    let heading = ["what", "payload", "size", "how often", "protection", "read by"].map(String::from);
+    list::aligned(&std::iter::once(heading).chain(messages.iter().map(Message::row)).collect::<Vec<_>>(), stream)
+}
+
+/// The messages of a factorisation between sites.
+pub fn of_run(spec: &Spec) -> Vec<Message> {
+    let run = Sent::of(spec);
+    let own = |w| run.sends(w).then(|| Message { size: run.size(w), when: run.when(w), ..Message::new(w, run.protection(w)) });
+    let mut all: Vec<Message> = run.description.all_messages().filter_map(own).collect();
+    all.extend(run.other_protections());
+    all
+}
+
+/// What decides which messages a run sends.
+struct Sent<'a> {
+    spec: &'a Spec,
+    method: &'a dyn ConfiguredMethod,
+    description: &'static Description,
+    masked: bool,
+    noised: bool,
+    evaluates: bool,
+}
+
+impl<'a> Sent<'a> {
+    fn of(spec: &'a Spec) -> Self {
+        let (method, description) = (spec.method.assumed(), spec.description());
+        let (masked, noised) = (method.masks_sums(), method.groups().is_noised());
+        Sent { spec, method, description, masked, noised, evaluates: spec.eval_every > 0 }
+    }
+
+    fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &'static MessageSpec> {
+        self.description.all_messages().filter(move |other| other.kind == kind)
+    }
+
+    /// Whether what is released under noise is in such a message, in place of a product with the data.
+    fn is_release(&self, w: &MessageSpec) -> bool {
+        self.of_kind(w.kind).any(|other| other.payload == Payload::Product && self.description.adds_noise_to(other))
+    }
+
+    fn sends(&self, w: &MessageSpec) -> bool {
+        let groups = self.method.groups();
+        let survives = groups.threshold.is_some_and(|threshold| threshold.secure_threshold.as_ref().is_some());
+        let names = self.spec.outputs.factors.is_some()
+            || groups.init.is_some_and(|init| init.file().is_some())
+            || groups.missing.is_some_and(|missing| missing.missing.marks().is_some());
+        let one_file = matches!(self.spec.input.source, Source::Synthetic(_));
+        // Kinds of messages that only some runs send.
+        let by_option = match w.kind {
+            kind if kind == KEYS.kind => self.masked,
+            // Of sums in the clear; asynchronous methods have them at evaluations only.
+            kind if kind == LARGEST.kind => !self.masked && self.has_sum_in_the_clear(),
+            kind if [ROUND_KEYS.kind, SEALED_SHARES.kind, ANSWERS.kind].contains(&kind) => survives,
+            kind if [data::COUNTS.kind, data::ENTRIES.kind].contains(&kind) => one_file,
+            kind if kind == data::STATISTICS.kind => self.spec.input.sharing != Sharing::Nothing,
+            kind if kind == data::LARGEST_ENTRY.kind => self.spec.input.scale == Scale::Max,
+            kind if kind == data::NAME_DIGESTS.kind => self.spec.input.common_columns,
+            kind if kind == data::NAMES.kind => names,
+            kind if kind == OUTPUT.kind => self.spec.outputs.factors.is_some(),
+            kind if kind == CHECKPOINT.kind => self.spec.checkpoint.is_some(),
+            kind if kind == dp::MESSAGES.kind => self.noised && self.method.sends(kind),
+            kind => self.method.sends(kind),
+        };
+        let has_mask = || self.of_kind(w.kind).any(|other| other.payload == Payload::Masked);
+        let is_common = || COMMON_MESSAGES.iter().any(|common| common.kind == w.kind);
+        let shown = match w.payload {
+            Payload::Masked => self.masked,
+            Payload::Control | Payload::Ciphertext | Payload::Shares => true,
+            // A method that masks sums sends nothing else of its own.
+            _ => !self.masked || w.always_shown || is_common() && !has_mask(),
+        };
+        let has_release = self.description.all_messages().any(|other| self.is_release(other));
+        let product = self.of_kind(w.kind).any(|w| matches!(w.payload, Payload::Product | Payload::Gram));
+        let noise = !has_release || !product || self.is_release(w) == self.noised;
+        by_option && shown && noise && !w.within_rank && (self.evaluates || !w.evaluation)
+    }
+
+    /// Whether the run sums over parties what has neither masks nor noise.
+    fn has_sum_in_the_clear(&self) -> bool {
+        let own = self.description.unit != Unit::Merge && (!self.noised || self.has(INSIDE.kind));
+        own || self.evaluates
+    }
+
+    fn has(&self, kind: &'static str) -> bool {
+        self.of_kind(kind).next().is_some()
+    }
+
+    fn protection(&self, w: &MessageSpec) -> String {
+        let noised = self.noised && self.of_kind(w.kind).any(|other| self.description.adds_noise_to(other));
+        match (w.payload, noised) {
+            (Payload::Control | Payload::Metadata | Payload::Ciphertext | Payload::Shares, _) => self.description.protection(w),
+            (Payload::Masked, true) => format!("{}: only the sum of all parties can be read", Protection::MaskedNoised.name()),
+            (Payload::Masked, false) => MASKED.into(),
+            (_, true) if w.kind == INSIDE.kind => "in the clear: computed from what has noise".into(),
+            (_, true) => Protection::Noised.name().into(),
+            _ => IN_THE_CLEAR.into(),
+        }
+    }
+
+    /// Rows for messages that a run sends under two protections.
+    fn other_protections(&self) -> Vec<Message> {
+        let first = |kind: &'static str, payload: Payload| self.of_kind(kind).find(|w| w.payload == payload);
+        let mut all = Vec::new();
+        // Terms that have noise are summed in the clear, and the largest of them is sent as they are.
+        if self.noised && !self.masked && !self.has(INSIDE.kind) {
+            let largest = first(LARGEST.kind, Payload::Scalar).map(|w| Message::new(w, Protection::Noised.name().into()));
+            all.extend(largest.map(|message| Message { when: "each sum of what has noise".into(), ..message }));
+        }
+        // The starts of fedprox are public, and their mean goes the way of all others.
+        if self.noised && self.masked && self.description.name == "fedprox" {
+            let starts = first(SUM_V.kind, Payload::Masked).map(|w| Message::new(w, MASKED.into()));
+            all.extend(starts.map(|message| Message { when: "once, at the start: of public starts".into(), ..message }));
+        }
+        all
+    }
+
+    /// The message of which the table says that a masked one is "the same".
+    fn in_the_clear(&self, w: &MessageSpec) -> Option<&'static MessageSpec> {
+        self.of_kind(w.kind).find(|other| w.payload == Payload::Masked && other.payload != Payload::Masked)
+    }
+
+    fn size(&self, w: &MessageSpec) -> String {
+        match (self.in_the_clear(w), w.shape.strip_prefix("the same")) {
+            (Some(other), Some(more)) => format!("{}{}", other.shape, more.strip_suffix(" as one").unwrap_or(more)),
+            _ => w.shape.into(),
+        }
+    }
+
+    fn when(&self, w: &MessageSpec) -> String {
+        match self.in_the_clear(w).filter(|_| w.when.starts_with("the same")) {
+            Some(other) => other.when.into(),
+            // In the method's table these follow what they replace.
+            None => w.when.split(" instead of").next().unwrap_or(w.when).into(),
+        }
+    }
+}
+
+/// The protection of a masked message.
+const MASKED: &str = "masked: only the sum of all parties can be read";
+
+/// All kinds of messages that a site may send in any run.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    let of_methods = registry::ALL.iter().flat_map(|method| method.description().all_messages());
+    let of_others = list::JOINT.iter().flat_map(|joint| (joint.messages)());
+    of_methods.chain(of_others).map(|w| w.kind)
+}
