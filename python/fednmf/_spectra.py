@@ -106,6 +106,8 @@ def top_lists(spectra: Any, n_top: int = 50, specificity: float = 5.0) -> Any:
     >>> fednmf.tl.top_lists(table, n_top=4).shape
     (5, 4)
     """
+    if list(spectra.index.names) != INDEX:
+        raise ValueError("spectra must be a table of fednmf.tl.spectra, whose index is sample, k and component")
     check(spectra)
     weights, n_top = weighted(spectra, specificity), min(_run.count("n_top", n_top), spectra.shape[1])
     order = np.argsort(-weights, axis=1, kind="stable")[:, :n_top]

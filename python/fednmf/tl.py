@@ -124,8 +124,9 @@ def project(adata: Any, reference: Any, layer: Optional[str] = None, *, n_jobs: 
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
 
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
-    with a warning that counts both. `reference` may also be an AnnData file of the program (--output, --add-to). The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
-    cells of `reference`, those of its ``obsm["X_nmf"]``.
+    with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
+    cells of `reference`, those of its ``obsm["X_nmf"]``. `reference` may also be an AnnData that the program wrote (--output,
+    --add-to).
 
     Raises
     ------

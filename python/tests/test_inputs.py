@@ -10,7 +10,9 @@ import scipy.sparse as sp
 import fednmf
 from fednmf import NMF, BooleanMF, MiniBatchNMF
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::UserWarning:fednmf", "ignore:.*given more than once")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::UserWarning:fednmf", "ignore:.*given more than once"
+)
 PROGRAM = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
 SETTINGS = {"max_iter": 5, "random_state": 0}
 
@@ -20,6 +22,12 @@ def annotated(X, layer=None):
     adata = anndata.AnnData(None if layer else X, shape=X.shape if layer else None)
     if layer:
         adata.layers[layer] = X
+    return adata
+
+
+def reference(shape):
+    adata = annotated(np.random.default_rng(1).random(shape))
+    fednmf.tl.nmf(adata, 2, max_iter=5)
     return adata
 
 
@@ -52,6 +60,8 @@ OTHERS = {
     "nmf of a layer": lambda X: fednmf.tl.nmf(annotated(X, "l"), 2, layer="l"),
     "choose_k of a layer": lambda X: fednmf.tl.choose_k(annotated(X, "l"), [2, 3], 2, layer="l"),
     "federated layers": lambda X: fednmf.federated([annotated(X, "l")] * 2, n_components=2, layer="l"),
+    "project": lambda X: fednmf.tl.project(annotated(X), reference(X.shape)),
+    "cnmf": lambda X: fednmf.tl.cnmf(annotated(X), [2], name="x"),
     "spectra": lambda X: fednmf.tl.spectra({"a": annotated(X, "l")}, ks=[2], layer="l"),
     "MiniBatchNMF of AnnData": lambda X: MiniBatchNMF(2).fit(annotated(X)),
 }

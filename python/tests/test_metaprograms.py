@@ -214,3 +214,5 @@ def test_spectra_that_cannot_be_compared_are_named(table, metric):
     twice = table.set_axis([table.columns[0], *table.columns[:-1]], axis=1)
     with pytest.raises(ValueError, match=f"have gene '{table.columns[0]}' in two columns"):
         fednmf.tl.metaprograms([twice], metric=metric)
+    with pytest.raises(ValueError, match="must be a table of fednmf.tl.spectra"):
+        fednmf.tl.top_lists(table.reset_index(drop=True))

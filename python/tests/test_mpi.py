@@ -78,6 +78,8 @@ def test_factors_of_divided_data_are_in_the_units_of_the_input(planted, algo):
     plain, divided = (run(X, ranks=1, algo=algo, max_iter=300, **scale) for scale in ({}, {"scale": "max"}))
     for found in (plain, divided):
         assert np.linalg.norm(X - found.W @ found.H) < 0.1 * np.linalg.norm(X)
+    ones = run(X, ranks=1, binarize="0.5", scale="max", max_iter=20)
+    assert np.linalg.norm((X >= 0.5 * X.max()) - ones.W @ ones.H) < np.linalg.norm(X >= 0.5 * X.max())
     assert divided.measures["rel_error"] == pytest.approx(plain.measures["rel_error"], abs=1e-2)
 
 
