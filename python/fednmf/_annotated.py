@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 import scipy.sparse as sp
 
-from . import _rows
+from . import _rows, _run
 
 
 def is_annotated(data: Any) -> bool:
@@ -37,6 +37,7 @@ def chosen(adata: Any, layer: Optional[str], use_highly_variable: Optional[bool]
         )
     use_highly_variable = marked if use_highly_variable is None else use_highly_variable
     X = matrix(adata, layer)
+    _rows.check_unmasked(X, "adata.X" if layer is None else f"layer {layer!r}")
     values = X.data if sp.issparse(X) else np.asarray(X)
     if values.size and values.min() < 0:
         where = "adata.X" if layer is None else f"layer {layer!r}"
@@ -57,11 +58,28 @@ def _truth(column: Any) -> np.ndarray:
     return values.astype(bool)
 
 
+def values(frame: Any, what: str) -> Any:
+    """The numbers of a DataFrame, in float64 or float32, with NaN where they are missing."""
+    return _run.checked(frame, what, ensure_all_finite="allow-nan")
+
+
+def labels(column: Any, what: str) -> np.ndarray:
+    """Labels as text, and None where one is missing, with a warning."""
+    # None, NaN, NaT and pandas.NA.
+    words = [None if not isinstance(x, str) and str(x) in ("None", "nan", "NaT", "<NA>") else str(x) for x in np.asarray(column, object)]
+    missing = words.count(None)
+    if missing == len(words):
+        raise ValueError(f"{what} has no label that is not missing")
+    if missing:
+        warnings.warn(f"{what}: {missing} of {len(words)} have no label, and are left out", UserWarning, stacklevel=4)
+    return np.array(words, dtype=object)
+
+
 def matrix(adata: Any, layer: Optional[str]) -> Any:
     """`adata.X`, or a layer."""
     if layer is None:
         _rows.check_in_memory(adata)
-        return adata.X
+        return _rows.matrix_of(adata)
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"
         raise ValueError(f"layer={layer!r}: adata has no such layer; it has {names}")

@@ -9,7 +9,6 @@ from typing import Any, Literal, Optional, get_args
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _run
@@ -93,6 +92,10 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         if self.algo not in _ALGORITHMS:
             raise ValueError(f"algo={self.algo!r}: must be one of {', '.join(_ALGORITHMS)}")
+        with _run.kept_if_it_fails(self):
+            return self._fit(X)
+
+    def _fit(self, X: Any) -> np.ndarray:
         X = self._checked(X, reset=True)
         run = _run.factorize(
             [X],
@@ -112,7 +115,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "f1 is 0: the product has no one where X has one, so the components say nothing; try another algo, other options or "
                 "another random_state",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return W
 
@@ -131,7 +134,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def inverse_transform(self, X: Any) -> np.ndarray:
         """The Boolean product of W = `X` (n_samples, n_components) and the components."""
         check_is_fitted(self)
-        W = check_array(X, dtype=[np.float64, np.float32])
+        W = _run.checked(X, accept_sparse=True)
+        W = W.toarray() if sp.issparse(W) else W
         if W.shape[1] != len(self.components_):
             raise ValueError(f"X has {W.shape[1]} columns, but there are {len(self.components_)} components")
         return (W > 0.5).astype(np.float32) @ self.components_.astype(np.float32) > 0
@@ -148,7 +152,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = validate_data(self, _run.accepted(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         X = _run.canonical(X)
         values = X.data if sp.issparse(X) else X
         if not ((values == 0) | (values == 1)).all():

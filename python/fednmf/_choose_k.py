@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 from joblib import effective_n_jobs
-from sklearn.utils import check_array
 
 from . import _fednmf, _run, _show
 from ._nmf import AnyLoss, checked_loss
@@ -107,7 +106,7 @@ def choose_k(
     verbose: int = 0,
 ) -> KChoice:
     """See `fednmf.tl.choose_k`; X is a matrix."""
-    X = check_array(X, accept_sparse="csr", dtype=np.float64)
+    X = _run.checked(X, dtype=np.float64)
     checked = sorted({_run.count("ks", k) for k in ks})
     if not checked:
         raise ValueError("ks is empty: there must be a number of components to try")

@@ -185,7 +185,7 @@ class _Cells:
         for what, given in (("adata", adata), ("tpm", tpm)):
             if given is not None:
                 _rows.check_in_memory(given, what)
-        counts = _checked("adata.X", adata.X)
+        counts = _checked("adata.X", _rows.matrix_of(adata))
         values = counts.data if sp.issparse(counts) else counts
         if tpm is None and (values != np.floor(values)).any():
             warnings.warn(
@@ -198,7 +198,7 @@ class _Cells:
         names = [(list(a.obs_names), list(a.var_names)) for a in (adata, self.tpm_adata)]
         if names[0] != names[1]:
             raise ValueError("tpm has other cells or genes than adata, or in another order")
-        self.tpm = _checked("tpm", self.tpm_adata.X)
+        self.tpm = _checked("tpm", _rows.matrix_of(self.tpm_adata))
         self.tpm_mean, self.tpm_std = _mean_and_std(self.tpm, ddof=0)
         if genes is None:
             used = overdispersed(self.tpm_mean, self.tpm_std**2, _run.count("num_highvar_genes", num_highvar_genes))
@@ -227,6 +227,7 @@ class _Cells:
 
 
 def _checked(what: str, X: Any) -> Any:
+    X = _run.accepted(X, what)
     X = X.tocsr() if sp.issparse(X) else np.asarray(X)
     values = X.data if sp.issparse(X) else X
     if values.size and not (np.isfinite(values).all() and values.min() >= 0):

@@ -9,13 +9,19 @@ from typing import Any, Optional, Union
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array
 
 from . import _annotated, _run, _show
 from ._choose_k import KChoice, choose_k
 
 #: Methods whose error is neither the squared error nor the Kullback-Leibler divergence of a factorisation.
 _NOT_SEARCHED = ("fed-beta", "felb", "felb-mu", "elbmf", "zhang", "asso", "grecond", "mebf")
+#: Options that change neither the data nor the loss, so that `choose_k` searches for the number of components of the same problem:
+#: masks, and how the run gets there.
+_OF_THE_RUN = frozenset(
+    "accept_risk admm_iters admm_tol clock colluding crypto_threads extrapolation headroom inertia insecure_key key_bits local_iters "
+    "local_tol max_releases min_rows order participation party_timeout plain record_order replay secret_seed secure_sum "
+    "secure_threshold sketch sketch_size solver start topology update".split()
+)
 
 
 @dataclass(repr=False)
@@ -89,7 +95,9 @@ def federated(
         asks. Columns that have names are matched by name, in the order of party 0.
     n_components : int or sequence of int
         Of several, the one that `fednmf.tl.choose_k` recommends for the joined matrix, by error and stability; it is in `choice`.
-        Joined data exist in a simulation only: institutions choose with ``fednmf choose``, from the factors of their runs.
+        Joined data exist in a simulation only: institutions choose with ``fednmf choose``, from the factors of their runs. The
+        search knows no options of a method: those that change data or loss (penalties, missing, holdout, noise, ...) need one
+        number.
     algo : str
         A method with parties, see below.
     layer : str or None
@@ -191,12 +199,19 @@ def federated(
         raise ValueError("parts is empty: there must be a matrix for each party")
     of_rows = known.get(algo) == "rows"
     matrices, shared_names, private_names = _aligned(parts, layer, of_rows, common_columns, all_columns)
-    checked = [
-        check_array(matrix, accept_sparse="csr", dtype=[np.float64, np.float32], input_name=f"part {i}")
-        for i, matrix in enumerate(matrices)
-    ]
+    finite = "allow-nan" if options.get("missing") == "nan" else True
+    checked = [_run.checked(matrix, f"part {i}", ensure_all_finite=finite) for i, matrix in enumerate(matrices)]
+    if any(map(sp.issparse, checked)):
+        # The native part takes parts of one kind.
+        checked = [sp.csr_matrix(part) for part in checked]
     choice = None
     if isinstance(n_components, Iterable):
+        other = [name for name, value in options.items() if name not in _OF_THE_RUN and value is not None and value is not False]
+        if other:
+            raise ValueError(
+                f"n_components={n_components!r}: {', '.join(other)} would not be part of the search for the number of components; "
+                "give one number"
+            )
         choice = _choice(checked, n_components, n_runs, algo, of_rows, random_state, n_jobs)
     dtype = np.result_type(*(part.dtype for part in checked))
     with _show.Progress() as progress:
@@ -241,7 +256,7 @@ def _choice(
 ) -> KChoice:
     if algo in _NOT_SEARCHED:
         raise ValueError(f"n_components={ks!r}: {algo} takes one number; several are for the squared error and fed-kl")
-    stack = (sp.vstack if of_rows else sp.hstack) if any(map(sp.issparse, parts)) else (np.vstack if of_rows else np.hstack)
+    stack = (sp.vstack if of_rows else sp.hstack) if sp.issparse(parts[0]) else (np.vstack if of_rows else np.hstack)
     choice = choose_k(
         stack(parts),
         ks,
@@ -274,7 +289,12 @@ def _aligned(
         if any(named) or common_columns or all_columns:
             raise ValueError(f"part {named.index(False)} has no names of columns: give an AnnData or a DataFrame for each party")
         return list(parts), None, None
-    matrices = [_annotated.matrix(part, layer) if _annotated.is_annotated(part) else part.to_numpy() for part in parts]
+    matrices = [
+        _run.accepted(_annotated.matrix(part, layer), f"part {i}")
+        if _annotated.is_annotated(part)
+        else _annotated.values(part, f"part {i}")
+        for i, part in enumerate(parts)
+    ]
     rows, columns = zip(
         *((part.obs_names, part.var_names) if _annotated.is_annotated(part) else (part.index, part.columns) for part in parts)
     )

@@ -71,7 +71,7 @@ def metaprograms(
     n_metaprograms : int or None
         Number of clusters; None: from 2 to 30, the one with the largest mean silhouette.
     sample_key : str or None
-        The column of ``adata.obs`` with the sample of each cell.
+        The column of ``adata.obs`` with the sample of each cell; cells without one are left out, with a warning.
     rule : "genenmf" or "3ca"
         "genenmf" clusters all programmes. "3ca" leaves out those that are not robust (70 % of the top genes in common with one
         of the same sample for another k), not similar to one of another sample (20 %), or redundant in their sample (more than
@@ -116,6 +116,9 @@ def metaprograms(
         _spectra.spectra({sample: of}, ks, **params) if _annotated.is_annotated(of) else _spectra.released(sample, of)
         for sample, of in _spectra.by_sample(samples, sample_key).items()
     ]
+    for table in tables:
+        if not _spectra.is_lists(table):
+            _spectra.check(table)
     has_lists = any(_spectra.is_lists(table) for table in tables)
     if has_lists and metric == "cosine":
         raise ValueError("metric='cosine' needs the spectra of all samples, and one has top lists only")
@@ -127,6 +130,10 @@ def metaprograms(
     if weights.shape[1] == 0:
         raise ValueError("no gene is in all samples: use the same names of genes everywhere")
     scores = listed.to_numpy() if has_lists else _spectra.weighted(weights, specificity)
+    empty = ~(scores.any(axis=1) & listed.to_numpy().any(axis=1))
+    if empty.any():
+        programme = _spectra.named(weights, int(np.argmax(empty)))
+        raise ValueError(f"{programme} has no weight in the genes that all samples have: leave it out")
     n_samples = weights.index.get_level_values("sample").nunique()
 
     common = listed.to_numpy() @ listed.to_numpy().T

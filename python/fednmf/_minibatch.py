@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple, Optional, Union
 import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, check_non_negative
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _fednmf, _losses, _rows, _run, _show
 from ._nmf import _FROBENIUS, _INITS, _LOSSES, NMF, Init
@@ -141,20 +140,23 @@ class MiniBatchNMF(NMF):
         X may also be an AnnData that stays in its file (`backed="r"`), a dataset of HDF5 or zarr, an array of dask, or an iterator
         of batches, which is read once. H is the start with init "custom"; W is not used.
         """
-        with _show.Progress() as progress:
-            X = self._fit(X, H, progress if self.verbose else None)
-        if X is not None:
-            parts = self._consecutive(X.shape[0])
-            loss, squared = self._checked_loss(), 0.0
-            for part in parts:
-                batch = self._checked(_rows.read(X, [part]), reset=False)
-                W, H = self._weights(batch), self.components_
-                if loss == _FROBENIUS:
-                    squared += _losses.frobenius(batch, W, H) ** 2
-                else:
-                    squared += 2 * _losses.divergence(batch, W, H, loss)
-            self.reconstruction_err_ = float(np.sqrt(squared))
+        with _run.kept_if_it_fails(self):
+            with _show.Progress() as progress:
+                X = self._fit(X, H, progress if self.verbose else None)
+            if X is not None:
+                self.reconstruction_err_ = self._error_of_batches(X)
         return self
+
+    def _error_of_batches(self, X: Any) -> float:
+        loss, squared, H = self._checked_loss(), 0.0, self.components_
+        for part in self._consecutive(X.shape[0]):
+            batch = self._batch(X, part)
+            W = self._weights(batch)
+            if loss == _FROBENIUS:
+                squared += _losses.frobenius(batch, W, H) ** 2
+            else:
+                squared += 2 * _losses.divergence(batch, W, H, loss)
+        return float(np.sqrt(squared))
 
     def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> np.ndarray:
         """As `fit`, and returns W (n_samples, n_components), as `transform` does. X is not an iterator."""
@@ -164,8 +166,13 @@ class MiniBatchNMF(NMF):
 
     def partial_fit(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> MiniBatchNMF:
         """Updates the components with one batch X (n_samples, n_features)."""
+        with _run.kept_if_it_fails(self):
+            return self._update(X, H)
+
+    def _update(self, X: Any, H: Any) -> MiniBatchNMF:
         self._checked_loss()
-        X = self._checked(_rows.matrix_of(X), reset=not hasattr(self, "components_"))
+        X = self._given(X, reset=not hasattr(self, "components_"))
+        X = self._batch(X, (0, X.shape[0]))
         if not hasattr(self, "components_"):
             if not _has_entries(X):
                 return self  # The start needs entries.
@@ -183,14 +190,29 @@ class MiniBatchNMF(NMF):
         """W (n_samples, n_components) for new samples: the exact minimiser for `components_`, and the penalty on W. X as in
         `fit`."""
         check_is_fitted(self)
-        X = _rows.matrix_of(X)
         if _rows.is_batches(X):
             return np.concatenate([self.transform(batch) for batch in X])
+        X = self._given(X, reset=False)
         if not _rows.is_in_parts(X):
-            return self._weights(self._checked(X, reset=False))
-        _rows.check(X)
-        parts = self._consecutive(X.shape[0])
-        return np.concatenate([self._weights(self._checked(_rows.read(X, [part]), reset=False)) for part in parts])
+            return self._weights(X)
+        return np.concatenate([self._weights(self._batch(X, part)) for part in self._consecutive(X.shape[0])])
+
+    def _given(self, X: Any, reset: bool) -> Any:
+        """The matrix of X, checked if it is in memory, whose columns have the names of the fit, also those of an AnnData."""
+        matrix = _rows.matrix_of(X)
+        in_parts = _rows.is_in_parts(matrix)
+        if in_parts:
+            _rows.check(matrix)
+        elif matrix is X:
+            return self._checked(X, reset)
+        named = matrix if matrix is X else X.var[[]].T
+        validate_data(self, named, skip_check_array=True, reset=reset)
+        return matrix if in_parts else self._nonnegative(_run.checked(matrix))
+
+    def _batch(self, X: Any, *parts: tuple[int, int]) -> Any:
+        """Rows of X, checked if X is not in memory, and else has been."""
+        rows = _rows.read(X, parts)
+        return self._nonnegative(_run.checked(rows)) if _rows.is_in_parts(X) else rows
 
     def _fit(self, X: Any, H: Any, progress: Optional[_show.Progress]) -> Any:  # type: ignore[override]
         """The matrix in rows, or None if it was an iterator."""
@@ -199,28 +221,22 @@ class MiniBatchNMF(NMF):
         if patience is not None:
             _run.count("max_no_improvement", patience)
         tol = _run.at_least_zero("tol", self.tol)
-        X = _rows.matrix_of(X)
+        in_batches = _rows.is_batches(X)
+        X = X if in_batches else self._given(X, reset=True)
         if hasattr(self, "components_"):
             del self.components_
-        if _rows.is_batches(X):
+        if in_batches:
             for batch in X:
                 self.partial_fit(batch, H=H)
             if not hasattr(self, "components_"):
                 raise ValueError("the iterator has no batch with an entry above zero")
             self.n_iter_ = 1
             return None
-        in_parts = _rows.is_in_parts(X)
-        if in_parts:
-            _rows.check(X)
-        else:
-            X = self._checked(X, reset=True)
         samples = X.shape[0]
         batches = _fednmf.batches(samples, min(self.batch_size, samples))
         average, lowest, since = None, np.inf, 0
         for step in range(passes * len(batches)):
-            batch = _rows.read(X, batches[step % len(batches)])
-            if in_parts:
-                batch = self._checked(batch, reset=step == 0)
+            batch = self._batch(X, *batches[step % len(batches)])
             if not hasattr(self, "components_"):
                 if step + 1 < len(batches) and not _has_entries(batch):
                     continue  # The start needs entries.
@@ -248,11 +264,8 @@ class MiniBatchNMF(NMF):
         if self.init == "custom":
             if H is None:
                 raise ValueError("init='custom' needs H")
-            H = check_array(H, dtype=X.dtype, input_name="H")
-            k = len(H) if self.n_components in ("auto", None) else self.n_components
-            if H.shape != (k, X.shape[1]):
-                raise ValueError(f"H is {H.shape[0]} x {H.shape[1]}, but must be {k} x {X.shape[1]}")
-            check_non_negative(H, "MiniBatchNMF (input H)")
+            H = _run.checked(H, "H", accept_sparse=False, dtype=X.dtype)
+            self._check_start("H", H, (len(H) if self.n_components in ("auto", None) else self.n_components, X.shape[1]))
             v = np.ascontiguousarray(H.T)
         else:
             k = self._k(X.shape[1], None)

@@ -24,7 +24,7 @@ _FAILS, _WARNS = "error: ", "warning: "
 
 @dataclass(repr=False)
 class MpiRun:
-    """The result of a run: M ~ U V'."""
+    """The result of a run: M ~ U V', in the units of the input; with scale="max", U is multiplied by the divisor."""
 
     #: By name: "U" and "V", and others of some methods.
     factors: dict[str, np.ndarray]
@@ -32,7 +32,7 @@ class MpiRun:
     trace: list[dict[str, Any]]
     n_iter: int
     stopped_by: str
-    #: Those of the last evaluation, by name.
+    #: Those of the last evaluation, by name; with scale="max" of the divided entries, as those of the trace.
     measures: dict[str, float]
 
     def __repr__(self) -> str:
@@ -135,6 +135,14 @@ def mpi(
         # U and V, and the factors of methods that have others; the rest are attributes.
         with np.load(output) as stored:
             factors = {name: stored[name] for name in stored.files if stored[name].ndim == 2}
+    # Zeros and ones have no unit.
+    params = events[0]["params"]
+    divisor = params.get("scale_divisor") if params.get("binarize") is None else None
+    if divisor is not None:
+        if set(factors) == {"U", "V"}:
+            factors["U"] *= factors["U"].dtype.type(divisor)
+        else:
+            warnings.warn(f"scale='max' divided the entries by {divisor:g}, and the factors are of these", UserWarning, stacklevel=2)
     end = events[-1]
     evaluated = [event for event in events if event["event"] == "iter"] or [{}]
     other = {"event", "iter", "seconds", "bytes_sent"}
@@ -166,12 +174,14 @@ def _program(binary: Union[str, Path, None]) -> str:
 def _input(data: Any, folder: Path) -> str:
     if isinstance(data, (str, os.PathLike)):
         return os.fspath(data)
+    # Whole numbers stay so, which need less space.
+    data = _run.checked(data, "data", dtype="numeric", ensure_all_finite=False)
     if sp.issparse(data):
         path = folder / "input.npz"
-        sp.save_npz(path, data.tocsr(), compressed=False)
+        sp.save_npz(path, data, compressed=False)
         return str(path)
     path = folder / "input.npy"
-    np.save(path, np.asarray(data))
+    np.save(path, data)
     return str(path)
 
 

@@ -9,10 +9,9 @@ from typing import Any, Literal, Optional, Union, get_args
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from . import _losses, _rows, _run, _show
+from . import _losses, _run, _show
 
 _FROBENIUS, _KULLBACK_LEIBLER = 2.0, 1.0
 # The short names are those of the program.
@@ -174,6 +173,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _fit(self, X: Any, W: Any, H: Any) -> tuple[Any, np.ndarray]:
         """Sets the attributes, and returns the checked X and the W of the last iteration."""
+        with _run.kept_if_it_fails(self):
+            return self._fit_or_fail(X, W, H)
+
+    def _fit_or_fail(self, X: Any, W: Any, H: Any) -> tuple[Any, np.ndarray]:
         loss = self._checked_loss()
         X = self._checked(X, reset=True)
         start = self._start(X, W, H)
@@ -186,7 +189,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 "only one of alpha_W and alpha_H is above 0, so that factor shrinks while the other grows, and the product is hardly "
                 "restricted; a penalty on both acts on the product",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         with _show.Progress() as progress:
             run = _run.factorize(
@@ -206,14 +209,14 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             warnings.warn(
                 f"{run.n_iter} iterations did not reach tol={self.tol}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         factors = {name: values for name, _, values in run.factors}
         if penalties and not (factors["U"].any() and factors["V"].any()):
             warnings.warn(
                 "no component is left beside the penalties: use smaller alpha_W and alpha_H, fewer components, or another init",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.components_ = np.ascontiguousarray(factors["V"].T)
         self.n_components_, self.n_iter_ = k, run.n_iter
@@ -241,7 +244,7 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: Any) -> np.ndarray:
         """W H for W = `X` (n_samples, n_components)."""
         check_is_fitted(self)
-        X = check_array(X, dtype=[np.float64, np.float32])
+        X = _run.checked(X)
         if X.shape[1] != self.n_components_:
             raise ValueError(f"X has {X.shape[1]} columns, but there are {self.n_components_} components")
         return X @ self.components_
@@ -265,13 +268,10 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        if _rows.is_batches(X) or hasattr(X, "obs_names") or (_rows.is_in_parts(X) and not hasattr(X, "__array__")):
-            raise ValueError(
-                "X is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
-                "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory"
-            )
-        _run.check_unmasked(X)
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = validate_data(self, _run.accepted(X), reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return self._nonnegative(X)
+
+    def _nonnegative(self, X: Any) -> Any:
         X = _run.canonical(X)
         check_non_negative(X, "NMF (input X)")
         return X
@@ -308,19 +308,22 @@ class NMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _start(self, X: Any, W: Any, H: Any) -> Optional[tuple[np.ndarray, np.ndarray]]:
         if self.init != "custom":
             if W is not None or H is not None:
-                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=4)
+                warnings.warn("W and H are used with init='custom' only", RuntimeWarning, stacklevel=5)
             return None
         if W is None or H is None:
             raise ValueError("init='custom' needs W and H")
-        W, H = (check_array(factor, dtype=X.dtype, input_name=name) for name, factor in (("W", W), ("H", H)))
+        W, H = (_run.checked(factor, name, accept_sparse=False, dtype=X.dtype) for name, factor in (("W", W), ("H", H)))
         k = len(H) if self.n_components in ("auto", None) else self.n_components
-        for name, factor, shape in (("W", W, (X.shape[0], k)), ("H", H, (k, X.shape[1]))):
-            if factor.shape != shape:
-                raise ValueError(f"{name} is {factor.shape[0]} x {factor.shape[1]}, but must be {shape[0]} x {shape[1]}")
-            check_non_negative(factor, f"NMF (input {name})")
-            if not factor.any():
-                raise ValueError(f"{name} is all zero: no start")
+        self._check_start("W", W, (X.shape[0], k))
+        self._check_start("H", H, (k, X.shape[1]))
         return W, H
+
+    def _check_start(self, name: str, factor: np.ndarray, shape: tuple[int, int]) -> None:
+        if factor.shape != shape:
+            raise ValueError(f"{name} is {factor.shape[0]} x {factor.shape[1]}, but must be {shape[0]} x {shape[1]}")
+        check_non_negative(factor, f"{type(self).__name__} (input {name})")
+        if not factor.any():
+            raise ValueError(f"{name} is all zero: no start")
 
     def _k(self, n_features: int, start: Optional[tuple[np.ndarray, np.ndarray]]) -> int:
         if start is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,21 @@ import scipy.sparse as sp
 
 def matrix_of(X: Any) -> Any:
     """X, or the matrix of an AnnData."""
-    return X.X if hasattr(X, "obs_names") and hasattr(X, "var_names") else X
+    if not (hasattr(X, "obs_names") and hasattr(X, "var_names")):
+        return X
+    if X.X is None:
+        layers = ", ".join(X.layers) or "none"
+        raise ValueError(f"adata.X is None, so there is nothing to factorise; its layers are {layers}")
+    return X.X
+
+
+def check_unmasked(X: Any, what: str = "X") -> None:
+    """Refuses a masked array, whose mask a conversion would drop."""
+    if np.ma.is_masked(X):
+        raise ValueError(
+            f"{what} has masked entries, which would be taken for data: fill them in, or for a method that has missing='nan' "
+            "(as --missing of the program) with NaN"
+        )
 
 
 def is_in_parts(X: Any) -> bool:
@@ -36,7 +51,9 @@ def is_batches(X: Any) -> bool:
 
 
 def check(X: Any) -> None:
-    """Refuses a matrix whose rows are not together in the file."""
+    """Refuses a matrix whose rows are not together in the file, or not counted."""
+    if not all(isinstance(length, numbers.Integral) for length in X.shape):
+        raise ValueError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
     if getattr(X, "format", None) == "csc":
         raise ValueError("X is stored by columns (CSC) in its file, and its rows cannot be read alone; write it as CSR")
 
@@ -54,4 +71,5 @@ def read(X: Any, parts: Sequence[tuple[int, int]]) -> Any:
 def _part(part: Any) -> Any:
     if hasattr(part, "compute"):
         part = part.compute()
+    check_unmasked(part)
     return part if sp.issparse(part) else np.asarray(part)

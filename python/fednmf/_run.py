@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 
-from . import _fednmf
+from . import _fednmf, _rows
 
 Callback = Callable[[int, dict[str, float]], Any]
 
@@ -85,10 +86,34 @@ def at_least_zero(name: str, value: Any) -> float:
     raise ValueError(f"{name}={value!r}: must be a number, at least 0")
 
 
-def check_unmasked(X: Any) -> None:
-    """Refuses a masked array, whose mask a conversion would drop."""
-    if np.ma.is_masked(X):
-        raise ValueError("X has masked entries, and NMF takes complete data; fill them in, or use the program's --missing")
+def accepted(X: Any, what: str = "X") -> Any:
+    """X as scikit-learn's checks may have it: they drop a mask, and add up duplicates of a sparse matrix in its own type, such as
+    uint8."""
+    if _rows.is_batches(X) or hasattr(X, "obs_names") or (_rows.is_in_parts(X) and not hasattr(X, "__array__")):
+        raise ValueError(
+            f"{what} is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
+            "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory; others take its adata.X, or a layer"
+        )
+    _rows.check_unmasked(X, what)
+    return X.astype(np.float64) if sp.issparse(X) and X.dtype.kind in "biu" else X
+
+
+def checked(X: Any, what: str = "X", **rules: Any) -> Any:
+    """X as an array or CSR matrix of float64 or float32; `rules` are those of `check_array`."""
+    rules = {"dtype": [np.float64, np.float32], "accept_sparse": "csr", **rules}
+    return check_array(accepted(X, what), input_name=what, **rules)
+
+
+@contextmanager
+def kept_if_it_fails(model: Any) -> Iterator[None]:
+    """Leaves a fitted model as it was if another fit fails."""
+    before = dict(vars(model))
+    try:
+        yield
+    except BaseException:
+        vars(model).clear()
+        vars(model).update(before)
+        raise
 
 
 def canonical(X: Any) -> Any:
@@ -208,6 +233,14 @@ def project(
     It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2. With `min_gain` a row has few components.
     """
+    if beta is not None and beta <= 0:
+        zeros = int(np.prod(X.shape)) - (np.count_nonzero(X.data) if sp.issparse(X) else np.count_nonzero(X))
+        if zeros:
+            # In the words of a fit.
+            raise ValueError(
+                f"beta {beta:g}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; "
+                "use a larger beta, or add a small number to all entries"
+            )
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
     stored = X.nnz if sp.issparse(X) else X.size
     work = max(stored / X.shape[0], components.shape[0]) * components.shape[0] if X.shape[0] else 1
@@ -216,4 +249,5 @@ def project(
     parts = [X[first : first + step] for first in range(0, X.shape[0], step)] if step < X.shape[0] else [X]
     threads = effective_n_jobs(n_jobs)
     found = [_fednmf.project(native(part), str(X.dtype), v, penalty, threads, beta, min_gain) for part in parts]
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    # The weights of a row of zeros may be -0, and -0 + 0 = 0.
+    return (found[0] if len(found) == 1 else np.concatenate(found)) + X.dtype.type(0)

@@ -36,7 +36,7 @@ def spectra(
         Cells x genes of all samples, or of each.
     ks : iterable of int
     sample_key : str or None
-        The column of ``adata.obs`` with the sample of each cell.
+        The column of ``adata.obs`` with the sample of each cell; cells without one are left out, with a warning.
     layer, use_highly_variable
         As in `nmf`, for AnnData.
     **params
@@ -69,7 +69,7 @@ def spectra(
             X, used, _ = _annotated.chosen(cells, layer, use_highly_variable)
             genes = cells.var_names[used]
         else:
-            X, genes = cells.to_numpy(), cells.columns
+            X, genes = _annotated.values(cells, f"sample {sample!r}"), cells.columns
         if checked[-1] > min(X.shape):
             raise ValueError(
                 f"sample {sample!r}: {checked[-1]} components are more than its {X.shape[0]} x {X.shape[1]} matrix allows; "
@@ -106,11 +106,32 @@ def top_lists(spectra: Any, n_top: int = 50, specificity: float = 5.0) -> Any:
     >>> fednmf.tl.top_lists(table, n_top=4).shape
     (5, 4)
     """
+    if list(spectra.index.names) != INDEX:
+        raise ValueError("spectra must be a table of fednmf.tl.spectra, whose index is sample, k and component")
+    check(spectra)
     weights, n_top = weighted(spectra, specificity), min(_run.count("n_top", n_top), spectra.shape[1])
     order = np.argsort(-weights, axis=1, kind="stable")[:, :n_top]
     names = np.asarray(spectra.columns, dtype=object)[order]
     names[np.take_along_axis(weights, order, axis=1) == 0] = None
     return pandas().DataFrame(names, index=spectra.index, columns=np.arange(1, n_top + 1))
+
+
+def check(table: Any) -> None:
+    """Refuses spectra that have no cosine: missing or negative weights, or two of one gene."""
+    values = table.to_numpy(float)
+    for wrong, what in ((~np.isfinite(values), "missing or infinite"), (values < 0, "negative")):
+        if wrong.any():
+            row, gene = np.argwhere(wrong)[0]
+            raise ValueError(f"{named(table, row)} has a weight that is {what}: that of gene {str(table.columns[gene])!r}")
+    if table.columns.has_duplicates:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise ValueError(f"the spectra of sample {table.index[0][0]!r} have gene {str(twice)!r} in two columns: give each gene one")
+
+
+def named(table: Any, row: int) -> str:
+    """A programme in a message."""
+    sample, k, component = table.index[row]
+    return f"component {component} of sample {sample!r} with k = {k}"
 
 
 def weighted(table: Any, specificity: float) -> np.ndarray:
@@ -133,8 +154,8 @@ def by_sample(samples: Any, sample_key: Optional[str]) -> Mapping[str, Any]:
     if _annotated.is_annotated(samples):
         if sample_key not in samples.obs:
             raise ValueError(f"sample_key={sample_key!r}: adata.obs has no such column; it tells the sample of each cell")
-        of_cell = samples.obs[sample_key].astype(str).to_numpy()
-        return {sample: samples[of_cell == sample] for sample in sorted(set(of_cell))}
+        of_cell = _annotated.labels(samples.obs[sample_key], f"sample_key={sample_key!r}")
+        return {sample: samples[of_cell == sample] for sample in sorted(set(of_cell) - {None})}
     if isinstance(samples, Mapping):
         return {str(sample): given for sample, given in samples.items()}
     named = [(Path(given).stem if isinstance(given, (str, Path)) else str(i), given) for i, given in enumerate(samples)]

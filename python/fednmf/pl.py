@@ -7,7 +7,7 @@ from typing import Any, Literal, Optional
 
 import numpy as np
 
-from . import _spectra
+from . import _annotated, _spectra
 from ._choose_k import Consensus, KChoice
 
 __all__ = ["choose_k", "consensus", "embedding", "images", "top_features", "usage"]
@@ -172,7 +172,7 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
     data : AnnData or array (samples x components)
         Of AnnData ``obsm["X_nmf"]`` and ``varm["NMF"]``; an array is W.
     groups : str or sequence
-        A column of ``adata.obs``, or the group of each sample.
+        A column of ``adata.obs``, or the group of each sample; those without one are left out, with a warning.
     H : array (components x features) or None
         For an array W; None: the components are used as if they had sum 1.
     ax : matplotlib Axes or None
@@ -197,10 +197,10 @@ def usage(data: Any, groups: Any, H: Any = None, ax: Any = None) -> Any:
             known = ", ".join(map(str, data.obs)) if hasattr(data, "obs") else "none, since data is an array"
             raise ValueError(f"groups={groups!r}: is no column of adata.obs; there are {known}")
         groups = data.obs[groups]
-    groups = np.asarray(groups, dtype=object).astype(str)
+    groups = _annotated.labels(groups, "groups")
     if len(groups) != len(shares):
         raise ValueError(f"groups has {len(groups)} entries, but there are {len(shares)} samples")
-    names = list(dict.fromkeys(sorted(groups)))
+    names = sorted(set(groups) - {None})
     means = np.array([shares[groups == name].mean(axis=0) for name in names])
     if ax is None:
         _, ax = _pyplot().subplots(

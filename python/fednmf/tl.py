@@ -16,6 +16,13 @@ from ._metaprograms import MetaPrograms, metaprograms
 from ._nmf import NMF, AnyLoss, checked_loss
 from ._spectra import spectra, top_lists
 
+#: The losses of the program's methods; beta-mu has it as an option.
+_BETAS = {
+    **dict.fromkeys(["hals", "bpp", "mu", "dsanls", "vr-dsanls", "online"], 2.0),
+    **dict.fromkeys(["kl-mu", "kl-cd", "kl-online"], 1.0),
+    "beta-mu": None,
+}
+
 __all__ = [
     "KChoice",
     "MetaPrograms",
@@ -125,8 +132,8 @@ def project(
 
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
     with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
-    cells of `reference`, those of its ``obsm["X_nmf"]``. With `min_gain` each cell has few components, as in
-    `fednmf.NMF.transform`.
+    cells of `reference`, those of its ``obsm["X_nmf"]``. `reference` may also be an AnnData that the program wrote (--output,
+    --add-to). With `min_gain` each cell has few components, as in `fednmf.NMF.transform`.
 
     Raises
     ------
@@ -152,6 +159,8 @@ def project(
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")
     components = np.asarray(reference.varm["NMF"])
     used = components.any(axis=1)
+    if not used.any():
+        raise ValueError("the components of the reference are all zero: factorise it with a smaller penalty")
     names = reference.var_names[used]
     for what, index in (("adata", adata.var_names), ("the reference", reference.var_names)):
         if not index.is_unique:
@@ -171,13 +180,30 @@ def project(
         differences.append(f"{others} genes of adata are not in the reference, and are ignored")
     if differences:
         warnings.warn("; ".join(differences), UserWarning, stacklevel=2)
-    params = reference.uns["nmf"]["params"]
-    model = NMF(beta_loss=params["beta_loss"], n_jobs=n_jobs)
+    beta_loss, penalty, divisor = _fitted(reference.uns["nmf"])
+    model = NMF(beta_loss=beta_loss, n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used][common].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
-    l1, l2 = params.get("penalty", (0.0, 0.0))
     X = model._checked(_annotated.matrix(adata, layer)[:, where[common]], reset=False)
-    adata.obsm["X_nmf"] = model._project(X, (float(l1), float(l2)), min_gain)
+    adata.obsm["X_nmf"] = model._project(X if divisor == 1 else X / X.dtype.type(divisor), penalty, min_gain)
+
+
+def _fitted(about: Any) -> tuple[Any, tuple[float, float], float]:
+    """The loss and the penalty on W of stored components, and what their data were divided by."""
+    params = about["params"]
+    if "beta_loss" in params:
+        l1, l2 = params.get("penalty", (0.0, 0.0))
+        return params["beta_loss"], (float(l1), float(l2)), 1.0
+    # The program wrote them.
+    algo, of_columns = str(about["algo"]), str(about.get("V")) == "varm/NMF"
+    if algo not in _BETAS or not of_columns or params.get("missing", "none") != "none" or params.get("binarize") is not None:
+        raise ValueError(
+            f"the components of the reference are of the program's {algo} with options that project does not know (missing entries, "
+            "ones of a threshold, genes as rows, parties): use `fednmf project FACTORS --input CELLS`"
+        )
+    penalty, l1_ratio = float(params.get("alpha_u", 0.0)) * int(about["n"]), float(params.get("l1_ratio", 0.0))
+    beta = float(params["beta"]) if algo == "beta-mu" else _BETAS[algo]
+    return beta, (penalty * l1_ratio, penalty * (1 - l1_ratio)), float(params.get("scale_divisor", 1.0))
 
 
 def choose_k(

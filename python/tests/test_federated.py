@@ -234,3 +234,39 @@ def test_the_help_lists_the_methods_and_their_options(planted):
         listed = subprocess.run([program, "list", method], capture_output=True, text=True, check=True).stdout
         expected = {name.replace("-", "_") for name in re.findall(r"^      --([\w-]+)", listed, re.M)}
         assert set(options) - {"secret_seed"} == expected - {"secret_seed"}, method
+
+
+@pytest.mark.parametrize("algo", ["fnmf", "fed-kl", "mur", "secure-hals"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_dense_and_sparse_parts_together(planted, algo, missing):
+    X = np.where(planted < np.median(planted), 0, planted)
+    options = {"n_components": 3, "algo": algo, "max_iter": 5, "random_state": 0}
+    if missing and algo in ("fnmf", "fed-kl"):
+        X[::7, 3] = np.nan
+        options["missing"] = "nan"
+    parts = np.array_split(X, 2, axis=1 if algo == "secure-hals" else 0)
+    sparse = [sp.csr_matrix(part) for part in parts]
+    expected = list(fednmf.federated(sparse, **options).shared.values())
+    for mixed in ([parts[0], sparse[1]], [np.asfortranarray(parts[0]), sparse[1]], [sparse[0], parts[1]]):
+        found = list(fednmf.federated(mixed, **options).shared.values())
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-9, atol=1e-12)
+
+
+def test_several_numbers_of_components_have_no_options_that_the_search_lacks(planted):
+    """Each option is one of the run alone, or is refused by its name, before anything runs."""
+    parts = [planted[:30], planted[30:]]
+    of_columns = [planted[:, :20], planted[:, 20:]]
+    changed = {"missing", "holdout", "alpha_u", "alpha_v", "l1_ratio", "normalize", "suppress_rare", "dp", "own_penalty", "personalize"}
+    told = documented()
+    assert changed <= {option for options in told.values() for option in options}
+    assert not changed & fednmf._federated._OF_THE_RUN
+    assert fednmf._federated._OF_THE_RUN <= {option for options in told.values() for option in options}
+    for method, options in told.items():
+        if method in fednmf._federated._NOT_SEARCHED:
+            continue
+        for option in set(options) - fednmf._federated._OF_THE_RUN:
+            with pytest.raises(ValueError, match=rf"n_components=\[2, 3\]: {option} would not be part of the search"):
+                some = parts if {m.name: m.parties for m in METHODS}[method] == "rows" else of_columns
+                fednmf.federated(some, n_components=[2, 3], algo=method, n_runs=1000, **{option: "?", "secure_sum": True})
+    found = fednmf.federated([*np.array_split(planted, 4)], n_components=[2, 3], n_runs=2, secure_sum=True, max_iter=3, random_state=0)
+    assert found.choice.recommended in (2, 3) and any(sent.protection == "masked" for sent in found.ledger)

@@ -177,3 +177,42 @@ def test_a_small_sample_and_a_missing_column_are_named(samples):
         fednmf.tl.spectra({"few": samples["donor0"][:5]})
     with pytest.raises(ValueError, match="sample_key='donor'"):
         fednmf.tl.metaprograms(samples["donor0"], sample_key="donor")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "pandas.NA"])
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_cells_without_a_sample_are_left_out(samples, missing, dtype):
+    pandas = pytest.importorskip("pandas")
+    whole = pytest.importorskip("anndata").concat(samples, label="donor", index_unique="-")
+    known = np.arange(whole.n_obs) % 5 > 0
+    donors = whole.obs["donor"].astype(object)
+    donors[~known] = pandas.NA if missing == "pandas.NA" else missing
+    expected = fednmf.tl.spectra(whole[known], ks=[2], sample_key="donor", max_iter=5)
+    whole.obs["donor"] = donors.astype(dtype)
+    with pytest.warns(UserWarning, match=f"sample_key='donor': {(~known).sum()} of {known.size} have no label"):
+        found = fednmf.tl.spectra(whole, ks=[2], sample_key="donor", max_iter=5)
+    pandas.testing.assert_frame_equal(found, expected)
+    whole.obs["donor"] = pandas.Series([None] * whole.n_obs, index=whole.obs_names, dtype=dtype)
+    with pytest.raises(ValueError, match="has no label that is not missing"):
+        fednmf.tl.spectra(whole, ks=[2], sample_key="donor")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "jaccard"])
+def test_spectra_that_cannot_be_compared_are_named(table, metric):
+    for value, message in ((np.nan, "missing or infinite"), (np.inf, "missing or infinite"), (-1, "negative")):
+        wrong = table.copy()
+        wrong.iloc[3, 2] = value
+        sample, k, component = table.index[3]
+        where = f"component {component} of sample '{sample}' with k = {k} has a weight that is {message}: that of gene '{table.columns[2]}'"
+        for call in (lambda: fednmf.tl.metaprograms([wrong], metric=metric), lambda: fednmf.tl.top_lists(wrong)):
+            with pytest.raises(ValueError, match=where):
+                call()
+    wrong = table.copy()
+    wrong.iloc[3] = 0
+    with pytest.raises(ValueError, match=f"component {component} .* has no weight in the genes that all samples have"):
+        fednmf.tl.metaprograms([wrong], metric=metric)
+    twice = table.set_axis([table.columns[0], *table.columns[:-1]], axis=1)
+    with pytest.raises(ValueError, match=f"have gene '{table.columns[0]}' in two columns"):
+        fednmf.tl.metaprograms([twice], metric=metric)
+    with pytest.raises(ValueError, match="must be a table of fednmf.tl.spectra"):
+        fednmf.tl.top_lists(table.reset_index(drop=True))

@@ -70,3 +70,23 @@ def test_what_is_not_installed_is_named(planted):
         fednmf.mpi(planted, 3, ranks=2, binary="/nonexistent/fednmf")
     with pytest.raises(FileNotFoundError, match="another launcher"):
         fednmf.mpi(planted, 3, ranks=2, binary=BINARY, launcher="no-mpirun")
+
+
+@pytest.mark.parametrize("algo", ["hals", "kl-mu", "symnmf"])
+def test_factors_of_divided_data_are_in_the_units_of_the_input(planted, algo):
+    X = 70 * (planted if algo != "symnmf" else planted @ planted.T)
+    plain, divided = (run(X, ranks=1, algo=algo, max_iter=300, **scale) for scale in ({}, {"scale": "max"}))
+    for found in (plain, divided):
+        assert np.linalg.norm(X - found.W @ found.H) < 0.1 * np.linalg.norm(X)
+    ones = run(X, ranks=1, binarize="0.5", scale="max", max_iter=20)
+    assert np.linalg.norm((X >= 0.5 * X.max()) - ones.W @ ones.H) < np.linalg.norm(X >= 0.5 * X.max())
+    assert divided.measures["rel_error"] == pytest.approx(plain.measures["rel_error"], abs=1e-2)
+
+
+def test_what_is_no_matrix_is_refused(planted):
+    anndata, pandas = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    frame = pandas.DataFrame(planted)
+    frame[3] = "x"
+    for data, message in [(anndata.AnnData(planted), "AnnData"), (frame, "could not convert"), (planted[0], "2D")]:
+        with pytest.raises(ValueError, match=message):
+            run(data)

@@ -95,3 +95,17 @@ def test_scaled_cells_are_refused_with_what_to_do():
     adata = anndata.AnnData(np.random.default_rng(0).normal(size=(20, 10)))
     with pytest.raises(ValueError, match=r"adata\.X has negative entries.*layer="):
         fednmf.tl.nmf(adata, n_components=2)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_samples_without_a_group_are_left_out(fitted, missing):
+    pytest.importorskip("matplotlib").use("Agg")
+    _, model, W = fitted
+    H, target = model.components_, load_digits().target
+    groups = np.array(target, dtype=object)
+    groups[::3] = missing
+    with pytest.warns(UserWarning, match=f"groups: {len(groups[::3])} of {len(groups)} have no label"):
+        ax = fednmf.pl.usage(W, groups, H=H)
+    known = np.arange(len(groups)) % 3 > 0
+    expected = fednmf.pl.usage(W[known], target[known], H=H)
+    np.testing.assert_allclose(ax.images[0].get_array(), expected.images[0].get_array())

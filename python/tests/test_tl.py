@@ -1,5 +1,9 @@
 """fednmf.tl: factors in AnnData."""
 
+import os
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -59,7 +63,7 @@ def test_genes_that_new_cells_lack_are_left_out_of_the_fit(cells, loss):
     new = anndata.AnnData(sp.csr_matrix(np.hstack([X[:, :2], X])))
     new.var_names = ["other", "another", *cells.var_names[5:]]
     other = new[:, :2].copy()
-    with pytest.warns(UserWarning, match="5 of the 40 genes of the components are missing .* 2 of its genes"):
+    with pytest.warns(UserWarning, match="5 of the 40 genes of the components are missing .* 2 genes of adata"):
         fednmf.tl.project(new, cells)
     W, H = new.obsm["X_nmf"], cells.varm["NMF"][5:].T
     # No weight can be changed for the better: the conditions of Karush, Kuhn and Tucker on the common genes.
@@ -93,7 +97,7 @@ def test_genes_that_the_reference_lacks_are_named(cells):
     fednmf.tl.nmf(cells, 3)
     new = anndata.AnnData(sp.hstack([cells.X[:20], cells.X[:20, :2]], format="csr"))
     new.var_names = [*cells.var_names, "other", "another"]
-    with pytest.warns(UserWarning, match="0 of the 40 genes .* 2 of its genes are not in the reference"):
+    with pytest.warns(UserWarning, match="^2 genes of adata are not in the reference"):
         fednmf.tl.project(new, cells)
 
 
@@ -120,3 +124,43 @@ def test_what_does_not_exist_is_named(cells):
     cells.X = -cells.X
     with pytest.raises(ValueError, match="negative entries"):
         fednmf.tl.nmf(cells, 3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--algo=bpp"],
+        ["--algo=kl-mu"],
+        ["--algo=beta-mu", "--beta=1.5"],
+        ["--algo=bpp", "--scale=max"],
+        ["--algo=bpp", "--alpha-u=0.001", "--alpha-v=0.001", "--l1-ratio=0.5", "--scale=max"],
+    ],
+)
+@pytest.mark.parametrize("option", ["--output", "--add-to"])
+def test_new_cells_get_weights_for_the_components_of_the_program(cells, words, option, tmp_path):
+    program = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+    if program is None:
+        pytest.skip("needs the program fednmf")
+    source, reference = tmp_path / "cells.h5ad", tmp_path / "reference.h5ad"
+    cells.write_h5ad(source)
+    if option == "--add-to":
+        cells.write_h5ad(reference)
+    command = [program, "--input", source, "-k", "3", "--max-iters", "1000", option, reference, *words]
+    subprocess.run(command, check=True, capture_output=True)
+    new = cells[:20, ::-1].copy()
+    fednmf.tl.project(new, anndata.read_h5ad(reference))
+    subprocess.run([program, "project", reference, "--input", source, "--add-to", source], check=True, capture_output=True)
+    expected = anndata.read_h5ad(source).obsm["X_nmf"][:20]
+    np.testing.assert_allclose(new.obsm["X_nmf"], expected, rtol=1e-3, atol=1e-4 * expected.max())
+
+
+@pytest.mark.parametrize("words", [["--missing=zero-unobserved"], ["--transpose"], ["--binarize=2"]])
+def test_components_that_project_does_not_know_are_refused_with_the_cure(cells, words, tmp_path):
+    program = shutil.which(os.environ.get("FEDNMF_BINARY", "fednmf"))
+    if program is None:
+        pytest.skip("needs the program fednmf")
+    source, reference = tmp_path / "cells.h5ad", tmp_path / "reference.h5ad"
+    cells.write_h5ad(source)
+    subprocess.run([program, "--input", source, "-k", "3", "--output", reference, *words], check=True, capture_output=True)
+    with pytest.raises(ValueError, match="fednmf project"):
+        fednmf.tl.project(cells, anndata.read_h5ad(reference))

@@ -106,7 +106,8 @@ mod tests {
         assert!(text.lines().count() <= 40, "{} lines\n{text}", text.lines().count());
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         let named = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
-        let named: Vec<&str> = named.chain(NAMED.iter().flat_map(|(_, names)| names.iter().map(|(name, _)| *name))).collect();
+        let named: Vec<&str> =
+            named.chain(NAMED.iter().flat_map(|(_, names)| names.iter().map(|(name, _)| *name))).collect();
         for command in Cli::command().get_subcommands() {
             assert!(named.contains(&command.get_name()), "{}", command.get_name());
         }

@@ -29,7 +29,8 @@ fn agree(stage: &Stage, words: &str) -> Value {
     let _ = std::fs::remove_file(&file);
     let own = stage.at("a").display().to_string();
     let words = accepting(words).replace("{site}", &own);
-    let (code, _, stderr) = as_site(stage, "a", &format!("join --propose {} --input {own}/rows.npy {words}", file.display()));
+    let (code, _, stderr) =
+        as_site(stage, "a", &format!("join --propose {} --input {own}/rows.npy {words}", file.display()));
     assert_eq!(code, Some(0), "{words}: {stderr}");
     for site in NAMES {
         let approval = stage.at(site).join("approved.json");
@@ -136,7 +137,8 @@ fn runs_of_private_methods() -> Vec<String> {
         base += if description.name == "dsanls-secure" { " --accept-risk sketches" } else { "" };
         // Components of zeros and ones take another noise; what has no bound of its own needs one.
         let noise = if description.is_boolean() { "xor" } else { "gaussian" };
-        let clip = if description.name.starts_with("felb") || description.name == "secure-hals" { "" } else { " --clip 1" };
+        let clip =
+            if description.name.starts_with("felb") || description.name == "secure-hals" { "" } else { " --clip 1" };
         let dp = format!(" --dp {noise} --epsilon 1{}", if description.is_boolean() { "" } else { clip });
         for masks in ["", " --secure-sum"].into_iter().filter(|masks| masks.is_empty() || method.takes("secure-sum")) {
             for noise in ["", &dp].into_iter().filter(|noise| noise.is_empty() || method.takes("dp")) {
@@ -155,7 +157,14 @@ fn a_proposal_has_the_messages_of_its_run() {
     let mut stage = Stage::new();
     stage.start_hub("--keep");
     // What only some data, who has a shared factor, or the end of an iteration decide.
-    let depends = ["names for the output", "output", "checkpoint", "evaluation: the server's U", "the server's last U", "norm of the columns that are left"];
+    let depends = [
+        "names for the output",
+        "output",
+        "checkpoint",
+        "evaluation: the server's U",
+        "the server's last U",
+        "norm of the columns that are left",
+    ];
     for words in runs_of_private_methods() {
         let proposal = agree(&stage, &words);
         stage.start_sites(&format!("{words} --approved {{site}}/approved.json --transcript {{site}}/s.jsonl"));
@@ -186,7 +195,9 @@ fn a_proposal_has_the_messages_of_its_run() {
             })
             .collect();
         for message in messages {
-            let refers = ["the same", "as often", "instead of all these"].iter().any(|words| field(message, "when").contains(words));
+            let refers = ["the same", "as often", "instead of all these"]
+                .iter()
+                .any(|words| field(message, "when").contains(words));
             assert!(!refers && !field(message, "size").contains("the same"), "{words}: {message}");
             let sum = field(message, "payload") == "Masked";
             assert_eq!(field(message, "read_by").starts_with("nobody: a sum"), sum, "{words}: {message}");
@@ -209,7 +220,12 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         let file = stage.at("words.json");
         let _ = std::fs::remove_file(&file);
         let input = stage.at("a").join("rows.npy");
-        let line = format!("join --propose {} --policy {} --input {} {more}", file.display(), policy.display(), input.display());
+        let line = format!(
+            "join --propose {} --policy {} --input {} {more}",
+            file.display(),
+            policy.display(),
+            input.display()
+        );
         as_site(&stage, "a", &line)
     };
     let run = "--algo secure-hals --transpose --secure-sum -k 3 --max-iters 2 --dp gaussian --epsilon 1";
@@ -226,7 +242,10 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
         assert!(told.contains(words), "{words}: {told}");
     }
     assert!(!told.contains("statistics of the matrix"), "{told}");
-    assert!(warned.contains("--dp: the noise on what 3 parties release is") && warned.contains("mostly noise"), "{warned}");
+    assert!(
+        warned.contains("--dp: the noise on what 3 parties release is") && warned.contains("mostly noise"),
+        "{warned}"
+    );
     let (_, _, warned) = line(&run.replace("--epsilon 1", "--epsilon 1000000"));
     assert!(!warned.contains("mostly noise"), "{warned}");
     let (_, _, warned) = line("--algo felb-mu --binarize 8 --secure-sum -k 3 --max-iters 20 --dp gaussian --epsilon 1");
@@ -250,7 +269,11 @@ fn a_proposal_reads_as_words_and_warns_of_noise() {
     assert_eq!(line(&format!("{RUN} --suppress-rare 3 --colluding 2")).0, Some(0));
     let shown = fednmf(0, "approve").arg(stage.at("words.json")).arg("--ca").arg(stage.keys("ca.pem")).run();
     assert!(shown.code == Some(0) && shown.stdout.contains("required options: --suppress-rare"), "{}", shown.stderr);
-    let signs = fednmf(0, "approve --as x<y@z> -o no.json").arg(stage.at("words.json")).arg("--ca").arg(stage.keys("ca.pem")).run();
+    let signs = fednmf(0, "approve --as x<y@z> -o no.json")
+        .arg(stage.at("words.json"))
+        .arg("--ca")
+        .arg(stage.keys("ca.pem"))
+        .run();
     assert!(signs.code == Some(2) && signs.stderr.contains("--key"), "{}", signs.stderr);
 }
 
@@ -413,7 +436,11 @@ fn results_are_encrypted_for_the_person_who_releases_them() {
         let copy = stage.at("copy.h5");
         std::fs::write(&copy, bytes).unwrap();
         let read = fednmf(0, "audit report").arg(&copy).arg("--input").arg(stage.at("a").join("rows.npy")).run();
-        assert!(read.code == Some(2) && read.stderr.contains("is encrypted; decrypt it with 'age -d -i KEY' first"), "{}", read.stderr);
+        assert!(
+            read.code == Some(2) && read.stderr.contains("is encrypted; decrypt it with 'age -d -i KEY' first"),
+            "{}",
+            read.stderr
+        );
     }
     let release = |by: &str, key: &str| {
         let line = format!("audit release {} --as {by} --site-log {} {key}", held.display(), log.display());

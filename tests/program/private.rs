@@ -484,7 +484,11 @@ fn a_run_has_a_guarantee_as_a_whole_unless_more_is_shared() {
     let one_file = fednmf(2, &format!("{line} --parties 3 -k 3 --max-iters 3 --input")).arg(data("digits.npy")).ok();
     assert!(one_file["privacy"]["verdict"].as_str().unwrap().contains("one file, which all ranks read"), "{one_file}");
     let text = run(0, line).run().stdout;
-    assert!(text.contains("guarantee") && text.contains("formal: one row of your file (--transpose makes it a column), replaced by any other"), "{text}");
+    assert!(
+        text.contains("guarantee")
+            && text.contains("formal: one row of your file (--transpose makes it a column), replaced by any other"),
+        "{text}"
+    );
     run(0, &format!("{line} --tol 1e-3")).refused(&["--tol", "--eval-every 10"]);
     run(0, &format!("{line} --precision f32")).refused(&["--precision f32", "--precision f64"]);
 }

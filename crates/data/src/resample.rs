@@ -211,6 +211,7 @@ mod tests {
     use super::*;
     use crate::in_memory::Matrix;
     use crate::policy::EntryPolicy;
+    use crate::statistics::Sharing;
 
     const SHAPE: (usize, usize) = (40, 30);
 
@@ -227,7 +228,7 @@ mod tests {
         let sparse_rows = || Matrix::Sparse(owned_rows(CsMatI::csr_from_dense(x.view(), 0.0)));
         let matrix = if sparse { sparse_rows() } else { Matrix::Dense(x.clone().into()) };
         let policy = EntryPolicy { allow_nan: true, ..EntryPolicy::default() };
-        Loaded::in_memory(vec![matrix], layout, policy, None, &Communicator::local()).unwrap()
+        Loaded::in_memory(vec![matrix], layout, policy, (None, Sharing::Clear), &Communicator::local()).unwrap()
     }
 
     fn entries(loaded: &Loaded<f64>, block: usize) -> Array2<f64> {

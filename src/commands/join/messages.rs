@@ -85,7 +85,9 @@ pub fn table(messages: &[Message], stream: impl AsFd) -> String {
 /// The messages of a factorisation between sites.
 pub fn of_run(spec: &Spec) -> Vec<Message> {
     let run = Sent::of(spec);
-    let own = |w| run.sends(w).then(|| Message { size: run.size(w), when: run.when(w), ..Message::new(w, run.protection(w)) });
+    let own = |w| {
+        run.sends(w).then(|| Message { size: run.size(w), when: run.when(w), ..Message::new(w, run.protection(w)) })
+    };
     let mut all: Vec<Message> = run.description.all_messages().filter_map(own).collect();
     all.extend(run.other_protections());
     all
@@ -167,8 +169,12 @@ impl<'a> Sent<'a> {
     fn protection(&self, w: &MessageSpec) -> String {
         let noised = self.noised && self.of_kind(w.kind).any(|other| self.description.adds_noise_to(other));
         match (w.payload, noised) {
-            (Payload::Control | Payload::Metadata | Payload::Ciphertext | Payload::Shares, _) => self.description.protection(w),
-            (Payload::Masked, true) => format!("{}: only the sum of all parties can be read", Protection::MaskedNoised.name()),
+            (Payload::Control | Payload::Metadata | Payload::Ciphertext | Payload::Shares, _) => {
+                self.description.protection(w)
+            }
+            (Payload::Masked, true) => {
+                format!("{}: only the sum of all parties can be read", Protection::MaskedNoised.name())
+            }
             (Payload::Masked, false) => MASKED.into(),
             (_, true) if w.kind == INSIDE.kind => "in the clear: computed from what has noise".into(),
             (_, true) => Protection::Noised.name().into(),
@@ -182,13 +188,16 @@ impl<'a> Sent<'a> {
         let mut all = Vec::new();
         // Terms that have noise are summed in the clear, and the largest of them is sent as they are.
         if self.noised && !self.masked && !self.has(INSIDE.kind) {
-            let largest = first(LARGEST.kind, Payload::Scalar).map(|w| Message::new(w, Protection::Noised.name().into()));
+            let largest =
+                first(LARGEST.kind, Payload::Scalar).map(|w| Message::new(w, Protection::Noised.name().into()));
             all.extend(largest.map(|message| Message { when: "each sum of what has noise".into(), ..message }));
         }
         // The starts of fedprox are public, and their mean goes the way of all others.
         if self.noised && self.masked && self.description.name == "fedprox" {
             let starts = first(SUM_V.kind, Payload::Masked).map(|w| Message::new(w, MASKED.into()));
-            all.extend(starts.map(|message| Message { when: "once, at the start: of public starts".into(), ..message }));
+            all.extend(
+                starts.map(|message| Message { when: "once, at the start: of public starts".into(), ..message }),
+            );
         }
         all
     }

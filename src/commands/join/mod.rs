@@ -204,7 +204,8 @@ pub fn join(args: JoinArgs, method: Arc<dyn ConfiguredMethod>, process: &Communi
     if let Some(path) = &args.propose {
         let (site, hold) = (site()?, Hold::Encrypted);
         let parties = policy.parties();
-        let asks = policy.asks_shape() || parties.is_some() && work.run().is_some_and(|spec| spec.method.assumed().groups().is_noised());
+        let asks = policy.asks_shape()
+            || parties.is_some() && work.run().is_some_and(|spec| spec.method.assumed().groups().is_noised());
         let own = if asks { work.own_shape()? } else { None };
         policy.check(POLICY, &Intended { work: &work, site: &site, own, approved: true, logged: true, hold })?;
         let warning = work.run().zip(own).zip(parties).and_then(|((spec, own), parties)| too_noisy(spec, own, parties));

@@ -183,7 +183,8 @@ impl Proposal {
 
 impl Budget {
     fn text(&self) -> String {
-        let epsilon = self.epsilon.map_or("no limit".into(), |epsilon| format!("epsilon {epsilon}, delta {}", self.delta));
+        let epsilon =
+            self.epsilon.map_or("no limit".into(), |epsilon| format!("epsilon {epsilon}, delta {}", self.delta));
         let releases = self.releases.map(|count| format!(", over {}", counted(count as usize, "release", "releases")));
         let protects = self.protects.as_ref().map(|unit| format!("; it protects {unit}"));
         format!("Budget of the run: {epsilon}{}{}.\n", releases.unwrap_or_default(), protects.unwrap_or_default())
