@@ -92,7 +92,7 @@ pub struct RunArgs {
           value_parser = parameters::whole_number)]
     pub max_iters: Option<usize>,
 
-    /// Stop when, between two evaluations, the method's measure falls by less than X times its first value. A divergence or an
+    /// Stop when the measure hardly falls: between two evaluations by less than X times its first value. A divergence or an
     /// objective must fall by X times its last value. The measure is the relative error, divergence, RMSD or 1 - F1; with
     /// penalties the objective, with --holdout the held-out RMSE [default: 1e-5 with --algo auto without --max-iters]
     #[arg(long, allow_negative_numbers = true, value_name = "X", help_heading = "When to stop, whichever comes first",

@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(other.written(&transform), [[(0, 6.0), (1, 4.0)]]);
         assert_eq!(transform.column_names.unwrap().concat(), "ac");
         let lacking = rules.transform(&matrix(&[[1.0; 3]], Some(["a", "b", "d"]))).err().unwrap();
-        assert!(lacking.message.contains("no column c"), "{lacking}");
+        assert!(lacking.message.contains("lacks 1 of the 2 columns of the rules: c"), "{lacking}");
         let twice = rules.transform(&matrix(&[[1.0; 3]], Some(["c", "a", "a"]))).err().unwrap();
         assert!(twice.message.contains("called a"), "{twice}");
         let wrong = CountRules { carried: vec![0, 7], ..rules.clone() };
