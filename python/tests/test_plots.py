@@ -1,11 +1,20 @@
 """Plots of components and their use, tables in notebooks, and progress."""
 
 import re
+import sys
 
 import fednmf
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    """Matplotlib warns of many open figures."""
+    yield
+    if plt := sys.modules.get("matplotlib.pyplot"):
+        plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -979,7 +979,7 @@ fn what_takes_a_name_during_a_run_is_not_replaced() {
         fs::copy(at("reordered.h5ad"), at("to.h5ad")).unwrap();
     });
     assert_eq!(end.code, Some(1), "{end:?}");
-    assert!(end.stderr.contains("have other names") && end.stderr.contains("to-1.h5ad"), "{end:?}");
+    assert!(end.stderr.contains("in another order") && end.stderr.contains("to-1.h5ad"), "{end:?}");
     assert_eq!(fs::read(at("to.h5ad")).unwrap(), fs::read(at("reordered.h5ad")).unwrap());
     assert!(hdf5::File::open(at("to-1.h5ad")).unwrap().link_exists("obsm/X_nmf"));
 

@@ -267,14 +267,15 @@ fn graph(comm: &PartyCommunicator, topology: &Topology, parties: Parties, seed: 
     topology.build(parties.count, seed, &listing).map_err(Error::on_all_ranks)
 }
 
+/// Entries from which the differences of the agents' X, in fixed point, are more than rounding errors with the default parameters.
+const SMALLEST: f64 = 1e-8;
+
 fn build<T: Real>(args: &Ppdnmf, problem: Problem<'_, T>) -> SharedResult<Box<dyn Algorithm<T>>> {
     let Problem { data, k, seed, parties, comm, .. } = problem;
     let comm = PartyCommunicator::new(comm);
     let shape = (data.header.rows, data.header.cols);
     let graph = graph(&comm, &args.topology, parties, seed)?;
-    // X is of the order of the root of an entry, and must have some digits in fixed point.
-    let least = (300.0 / args.quantization as f64).powi(2).max(*MODERATE.start());
-    check_scale(&data.statistics, &(least..=*MODERATE.end()))?;
+    check_scale(&data.statistics, &(SMALLEST..=*MODERATE.end()))?;
     let penalties = penalties(&data, k, parties, &args.inner, args.g_max.given());
     let fixed = FixedPointScale::new(args.quantization, args.x_range, args.g_scale, penalties.g_max)
         .map_err(Error::on_all_ranks)?;
