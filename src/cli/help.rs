@@ -17,10 +17,10 @@ static NAMED: [(&str, &[(&str, &str)]); 2] = [
     (
         "Between sites",
         &[
-            ("join", "take part, or propose a run"),
+            ("join", "take part"),
             ("serve", "the hub"),
             ("approve", "agree to a run"),
-            ("audit", "verify, attack, report, release"),
+            ("audit", "verify, attack, report"),
             ("account", "epsilon and budgets"),
             ("keygen", "test certificates"),
         ],
@@ -31,7 +31,7 @@ static NAMED: [(&str, &[(&str, &str)]); 2] = [
 const WIDTH: usize = 100;
 
 /// The options that most runs have.
-const OPTIONS: [&str; 9] = ["input", "components", "algo", "output", "report", "max_iters", "tol", "threads", "seed"];
+const OPTIONS: [&str; 8] = ["input", "components", "algo", "output", "max_iters", "tol", "threads", "seed"];
 
 /// The text of `-h`.
 fn short() -> String {
