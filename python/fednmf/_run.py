@@ -233,14 +233,6 @@ def project(
     It minimises half the squared Frobenius norm of X - W H, or with `beta` the beta-divergence (1: Kullback-Leibler), and for
     `penalty` = (a, b) also a |W|_1 + b |W|_F^2 / 2. With `min_gain` a row has few components.
     """
-    if beta is not None and beta <= 0:
-        zeros = int(np.prod(X.shape)) - (np.count_nonzero(X.data) if sp.issparse(X) else np.count_nonzero(X))
-        if zeros:
-            # In the words of a fit.
-            raise ValueError(
-                f"beta {beta:g}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; "
-                "use a larger beta, or add a small number to all entries"
-            )
     v = np.ascontiguousarray(components.T, dtype=X.dtype)
     stored = X.nnz if sp.issparse(X) else X.size
     work = max(stored / X.shape[0], components.shape[0]) * components.shape[0] if X.shape[0] else 1

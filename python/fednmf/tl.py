@@ -152,8 +152,8 @@ def project(
     """
     if not hasattr(reference, "varm"):
         raise TypeError(
-            f"reference is a {type(reference).__name__}: give the AnnData that fednmf.tl.nmf has factorised; for the components of a "
-            "result, fit them to new cells by fednmf.NMF(init='custom', ...) or 'fednmf project'"
+            f"reference is a {type(reference).__name__}: give an AnnData that fednmf.tl.nmf has factorised, for example with the number "
+            "of components that this result recommends"
         )
     if "NMF" not in reference.varm or "nmf" not in reference.uns:
         raise ValueError("the reference has no components in varm['NMF']: run fednmf.tl.nmf on it first")

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
@@ -270,3 +271,14 @@ def test_several_numbers_of_components_have_no_options_that_the_search_lacks(pla
                 fednmf.federated(some, n_components=[2, 3], algo=method, n_runs=1000, **{option: "?", "secure_sum": True})
     found = fednmf.federated([*np.array_split(planted, 4)], n_components=[2, 3], n_runs=2, secure_sum=True, max_iter=3, random_state=0)
     assert found.choice.recommended in (2, 3) and any(sent.protection == "masked" for sent in found.ledger)
+
+
+def test_a_simulation_masks_and_warns_as_a_run_between_owners_would(planted):
+    parts = [part + 0.01 for part in np.array_split(np.tile(planted, (8, 1)) + np.arange(8 * len(planted))[:, None] / 999, 3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = fednmf.federated(parts, n_components=2, algo="fnmf", secure_sum=True, max_iter=3)
+    protected = {sent.kind: sent.protection for sent in found.ledger}
+    assert protected["statistics of the matrix"] == protected["sum V_j"] == "masked"
+    with pytest.warns(UserWarning, match="between owners this run would be refused: .*rows"):
+        fednmf.federated([part[:8] for part in parts], n_components=2, algo="fnmf", secure_sum=True, max_iter=3)

@@ -3,10 +3,12 @@
 import os
 import shutil
 import subprocess
+import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 import fednmf
 
@@ -164,3 +166,20 @@ def test_components_that_project_does_not_know_are_refused_with_the_cure(cells, 
     subprocess.run([program, "--input", source, "-k", "3", "--output", reference, *words], check=True, capture_output=True)
     with pytest.raises(ValueError, match="fednmf project"):
         fednmf.tl.project(cells, anndata.read_h5ad(reference))
+
+
+def test_logarithms_are_no_counts_for_the_divergence(cells):
+    logs = cells.copy()
+    logs.X, logs.uns["log1p"] = logs.layers["log"], {}
+    with pytest.warns(UserWarning, match="is for counts, and adata.X has logarithms"):
+        fednmf.tl.nmf(logs, n_components=2, beta_loss="kl", max_iter=3, tol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fednmf.tl.nmf(logs, n_components=2, max_iter=3)
+        fednmf.tl.nmf(cells, n_components=2, beta_loss="kl", max_iter=3)
+
+
+def test_results_that_are_no_reference_are_refused_with_the_cure(cells):
+    with pytest.raises(TypeError, match="is a dict: give an AnnData that fednmf.tl.nmf has factorised"):
+        fednmf.tl.project(cells, {})

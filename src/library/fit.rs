@@ -12,7 +12,7 @@ use fednmf_linalg::nls;
 use fednmf_linalg::nls::Penalty;
 use fednmf_linalg::{Context, ContextOptions};
 use fednmf_methods::Measures;
-use fednmf_methods::distributed::divergence::beta::Beta;
+use fednmf_methods::distributed::divergence::beta::{Beta, check_zeros};
 use fednmf_methods::method::ConfiguredMethod;
 use fednmf_methods::metrics::Measure;
 use fednmf_privacy::Protection;
@@ -236,7 +236,8 @@ fn beta(method: &dyn ConfiguredMethod) -> Option<f64> {
 /// ```
 ///
 /// # Errors
-/// If V does not fit, the matrix has entries that are negative or not finite, or `min_gain` is given for another divergence.
+/// If V does not fit, the matrix has entries that are negative or not finite, or zeros for a β of at most 0, or `min_gain` is given for
+/// another divergence.
 pub fn project<T: Real>(
     matrix: MatrixView<'_, T>,
     v: &ArrayView2<'_, T>,
@@ -271,6 +272,9 @@ fn project_on_threads<T: Real>(
         (beta, Some(gain)) => nls::project_few(&block, v, beta.is_some(), penalty, gain),
         (None, None) => nls::project(&block, v, penalty),
         (Some(beta), None) => {
+            let mut zeros = (m * n) as u64;
+            (0..m).for_each(|row| block.for_each_nonzero(row, |_, _| zeros -= 1));
+            check_zeros(beta, zeros)?;
             let unit = nls::divergence::unit(block.norm2(), m as f64 * n as f64);
             nls::divergence::project_on(&block, v, beta, penalty, unit)
         }

@@ -9,7 +9,7 @@ use tempfile::tempdir;
 use fednmf_methods::description::Partition;
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, factor, fednmf, matrix, session};
+use crate::common::{data, distance, factor, fednmf, matrix, number, session};
 
 /// Writes the nonzeros of a matrix as MatrixMarket coordinates.
 fn write(path: &Path, m: &Array2<f64>) {
@@ -205,6 +205,27 @@ fn numbers_whose_square_is_not_finite_are_refused_with_a_remedy() {
         let path = dir.path().join("m.mtx");
         write(&path, &(sample(20, 12) * scale));
         fednmf(2, "--algo hals -k 2 --input").arg(&path).refused(&[word, "--scale max"]);
+    }
+}
+
+#[test]
+fn methods_for_data_of_moderate_size_refuse_others_with_a_remedy() {
+    let dir = tempdir().unwrap();
+    for algo in OF_MODERATE_SCALE {
+        let plain = if algo == "ppdnmf" { "--plain --topology complete" } else { "" };
+        let turned = if ["ppdnmf", "admm"].contains(&algo) { "--transpose" } else { "" };
+        let run = |scale: f64, more: &str| {
+            let path = dir.path().join("m.mtx");
+            write(&path, &(sample(40, 12) * scale));
+            fednmf(0, &format!("--algo {algo} {plain} {turned} --parties 2 -k 2 --max-iters 5 {more} --json --input"))
+                .arg(&path)
+        };
+        for (scale, word) in [(1e-60, "too small"), (1e60, "too large")] {
+            run(scale, "").refused(&[word, "--scale max"]);
+        }
+        let error = |scale| number(&run(scale, "--scale max").ok(), "rel_error");
+        let (small, one) = (error(1e-60), error(1.0));
+        assert!(one < 0.9 && (small - one).abs() < 1e-6, "{algo}: {small} {one}");
     }
 }
 

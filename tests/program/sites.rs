@@ -258,6 +258,14 @@ fn what_does_not_fit_is_refused_at_both_ends() {
         max_untaken: usize::MAX,
         progress: || {},
     };
+    // The hub does not rely on what a site checks itself.
+    let present = env!("CARGO_PKG_VERSION");
+    for (site, why) in
+        [("b", "the certificate is not for this site"), ("x", "no site x in this run; its sites are a, b, c, d")]
+    {
+        let refusal = Sites::join(Config { site: Some(site.into()), ..config(present) }).err().unwrap();
+        assert!(refusal.exit_code() == 2 && refusal.message.contains(why), "{refusal}");
+    }
     let refusal = Sites::join(config("0.0.1")).err().unwrap();
     assert!(refusal.exit_code() == 2 && refusal.message.contains("this site runs fednmf 0.0.1"), "{refusal}");
     assert!(stage.hub_says().contains("refused a connection") && stage.hub_says().contains("fednmf 0.0.1"));

@@ -152,20 +152,28 @@ impl Method for BetaMu {
     }
 }
 
+/// Refuses a matrix with zeros if their divergence from any fit is infinite.
+///
+/// # Errors
+/// With their number.
+pub fn check_zeros(beta: f64, zeros: u64) -> Result<()> {
+    if beta > 0.0 || zeros == 0 {
+        return Ok(());
+    }
+    Err(Error::input(format!(
+        "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at most 0; use a \
+         larger beta, or add a small number to all entries"
+    )))
+}
+
 /// The update of a row for these data, and their [`unit`].
 ///
 /// # Errors
 /// On all ranks, if the divergence from an entry is infinite, or powers of the entries overflow or underflow.
 pub(crate) fn update_for<T: Real>(beta: f64, problem: &Problem<'_, T>) -> SharedResult<(BetaMultiply, f64)> {
     let header = &problem.data.header;
-    let zeros = header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros;
-    if beta <= 0.0 && zeros > 0 {
-        return Err(Error::input(format!(
-            "--beta {beta}: the matrix has {zeros} zero(s), whose divergence from any fit is infinite for a beta of at \
-             most 0; use a larger beta, or add a small number to all entries"
-        ))
-        .on_all_ranks());
-    }
+    check_zeros(beta, header.rows as u64 * header.cols as u64 - problem.data.statistics.nonzeros)
+        .map_err(Error::on_all_ranks)?;
     let unit = unit(problem.data.statistics.norm2, header.rows as f64 * header.cols as f64);
     if ![beta - 1.0, beta].iter().all(|&by| unit.powf(by).is_normal()) {
         return Err(Error::input(format!(
