@@ -179,14 +179,14 @@ def federated(
     Examples
     --------
     >>> import numpy as np, fednmf
-    >>> X = np.random.default_rng(0).random((60, 12))
-    >>> found = fednmf.federated([X[:20], X[20:]], n_components=3, random_state=0, max_iter=20)
+    >>> X = np.random.default_rng(0).random((400, 12))
+    >>> found = fednmf.federated([X[:200], X[200:]], n_components=3, random_state=0, max_iter=20)
     >>> found.shared["V"].shape, found.private[0]["U"].shape
-    ((12, 3), (20, 3))
+    ((12, 3), (200, 3))
 
     Three hospitals, whose sums are masked, and what left them:
 
-    >>> parts = [X[:20], X[20:40], X[40:]]
+    >>> parts = [X[:130], X[130:260], X[260:]]
     >>> found = fednmf.federated(parts, n_components=3, secure_sum=True, random_state=0, max_iter=20)
     >>> [sent.protection for sent in found.ledger if sent.kind == "sum V_j"]
     ['masked']
