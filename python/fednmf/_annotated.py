@@ -76,11 +76,11 @@ def labels(column: Any, what: str) -> np.ndarray:
 
 
 def matrix(adata: Any, layer: Optional[str]) -> Any:
-    """`adata.X`, or a layer."""
+    """`adata.X`, or a layer, in memory."""
     if layer is None:
         _rows.check_in_memory(adata)
-        return _rows.matrix_of(adata)
+        return _rows.computed(_rows.matrix_of(adata))
     if layer not in adata.layers:
         names = ", ".join(adata.layers) or "none"
         raise ValueError(f"layer={layer!r}: adata has no such layer; it has {names}")
-    return adata.layers[layer]
+    return _rows.computed(adata.layers[layer])

@@ -227,8 +227,7 @@ class _Cells:
 
 
 def _checked(what: str, X: Any) -> Any:
-    X = _run.accepted(X, what)
-    X = X.tocsr() if sp.issparse(X) else np.asarray(X)
+    X = _run.canonical(_run.checked(X, what, ensure_all_finite=False))
     values = X.data if sp.issparse(X) else X
     if values.size and not (np.isfinite(values).all() and values.min() >= 0):
         raise ValueError(f"{what} has entries that are negative or not finite; cNMF takes raw counts")

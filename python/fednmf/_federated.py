@@ -90,7 +90,7 @@ def federated(
 
     Parameters
     ----------
-    parts : sequence of AnnData, DataFrames, arrays or sparse matrices
+    parts : sequence of AnnData, DataFrames (pandas, polars, Arrow), arrays or sparse matrices
         Party 0's block first. Blocks of rows (samples) have the same columns, blocks of columns the same rows, as the method
         asks. Columns that have names are matched by name, in the order of party 0.
     n_components : int or sequence of int
@@ -282,6 +282,10 @@ def _aligned(
     """The matrices with the same columns (or rows), the names of these, and those of the other side of each part."""
     if common_columns and all_columns:
         raise ValueError("common_columns and all_columns exclude each other")
+    if not of_rows and (common_columns or all_columns):
+        raise ValueError("common_columns and all_columns are for parts that are rows; the parts of this method are columns")
+    # Tables of polars and Arrow have names, too.
+    parts = [part if hasattr(part, "iloc") or not hasattr(part, "to_pandas") else part.to_pandas() for part in parts]
     named = [_annotated.is_annotated(part) or hasattr(part, "iloc") for part in parts]
     if layer is not None and not all(map(_annotated.is_annotated, parts)):
         raise ValueError(f"layer={layer!r} is for parts that are AnnData")

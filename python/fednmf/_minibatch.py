@@ -17,12 +17,13 @@ _START, _LEAST = 10, 1e-3
 
 
 class _State(NamedTuple):
-    """H transposed, the statistics A (k x k; for a divergence 1 x k) and B (features x k), and the rows that they hold."""
+    """H transposed, the statistics A (k x k; for a divergence 1 x k) and B (features x k), the rows that they hold, and the loss."""
 
     v: np.ndarray
     a: np.ndarray
     b: np.ndarray
     rows: float
+    loss: float
 
 
 def _has_entries(X: Any) -> bool:
@@ -170,7 +171,9 @@ class MiniBatchNMF(NMF):
             return self._update(X, H)
 
     def _update(self, X: Any, H: Any) -> MiniBatchNMF:
-        self._checked_loss()
+        loss = self._checked_loss()
+        if hasattr(self, "components_") and self._state.loss != loss:
+            raise ValueError(f"beta_loss={self.beta_loss!r}: earlier batches had another loss; begin again with a new model or fit")
         X = self._given(X, reset=not hasattr(self, "components_"))
         X = self._batch(X, (0, X.shape[0]))
         if not hasattr(self, "components_"):
@@ -293,18 +296,18 @@ class MiniBatchNMF(NMF):
         k = v.shape[1]
         self.n_components_ = k
         rows = k if self._checked_loss() == _FROBENIUS else 1
-        self._state = _State(v, np.zeros((rows, k), X.dtype), np.zeros((X.shape[1], k), X.dtype), 0.0)
+        self._state = _State(v, np.zeros((rows, k), X.dtype), np.zeros((X.shape[1], k), X.dtype), 0.0, self._checked_loss())
 
     def _step(self, X: Any, rho: float) -> float:
         """Adds a batch; its cost before the step."""
-        v, a, b, rows = self._state
+        v, a, b, rows, loss = self._state
         X = X.astype(v.dtype, copy=False)
         weight = float(self.alpha_W) if isinstance(self.alpha_H, str) else float(self.alpha_H)
         penalty_on_H = weight * float(self.l1_ratio), weight * (1 - float(self.l1_ratio))
         settings = rho, self._penalty_on_W(X.shape[1]), penalty_on_H, effective_n_jobs(self.n_jobs)
         of_divergence = self._checked_loss() != _FROBENIUS
         *state, cost = _fednmf.online_step(_run.native(X), str(v.dtype), (v, a, b), rows, settings, of_divergence)
-        self._state = _State(*state)
+        self._state = _State(*state, loss)
         self.components_ = np.ascontiguousarray(self._state.v.T)
         return cost
 

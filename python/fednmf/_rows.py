@@ -68,8 +68,12 @@ def read(X: Any, parts: Sequence[tuple[int, int]]) -> Any:
     return sp.vstack(found, format="csr") if sp.issparse(found[0]) else np.concatenate(found)
 
 
+def computed(X: Any) -> Any:
+    """X, or what an array of dask computes, whose mask the conversion to an array would drop."""
+    return X.compute() if hasattr(X, "compute") else X
+
+
 def _part(part: Any) -> Any:
-    if hasattr(part, "compute"):
-        part = part.compute()
+    part = computed(part)
     check_unmasked(part)
     return part if sp.issparse(part) else np.asarray(part)

@@ -94,6 +94,7 @@ def accepted(X: Any, what: str = "X") -> Any:
             f"{what} is not an array or sparse matrix in memory; MiniBatchNMF takes an AnnData, also one that stays in its file, "
             "and an iterator of batches; fednmf.tl.nmf takes an AnnData in memory; others take its adata.X, or a layer"
         )
+    X = _rows.computed(X)
     _rows.check_unmasked(X, what)
     return X.astype(np.float64) if sp.issparse(X) and X.dtype.kind in "biu" else X
 
@@ -153,12 +154,12 @@ def seed_of(random_state: Any) -> int:
 
 
 def parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Parameters by name and text: inner_sweeps=3 is ("inner_sweeps", "3"), clamp=True is ("clamp", "true")."""
+    """Parameters by name and text: inner_sweeps=3 is ("inner_sweeps", "3"), clamp=True is ("clamp", "true"). None is not given."""
     given = []
     for name, value in options.items():
-        if value is True:
-            given.append((name, "true"))
-        elif value is not None and value is not False:
+        if isinstance(value, (bool, np.bool_)):
+            given.append((name, str(value).lower()))
+        elif value is not None:
             words = value if isinstance(value, (list, tuple)) else [value]
             given.append((name, ",".join(map(str, words))))
     return given
@@ -166,6 +167,9 @@ def parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
     """Options as on the command line: inner_sweeps=3 is --inner-sweeps=3, clamp=True is --clamp."""
+    for name, value in options.items():
+        if value is False:
+            raise ValueError(f"{name}=False: leave it out; the program takes options only to turn something on")
     flags = {name for name, value in options.items() if value is True}
     words = [(name, "--" + name.replace("_", "-"), text) for name, text in parameters(options)]
     return [flag if name in flags else f"{flag}={text}" for name, flag, text in words]

@@ -131,9 +131,11 @@ def project(
     """Weights of new cells for the components of `reference`, which `nmf` has factorised: ``adata.obsm["X_nmf"]``.
 
     Genes are matched by name: those that `adata` lacks are left out of the fit, and others than those of `reference` are ignored,
-    with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called: for the
-    cells of `reference`, those of its ``obsm["X_nmf"]``. `reference` may also be an AnnData that the program wrote (--output,
-    --add-to). With `min_gain` each cell has few components, as in `fednmf.NMF.transform`.
+    with a warning that counts both. The weights are the minimiser of the loss and the penalty with which `nmf` was called. For the
+    cells of `reference` they are those of its ``obsm["X_nmf"]``, but for a beta below 1 or above 2, where `nmf` keeps those of its
+    last iteration. `reference` may also be an AnnData that the program wrote (--output, --add-to). With `layer` None the layer is
+    that of the reference ("X": none), or with a warning `adata.X` if `adata` lacks it. With `min_gain` each cell has few components,
+    as in `fednmf.NMF.transform`.
 
     Raises
     ------
@@ -181,11 +183,25 @@ def project(
     if differences:
         warnings.warn("; ".join(differences), UserWarning, stacklevel=2)
     beta_loss, penalty, divisor = _fitted(reference.uns["nmf"])
+    layer = _layer_of(reference.uns["nmf"]["params"], adata) if layer is None else layer
     model = NMF(beta_loss=beta_loss, n_jobs=n_jobs)
     model.components_ = np.ascontiguousarray(components[used][common].T)
     model.n_components_, model.n_features_in_ = components.shape[1], int(common.sum())
-    X = model._checked(_annotated.matrix(adata, layer)[:, where[common]], reset=False)
+    X = model._checked(_annotated.matrix(adata, None if layer == "X" else layer)[:, where[common]], reset=False)
     adata.obsm["X_nmf"] = model._project(X if divisor == 1 else X / X.dtype.type(divisor), penalty, min_gain)
+
+
+def _layer_of(params: Any, adata: Any) -> str:
+    """The layer that was factorised, if `adata` has it, else "X"."""
+    layer = str(params.get("layer", "X"))
+    if layer == "X" or layer in adata.layers:
+        return layer
+    warnings.warn(
+        f"the reference was factorised from its layer {layer!r}, which adata lacks, so adata.X is used; layer='X' says that this is meant",
+        UserWarning,
+        stacklevel=3,
+    )
+    return "X"
 
 
 def _fitted(about: Any) -> tuple[Any, tuple[float, float], float]:

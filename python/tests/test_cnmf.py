@@ -106,6 +106,18 @@ def test_the_form_of_the_counts_does_not_matter(cells, ours, tmp_path):
     assert matched(found[5].gene_spectra_tpm.to_numpy(), ours[1][5].gene_spectra_tpm.to_numpy()).min() > 0.999
 
 
+@pytest.mark.parametrize("form", [lambda X: np.asarray(X, np.float16), np.asarray, sp.csc_matrix, None])
+def test_statistics_of_columns_do_not_depend_on_the_form(form):
+    X = np.random.default_rng(0).poisson(0.7, (60, 30)).astype(np.float64)
+    whole = sp.csr_matrix(X)
+    by_row = np.argsort(np.tile(np.repeat(np.arange(60), np.diff(whole.indptr)), 2), kind="stable")
+    # Each entry twice, with half of its value.
+    halves = sp.csr_matrix((np.tile(whole.data, 2)[by_row] / 2, np.tile(whole.indices, 2)[by_row], 2 * whole.indptr), shape=X.shape)
+    mean, std = _cnmf._mean_and_std(_cnmf._checked("X", halves if form is None else form(X)), 1)
+    np.testing.assert_allclose(mean, X.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(std, X.std(axis=0, ddof=1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("loss", ["kullback-leibler", 1.5])
 def test_the_divergence_and_given_genes(cells, tmp_path, loss):
     adata = cells[0][:, :100].copy()

@@ -171,6 +171,43 @@ def test_annotated_parts_are_aligned_by_name(hospitals, option):
     np.testing.assert_allclose(ordered(frames), ordered(found), rtol=1e-6, atol=1e-12)
 
 
+class Table:
+    """A table with names that is none of pandas, as those of polars and Arrow."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def to_pandas(self):
+        return self.frame
+
+
+def test_other_tables_are_aligned_by_name(hospitals):
+    frames, some = [part.to_df() for part in hospitals], {"n_components": 3, "max_iter": 5, "random_state": 0, "common_columns": True}
+    expected = fednmf.federated(frames, **some)
+    tables = [[Table(frame) for frame in frames]]
+    try:
+        import polars
+
+        tables.append([polars.from_pandas(frame) for frame in frames])
+    except ImportError:
+        pass
+    for parts in tables:
+        found = fednmf.federated(parts, **some)
+        assert found.shared_names == expected.shared_names
+        np.testing.assert_array_equal(found.shared["V"], expected.shared["V"])
+
+
+def test_options_that_are_off_are_not_left_out():
+    rng = np.random.default_rng(0)
+    parts = [rng.random((20, 8)) for _ in range(3)]
+    with pytest.raises(ValueError, match="normalize"):
+        fednmf.federated(parts, n_components=2, max_iter=2, normalize=False)
+    with pytest.raises(ValueError, match="secure_sumn"):
+        fednmf.federated(parts, n_components=2, max_iter=2, secure_sumn=False)
+    off, unset = (fednmf.federated(parts, n_components=2, max_iter=2, random_state=0, **off) for off in ({"secure_sum": False}, {}))
+    np.testing.assert_array_equal(off.shared["V"], unset.shared["V"])
+
+
 def test_private_columns_have_their_own_names(hospitals):
     adata = hospitals[0]
     found = fednmf.federated([adata[:, :9], adata[:, 9:]], n_components=2, algo="secure-hals", max_iter=3)
@@ -207,6 +244,7 @@ def test_parts_with_wrong_names_are_refused(hospitals):
         ([south.X, south.X], {"layer": "twice"}, "is for parts that are AnnData"),
         ([north, north], {"algo": "felb", "n_components": [2, 3]}, "felb takes one number"),
         ([north, north], {"layer": "thrice"}, "adata has no such layer"),
+        ([north, north], {"algo": "secure-hals", "common_columns": True}, "are for parts that are rows"),
     ]:
         with pytest.raises(ValueError, match=message):
             fednmf.federated(parts, **{"n_components": 2, **params})

@@ -75,11 +75,13 @@ def test_masked_entries_are_refused(door):
         (FITS.get(door) or OTHERS[door])(X)
 
 
-def test_masked_chunks_are_refused():
+@pytest.mark.parametrize("door", [*FITS, *OTHERS])
+def test_masked_chunks_are_refused(door):
     dask = pytest.importorskip("dask.array")
-    X = dask.from_array(np.ma.masked_greater(np.random.default_rng(0).random((40, 6)), 0.9), chunks=(10, 6))
+    X = np.ma.masked_array(np.random.default_rng(0).random((40, 6)), mask=False)
+    X[:2, 1] = np.ma.masked
     with pytest.raises(ValueError, match="masked entries"):
-        MiniBatchNMF(2).fit(X)
+        (FITS.get(door) or OTHERS[door])(dask.from_array(X, chunks=(10, 6)))
 
 
 @pytest.mark.parametrize("door", FITS)

@@ -95,6 +95,20 @@ def test_marks_of_genes_are_truth_values(cells):
     fednmf.tl.nmf(cells, 3, use_highly_variable=False)
 
 
+def test_the_layer_is_that_of_the_reference(cells):
+    reference = cells.copy()
+    reference.layers["twice"] = 2 * reference.X
+    fednmf.tl.nmf(reference, 3, layer="twice", random_state=0)
+    weights = reference.obsm["X_nmf"].copy()
+    fednmf.tl.project(reference, reference)
+    np.testing.assert_allclose(reference.obsm["X_nmf"], weights, rtol=1e-4, atol=1e-4 * weights.max())
+    without = cells.copy()
+    with pytest.warns(UserWarning, match="its layer 'twice', which adata lacks"):
+        fednmf.tl.project(without, reference)
+    fednmf.tl.project(reference, reference, layer="X")
+    np.testing.assert_allclose(reference.obsm["X_nmf"], without.obsm["X_nmf"], rtol=1e-6)
+
+
 def test_genes_that_the_reference_lacks_are_named(cells):
     fednmf.tl.nmf(cells, 3)
     new = anndata.AnnData(sp.hstack([cells.X[:20], cells.X[:20, :2]], format="csr"))

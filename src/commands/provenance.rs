@@ -81,7 +81,9 @@ impl Provenance {
         };
         // A quantile became a threshold on the data of the run.
         let threshold = parameter("binarize_threshold").and_then(Value::as_f64).map(Threshold::At);
-        let binarize = threshold.or_else(|| parameter("binarize").and_then(Threshold::from_json));
+        let given = threshold.or_else(|| parameter("binarize").and_then(Threshold::from_json));
+        let in_f32 = parameter("precision").is_some_and(|precision| precision == "f32");
+        let binarize = given.map(|threshold| if in_f32 { threshold.of_f32() } else { threshold });
         let missing = match parameter("missing").and_then(Value::as_str) {
             Some(text) => parameters::missing(text)
                 .map_err(|must| Error::input(format!("{}: its --missing {text} must be {must}", path.display())))?,

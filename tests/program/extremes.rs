@@ -9,7 +9,7 @@ use tempfile::tempdir;
 use fednmf_methods::description::Partition;
 use fednmf_methods::registry;
 
-use crate::common::{data, distance, factor, fednmf, matrix, number, session};
+use crate::common::{data, distance, errors, factor, fednmf, matrix, number, session};
 
 /// Writes the nonzeros of a matrix as MatrixMarket coordinates.
 fn write(path: &Path, m: &Array2<f64>) {
@@ -28,6 +28,24 @@ fn write_dense(path: &Path, m: &Array2<f64>) {
     let entries: String = m.t().iter().map(|v| format!("{v:e}\n")).collect();
     let head = format!("%%MatrixMarket matrix array real general\n{} {}\n", m.nrows(), m.ncols());
     std::fs::write(path, head + &entries).unwrap();
+}
+
+/// Rows of one or two nonzeros make updates of tiny numbers.
+#[test]
+fn multiplicative_updates_of_very_sparse_data_never_rise() {
+    for (seed, precision) in [(0, "f64"), (1, "f64"), (2, "f32"), (3, "f32")] {
+        let input =
+            format!("--input synthetic:sparse,m=100,n=60,density=0.02,values=ones,law=power,seed=1 --seed {seed}");
+        let dir = tempdir().unwrap();
+        let trace = dir.path().join("t.jsonl");
+        let line = format!(
+            "--algo mu -k 3 --init random --max-iters 1000 --eval-every 50 --precision {precision} {input} --trace"
+        );
+        fednmf(0, &line).arg(&trace).ok();
+        let errors = errors(&trace);
+        let rises = errors.windows(2).any(|pair| pair[1].1 > pair[0].1 * (1.0 + 1e-6));
+        assert!(!rises && errors.last().unwrap().1 < 0.97, "{precision} {seed}: {errors:?}");
+    }
 }
 
 fn sample(rows: usize, cols: usize) -> Array2<f64> {

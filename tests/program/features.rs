@@ -231,6 +231,13 @@ fn labels_are_columns_of_tables_and_of_anndata_or_numbers() {
         let found: Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!(found["adjusted_rand"], 1.0, "{labels}");
     }
+    let mut numbers = numbers;
+    numbers[[0, 0]] = f64::NAN;
+    crate::common::save_npy(&at("l.npy"), &numbers);
+    let done = clusters("l.npy".into()).run();
+    assert!(done.code == Some(0) && done.stderr.contains("1 of 9"), "{}", done.stderr);
+    crate::common::save_npy(&at("l.npy"), &(numbers + 2f64.powi(53)));
+    clusters("l.npy".into()).refused(&["l.npy", "beyond 2^53", "as text"]);
     clusters("a.h5ad:obs/type".into()).refused(&["no such column", "kind, number"]);
     clusters("a.h5ad".into()).refused(&["FILE.h5ad:obs/COLUMN"]);
     clusters("l.csv:type".into()).refused(&["no such column", "cell, kind, place"]);
@@ -382,7 +389,12 @@ fn names_are_read_or_missed_aloud() {
     }
     assert!(!warned("tenx").contains("names are not read"));
     fs::remove_file(at("tenx/barcodes.tsv")).unwrap();
-    assert!(warned("tenx").contains("several files *barcodes.tsv"));
+    assert!(warned("tenx").contains("GSM1_barcodes.tsv, whose name does not begin as that of the matrix"));
+    for list in ["matrix.mtx", "features.tsv"] {
+        fs::rename(at(&format!("tenx/{list}")), at(&format!("tenx/GSM2_{list}"))).unwrap();
+    }
+    fs::write(at("tenx/GSM1_features.tsv"), "another sample").unwrap();
+    assert!(!warned("tenx").contains("names are not read"), "the lists with the matrix's own prefix");
     let file = hdf5::File::create(at("x.loom")).unwrap();
     file.new_dataset_builder().with_data(&counts().as_standard_layout()).create("matrix").unwrap();
     for (group, name) in [("row_attrs", "Gene"), ("col_attrs", "Accession")] {

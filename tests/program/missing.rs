@@ -301,6 +301,13 @@ fn other_entries_are_not_left_out_in_the_name_of_the_run() {
     marked(20).refused(&["c.h5", "missing_checksum"]);
     mask(&[(0, 0), (3, 4), (7, 7)]);
     marked(20).ok();
+    let error = |least: f64| {
+        let mut mask = Array2::zeros((12, 9));
+        [((0, 0), 1.0), ((3, 4), least), ((7, 7), 1e300)].into_iter().for_each(|(place, mark)| mask[place] = mark);
+        save_npy(&at("sizes.npy"), &mask);
+        run(&format!("--max-iters 20 --missing {}", at("sizes.npy").display()), "x.npy").ok()["rel_error"].clone()
+    };
+    assert_eq!(error(1.0), error(1e-300), "a mark of any size is one");
 
     // A run without marks held nothing out; a matrix without remaining entries has no error.
     run("--max-iters 10", "x.npy").ok();

@@ -303,6 +303,27 @@ fn mixed_precision_ends_where_f64_does() {
     fednmf(0, line).refused(&["--precision mixed", "parties"]);
 }
 
+/// A threshold is rounded as the entries are: 0.7 is at least 0.7 in f32 as well, and `evaluate` finds the same ones.
+#[test]
+fn ones_of_a_threshold_do_not_depend_on_the_precision() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let tenths: Vec<f64> = (0..30).map(|i| f64::from(i * 7 % 10) / 10.0).collect();
+    numbers(dir.path(), "f64.npy", "<f8", tenths.iter().flat_map(|x| x.to_le_bytes()).collect());
+    numbers(dir.path(), "f32.npy", "<f4", tenths.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect());
+    for tenth in 1..10 {
+        let ones = tenths.iter().filter(|x| **x >= f64::from(tenth) / 10.0).count();
+        for (name, precision) in [("f64.npy", "f64"), ("f64.npy", "f32"), ("f32.npy", "f64"), ("f32.npy", "f32")] {
+            let line = format!("--algo hals -k 1 --max-iters 5 --binarize 0.{tenth} --precision {precision} --input");
+            let done = fednmf(0, &line).arg(at(name)).arg("--output").arg(at("o.h5")).ok();
+            assert_eq!(done["nnz"].as_u64(), Some(ones as u64), "{name} {line}");
+            let evaluated = fednmf(0, "evaluate --json").arg(at("o.h5")).arg("--input").arg(at("f64.npy")).run();
+            let told: Value = serde_json::from_str(&evaluated.stdout).unwrap();
+            assert!((number(&told, "rel_error") - number(&done, "rel_error")).abs() < 1e-5, "{told} {done}");
+        }
+    }
+}
+
 /// They are zero in f32, though not in the file.
 #[test]
 fn entries_too_small_for_f32_are_named_as_such() {

@@ -1,8 +1,10 @@
 //! Wrong usage and wrong input: one message and exit code 2, on any number of ranks.
 
+use std::io::Write as _;
+
 use tempfile::tempdir;
 
-use crate::common::{data, fednmf, session};
+use crate::common::{data, fednmf, session, write_npy};
 
 #[test]
 #[cfg_attr(not(feature = "mpi"), ignore = "needs MPI")]
@@ -106,6 +108,41 @@ fn a_file_that_crashes_the_hdf5_library_is_refused() {
     // the undamaged file is read
     std::fs::write(&file, &good).unwrap();
     assert_eq!(ends(2, "inspect", &file), 0);
+}
+
+/// A byte of the numbers is another than that of which the file has the checksum.
+#[test]
+fn a_compressed_file_is_compared_with_its_checksum() {
+    let dir = tempdir().unwrap();
+    let numbers: Vec<u8> = (0..2000u32).map(|i| (i * 37 % 200) as u8).collect();
+    write_npy(&dir.path().join("x.npy"), "|u1", (50, 40), &numbers);
+    let plain = std::fs::read(dir.path().join("x.npy")).unwrap();
+    let idx = [&[0u8, 0, 8, 2, 0, 0, 0, 50, 0, 0, 0, 40][..], &numbers].concat();
+    let packed = |bytes: &[u8]| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        packed.write_all(bytes).unwrap();
+        packed.finish().unwrap()
+    };
+    let npz = std::fs::read(data("formats/counts-csr.npz")).unwrap();
+    let indptr = npz.windows(10).position(|name| name == b"indptr.npy").unwrap() + 60;
+    for (name, good, at) in
+        [("x.npy.gz", packed(&plain), 1000), ("x.idx.gz", packed(&idx), 1000), ("x.npz", npz, indptr)]
+    {
+        let file = dir.path().join(name);
+        std::fs::write(&file, &good).unwrap();
+        assert_eq!(ends(0, "inspect", &file), 0, "{name}");
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&file, &bytes).unwrap();
+        for ranks in [0, 2] {
+            fednmf(ranks, "inspect").arg(&file).refused(&[name]);
+        }
+        if name.ends_with("gz") {
+            let more = [if name.contains("npy") { &plain } else { &idx }, &[0u8][..]].concat();
+            std::fs::write(&file, packed(&more)).unwrap();
+            fednmf(0, "inspect").arg(&file).refused(&[name, "more bytes than its header promises"]);
+        }
+    }
 }
 
 /// HDF5 files of other programs with bytes changed, cut out or cut off are read or refused, without a crash.

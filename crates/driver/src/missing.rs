@@ -84,8 +84,8 @@ pub fn read(path: &str, (m, n): (usize, usize), data: &Names, cuts: &Cuts, comm:
         comm.broadcast_value(NAMES, comm.agree_on_error(places).map_err(shared_at)?);
     let placed = |places: &Option<Vec<usize>>, i: usize| places.as_ref().map_or(i, |places| places[i]);
     let plan = Layout::Grid { pr: comm.size(), pc: 1 };
-    let loaded = input.load_any::<f32>(&plan, comm, &mut |_| ()).map_err(shared_at)?;
-    if loaded.statistics.norm2 == 0.0 {
+    let loaded = input.load_any::<f64>(&plan, comm, &mut |_| ()).map_err(shared_at)?;
+    if loaded.statistics.nonzeros == 0 {
         return Err(at(Error::input(format!(
             "{path}: marks no entry, since all of its entries are zero; missing entries are those that are not zero in it"
         ))));

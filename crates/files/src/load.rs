@@ -4,6 +4,7 @@ use fednmf_base::error::{Error, Result, SharedResult};
 use fednmf_base::units::counted;
 use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
+use fednmf_data::NanRemedy;
 use fednmf_data::assemble::{Combine, Entries, LocalBlock};
 use fednmf_data::layout::Layout;
 use fednmf_data::loaded::{Loaded, check_largest, check_nonzero};
@@ -15,6 +16,7 @@ use fednmf_data::statistics::{Statistics, largest};
 use fednmf_data::synthetic::PlantedTiles;
 use fednmf_data::tally::Tally;
 use fednmf_data::traffic::GridChooser;
+use fednmf_data::values::Values;
 use fednmf_linalg::Real;
 
 use crate::distribute::files;
@@ -89,13 +91,19 @@ impl Input {
         let once = if matches!(layout, Layout::RowsAndColumns { .. }) { 1 } else { blocks.len() };
         let of_columns = matches!(layout, Layout::PartyColumns { .. });
         blocks = comm.agree_on_error(self.own_blocks(blocks, of_columns, check))?;
+        // A mark counts whatever its size, of which squares might leave the range of numbers.
+        let marks = self.spec.nan_remedy == NanRemedy::Mark;
+        if marks {
+            let values = blocks.iter_mut().flat_map(LocalBlock::values_mut);
+            values.filter(|x| **x != T::zero()).for_each(|x| *x = T::one());
+        }
         let divisor = self.rescale(comm, &mut blocks)?;
         let threshold = self.binarize(comm, &mut blocks, once)?;
         if self.spec.binarize.is_some() {
             blocks = blocks.into_iter().map(LocalBlock::without_zeros).collect();
             blocks = comm.agree_on_error(self.own_blocks(blocks, of_columns, check))?;
         }
-        if divisor.is_some() || threshold.is_some() || self.spec.suppress.is_some() {
+        if marks || divisor.is_some() || threshold.is_some() || self.spec.suppress.is_some() {
             tallies = layout.tiles(&cuts, comm.rank()).iter().map(Tally::new).collect();
         }
         tallies.truncate(once);
@@ -201,7 +209,8 @@ impl Input {
         once: usize,
     ) -> SharedResult<Option<f64>> {
         let Some(threshold) = self.spec.binarize else { return Ok(None) };
-        let threshold = match threshold {
+        let rounded = size_of::<T>() == size_of::<f32>() || self.header.values == Values::Single;
+        let threshold = match if rounded { threshold.of_f32() } else { threshold } {
             Threshold::At(t) => t,
             Threshold::Quantile(q) => {
                 let values = || blocks[..once].iter().flat_map(LocalBlock::values).map(|x| x.as_f64());

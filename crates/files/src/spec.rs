@@ -74,6 +74,12 @@ impl Threshold {
         if let Threshold::At(value) = self { Some(value) } else { None }
     }
 
+    /// The threshold for f64 that selects the numbers which f32, with its rounding, has at or above this one.
+    #[must_use]
+    pub fn of_f32(self) -> Self {
+        if let Threshold::At(t) = self { Threshold::At(least_that_rounds_to(t as f32)) } else { self }
+    }
+
     /// Parses the result of [`Threshold::to_json`].
     pub fn from_json(value: &Value) -> Option<Self> {
         value.as_f64().map(Threshold::At).or_else(|| value.as_str()?.parse().ok())
@@ -86,6 +92,15 @@ impl Threshold {
             Threshold::Quantile(q) => format!("q{q}").into(),
         }
     }
+}
+
+/// The smallest f64 whose nearest f32 is at least `t`: from halfway to the f32 below on, which itself becomes the even one.
+pub fn least_that_rounds_to(t: f32) -> f64 {
+    if !(t.is_finite() && t > 0.0) {
+        return t.into();
+    }
+    let halfway = f64::midpoint(t.next_down().into(), t.into());
+    if halfway as f32 >= t { halfway } else { halfway.next_up() }
 }
 
 /// The input of a run and its preprocessing, in this order: transpose, suppress, scale, binarize.

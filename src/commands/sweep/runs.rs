@@ -146,6 +146,11 @@ impl Sweep<'_> {
         Annotations { rows: self.names.rows.clone(), columns: self.names.columns.clone(), ..Annotations::default() }
     }
 
+    /// The seeds of the runs count on from the first, and begin again after the largest number.
+    fn seed(&self, task: Task) -> u64 {
+        self.args.seed.wrapping_add(task.run as u64)
+    }
+
     fn file(&self, task: Task) -> PathBuf {
         self.args.output.join(format!("k{:04}-run{:03}.h5", task.k, task.run))
     }
@@ -154,7 +159,7 @@ impl Sweep<'_> {
     fn identity(&self, task: Task, checksum: u64) -> Map<String, Value> {
         let args = self.args;
         let all = json!({
-            "algo": self.method(task.k).description().name, "k": task.k, "seed": args.seed + task.run as u64,
+            "algo": self.method(task.k).description().name, "k": task.k, "seed": self.seed(task),
             "holdout": self.left_out.holdout, "missing": args.missing, "max_iters": self.max_iters, "tol": args.tol,
             "transpose": u8::from(args.transpose), "checksum": format!("{checksum:016x}"),
             "resample": args.resample.map_or("none", Resample::name), "params": parameters::to_json(self.method(task.k)),
@@ -251,7 +256,7 @@ impl Sweep<'_> {
         let trial = Trial {
             method: self.method(task.k),
             k: task.k,
-            seed: self.args.seed + task.run as u64,
+            seed: self.seed(task),
             max_iters: self.max_iters,
             tol: self.args.tol,
             resample: self.args.resample,

@@ -6,6 +6,7 @@
 //! the squared singular values drop where the structure of the matrix ends.
 
 use ndarray::{Array2, Axis, s};
+use ndarray_linalg::{EigValsh, UPLO};
 
 use fednmf_base::error::SharedResult;
 use fednmf_comm::{Communicator, MessageTag, Payload};
@@ -88,14 +89,21 @@ pub fn inertias(loaded: &Loaded<f64>, count: usize, comm: &Communicator) -> Shar
     };
     let mut q = uniform_factor::<f64>(&Stream::new(0, Purpose::Probe, 0), 0..n, l, 1.0) - 0.5;
     orthonormalise(&mut q);
-    let mut values = Vec::new();
-    for _ in 0..PASSES {
+    for _ in 1..PASSES {
         q = product(&q)?;
-        values = orthonormalise(&mut q);
+        orthonormalise(&mut q);
     }
-    values.sort_by(|a, b| b.total_cmp(a));
+    Ok(ritz_values(&q, &product(&q)?, count))
+}
+
+/// The largest eigenvalues of A within the span of the orthonormal Q, from the product A Q, in descending order.
+fn ritz_values(q: &Array2<f64>, product: &Array2<f64>, count: usize) -> Vec<f64> {
+    let small = q.t().dot(product);
+    // LAPACK does not fail for finite symmetric matrices.
+    let mut values = small.eigvalsh(UPLO::Lower).map_or_else(|_| small.diag().to_vec(), |values| values.to_vec());
+    values.reverse();
     values.truncate(count);
-    Ok(values)
+    values
 }
 
 /// Makes the columns orthonormal, zero where they depend on others, and returns the norms of their new parts.
@@ -143,6 +151,8 @@ pub fn drops(ks: &[usize], inertias: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fednmf_data::policy::EntryPolicy;
+    use fednmf_data::{Layout, Matrix, Sharing};
 
     #[test]
     fn a_basis_is_orthonormal() {
@@ -154,6 +164,24 @@ mod tests {
         let gram = q.t().dot(&q);
         let expected = Array2::from_diag(&ndarray::array![1.0, 1.0, 0.0, 1.0]);
         assert!((&gram - &expected).iter().all(|x| x.abs() < 1e-12), "{gram}");
+    }
+
+    #[test]
+    fn close_inertias_are_those_of_all_singular_values() {
+        let (m, n) = (40, 25);
+        let x = uniform_factor::<f64>(&Stream::new(4, Purpose::Probe, 0), 0..m, n, 1.0);
+        let comm = Communicator::local();
+        let layout = Layout::Grid { pr: 1, pc: 1 };
+        let parts = vec![Matrix::Dense(x.clone().into())];
+        let loaded = Loaded::in_memory(parts, &layout, EntryPolicy::default(), (None, Sharing::Clear), &comm).unwrap();
+        let (rows, columns) = (x.sum_axis(Axis(1)), x.sum_axis(Axis(0)));
+        let scaled = Array2::from_shape_fn((m, n), |(i, j)| x[[i, j]] / (rows[i] * columns[j]).sqrt());
+        let exact = scaled.t().dot(&scaled).eigvalsh(UPLO::Lower).unwrap();
+        let found = inertias(&loaded, 5, &comm).unwrap();
+        for (i, value) in found.iter().enumerate() {
+            let ratio = value / found[0] / (exact[n - 1 - i] / exact[n - 1]);
+            assert!((ratio - 1.0).abs() < 1e-2, "{i}: {ratio}");
+        }
     }
 
     #[test]

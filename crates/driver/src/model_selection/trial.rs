@@ -18,6 +18,7 @@ use fednmf_methods::shared::regularization::RegularizationParams;
 use fednmf_methods::{Measures, Problem};
 
 use super::choice::Point;
+use super::method::sweepable_method;
 use super::stability::stability;
 use crate::plan;
 use crate::{Driver, FactorScale, Limits, Observer, Stop, arrange};
@@ -127,7 +128,14 @@ impl Trial<'_> {
             let measured =
                 (self.method.description().measure != Measure::RelativeError).then(|| positive(&factors, self.k, comm));
             let measured = measured.as_deref().unwrap_or(&factors);
-            measures = f64::build(self.method, self.problem(loaded.copy(), Some(&measured), comm))?.measure()?;
+            // Methods that see batches would fit the rows of U anew.
+            let whole = match (self.method.description().unit, self.method.description().measure) {
+                (Unit::Batch, Measure::RelativeError) => Some(sweepable_method("hals")?),
+                (Unit::Batch, _) => Some(sweepable_method("kl-mu")?),
+                _ => None,
+            };
+            let method = whole.as_deref().unwrap_or(self.method);
+            measures = f64::build(method, self.problem(loaded.copy(), Some(&measured), comm))?.measure()?;
         }
         if !left_out.any() {
             let entries = loaded.header.rows as f64 * loaded.header.cols as f64;

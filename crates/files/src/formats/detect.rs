@@ -68,28 +68,33 @@ impl Format {
 /// The path of the matrix in a directory as 10x writes it (`matrix.mtx.gz`, with `features.tsv.gz` and `barcodes.tsv.gz`);
 /// any other path unchanged.
 pub fn matrix_of_directory(path: &str) -> String {
-    let found = ["matrix.mtx.gz", "matrix.mtx"].iter().find_map(|name| file_of_tenx(Path::new(path), name));
-    found.map_or_else(|| path.to_string(), |file| file.to_string_lossy().into_owned())
+    matrix_of_tenx(Path::new(path)).map_or_else(|| path.to_string(), |(file, _)| file.to_string_lossy().into_owned())
 }
 
-/// The file of this name in a directory as 10x writes it. Archives put the name of a sample before it: `GSM1_matrix.mtx.gz`.
-pub fn file_of_tenx(directory: &Path, name: &str) -> Option<PathBuf> {
-    let mut found = files_of_tenx(directory, name);
-    // Of several samples it would be a guess.
-    if found.len() == 1 { found.pop() } else { None }
+/// The matrix in a directory as 10x writes it, and what stands before its usual name: archives put the name of a sample there,
+/// `GSM1_matrix.mtx.gz`. None of several, which would be a guess.
+pub fn matrix_of_tenx(directory: &Path) -> Option<(PathBuf, String)> {
+    ["matrix.mtx.gz", "matrix.mtx"].iter().find_map(|name| {
+        let mut found = files_of_tenx(directory, name);
+        // The name without a prefix comes first.
+        if found.len() == 1 || found.first().is_some_and(|(_, prefix)| prefix.is_empty()) {
+            found.truncate(1);
+            return found.pop();
+        }
+        None
+    })
 }
 
-/// The files that may be meant by [`file_of_tenx`].
-pub fn files_of_tenx(directory: &Path, name: &str) -> Vec<PathBuf> {
-    let exact = directory.join(name);
-    if exact.is_file() {
-        return vec![exact];
-    }
-    let ends = |file: &PathBuf| {
-        let prefix = file.file_name().and_then(|file| file.to_str()).and_then(|file| file.strip_suffix(name));
-        prefix.is_some_and(|prefix| prefix.ends_with(['_', '.', '-']))
+/// The files of this name in a directory as 10x writes it, each with what stands before the name.
+pub fn files_of_tenx(directory: &Path, name: &str) -> Vec<(PathBuf, String)> {
+    let prefix = |file: &Path| {
+        let prefix = file.file_name()?.to_str()?.strip_suffix(name)?;
+        (prefix.is_empty() || prefix.ends_with(['_', '.', '-'])).then(|| prefix.to_string())
     };
-    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).filter(ends).collect()
+    let all = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = all.filter_map(|file| prefix(&file).map(|prefix| (file, prefix))).collect();
+    found.sort_by(|(_, a), (_, b)| a.cmp(b));
+    found
 }
 
 /// A file and its format.

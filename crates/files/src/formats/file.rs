@@ -365,9 +365,9 @@ impl MatrixFile {
     ) -> Result<Box<dyn DenseReader<T> + '_>> {
         let reader: Box<dyn DenseReader<T> + '_> = match &self.encoding {
             Encoding::Raw(raw) => {
-                let width = if raw.by_columns { self.rows } else { self.cols };
+                let (lines, width) = if raw.by_columns { (self.cols, self.rows) } else { (self.rows, self.cols) };
                 let width = self.selection.as_ref().map_or(width, |selection| selection.all);
-                Box::new(RawReader::open(&self.file, raw, width, policy)?)
+                Box::new(RawReader::open(&self.file, raw, (lines, width), policy)?)
             }
             Encoding::Table(table) => {
                 let blocks = self.blocks(part, parts)?;

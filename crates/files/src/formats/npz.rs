@@ -5,6 +5,8 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use flate2::CrcReader;
+use flate2::bufread::DeflateDecoder;
 use serde::{Deserialize, Serialize};
 use zip::{CompressionMethod, ZipArchive};
 
@@ -105,9 +107,10 @@ impl Member {
         Ok(Member { name: name.to_string(), raw: header.raw, length, plain })
     }
 
-    /// All numbers of a short array.
+    /// All numbers of a short array, compared with its checksum.
     fn all(&self, path: &str) -> Result<Vec<f64>> {
-        MemberReader::open(self, path)?.read(0..self.length)
+        let access = Access::Sequential(inflate(self, path)?);
+        MemberReader { path: path.to_string(), member: self.clone(), access }.read(0..self.length)
     }
 }
 
@@ -120,7 +123,31 @@ struct MemberReader {
 
 enum Access {
     Random(File, u64),
-    Sequential(Box<dyn Read>),
+    Sequential(Inflated),
+}
+
+/// The bytes of a member from its start on, and their checksum in the archive.
+struct Inflated {
+    from: CrcReader<Box<dyn Read>>,
+    checksum: u32,
+}
+
+impl Inflated {
+    fn fill(&mut self, bytes: &mut [u8]) -> std::io::Result<()> {
+        match read_full(&mut self.from, bytes)? {
+            got if got < bytes.len() => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the checksum once all numbers have been read.
+    fn finish(&mut self) -> std::io::Result<()> {
+        let more = read_full(&mut self.from, &mut [0])?;
+        if more > 0 || self.from.crc().sum() != self.checksum {
+            return Err(std::io::Error::new(ErrorKind::InvalidData, "its checksum is another"));
+        }
+        Ok(())
+    }
 }
 
 impl MemberReader {
@@ -138,9 +165,9 @@ impl MemberReader {
         let mut bytes = vec![0; count * size];
         let read = match &mut self.access {
             Access::Random(file, begin) => file.read_exact_at(&mut bytes, *begin + range.start * size as u64),
-            Access::Sequential(from) => match read_full(from, &mut bytes) {
-                Ok(got) if got < bytes.len() => Err(ErrorKind::UnexpectedEof.into()),
-                read => read.map(drop),
+            Access::Sequential(from) => match from.fill(&mut bytes) {
+                Ok(()) if range.end == self.member.length => from.finish(),
+                read => read,
             },
         };
         read.map_err(|e| io_error(&format!("{}: {}", self.path, self.member.name), &e))?;
@@ -150,19 +177,22 @@ impl MemberReader {
     }
 }
 
-/// The numbers of a compressed member. The archive's own reader cannot outlive the archive; a section of the file can.
-fn inflate(member: &Member, path: &str) -> Result<Box<dyn Read>> {
+/// The numbers of a member, in order. The archive's own reader cannot outlive the archive; a section of the file can.
+fn inflate(member: &Member, path: &str) -> Result<Inflated> {
     let mut zip = archive(path)?;
     let index = zip.index_for_name(&member.name).ok_or_else(|| wrong(path, "has changed while it was read"))?;
     let file = zip.by_index_raw(index).map_err(|e| wrong(path, e))?;
-    if file.compression() != CompressionMethod::Deflated {
-        return Err(wrong(path, format!("{} is compressed by a method that is not supported", member.name)));
-    }
     let at = file.data_start().ok_or_else(|| wrong(path, "is damaged"))?;
     let packed = Section { file: open(path)?, at, end: at.saturating_add(file.compressed_size()) };
-    let mut numbers = flate2::bufread::DeflateDecoder::new(BufReader::with_capacity(1 << 17, packed));
-    skip(&mut numbers, member.raw.start).map_err(|e| io_error(path, &e))?;
-    Ok(Box::new(numbers))
+    let packed = BufReader::with_capacity(1 << 17, packed);
+    let bytes: Box<dyn Read> = match file.compression() {
+        CompressionMethod::Stored => Box::new(packed),
+        CompressionMethod::Deflated => Box::new(DeflateDecoder::new(packed)),
+        _ => return Err(wrong(path, format!("{} is compressed by a method that is not supported", member.name))),
+    };
+    let mut from = CrcReader::new(bytes);
+    skip(&mut from, member.raw.start).map_err(|e| io_error(path, &e))?;
+    Ok(Inflated { from, checksum: file.crc32() })
 }
 
 impl Arrays {

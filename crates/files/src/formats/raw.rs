@@ -152,8 +152,9 @@ const STEP: usize = 1 << 20;
 pub struct RawReader<'a> {
     file: &'a InputFile,
     array: &'a RawArray,
-    /// Entries per line.
+    /// Entries per line, and in all.
     width: usize,
+    count: usize,
     policy: EntryPolicy,
     from: Access,
     bytes: Vec<u8>,
@@ -166,11 +167,16 @@ enum Access {
 }
 
 impl<'a> RawReader<'a> {
-    /// Opens the file; `width` is the number of entries per line.
+    /// Opens the file of `lines` lines with `width` entries each.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open(file: &'a InputFile, array: &'a RawArray, width: usize, policy: EntryPolicy) -> Result<Self> {
+    pub fn open(
+        file: &'a InputFile,
+        array: &'a RawArray,
+        (lines, width): (usize, usize),
+        policy: EntryPolicy,
+    ) -> Result<Self> {
         let from = if file.gz {
             let mut from = file.stream()?;
             skip(&mut from, array.start).map_err(|e| file.io_error(&e))?;
@@ -178,7 +184,7 @@ impl<'a> RawReader<'a> {
         } else {
             Access::Random(open(&file.path)?)
         };
-        Ok(RawReader { file, array, width, policy, from, bytes: Vec::new() })
+        Ok(RawReader { file, array, width, count: lines * width, policy, from, bytes: Vec::new() })
     }
 
     /// Reads `out.len()` numbers, beginning with number `first`.
@@ -199,6 +205,10 @@ impl<'a> RawReader<'a> {
                     *next = first + out.len();
                     if read_full(from, &mut self.bytes)? < self.bytes.len() {
                         return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                    // Only at the end of the stream its checksum is compared.
+                    if *next == self.count && read_full(from, &mut [0])? > 0 {
+                        return Err(std::io::Error::new(ErrorKind::InvalidData, "more bytes than its header promises"));
                     }
                 }
             }

@@ -9,6 +9,7 @@ use fednmf_base::error::{Error, Result};
 use fednmf_base::warning::note;
 use fednmf_comm::Communicator;
 use fednmf_data::layout::Layout;
+use fednmf_data::statistics::Statistics;
 use fednmf_linalg::Block;
 
 use super::{Names, column_of, hdf5_lists, hint_at_header, lines_of, list, of_file, places, repeated};
@@ -184,12 +185,21 @@ fn is_numbers(path: &str) -> bool {
     name.ends_with(".npy") || ["idx1-ubyte", ".idx", "-ubyte"].iter().any(|end| name.ends_with(end))
 }
 
+/// The largest number up to which f64 keeps all whole numbers apart.
+const LARGEST_WHOLE: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+
 /// A vector of numbers.
 fn numbers(path: &str) -> Result<Vec<String>> {
-    let spec = InputSpec { allow_negative: true, ..InputSpec::parse(path)? };
+    let spec = InputSpec { allow_negative: true, allow_nan: true, ..InputSpec::parse(path)? };
     let comm = Communicator::local();
     let input = open(&spec, &comm)?;
     let loaded = input.load_any::<f64>(&Layout::Grid { pr: 1, pc: 1 }, &comm, &mut |_| ())?;
+    let Statistics { min, max, .. } = loaded.statistics;
+    if min.abs().max(max.abs()) > LARGEST_WHOLE {
+        return Err(Error::input(format!(
+            "{path}: has labels beyond 2^53, of which f64 does not keep all digits; write them as text, one on each line"
+        )));
+    }
     match loaded.blocks.first() {
         Some(Block::Dense(x)) if x.ncols() == 1 || x.nrows() == 1 => {
             let text = |line: ArrayView1<'_, f64>| line.iter().map(f64::to_string).collect();

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use fednmf_base::error::{Error, Result};
 
 use crate::formats::detect;
-use crate::formats::detect::{file_of_tenx, files_of_tenx};
+use crate::formats::detect::{files_of_tenx, matrix_of_tenx};
 use crate::formats::fields::{BYTE_ORDER_MARK, decoded};
 use crate::hdf5_probe;
 use crate::hdf5_probe::Content;
@@ -290,30 +290,35 @@ fn sorted(names: &[String]) -> Vec<&String> {
     names
 }
 
-/// The first of the lists with these names in a directory written by 10x.
-fn list_in_directory(path: &Path, names: &[&str]) -> Option<PathBuf> {
-    let mut files = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]);
-    files.find_map(|name| file_of_tenx(path, &name))
+/// The first of the lists with these names in a directory written by 10x. The list of another sample has another prefix than the
+/// matrix.
+///
+/// # Errors
+/// The first list that belongs to another sample, if there is no other.
+fn list_in_directory(path: &Path, names: &[&str]) -> std::result::Result<Option<PathBuf>, PathBuf> {
+    let ends = names.iter().flat_map(|name| [format!("{name}.tsv.gz"), format!("{name}.tsv")]);
+    let found: Vec<_> = ends.flat_map(|end| files_of_tenx(path, &end)).collect();
+    let own = matrix_of_tenx(path).map_or_else(String::new, |(_, prefix)| prefix);
+    match found.iter().find(|(_, prefix)| *prefix == own).or(found.first()) {
+        Some((file, prefix)) if *prefix == own => Ok(Some(file.clone())),
+        Some((file, _)) => Err(file.clone()),
+        None => Ok(None),
+    }
 }
 
 /// The types of the features in a directory written by 10x, in the third column of their list.
 pub fn types_in_directory(path: &Path) -> Option<Vec<String>> {
-    list("", &format!("{}:3", list_in_directory(path, &["features"])?.display())).ok()
+    list("", &format!("{}:3", list_in_directory(path, &["features"]).ok()??.display())).ok()
 }
 
 /// The names in a directory written by 10x, genes × cells, and the lists that cannot be read.
 fn of_directory(path: &Path) -> (Names, Vec<String>) {
     let mut unreadable = Vec::new();
     let mut list = |names: &[&str], column: usize| {
-        let Some(file) = list_in_directory(path, names) else {
-            let ends: Vec<String> = names.iter().flat_map(|n| [format!("{n}.tsv.gz"), format!("{n}.tsv")]).collect();
-            unreadable.extend(
-                ends.into_iter()
-                    .find(|name| !files_of_tenx(path, name).is_empty())
-                    .map(|name| format!("several files *{name}, of which one belongs to the matrix")),
-            );
-            return None;
-        };
+        let file = list_in_directory(path, names).unwrap_or_else(|other| {
+            unreadable.push(format!("{}, whose name does not begin as that of the matrix", other.display()));
+            None
+        })?;
         let file = file.display().to_string();
         let names_in = |column: usize| list("", &format!("{file}:{column}")).ok();
         if let Some(names) = names_in(column) {

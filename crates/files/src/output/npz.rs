@@ -19,6 +19,7 @@ use fednmf_linalg::Real;
 
 use crate::formats::npy;
 use crate::formats::npy::Header;
+use crate::formats::raw::{NumberType, RawArray};
 use crate::output::part::{Part, unwritten};
 use crate::output::plan::Matrix;
 use crate::output::values::Scalar;
@@ -173,6 +174,24 @@ const LONGEST: usize = 1 << 26;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
+/// A number from its bytes. Whole ones keep all digits, such as those of a seed.
+fn number(raw: &RawArray, bytes: &[u8]) -> Value {
+    let whole = bytes.try_into().ok().map(|bytes| match raw.big_endian {
+        true => u64::from_be_bytes(bytes),
+        false => u64::from_le_bytes(bytes),
+    });
+    match (raw.number, whole) {
+        (NumberType::U64, Some(whole)) => whole.into(),
+        (NumberType::I64, Some(whole)) => whole.cast_signed().into(),
+        (kind, _) => {
+            let mut x = [0.0f64];
+            kind.decode(bytes, raw.big_endian, &mut x);
+            let is_whole = !kind.name().starts_with('f') && x[0].fract() == 0.0;
+            if is_whole { (x[0] as i64).into() } else { x[0].into() }
+        }
+    }
+}
+
 impl Matrices {
     /// Opens an archive: its matrices, and its zero-dimensional arrays as attributes.
     ///
@@ -209,12 +228,8 @@ impl Matrices {
             match header.shape[..] {
                 [] => {
                     let value = start.get(header.raw.start as usize..).and_then(|b| b.get(..bytes as usize));
-                    let mut x = [0.0f64];
                     if let Some(value) = value {
-                        header.raw.number.decode(value, header.raw.big_endian, &mut x);
-                        let whole = x[0].fract() == 0.0 && x[0].abs() < 2f64.powi(53);
-                        let whole = whole && !header.raw.number.name().starts_with('f');
-                        attributes.insert(name, if whole { Value::from(x[0] as i64) } else { Value::from(x[0]) });
+                        attributes.insert(name, number(&header.raw, value));
                     }
                 }
                 [rows, cols] => {

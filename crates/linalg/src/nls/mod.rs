@@ -17,7 +17,7 @@ mod select;
 
 pub use bpp::Pivoting;
 pub use coordinate_descent::{Sweep, sweep, sweep_below};
-pub use mu::multiply;
+pub use mu::{multiplied, multiply};
 pub use penalty::Penalty;
 pub use pgd::{gradient_step, gradient_step_below, spectral_bound};
 pub use project::project;

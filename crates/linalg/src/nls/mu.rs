@@ -5,6 +5,16 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, s};
 use super::Penalty;
 use crate::{Real, gemm};
 
+/// x max(r, 0) / d, and 0 where d is. NaN stays NaN, so that it is noticed.
+pub fn multiplied<T: Real>(x: T, r: T, d: T) -> T {
+    if d == T::zero() {
+        return T::zero();
+    }
+    // x / d has a bound, the reciprocal of the curvature; r / d overflows for a tiny d.
+    let next = x / d * r;
+    if next < T::zero() { T::zero() } else { next }
+}
+
 /// X ← X ∘ max(R, 0) ⊘ (X G + λ₁ + λ₂X) for X and R rows × k and G k × k; entries with denominator 0 become 0. The loss with
 /// its penalty does not increase. Computed in blocks of the rows of the scratch matrix `tile` (k columns), so that X G stays
 /// in cache.
@@ -24,8 +34,7 @@ pub fn multiply<T: Real>(
         let mut xg = tile.slice_mut(s![..rows.len(), ..]);
         gemm(T::one(), &x.view(), g, T::zero(), &mut xg);
         ndarray::Zip::from(&mut x).and(&r.slice(s![rows, ..])).and(&xg).for_each(|x, &r, &d| {
-            let d = d + l1 + l2 * *x;
-            *x = if d > T::zero() { *x * (r.max(T::zero()) / d) } else { T::zero() };
+            *x = multiplied(*x, r, d + l1 + l2 * *x);
         });
     }
 }
@@ -35,6 +44,15 @@ mod tests {
     use super::*;
     use crate::Order;
     use crate::random::{Purpose, Stream, uniform_factor};
+
+    #[test]
+    fn tiny_denominators_leave_finite_numbers_and_nan_is_kept() {
+        let tiny = f64::MIN_POSITIVE / 1e4;
+        assert_eq!(multiplied(0.0, 1e-4, tiny), 0.0);
+        assert!((multiplied(tiny, 1e-4, 2.0 * tiny) / 5e-5 - 1.0).abs() < 1e-2);
+        assert_eq!([multiplied(1.0, -1.0, 2.0), multiplied(1.0, 3.0, 0.0)], [0.0, 0.0]);
+        assert!(multiplied(f64::NAN, 1.0, 1.0).is_nan() && multiplied(1.0, 1.0, f64::NAN).is_nan());
+    }
 
     #[test]
     fn the_update_follows_its_formula_and_the_loss_does_not_increase() {

@@ -635,7 +635,7 @@ mod tests {
         reader.fill(0..rows, 0..cols, &mut by_library).unwrap();
         let file = InputFile { path: path.to_string(), gz: false, private: false };
         let Storage::InPlace(raw) = storage else { return (by_library, None) };
-        RawReader::open(&file, &raw, cols, policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
+        RawReader::open(&file, &raw, (rows, cols), policy).unwrap().fill(0..rows, 0..cols, &mut in_file).unwrap();
         (by_library, Some(in_file))
     }
 

@@ -72,7 +72,9 @@ impl KlSweeps {
         self.read(block, row, y.rows);
         // The best multiple of the row of ones.
         let (all, own): (f64, f64) = (y.sums.iter().sum(), self.entries.iter().sum());
-        self.x.fill(if all > 0.0 { own / all } else { 0.0 });
+        let ones = if all > 0.0 { own / all } else { 0.0 };
+        // The data say nothing of a component without any column.
+        self.x.iter_mut().zip(y.sums).for_each(|(x, &sum)| *x = if sum > 0.0 { ones } else { 0.0 });
         self.fit_row();
         for _ in 0..MAX_SWEEPS {
             if self.has_converged(y.sums, penalty, tolerance) {
@@ -107,8 +109,8 @@ impl KlSweeps {
         let all: f64 = costs.iter().filter(|sum| sum.is_finite()).sum();
         let ones = if all > 0.0 { total / all } else { 0.0 };
         let begins = start.iter().zip(used).any(|(x, used)| *used && *x > 0.0);
-        for ((x, &start), &used) in self.x.iter_mut().zip(start).zip(used) {
-            *x = if !used {
+        for (((x, &start), &used), &sum) in self.x.iter_mut().zip(start).zip(used).zip(sums) {
+            *x = if !used || sum == 0.0 {
                 0.0
             } else if begins {
                 start
@@ -399,6 +401,15 @@ mod tests {
         let exact = planted.dot(&y.t());
         let found = project(&Block::Dense(exact.into()), &y.view(), Penalty::NONE);
         assert!((&found - &planted).iter().all(|e| e.abs() < 1e-8));
+    }
+
+    #[test]
+    fn a_component_without_columns_has_no_weight() {
+        let (m, mut y) = (counts(), random(3, 37, 4));
+        y.column_mut(2).fill(0.0);
+        let x = project(&Block::Dense(m.clone().into()), &y.view(), Penalty::NONE);
+        assert!(x.column(2).iter().all(|x| *x == 0.0), "{x}");
+        check_stationary(&m, &x, &y, Penalty::NONE);
     }
 
     /// The iteration leaves a start with zeros where the data has ones.

@@ -8,7 +8,7 @@
 
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis};
 
-use fednmf_linalg::nls::{Penalty, Pivoting, divergence};
+use fednmf_linalg::nls::{Penalty, Pivoting, divergence, multiplied};
 use fednmf_linalg::simd::dispatch_fn;
 use fednmf_linalg::{Real, gram};
 
@@ -201,7 +201,7 @@ impl<T: Real> Row<'_, T> {
                         (self.rhs[l], all - dot(e, &z[part(l)]), all)
                     };
                     if below > T::zero() && (present || below > lost * whole) {
-                        x[l] = old[l] * (above.max(T::zero()) / (below + l1 + l2 * old[l]));
+                        x[l] = multiplied(old[l], above, below + l1 + l2 * old[l]);
                     } else if penalized {
                         x[l] = T::zero();
                     }
