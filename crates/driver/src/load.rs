@@ -17,6 +17,7 @@ use fednmf_linalg::Real;
 use fednmf_methods::description::Partition;
 
 use super::checks::{check_form, check_size};
+use super::logarithms::warning_of_logarithms;
 use super::open::OpenFiles;
 use super::plan::{Planned, divided};
 use super::{disclosure, grid, missing, notes, streaming};
@@ -123,6 +124,9 @@ pub fn load<T: Real>(planned: Planned, files: OpenFiles, comm: &Communicator) ->
     }
     tell_of_duplicates(loaded.data.duplicates, &loaded.planned.input, &mut loaded.progress);
     loaded.warn_of_missing_entries(comm);
+    if let Some(warning) = warning_of_logarithms(loaded.planned.description().measure, loaded.data.blocks.first()) {
+        loaded.progress.warn(&warning);
+    }
     if let Some(block) = loaded.data.blocks.first() {
         check_form(loaded.planned.description(), block).map_err(Error::on_all_ranks)?;
     }
