@@ -158,8 +158,8 @@ fn warn_of_shared_parties(planned: &Planned, comm: &Communicator, progress: &mut
     let input = &planned.input;
     if planned.shows_entries(comm.size()) {
         progress.warn(
-            "all ranks read the same file, so entries pass between them in the clear and no data is private in this run; give \
-             each party a file of its own: --input rows-{party}.npy",
+            "all ranks read the same file, so no data is private in this run; give each party a file of its own: \
+             --input rows-{party}.npy",
         );
     }
     // Without masks and owners the ranks are one domain of trust: only files of parties say that there are others.
