@@ -1,5 +1,7 @@
 //! A warning for logarithms of counts, where a divergence of counts is minimised.
 
+use std::ops::Range;
+
 use fednmf_linalg::{Block, Real};
 use fednmf_methods::metrics::Measure;
 
@@ -7,10 +9,10 @@ use fednmf_methods::metrics::Measure;
 const ROWS: usize = 64;
 /// Rows of logarithms from which on they are no coincidence.
 const LEAST_ROWS: usize = 3;
-/// Positive entries without which a row says nothing.
-const LEAST_ENTRIES: usize = 8;
-/// Multiples above this are near a whole number by chance.
-const MULTIPLE: f64 = 20.0;
+/// Multiples of the least entry that say something: others are near a whole number by themselves.
+const MULTIPLES: Range<f64> = 1.5..10.0;
+/// Fewer of them may be near whole numbers by chance.
+const LEAST_MULTIPLES: usize = 4;
 /// How far a multiple may be from a whole number, for rounded entries.
 const TOLERANCE: f64 = 0.01;
 
@@ -44,19 +46,20 @@ fn positive<T: Real>(block: &Block<T>, row: usize) -> Vec<f64> {
     entries
 }
 
-/// Whether the entries of a row are logarithms of scaled counts; `None` if they may be scaled counts, or are too few.
+/// Whether the positive entries of a row are logarithms of scaled counts; `None` if they may be scaled counts, or do not tell.
 fn are_logarithms(entries: &[f64]) -> Option<bool> {
-    if entries.len() < LEAST_ENTRIES {
-        return None;
-    }
     let least = entries.iter().copied().fold(f64::INFINITY, f64::min);
     let are_multiples = |of: fn(f64) -> f64| {
-        let mut multiples = entries.iter().map(|x| of(*x) / of(least)).filter(|x| *x < MULTIPLE);
-        multiples.all(|x| (x - x.round()).abs() <= TOLERANCE * x)
+        let all = entries.iter().map(|x| of(*x) / of(least)).filter(|x| MULTIPLES.contains(x));
+        let all: Vec<f64> = all.collect();
+        (all.len() >= LEAST_MULTIPLES).then(|| all.iter().all(|x| (x - x.round()).abs() <= TOLERANCE * x))
     };
-    match entries.iter().all(|x| x.fract() == 0.0) {
-        true => Some(false),
-        false => (!are_multiples(|x| x)).then(|| are_multiples(f64::exp_m1)),
+    if entries.iter().all(|x| x.fract() == 0.0) {
+        return Some(false);
+    }
+    match are_multiples(|x| x) {
+        Some(true) => None,
+        _ => are_multiples(f64::exp_m1),
     }
 }
 
