@@ -54,7 +54,7 @@ fn are_logarithms(entries: &[f64]) -> Option<bool> {
         let all: Vec<f64> = all.collect();
         (all.len() >= LEAST_MULTIPLES).then(|| all.iter().all(|x| (x - x.round()).abs() <= TOLERANCE * x))
     };
-    if entries.iter().all(|x| x.fract() == 0.0) {
+    if !entries.is_empty() && entries.iter().all(|x| x.fract() == 0.0) {
         return Some(false);
     }
     match are_multiples(|x| x) {
