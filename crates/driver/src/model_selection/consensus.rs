@@ -60,6 +60,8 @@ pub struct Consensus {
     /// The divergence from these entries, if the method minimises one.
     pub divergence: Option<f64>,
     pub components: Vec<Component>,
+    /// The cluster of the runs' components that each component is the mean of.
+    pub clusters: Vec<usize>,
 }
 
 impl Consensus {
@@ -105,6 +107,7 @@ impl Consensus {
             v,
             rmse: (sums[0] / sums[1]).sqrt(),
             divergence: of_divergence.then(|| metrics::not_negative(sums[2])),
+            clusters: order,
         })
     }
 }
