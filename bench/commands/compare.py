@@ -7,7 +7,7 @@
 Runs fednmf and the given baselines in turn, so that other load on the machine affects all of them alike, and rotates
 the order from round to round. The baselines are separate programs: PLANC's distnmf, built without barrier timing; the
 C code of the DSANLS paper, built with -O3 and with a working -u (the upper bound of the random initialisation); Pythons
-with scikit-learn, nmf-rs, nmf-torch, and mpi4py with the sources of pyDNMFk in DIR; an R with RcppML. Writes
+with scikit-learn, nmf-rs, nmf-torch, torchnmf, fednmf's own package, and mpi4py with the sources of pyDNMFk in DIR; an R with RcppML. Writes
 summary.md, setup.txt, results.csv and curves.csv to --out after each matrix. A full run takes an hour; --cases,
 --ranks, --rounds, --budget and --minutes shorten it, and --smoke tries everything on small matrices within minutes.
 `bench/run tables RECORD` copies the tables of a record to bench/README.md.
@@ -33,20 +33,23 @@ from lib.baselines import (
     TRIAL,
     DsanlsC,
     Fednmf,
+    FednmfClass,
     NmfRs,
     NmfTorch,
     Planc,
     PyDnmfk,
     RcppMl,
     Sklearn,
+    TorchNmf,
 )
-from lib.comparison import OURS, TOLERANCE, reached, read_rows, rows_of, summary, write_rows
+from lib.comparison import OURS, TOLERANCE, is_ours, reached, read_rows, rows_of, summary, write_rows
 from lib.matrices import CASES, Case
 from lib.program import ROOT, add_binary_option, cpu_model, find_binary, machine_name, run_traced, thin
 from lib.quality import quality
 
 METHODS = ["auto"]
-SMOKE_CASES = ["planted", "cells", "digits"]
+SMOKE_CASES = {"frobenius": ["planted", "cells", "digits"], "kl": ["cells", "digits"]}
+LOSSES = {"frobenius": "the squared error", "kl": "the Kullback-Leibler divergence"}
 # How many times as long the closest programs run from the second round on, since the target may fall; the same if none
 # reached the target.
 LONGER, EXTENDED = 1.5, 3
@@ -92,13 +95,16 @@ def parse(argv):
     )
     add("--dsanls-methods", type=names, default=list(SKETCHES)[:2], help=f"of {','.join(SKETCHES)}".replace("%", "%%"))
     add("--sklearn", default=env("SKLEARN"), metavar="PYTHON", help="a Python with scikit-learn [$SKLEARN]")
-    add("--sklearn-solvers", type=names, default=["cd"], help="of cd,mu")
+    add("--sklearn-solvers", type=names, help="of cd,mu [cd; mu for divergences]")
     add("--nmf-torch", metavar="PYTHON", help="a Python with nmf-torch")
-    add("--nmf-torch-algos", type=names, default=["halsvar", "hals"], help="of halsvar,hals")
+    add("--nmf-torch-algos", type=names, help="of halsvar,hals,mu [halsvar,hals; mu for divergences]")
+    add("--torchnmf", metavar="PYTHON", help="a Python with torchnmf, for --loss kl")
+    add("--package", metavar="PYTHON", help="a Python with fednmf's package")
     add("--nmf-rs", metavar="PYTHON", help="a Python with nmf-rs")
     add("--pydnmfk", metavar="PYTHON=DIR", help="a Python with mpi4py, and the sources of pyDNMFk")
     add("--rcppml", metavar="RSCRIPT", help="an Rscript with RcppML")
-    add("--cases", type=names, help=f"of {','.join(CASES)} [all; with --smoke {','.join(SMOKE_CASES)}]")
+    add("--loss", choices=LOSSES, default="frobenius", help="loss that all minimise [%(default)s]")
+    add("--cases", type=names, help=f"of {','.join(CASES)} [all that suit the loss]")
     add("--data", default=env("FEDNMF_DATA"), metavar="DIR", help="directory of the data sets [$FEDNMF_DATA]")
     add("--ranks", type=names, default=["1", "2"], help="MPI ranks, or threads of scikit-learn [1,2]")
     add("--precision", type=names, default=["f64", "f32"], help="[f64,f32]")
@@ -110,7 +116,7 @@ def parse(argv):
         metavar="[CASE=]SECONDS",
         help="solver seconds of a run, of all matrices or of one; repeatable [8]",
     )
-    add("--most", type=int, default=400, help="most iterations of a run [%(default)s]")
+    add("--most", type=int, help="most iterations of a run [400; 1000 for divergences]")
     add("--minutes", type=float, default=float("inf"), help="start no further matrix after that time [no limit]")
     add(
         "--repeat-within",
@@ -132,7 +138,12 @@ def parse(argv):
     add("--append", action="store_true", help="keep the other matrices of a record in --out")
     add("--smoke", action="store_true", help="one round of few iterations")
     options = parser.parse_args(argv)
-    options.cases = options.cases or (SMOKE_CASES if options.smoke else list(CASES))
+    divergence = options.loss == "kl"
+    suited = [name for name, source in CASES.items() if options.loss in source.losses]
+    options.cases = options.cases or (SMOKE_CASES[options.loss] if options.smoke else suited)
+    options.most = options.most or (1000 if divergence else 400)
+    options.sklearn_solvers = options.sklearn_solvers or (["mu"] if divergence else ["cd"])
+    options.nmf_torch_algos = options.nmf_torch_algos or (["mu"] if divergence else ["halsvar", "hals"])
     for name, given, known in (("--cases", options.cases, CASES), ("--planc-algos", options.planc_algos, PLANC)):
         if wrong := set(given) - set(known):
             parser.error(f"{name}: unknown {', '.join(sorted(wrong))}; choose from {', '.join(known)}")
@@ -166,7 +177,14 @@ def output_of(words):
 
 
 def entries(options, case, precision):
-    """Yields everything that runs on the matrix."""
+    """Yields everything that minimises the loss on the matrix."""
+    for entry in all_entries(options, case, precision):
+        if options.loss in entry.losses:
+            entry.loss = options.loss
+            yield entry
+
+
+def all_entries(options, case, precision):
     for method in options.method or METHODS:
         yield Fednmf(OURS, method, precision, options.binary)
     for name, path in named(options.planc_sparse if case.sparse else options.planc, ""):
@@ -177,6 +195,8 @@ def entries(options, case, precision):
             yield DsanlsC("DSANLS in C", method, precision, path)
     scripts = [Sklearn("scikit-learn", solver, precision, options.sklearn) for solver in options.sklearn_solvers]
     scripts += [NmfTorch("nmf-torch", method, precision, options.nmf_torch) for method in options.nmf_torch_algos]
+    scripts.append(TorchNmf("torchnmf", "mu", precision, options.torchnmf))
+    scripts.append(FednmfClass("fednmf.NMF", "nmf", precision, options.package))
     scripts.append(NmfRs("nmf-rs", "hals", precision, options.nmf_rs))
     scripts.append(RcppMl("RcppML", "nmf", precision, options.rcppml))
     python, _, source = (options.pydnmfk or "").partition("=")
@@ -218,6 +238,10 @@ def setup_lines(options):
         lines.append(versions(options.nmf_rs, "nmf_rs", "numpy"))
     if options.nmf_torch:
         lines.append(versions(options.nmf_torch, "nmf-torch", "torch", "numpy"))
+    if options.torchnmf:
+        lines.append(versions(options.torchnmf, "torchnmf", "torch", "numpy"))
+    if options.package:
+        lines.append(versions(options.package, "fednmf", "numpy"))
     if options.pydnmfk:
         python, _, source = options.pydnmfk.partition("=")
         revision = output_of(["git", "-C", source, "describe", "--always"])
@@ -226,6 +250,7 @@ def setup_lines(options):
         code = "cat(R.version.string, '/ RcppML', as.character(packageVersion('RcppML')))"
         lines.append(output_of([options.rcppml, "-e", code]))
     seconds = ", ".join(f"{seconds:g} s{f' on {case}' * bool(case)}" for case, seconds in options.budgets.items())
+    lines.append(f"loss: {LOSSES[options.loss]}")
     lines.append(f"{options.rounds} rounds, solver seconds of a run: {seconds}; one BLAS thread per rank")
     return lines
 
@@ -248,7 +273,7 @@ def contenders(histories, factor):
     error count as close.
     """
     target = TOLERANCE * min(error for points in histories.values() for _, _, error in points)
-    others = {key: points for key, points in histories.items() if key[0] != OURS}
+    others = {key: points for key, points in histories.items() if not is_ours(key)}
     times = {key: time[0] for key, points in others.items() if (time := reached(points, target))}
     if times:
         return [key for key, seconds in times.items() if seconds <= factor * min(times.values())], True
@@ -288,10 +313,10 @@ def measure(options, case, precision, ranks):
     if options.rounds > 1:
         histories = {entry.key: run.points for (entry, _), run in results.items() if run.points}
         close, any_reached = contenders(histories, options.repeat_within)
-        plans = [plan for plan in plans if plan[0].program == OURS or plan[0].key in close]
+        plans = [plan for plan in plans if is_ours(plan[0].key) or plan[0].key in close]
         factor = LONGER if any_reached else EXTENDED
         seconds *= factor
-        plans = [(entry, n if entry.program == OURS else int(factor * n)) for entry, n in plans]
+        plans = [(entry, n if is_ours(entry.key) else int(factor * n)) for entry, n in plans]
         if not any_reached:
             trials.clear()
             run_all(0)
@@ -326,7 +351,7 @@ def earlier_record(out, cases):
 
 def main(argv):
     options, begin = parse(argv), time.monotonic()
-    out = options.out or str(ROOT / "bench" / "runs" / f"{datetime.date.today()}-{machine_name()}" / "compare")
+    out = options.out or str(ROOT / "bench" / "runs" / f"{datetime.date.today()}-{machine_name()}" / f"compare{'-kl' * (options.loss == 'kl')}")
     os.makedirs(out, exist_ok=True)
     os.makedirs(options.work, exist_ok=True)
     setup, results_by_case, found = setup_lines(options), {}, {}

@@ -1,4 +1,4 @@
-"""How `compare` runs each program and reads its history: (iteration, solver seconds, relative error)."""
+"""How `compare` runs each program and reads its history: (iteration, solver seconds, error)."""
 
 import os
 import re
@@ -41,6 +41,8 @@ class Entry:
 
     # Whether the program stops after a number of seconds; others need a trial run and a number of iterations.
     stops_by_time = False
+    losses = ("frobenius",)
+    loss = "frobenius"
 
     def __init__(self, program, method, precision, command):
         self.program, self.method, self.precision, self.command = program, method, precision, command
@@ -112,16 +114,19 @@ def stored_factors(path):
 
 
 class Fednmf(Entry):
+    losses = ("frobenius", "kl")
+
     def words(self, case, ranks, iterations, seed, scratch):
         interval = max(1, iterations // 400)
-        command = f"--algo {self.method} -k {case.k} --precision {self.precision} --max-iters {iterations} "
+        command = f"--algo {self.method} {'--loss kl' * (self.loss == 'kl')} -k {case.k} --precision {self.precision} --max-iters {iterations} "
         command += f"--eval-every {interval} --seed {seed} --quiet"
         files = ["--input", case.native, "--trace", f"{scratch}/trace.jsonl", "--output", f"{scratch}/factors.npz"]
         return [self.command, *shlex.split(command), *files]
 
     def history(self, output, scratch):
         trace = Path(scratch, "trace.jsonl")
-        return history(read_trace(trace)) if trace.exists() else []
+        measure = "kl_divergence" if self.loss == "kl" else "rel_error"
+        return history(read_trace(trace), measure) if trace.exists() else []
 
     def factors(self, case, scratch):
         return stored_factors(Path(scratch, "factors.npz"))
@@ -194,7 +199,7 @@ class Script(Entry):
     def words(self, case, ranks, iterations, seed, scratch):
         script = str(Path(__file__).with_name("programs") / self.script)
         given = [case.native, case.k, iterations, self.seconds, self.method]
-        given += [self.precision, seed, self.threads(ranks)[1], f"{scratch}/factors"]
+        given += [self.precision, seed, self.threads(ranks)[1], f"{scratch}/factors", self.loss]
         return [self.command, script, *map(str, given)]
 
     def history(self, output, scratch):
@@ -205,11 +210,19 @@ class Script(Entry):
 
 
 class Sklearn(Script):
-    script, has_sparse = "run_sklearn.py", True
+    script, has_sparse, losses = "run_sklearn.py", True, ("frobenius", "kl")
 
 
 class NmfTorch(Script):
-    script = "run_nmf_torch.py"
+    script, losses = "run_nmf_torch.py", ("frobenius", "kl")
+
+
+class TorchNmf(Script):
+    script, has_sparse, losses = "run_torchnmf.py", True, ("kl",)
+
+
+class FednmfClass(Script):
+    script, has_sparse, losses = "run_fednmf.py", True, ("frobenius", "kl")
 
 
 class NmfRs(Script):

@@ -1,16 +1,19 @@
 """Results of a comparison: one row per run, and the tables of summary.md and bench/README.md made from the rows."""
 
 import csv
+import itertools
 from dataclasses import asdict, dataclass, fields
 from statistics import median
 
 from .report import wrap
 
 TOLERANCE = 1.01
-OURS = "fednmf"
+OURS, OUR_CLASS = "fednmf", "fednmf.NMF"
 
 EXPLANATION = (
-    "Seconds are each program's own solver time with its start, without loading and evaluation. The target is 1.01 "
+    "Seconds are each program's own solver time with its start, without loading and evaluation. The error is the "
+    "relative error, or with `--loss kl` the Kullback-Leibler divergence; fednmf.NMF runs with its defaults to its own "
+    "end, and its seconds contain its evaluations. The target is 1.01 "
     "times the lowest error that any program reached on the matrix; the time to it is interpolated linearly between "
     "evaluations. The first round runs every program. The other rounds repeat fednmf and the programs that reached "
     "the target in the first one almost as soon as the fastest other one (`--repeat-within`), and give them more "
@@ -146,9 +149,14 @@ def groups_of(rows):
     return groups
 
 
+def is_ours(key):
+    """Whether a program and method are fednmf's."""
+    return key[0] in (OURS, OUR_CLASS)
+
+
 @dataclass
 class Comparison:
-    """fednmf's `auto` and the fastest other program on a matrix.
+    """fednmf's `auto`, or its Python class, and the fastest other program on a matrix.
 
     `ratios` are by round: 0 where only the other program reached the target, infinite where only `auto` did. `baseline`
     is None if no other program reached it in most rounds; the closest ran `bound` times as long as `auto` then.
@@ -188,11 +196,11 @@ def time(row):
     return float("inf") if row.to_target is None else row.to_target
 
 
-def compare_with_baselines(rows):
+def compare_with_baselines(rows, key=(OURS, "auto")):
     """Returns the `Comparison` of the rows of a matrix, a number of ranks and a precision, or None without fednmf."""
     groups = groups_of(rows)
-    ours = groups.pop((OURS, "auto"), None)
-    others = {key: runs for key, runs in groups.items() if key[0] != OURS}
+    ours = groups.pop(key, None)
+    others = {key: runs for key, runs in groups.items() if not is_ours(key)}
     if not ours or not others:
         return None
     times = {key: median(time(row) for row in runs) for key, runs in others.items() if len(runs) == len(ours)}
@@ -277,17 +285,19 @@ def ratio_table(rows, precision):
     for r in ranks:
         head += [f"`auto`, {r} rank{'s' * (r > 1)}", "fastest other program", "ratio"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
-    for case in dict.fromkeys(key[0] for key in blocks):
-        cells = [case]
+    has_class = any(row.program == OUR_CLASS for row in rows)
+    doors = [("", (OURS, "auto")), (f", {OUR_CLASS}", (OUR_CLASS, "nmf"))][: 1 + has_class]
+    for case, (door, ours) in itertools.product(dict.fromkeys(key[0] for key in blocks), doors):
+        cells = [case + door]
         for r in ranks:
-            result = compare_with_baselines(blocks.get((case, r, precision), []))
+            result = compare_with_baselines(blocks.get((case, r, precision), []), ours)
             if result is None:
                 cells += ["–", "–", "–"]
                 continue
-            ours = f"{short(middle(result.ours, 'to_target'))} s" if result.reached else "not reached"
+            own = f"{short(middle(result.ours, 'to_target'))} s" if result.reached else "not reached"
             baseline = result.baseline
             other = f"{short(middle(baseline, 'to_target'))} s, {baseline[0].name}" if baseline else "none"
-            cells += [ours, other, result.text()]
+            cells += [own, other, result.text()]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -372,7 +382,7 @@ def stopped_early(rows, factor=3.0):
         own, names = median(time(row) for row in result.ours), []
         for (program, _), runs in groups_of(block).items():
             longest = max((row.seconds for row in runs if row.seconds is not None), default=0.0)
-            if program != OURS and all(row.to_target is None for row in runs) and longest < factor * own:
+            if not is_ours((program, None)) and all(row.to_target is None for row in runs) and longest < factor * own:
                 names.append(
                     f"{runs[0].name} ({short(longest / own, 2)})" if longest else f"{runs[0].name} (no result)"
                 )

@@ -116,14 +116,19 @@ def mnist_case(data):
         return matrix, Known(labels=np.frombuffer(file.read(), np.uint8, offset=8)[:10_000])
 
 
-def kos_case(data):
-    """3430 x 6906 word counts of blog entries (UCI bag of words)."""
-    with gzip.open(find(data, "kos/kos_3430x6906.mtx.gz"), "rt") as file:
+def from_market(path):
+    """Reads a Matrix Market file of entries."""
+    with gzip.open(path, "rt") as file:
         lines = (line for line in file if not line.startswith("%"))
         m, n, _ = map(int, next(lines).split())
         entries = np.loadtxt(lines)
     rows, columns = entries[:, 0].astype(int) - 1, entries[:, 1].astype(int) - 1
     return Sparse.from_entries((m, n), rows, columns, entries[:, 2]), Known()
+
+
+def kos_case(data):
+    """3430 x 6906 word counts of blog entries (UCI bag of words)."""
+    return from_market(find(data, "kos/kos_3430x6906.mtx.gz"))
 
 
 def digits_case(data):
@@ -148,24 +153,40 @@ def mushroom_case(data):
     return Sparse.from_entries((len(rows), int(columns.max()) + 1), row, columns, np.ones(columns.size)), Known()
 
 
+def genes_case(data):
+    """507 genes x 1107 cells: counts of test data of scanpy."""
+    return from_market(find(data, "sc_10x_tiny/matrix.mtx.gz"))
+
+
+def mutations_case(_):
+    """500 samples x 96 types of mutations: Poisson counts of 8 signatures, a median of 2000 in a sample."""
+    rng = np.random.default_rng(20260105)
+    signatures = rng.dirichlet(np.full(96, 0.2), 8)
+    exposures = rng.dirichlet(np.full(8, 0.5), 500) * rng.lognormal(np.log(2000), 0.7, (500, 1))
+    return rng.poisson(exposures @ signatures).astype(float), Known(signatures.T)
+
+
 @dataclass
 class Source:
     """Generates or reads a matrix from the data directory; `k` is the number of components it is factorised with."""
 
     make: Callable
     k: int
+    losses: tuple = ("frobenius", "kl")
 
 
 CASES = {
-    "dense": Source(dense_case, 40),
-    "planted": Source(planted_case, 20),
-    "sparse": Source(sparse_case, 40),
+    "dense": Source(dense_case, 40, ("frobenius",)),
+    "planted": Source(planted_case, 20, ("frobenius",)),
+    "sparse": Source(sparse_case, 40, ("frobenius",)),
     "mnist": Source(mnist_case, 40),
     "kos": Source(kos_case, 40),
     "digits": Source(digits_case, 16),
     "faces": Source(faces_case, 40),
     "cells": Source(cells_case, 20),
     "mushroom": Source(mushroom_case, 20),
+    "genes": Source(genes_case, 20, ("kl",)),
+    "mutations": Source(mutations_case, 8, ("kl",)),
 }
 
 

@@ -42,9 +42,9 @@ def run_traced(command):
         return read_trace(trace)
 
 
-def history(events):
-    """Returns (iteration, seconds, relative error) of each evaluation."""
-    return [(e["iter"], e["seconds"], e["rel_error"]) for e in events if e["event"] == "iter"]
+def history(events, measure="rel_error"):
+    """Returns (iteration, seconds, relative error or another measure) of each evaluation."""
+    return [(e["iter"], e["seconds"], e[measure]) for e in events if e["event"] == "iter"]
 
 
 def cpu_model():

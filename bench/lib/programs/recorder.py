@@ -3,7 +3,9 @@
 Each script factorises a matrix with another program and prints `iteration seconds error` at each evaluation. It ends
 after the given iterations or seconds, whichever comes first, and writes its last factors:
 
-    run_PROGRAM.py MATRIX K ITERATIONS SECONDS METHOD PRECISION SEED THREADS FACTORS
+    run_PROGRAM.py MATRIX K ITERATIONS SECONDS METHOD PRECISION SEED THREADS FACTORS LOSS
+
+LOSS is frobenius, whose error is the relative error, or kl, whose error is the Kullback-Leibler divergence.
 
 The clock starts when the program gets the matrix in memory, so that its start counts, and stops during evaluations.
 """
@@ -14,10 +16,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-NAMES = "matrix k iterations seconds method precision seed threads factors".split()
+NAMES = "matrix k iterations seconds method precision seed threads factors loss".split()
 INTEGERS = ("k", "iterations", "seed", "threads")
 # A run is evaluated at least so often, if its iterations are not longer.
 EVALUATIONS = 60
+# Entries of the product that an evaluation of a divergence forms at once.
+BLOCK = 4_000_000
 
 
 class Finished(Exception):
@@ -77,16 +81,31 @@ class Recorder:
         if last or self.iteration <= 5 or seconds - self.evaluated >= self.given.seconds / EVALUATIONS:
             self.evaluated = seconds
             w, h = np.asarray(w), np.asarray(h)
-            inner = float(np.einsum("ij,ij->", self.x @ np.ascontiguousarray(h.T), w, dtype=float))
-            gram = self.sum((w.T @ w).astype(float))
-            residual = self.norm2 - 2 * self.sum(inner) + (gram * (h @ h.T)).sum()
-            error = np.sqrt(max(residual, 0.0) / self.norm2)
+            error = self.divergence(w, h) if self.given.loss == "kl" else self.relative_error(w, h)
             if self.is_root:
                 print(self.iteration, f"{seconds:.6f}", f"{error:.8f}", flush=True)
         if last:
             self.save(w, h)
             raise Finished
         self.start()
+
+    def relative_error(self, w, h):
+        inner = float(np.einsum("ij,ij->", self.x @ np.ascontiguousarray(h.T), w, dtype=float))
+        gram = self.sum((w.T @ w).astype(float))
+        residual = self.norm2 - 2 * self.sum(inner) + (gram * (h @ h.T)).sum()
+        return np.sqrt(max(residual, 0.0) / self.norm2)
+
+    def divergence(self, w, h):
+        """The sum of x ln(x / y) - x + y over all entries, of which the first two terms vanish where x does."""
+        total = self.sum(float(w.sum(axis=0, dtype=float) @ h.sum(axis=1, dtype=float)))
+        step = max(1, BLOCK // h.shape[1])
+        for first in range(0, self.x.shape[0], step):
+            rows = self.x[first : first + step]
+            found = rows.nonzero()
+            x = np.asarray(rows[found], dtype=float).ravel()
+            y = (w[first : first + step] @ h)[found].astype(float)
+            total += self.sum(float(x @ np.log(x / y) - x.sum()))
+        return total
 
     def save(self, w, h):
         """Writes w and h' as U and V; with several ranks each writes its own rows."""

@@ -1,4 +1,4 @@
-"""Runs nmf-torch in batch mode on the CPU with its default start; METHOD is its algo, halsvar or hals. See recorder.py.
+"""Runs nmf-torch in batch mode on the CPU with its default start; METHOD is its algo, halsvar, hals or mu. See recorder.py.
 
 The matrix is dense: nmf-torch has no sparse ones.
 """
@@ -18,7 +18,7 @@ except ImportError:  # compiled code that only its BPP needs
     stub._nnls_bpp = None
 
 import torch
-from nmf.nmf_models import NMFBatchHALS
+from nmf.nmf_models import NMFBatchHALS, NMFBatchMU
 
 
 def main():
@@ -26,7 +26,9 @@ def main():
     x = load(given, dense=True)
     recorder = Recorder(x, given)
 
-    class Recorded(NMFBatchHALS):
+    multiplicative = given.method == "mu"
+
+    class Recorded(NMFBatchMU if multiplicative else NMFBatchHALS):
         def _update_W(self):
             super()._update_W()
             with contextlib.redirect_stdout(sys.__stdout__):
@@ -35,7 +37,7 @@ def main():
     model = Recorded(
         given.k,
         init="nndsvdar",
-        beta_loss=2.0,
+        beta_loss={"frobenius": 2.0, "kl": 1.0}[given.loss],
         tol=0.0,
         random_state=given.seed,
         alpha_W=0.0,
@@ -46,7 +48,7 @@ def main():
         device_type="cpu",
         n_jobs=given.threads,
         max_iter=given.iterations,
-        hals_max_iter=1 if given.method == "hals" else 200,
+        **({} if multiplicative else {"hals_max_iter": 1 if given.method == "hals" else 200}),
     )
     matrix = torch.from_numpy(x)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):

@@ -31,7 +31,9 @@ def main():
 
         _nmf._multiplicative_update_h = update_h
     warnings.simplefilter("ignore")  # it warns that it has not converged
-    model = NMF(given.k, solver=given.method, max_iter=given.iterations + 1, tol=0, random_state=given.seed)
+    losses = {"frobenius": "frobenius", "kl": "kullback-leibler"}
+    settings = {"solver": given.method, "beta_loss": losses[given.loss], "tol": 0, "random_state": given.seed}
+    model = NMF(given.k, max_iter=given.iterations + 1, **settings)
     recorder.start()
     try:
         model.fit(recorder.x)
